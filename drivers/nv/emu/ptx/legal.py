@@ -14,6 +14,7 @@ from drivers.nv.emu.ptx.statements import TYPES, Instruction, Pair, PtxError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
 _RND = "rn rz rm rp"
 _INTEGERS = "u16 s16 u32 s32 u64 s64"
@@ -54,13 +55,11 @@ _GRAMMAR = {
 """By instruction, for each type: words that may follow, `!` one of which must, `&` that must, `>90` from sm_90 on; `@90` the form."""
 _TOGETHER = ({"sat", "relu"}, {"wide", "cc"})
 """Words that exclude each other."""
-_DOTS = {"u32", "s32"}
 _COMPARISONS = "eq ne lt le gt ge"
 _COMPARED = {
     "b": "eq ne", "s": _COMPARISONS, "u": f"{_COMPARISONS} lo ls hi hs",
     "f": f"{_COMPARISONS} equ neu ltu leu gtu geu num nan",
 }  # fmt: skip
-_JOINS = ["and", "or", "xor"]
 _COMPARABLE = f"{_BITS} {_INTEGERS} f16 f16x2 bf16 bf16x2 f32 f64".split()
 
 
@@ -80,80 +79,63 @@ _RULES = {opcode: _parsed(text) for opcode, text in _GRAMMAR.items()}
 
 def check(instruction: Instruction, arch: int) -> None:
     """Raise `PtxError` for a type or modifier that an arithmetic instruction does not take on sm_`arch`."""
-    types = [word for word in instruction.modifiers if word in TYPES]
-    words = [word for word in instruction.modifiers if word not in TYPES]
-    if instruction.opcode in ("set", "setp") and types:
-        _compared(instruction, types, words, arch)
-    elif instruction.opcode in ("dp2a", "dp4a") and set(types) - _DOTS:
-        raise _error(instruction, f"{instruction.opcode} takes .u32 and .s32")
-    elif instruction.opcode == "cvt" and len(types) == 2 and "pack" not in words:
-        _converted(instruction, types[0], types[1], words, arch)
-    rules = _RULES.get(instruction.opcode)
-    if rules is None or len(types) != 1:
-        return
-    if types[0] not in rules:
-        raise _error(instruction, f"{instruction.opcode} does not work on .{types[0]}")
-    allowed, first = rules[types[0]]
-    needed = {word for word, mark in allowed.items() if mark.endswith("!")}
+    opcode, types = instruction.opcode, [word for word in instruction.modifiers if word in TYPES]
+    words = {word for word in instruction.modifiers if word not in TYPES}
+    wrong, first = "", 0
+    if opcode in ("set", "setp") and types:
+        wrong, first = _compared(types, words, two=isinstance(instruction.operands[0], Pair))
+    elif opcode in ("dp2a", "dp4a") and set(types) - {"u32", "s32"}:
+        wrong = "takes .u32 and .s32"
+    elif opcode == "cvt" and len(types) == 2 and "pack" not in words:
+        wrong, first = _converted(types[0], types[1], words)
+    elif opcode in _RULES and len(types) == 1:
+        wrong, first = _computed(opcode, types[0], words)
+    if not wrong and arch < first:
+        wrong = f"needs sm_{first} or later, and this is sm_{arch}"
+    if wrong:
+        raise PtxError(instruction.line, f"{wrong}: {instruction.text}")
+
+
+def _computed(opcode: str, type_: str, words: AbstractSet[str]) -> tuple[str, int]:
+    if type_ not in _RULES[opcode]:
+        return f"{opcode} does not work on .{type_}", 0
+    allowed, first = _RULES[opcode][type_]
     every = {word for word, mark in allowed.items() if mark.endswith("&")}
-    every |= {"ftz"} if instruction.opcode == "rcp" and types[0] == "f64" and "approx" in words else set()
-    if (needed and not needed & set(words)) or every - set(words):
-        raise _error(
-            instruction,
-            f"needs .{' or .'.join(sorted(needed))}" if needed else f"needs .{' and .'.join(sorted(every))}",
-        )
-    if any(both <= set(words) for both in _TOGETHER):
-        raise _error(instruction, "two modifiers exclude each other")
-    for word in words:
-        if word not in allowed:
-            raise _error(instruction, f".{word} is not supported here")
-        first = max(first, int(allowed[word].partition(">")[2] or 0))
-    if "xorsign" in words:
-        first = max(first, 86)
-    if arch < first:
-        raise _error(instruction, f"needs sm_{first} or later, and this is sm_{arch}")
+    every |= {"ftz"} if opcode == "rcp" and type_ == "f64" and "approx" in words else set()
+    needed = {word for word, mark in allowed.items() if mark.endswith("!")}
+    if every - words or (needed and not needed & words):
+        return f"needs .{' and .'.join(sorted(every)) or ' or .'.join(sorted(needed))}", 0
+    if any(both <= words for both in _TOGETHER):
+        return "two modifiers exclude each other", 0
+    later = [int(allowed[word].partition(">")[2] or 0) for word in words & allowed.keys()]
+    return _unknown(words, allowed.keys()), max(first, 86 if "xorsign" in words else 0, *later, 0)
 
 
-def _compared(instruction: Instruction, types: Sequence[str], words: Sequence[str], arch: int) -> None:
+def _unknown(words: AbstractSet[str], allowed: AbstractSet[str]) -> str:
+    return "".join(f".{word} is not supported here" for word in sorted(words - allowed)[:1])
+
+
+def _compared(types: Sequence[str], words: AbstractSet[str], *, two: bool) -> tuple[str, int]:
     source, halves = types[-1], any(type_.startswith("bf16") for type_ in types)
-    allowed = _COMPARED["f" if source.startswith(("f", "bf")) else source[0]].split() + _JOINS
-    if source in ("f32", "f16", "f16x2") and not halves:
-        allowed.append("ftz")
     if source not in _COMPARABLE:
-        raise _error(instruction, f"{instruction.opcode} does not work on .{source}")
-    for word in words:
-        if word not in allowed:
-            raise _error(instruction, f".{word} is not supported here")
-    if isinstance(instruction.operands[0], Pair) and source in ("f16", "bf16"):
-        raise _error(instruction, f"a comparison of .{source} writes one predicate")
-    if halves and arch < 90:
-        raise _error(instruction, f"bf16 needs sm_90 or later, and this is sm_{arch}")
+        return f".{source} is not compared", 0
+    if two and source in ("f16", "bf16"):
+        return f"a comparison of .{source} writes one predicate", 0
+    kind = "f" if source[0] == "f" or source.startswith("bf") else source[0]
+    allowed = {*_COMPARED[kind].split(), "and", "or", "xor"}
+    flushes = source in ("f32", "f16", "f16x2") and not halves
+    return _unknown(words, allowed | ({"ftz"} if flushes else set())), 90 if halves else 0
 
 
-def _converted(instruction: Instruction, target: str, source: str, words: Sequence[str], arch: int) -> None:
+def _converted(target: str, source: str, words: AbstractSet[str]) -> tuple[str, int]:
     kinds = {target, source}
-    if all(type_[0] in "us" for type_ in kinds) and "sat" in words and _covers(target, source):
-        raise _error(instruction, ".sat is not supported here: no value is out of range")
+    have, bits = TYPES[source], TYPES[target]
+    covers = bits >= have if target[0] == source[0] else source[0] == "u" and bits > have
+    if "sat" in words and ("bf16" in kinds or (target[0] in "us" and source[0] in "us" and covers)):
+        return ".sat is not supported here", 0
     if "bf16" in kinds and kinds & {"u8", "s8"}:
-        raise _error(instruction, "bf16 and 8 bits are not converted")
-    if "bf16" in kinds and "sat" in words:
-        raise _error(instruction, ".sat is not supported here")
-    first = 90 if "bf16" in kinds and ("f32" not in kinds or (target == "f32" and "ftz" in words)) else 0
+        return "bf16 and 8 bits are not converted", 0
     if target == "tf32" and "rna" not in words:
-        first = 100 if "satfinite" in words else 90
-    if kinds & {"e4m3x2", "e5m2x2"}:
-        first = 89
-    if arch < first:
-        raise _error(instruction, f"needs sm_{first} or later, and this is sm_{arch}")
-
-
-def _covers(target: str, source: str) -> bool:
-    """Return whether an integer type holds every value of another."""
-    bits, have = TYPES[target], TYPES[source]
-    if target[0] == source[0]:
-        return bits >= have
-    return source[0] == "u" and bits > have
-
-
-def _error(instruction: Instruction, what: str) -> PtxError:
-    return PtxError(instruction.line, f"{what}: {instruction.text}")
+        return "", 100 if "satfinite" in words else 90
+    later = "bf16" in kinds and ("f32" not in kinds or (target == "f32" and "ftz" in words))
+    return "", 89 if kinds & {"e4m3x2", "e5m2x2"} else 90 if later else 0
