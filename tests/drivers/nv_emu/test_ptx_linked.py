@@ -6,11 +6,13 @@ import struct
 
 import pytest
 
-from compiler.targets.nvptx.assembler import assemble
+from compiler.targets.nvptx.assembler import assemble, available
 from drivers.elf import Elf
 from tests.facts import ptx_table
 from tests.facts.ptx_answers import chosen, kept
 from tests.facts.ptx_form import folded, kernel_name
+
+pytestmark = pytest.mark.skipif(not available(), reason="neither nvJitLink nor ptxas is installed")
 
 
 def _immediates(code: bytes) -> set[int]:
