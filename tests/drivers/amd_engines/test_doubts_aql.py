@@ -56,6 +56,15 @@ def test_doubtful_packets_of_several_xccs(
     refused(b, Kind.METHOD, packet, text)
 
 
+def test_a_write_pointer_outside_of_the_queue_s_structure_is_a_doubt(bench: Callable[..., Bench]) -> None:
+    b = opened(bench, checked=True)
+    b.put(BUFFERS, *ACQUIRE)
+    b.queue.wptr_va += 8
+    b.write(*buffer(BUFFERS, len(ACQUIRE)))
+    with pytest.raises(QueueFault, match="is not write_dispatch_id of the amd_queue_t"):
+        b.ring()
+
+
 def test_what_one_xcc_stores_is_no_doubt(bench: Callable[..., Bench]) -> None:
     b = opened(bench, checked=True)
     words = (*ACQUIRE, *predicated(STORE))

@@ -63,6 +63,7 @@ def test_a_wait_blocks_until_the_value_is_there(bench: Callable[..., Bench]) -> 
     assert b.run.stuck
     assert b.get(DATA + 4) == [0]
     assert "WAIT_REG_MEM" in b.run.at
+    assert b.run.standing().endswith(f"waits: WAIT_REG_MEM for 32 bits at {DATA:#x} GE 0x5, seen 0x0")
     b.put(DATA, 6)
     b.finish()
     assert b.get(DATA + 4) == [1]

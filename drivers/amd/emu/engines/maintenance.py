@@ -113,7 +113,7 @@ def check_release(bus: Bus, packet: ReleaseMem, at: str, generation: int, *, alo
     index = _EVENTS.get(packet.EVENT_TYPE)
     if index is None or index != packet.EVENT_INDEX:
         raise packet_fault(
-            f"RELEASE_MEM with EVENT_TYPE {packet.EVENT_TYPE:#x}, EVENT_INDEX {packet.EVENT_INDEX:d}: an end "
+            f"RELEASE_MEM with event {packet.EVENT_TYPE:#x}, EVENT_INDEX {packet.EVENT_INDEX:d}: an end "
             "of pipe has "
             f"{Event.CACHE_FLUSH_AND_INV_TS:#x} or {Event.BOTTOM_OF_PIPE_TS:#x} with 5, CS_DONE 6"
         )
