@@ -143,7 +143,7 @@ class Host:
             semaphore.reduce(run.space, one, execute.reduction, "SEM_EXECUTE", tell, signed=signed)
             return
         time_ns = run.machine.time_ns() if execute.stamps else None
-        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE", run.released)
+        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE, at SEM_ADDR,", run.released)
 
     def _memory_operation(self, value: int) -> None:
         operation = layout.MemOpD.from_int(value).OPERATION
