@@ -494,8 +494,12 @@ def test_a_host_release_without_waits_is_no_future_release(bench: Rig):
     assert bench.client.kernel.reports == []
 
 
-@pytest.mark.parametrize("action", [1, 3])
-def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make: Make, action: int):
+@pytest.mark.parametrize(("action", "prefetch"), [(1, False), (1, True), (3, False)])
+def test_a_rewritten_dependent_descriptor_needs_a_prefetch_or_an_action_that_invalidates(
+    make: Make,
+    action: int,
+    prefetch: bool,  # noqa: FBT001 - a case
+):
     bench = rig(make().up())
     launcher = bench.launcher
     values = launcher.descriptor(bench.code, "store", bench.params())
@@ -506,10 +510,11 @@ def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make:
     chain = {
         "DEPENDENT_QMD_ENABLE": (True,),
         "DEPENDENT_QMD_ACTION": (action,),
+        "DEPENDENT_QMD_PREFETCH": (prefetch,),
         "DEPENDENT_QMD0_POINTER": second >> 8,
     }
     words = bench.launch("increment", 4, action=0xA, **chain)
-    if action == 3:
+    if action == 3 or prefetch:
         run(bench, words)
         assert bench.client.kernel.reports == []
     else:

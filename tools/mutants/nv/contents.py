@@ -111,7 +111,7 @@ def launches(run: ChannelRun, words: Sequence[int]) -> Iterator[tuple[int, Descr
             raw = run.space.read(va, descriptor.descriptor_bytes(profile), WHAT)
             one = descriptor.read(profile, va, raw)
             yield at + 1 + number * CHAINED, one
-            chain += [after for after, _ in one.dependents if after not in chain]
+            chain += [after for after, _, _ in one.dependents if after not in chain]
 
 
 def named(place: int) -> str:

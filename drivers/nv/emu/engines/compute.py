@@ -296,8 +296,8 @@ class Compute:
     def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> Descriptor:
         """Read the descriptor that a field has named; with `reread` from memory, not from a cache.
 
-        PREFETCH_SCHEDULE reads it again even without an invalidation: tinygrad (a9069c1) rewrites descriptors
-        and launches them this way.
+        PREFETCH_SCHEDULE, and QMD_SCHEDULE of a dependent launch with prefetch, read it again even without an
+        invalidation: tinygrad (a9069c1) rewrites descriptors and launches them this way.
         """
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)
@@ -328,10 +328,9 @@ class Compute:
         yield from run.machine.grids.run(run, windows, one, fresh=fresh)
         for release in one.releases:
             self._grid_release(release)
-        for dependent, invalidates in one.dependents:
-            yield from self._grid(
-                self._fetch(dependent, reread=invalidates, named="DEPENDENT_QMD"), windows, invalidates
-            )
+        for dependent, invalidates, prefetched in one.dependents:
+            following = self._fetch(dependent, reread=invalidates or prefetched, named="DEPENDENT_QMD")
+            yield from self._grid(following, windows, invalidates)
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"

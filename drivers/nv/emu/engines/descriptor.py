@@ -92,8 +92,8 @@ class Descriptor:
     """Local memory of a thread in bytes: low and high."""
     banks: dict[int, Bank]
     releases: tuple[GridRelease, ...]
-    dependents: tuple[tuple[int, bool], ...]
-    """The dependent launch: its descriptor's address, and whether the descriptor is invalidated first."""
+    dependents: tuple[tuple[int, bool, bool], ...]
+    """A dependent launch: its descriptor's address, whether that is invalidated first, whether prefetched."""
     membar: MembarType
     """The memory barrier at the end of the grid."""
     invalidates_instructions: bool
@@ -385,16 +385,15 @@ def _judge_release(i: int, get: Any, trap: int) -> None:
         raise launch_error(f"release {i}: {wrong[1]}", kind)
 
 
-def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool], ...]:
+def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool, bool], ...]:
     out = []
     for i in range(2):
-        if version == "V04":
-            enable, action = qmd.DEPENDENT_QMD_ENABLE[i], qmd.DEPENDENT_QMD_ACTION[i]
-        else:
-            enable, action = (
-                getattr(qmd, f"DEPENDENT_QMD{i}_ENABLE"),
-                getattr(qmd, f"DEPENDENT_QMD{i}_ACTION"),
-            )
+        enable, action, prefetch = (
+            getattr(qmd, f"DEPENDENT_QMD_{what}")[i]
+            if version == "V04"
+            else getattr(qmd, f"DEPENDENT_QMD{i}_{what}")
+            for what in ("ENABLE", "ACTION", "PREFETCH")
+        )
         if not enable:
             continue
         pointer = f"DEPENDENT_QMD{i}_POINTER"
@@ -402,5 +401,6 @@ def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool], ...]:
             raise launch_error(f"dependent descriptor {i} has no pointer in version {version}")
         if action not in (DependentAction.QMD_SCHEDULE, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE):
             raise launch_error(f"dependent action {action!r} is not emulated", Kind.UNSUPPORTED)
-        out.append((getattr(qmd, pointer) << 8, action == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE))
+        invalidates = action == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE
+        out.append((getattr(qmd, pointer) << 8, invalidates, bool(prefetch)))
     return tuple(out)
