@@ -278,6 +278,11 @@ class EmulatedKernel:
         """Pass on to the real kernel."""
         self.machine.linux.madvise(va, size, advice)
 
+    def maps_registers(self, fd: int, offset: int) -> bool:
+        """Return whether a descriptor shows doorbells or registers at an offset, which `mmio` maps."""
+        of_kfd = self._file("mmap", fd).node is Node.KFD
+        return of_kfd and MmapOffset.from_int(offset).TYPE in (MmapType.DOORBELL, MmapType.MMIO)
+
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
         """Map the doorbells of a GPU, or its page of HDP flush registers."""
         file = self._file("mmio", fd)

@@ -264,6 +264,12 @@ class EmulatedKernel:
             self._refuse_pinned("madvise", va, size)
         self.machine.linux.madvise(va, size, advice)
 
+    def maps_registers(self, fd: int, offset: int) -> bool:
+        """Return whether MAP_MEMORY prepared a descriptor for the doorbell page, which `mmio` maps."""
+        del offset
+        context = self._file("mmap", fd).context
+        return context is not None and isinstance(context.target, Usermode)
+
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
         """Map the doorbell page that MAP_MEMORY prepared for a descriptor."""
         file = self._file("mmio", fd)
