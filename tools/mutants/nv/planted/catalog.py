@@ -350,8 +350,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="dependent launch without invalidation",
         file="qmd.py",
-        old="DependentAction.QMD_INVALIDATE_COPY_SCHEDULE",
-        new="DependentAction.QMD_SCHEDULE",
+        old='DependentAction.QMD_INVALIDATE_COPY_SCHEDULE, choices.dependent_launch == "prefetch")',
+        new="DependentAction.QMD_SCHEDULE, 0)",
         names=r"invalidat|INVALIDATE",
         seen="the scheduler keeps a descriptor that was at this address before",
         parts=("grids",),
