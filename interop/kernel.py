@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from hcq.commandbuffer import CommandBuffer
-from hcq.errors import UsageError, UsageTypeError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
@@ -91,17 +91,15 @@ class LoadedKernel:
         queue = self.device.compute if queue is None else queue
         if not isinstance(queue, Queue):
             raise UsageTypeError(f"queue: wanted a queue, such as device.computes[1], saw {queue!r}")
-        commands = queue.record(label=self.signature.entry)
-        self.record(
-            commands,
-            *arguments,
-            groups=groups,
-            threads=threads,
-            shared=shared,
-            cluster=cluster,
-            cooperative=cooperative,
-        )
         home = self.device.compute
+        if self.signature.grid_barrier and not (cooperative and queue is home):
+            raise UsageError(
+                f"kernel {self.signature.entry} has a barrier of the whole grid, whose state is in the "
+                "module: its launches follow each other\n"
+                "hint: launch it with cooperative=True on the first compute queue"
+            )
+        commands = queue.record(label=self.signature.entry)
+        self._append(commands, arguments, groups, threads, shared, cluster, cooperative=cooperative)
         if queue is home or not any(map(tensors.is_tensor, arguments)):
             return queue.submit(commands, after=after)
         # Tensors are used in the order of the first compute queue.
@@ -119,9 +117,31 @@ class LoadedKernel:
         cluster: int | Sequence[int] | None = None,
         cooperative: bool = False,
     ) -> None:
-        """Append a launch to a command buffer. Parameters and errors are those of `launch`."""
+        """Append a launch to a command buffer. Parameters and errors are those of `launch`.
+
+        Raises `UnsupportedError` for a kernel with a barrier of the whole grid: two launches that overlap
+        would share its state.
+        """
         if commands.__class__ is not CommandBuffer:
             raise UsageTypeError(f"wanted a command buffer, saw {commands!r}\nhint: queue.record() makes one")
+        if self.signature.grid_barrier:
+            raise UnsupportedError(
+                f"kernel {self.signature.entry} has a barrier of the whole grid, and is not recorded\n"
+                "hint: use launch(..., cooperative=True)"
+            )
+        self._append(commands, arguments, groups, threads, shared, cluster, cooperative=cooperative)
+
+    def _append(  # noqa: PLR0917 - the parameters of `record`
+        self,
+        commands: CommandBuffer,
+        arguments: tuple[object, ...],
+        groups: int | Sequence[int],
+        threads: int | Sequence[int] | None,
+        shared: int,
+        cluster: int | Sequence[int] | None,
+        *,
+        cooperative: bool,
+    ) -> None:
         shape = self._threads(threads)
         key = (shared, *map(type, arguments))
         program = self._plain.get(key)

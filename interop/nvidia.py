@@ -93,6 +93,7 @@ def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
     _refuse_target(text, info)
     _refuse_addresses(text, info)
+    text = ptx.with_grid_barrier(text)
     _refuse_lacking(text, name, info)
     code = assemble(text, info.arch)
     return code, _signature(code, name, text)
@@ -204,4 +205,5 @@ def _signature(code: bytes, name: str, text: str) -> Signature:
         required_threads=kernel.required_threads,
         max_threads=min(kernel.max_threads or _MOST_THREADS, _MOST_THREADS),
         max_shape=_MOST_SHAPE,
+        grid_barrier=ptx.has_grid_barrier(text, name),
     )

@@ -28,14 +28,16 @@ _PARAMETER: Final = re.compile(
 _LIMIT: Final = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _ADDRESS: Final = re.compile(r"\bcvta\.param\b")
 _TARGET: Final = re.compile(r"\.target\s+(sm_\d+[af]?)\b")
+_WORKSPACE: Final = re.compile(r"\bmov\.[ub]32\s+(%[\w$]+)\s*,\s*%envreg([12])\s*;")
+_GRID: Final = "__hcq_grid_workspace"
 _HANDLES: Final = "bind the memory's address as an argument, and load and store it"
 _LACKING: Final = (
     ("textures", r"\b(?:tex|tld4|txq|istypep)\.|\.(?:texref|samplerref)\b", _HANDLES, False),
     ("surfaces", r"\b(?:suld|sust|sured|suq)\.|\.surfref\b", _HANDLES, False),
     (
-        "the grid barrier of cooperative groups (this_grid().sync(), %envreg), which has undocumented state",
+        "%envreg, registers that libcuda fills, of which only %envreg1 and 2 are known, in PTX",
         r"%envreg\d+\b",
-        "count arrivals in memory with atomics, in a launch with cooperative=True",
+        "for this_grid().sync() of a cubin load its PTX",
         False,
     ),
     ("indirect and virtual calls", r"\.call(?:prototype|targets)\b", "call functions by name", True),
@@ -84,6 +86,33 @@ def target(text: str) -> str:
 def takes_addresses(text: str) -> bool:
     """Return whether the code takes generic addresses of kernel parameters."""
     return _ADDRESS.search(_COMMENT.sub(" ", text)) is not None
+
+
+def with_grid_barrier(text: str) -> str:
+    """Return PTX whose barriers of a whole grid, `this_grid().sync()`, have their state in the module.
+
+    %envreg1 and %envreg2 are the high and the low word of the address of 8 bytes, a size and a count of
+    arrivals, which libcuda sets up (cooperative_groups/details/driver_abi.h of CUDA 13). Here they are a
+    variable of the module, cleared when it is loaded; the count is usable again after each barrier.
+    """
+
+    def words(found: re.Match[str]) -> str:
+        pair = f"{{{found[1]}, %hcq_w}}" if found[2] == "2" else f"{{%hcq_w, {found[1]}}}"
+        return (
+            "{ .reg .b32 %hcq_w; .reg .b64 %hcq_a; "
+            f"mov.u64 %hcq_a, {_GRID}; cvta.global.u64 %hcq_a, %hcq_a; mov.b64 {pair}, %hcq_a; }}"
+        )
+
+    code, count = _WORKSPACE.subn(words, text)
+    head = re.search(r"\.address_size\s+64[^\n]*\n", code)
+    if not count or head is None:
+        return text
+    return f"{code[: head.end()]}.global .align 8 .b8 {_GRID}[8];\n{code[head.end() :]}"
+
+
+def has_grid_barrier(text: str, entry: str) -> bool:
+    """Return whether a kernel, or a function of its module, uses the variable of `with_grid_barrier`."""
+    return _GRID in text and any(_GRID in part for part in _without_others(text, entry))
 
 
 def lacking(text: str, entry: str, *, emulated: bool) -> tuple[str, str] | None:

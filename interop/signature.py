@@ -54,6 +54,9 @@ class Signature:
     max_shape: Dim3 | None = None
     """The most threads of a workgroup along x, y and z on any GPU; None: all that `max_threads` allows."""
 
+    grid_barrier: bool = False
+    """Whether its workgroups meet at a barrier whose state is one variable of the loaded module."""
+
     @property
     def block_bytes(self) -> int:
         """Size of the argument block in bytes, a multiple of 8."""

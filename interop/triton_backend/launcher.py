@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from triton.runtime import jit  # still incomplete here: Triton imports its drivers first
 from triton.runtime.cache import get_cache_manager
 
 from hcq.errors import UnsupportedError, UsageError
@@ -202,6 +203,8 @@ def _resident(value: object) -> bool:
 def encoded(kind: str, value: Any) -> Any:
     """Return the value of a parameter of Triton's type `kind` as `LoadedKernel` takes it."""
     if kind[0] == "*":
+        if isinstance(value, jit.TensorWrapper):  # of `triton.reinterpret`
+            value = value.base
         return value.buffer if isinstance(value, DeviceArray) else value
     if kind == "bf16":
         (bits,) = struct.unpack("<I", struct.pack("<f", value))

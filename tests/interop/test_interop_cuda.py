@@ -17,7 +17,7 @@ from tools.guests import corpus, split
 @pytest.mark.parametrize("name", corpus.CUDA_CASES)
 def test_kernels_of_cuda_agree_with_numpy(name: str, target: str, devices: dict[str, hcq.Device]):
     case = corpus.CUDA_CASES[name]
-    assert (name in corpus.archive(f"cuda_{target}")) == case.has(target)
+    assert (name in corpus.archive(f"{corpus.language_of(name)}_{target}")) == case.has(target)
     if not case.has(target):
         return
     if target not in devices:

@@ -25,7 +25,7 @@ ON_ALL = {
     "txq.width.b32 %r0, [%rd0];": "textures",
     "sust.b.1d.b32.trap [%rd0, {%r0}], {%r1};": "surfaces",
     "suld.b.2d.b32.trap {%r1}, [%rd0, {%r0, %r2}];": "surfaces",
-    "mov.u32 %r0, %envreg2;": "grid barrier of cooperative groups",
+    "mov.u32 %r0, %envreg3;": "%envreg",
 }
 EMULATED = {
     "proto: .callprototype (.param .b32 _) _ (.param .b64 _); ld.param.u64 %rd0, [out];": "virtual calls",
@@ -84,3 +84,33 @@ def test_the_emulated_gpu_runs_other_kernels_of_a_module_with_indirect_calls():
     module.kernel("plain")
     with pytest.raises(PtxError, match="indirect calls are not supported"):
         module.kernel("odd")
+
+
+GRID = """.version 8.7
+.target sm_80
+.address_size 64
+.visible .entry meet(.param .u64 out) {
+  .reg .b32 %r<4>; .reg .b64 %rd<3>;
+  mov.u32 %r1, %envreg2; mov.u32 %r2, %envreg1;
+  mov.b64 %rd1, {%r1, %r2};
+  ld.param.u64 %rd2, [out]; st.global.u64 [%rd2], %rd1;
+  ld.u32 %r3, [%rd1+4]; st.global.u32 [%rd2+8], %r3;
+  ret;
+}
+"""
+
+
+def test_the_state_of_a_grid_barrier_is_a_cleared_variable_of_the_module():
+    with hcq.open("nv-emu:sm_80") as device:
+        kernel = interop.load(device, GRID)
+        out = interop.array(device, [-1, -1, -1, -1], "int32")
+        kernel.launch(out, groups=1, threads=1, cooperative=True).wait()
+        low, high, count, _ = out.numpy().tolist()
+        assert low or high
+        assert count == 0
+        with pytest.raises(
+            hcq.UsageError, match=r"barrier of the whole grid.*\nhint: launch it with cooperative=True"
+        ):
+            kernel.launch(out, groups=1, threads=1)
+        with pytest.raises(hcq.UnsupportedError, match="is not recorded"):
+            kernel.record(device.compute.record(), out, groups=1, threads=1, cooperative=True)

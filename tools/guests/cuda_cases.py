@@ -37,6 +37,8 @@ class CudaCase:
     """The targets that have it; empty: all."""
     cluster: tuple[int, int, int] | None = None
     """Workgroups of a cluster; None: what the kernel requires, if anything."""
+    cooperative: bool = False
+    """Whether its workgroups wait for each other at a barrier of the grid."""
     text: str = ""
     """What it prints, its lines in any order."""
 
