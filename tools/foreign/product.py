@@ -33,6 +33,8 @@ class Cell:
     """NVIDIA's branch, or the version of Linux."""
     mode: str = ""
     """The packets of the compute queue on AMD; "filtered" where NVIDIA's ioctls are."""
+    checked: bool = False
+    """Kernels run with all sanitizers; what is only doubtful of a driver stays advice."""
     empty: str = ""
     """Why tinygrad cannot open this GPU; "" if it can."""
     sign: str = ""
@@ -42,7 +44,7 @@ class Cell:
     def variant(self) -> str:
         """What follows the colon of the emulated device's name."""
         native = "+native" if self.vendor == "nv" and self.mode != "filtered" else ""
-        return f"{self.gpu}+{self.kernel}{native}"
+        return f"{self.gpu}+{self.kernel}{native}{'+checked' if self.checked else ''}"
 
     @property
     def label(self) -> str:
@@ -63,4 +65,5 @@ def cells(vendor: str) -> Iterator[Cell]:
             continue
         for branch in BRANCHES:
             yield Cell("nv", gpu, str(branch))
+        yield Cell("nv", gpu, "580", checked=True)
         yield Cell("nv", gpu, "580", "filtered", empty=_SANDBOX, sign=_REFUSED)
