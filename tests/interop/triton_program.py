@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import triton
+from triton.runtime.jit import TensorWrapper
 
 import hcq
 import interop
@@ -92,6 +93,7 @@ both = np.concatenate([np.zeros(100, np.float32), x])
 launch(HostTensor(both[:100]), HostTensor(both[100:]), 100)
 assert both[:100].tolist() == (x * 2.5).tolist()
 before = both.copy()
+launch(TensorWrapper(HostTensor(both[:100]), "fp32"), HostTensor(both[100:]), 100)  # `triton.reinterpret`
 launch(HostTensor(both[90:]), HostTensor(both), 5)  # views of one tensor overlap
 assert both[90:95].tolist() == (before[:5] * 2.5).tolist()
 launch(None, None, 0, groups=0)

@@ -58,7 +58,7 @@ CUB's merge reads one key behind the last; CUTLASS's main loop reads the stage b
 
 @functools.cache
 def archive(name: str) -> dict[str, tuple[dict[str, Any], bytes]]:
-    """Return the kept kernels of "triton_TARGET", "cuda_TARGET" or "LIBRARY_TARGET": name -> (facts, code)."""
+    """Return the kept kernels of "triton_TARGET", "cuda_TARGET" or "LIBRARY_TARGET": name -> facts, code."""
     library = next((one for one in LIBRARIES if name.startswith(f"{one}_")), None)
     if library is not None:
         target = name.removeprefix(f"{library}_")
