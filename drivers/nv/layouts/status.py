@@ -82,7 +82,10 @@ CAUSES: dict[int, str] = {
     NvStatus.INVALID_PARAM_STRUCT: (
         f"the size of the parameters is not what this driver branch expects: {_BRANCH}"
     ),
-    NvStatus.INVALID_STATE: f"wrong order, or a GPU that failed before: {RESET_GPU}",
+    NvStatus.INVALID_STATE: (
+        "wrong order, e.g. a channel registered before its engine object; at a GPU that failed before: "
+        f"{RESET_GPU}"
+    ),
     NvStatus.NO_MEMORY: "no memory of that kind is left: close buffers; nvidia-smi shows who holds it",
     NvStatus.NOT_SUPPORTED: (
         "the control is unknown to the driver, or filtered: try outside the sandbox, or another driver"
