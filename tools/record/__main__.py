@@ -10,7 +10,7 @@
 Exit status: 1 if a form gave no results, a result differs, or something has no form; 2 for what cannot be
 done; else 0, also where the limit of time came first: the same command continues.
 
-Not here: what is recorded (`tools.record.nv`). Next: docs/hardware/README.md.
+Not here: what is recorded (`tools.record.nv`, `tools.record.amd`). Next: docs/hardware/README.md.
 """
 
 from __future__ import annotations

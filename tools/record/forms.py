@@ -3,7 +3,7 @@
 Inputs are arrays of u64 of shape (rows, operands), one operand in each column, as bit patterns. Results of a
 form are columns of `rows` values each, one after the other, every column from a multiple of 8 bytes.
 
-Not here: how a vendor makes kernels of forms (`tools.record.nv`), the files (`recording`).
+Not here: how a vendor makes kernels of forms (`tools.record.nv`, `.amd`), the files (`recording`).
 """
 
 from __future__ import annotations

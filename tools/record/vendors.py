@@ -1,6 +1,6 @@
 """What a vendor gives to the recorder, and which vendor a device belongs to.
 
-Not here: the forms themselves (`tools.record.nv`).
+Not here: the forms themselves (`tools.record.nv`, `tools.record.amd`).
 """
 
 from __future__ import annotations

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.instruction import canonical
 from drivers.amd.emu.isa.modes import KEEP_ALL
-from drivers.amd.emu.isa.opcodes import Opcode, Target, target
+from drivers.amd.emu.isa.opcodes import Target, target
 from drivers.amd.emu.isa.programs import engine_of
 from drivers.amd.emu.isa.translate import Entry, translate
 from drivers.emu.simt.engine import Program, Settings
 from drivers.emu.simt.launch import launch
 from drivers.emu.simt.work import Options, Work
 from hcq.config import config
+from tools.record.amd.encode import find, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,24 +29,12 @@ WAIT = {"gfx9": 0xBF8C_0000, "gfx11": 0xBF89_0000, "gfx12": 0xBFC0_0000}
 NAMES = ("gfx942", "gfx1100", "gfx1201")
 
 
-@functools.cache
-def find(name: str, stem: str, form: str = "") -> tuple[int, Opcode]:
-    """Return the number and the opcode of an operation, by its name on gfx11."""
-    known = target(name)
-    for (kind, number), opcode in known.opcodes.items():
-        if canonical(opcode.stem, known.family) == stem and form in ("", kind):
-            return number, opcode
-    raise KeyError(f"{name} has no {stem} {form}")
-
-
 def encode(name: str, stem: str, form: str = "", *more: int, **fields: int) -> list[int]:
     """Return the words of an instruction; `more` follow it."""
     number, opcode = find(name, stem, form)
-    layout = opcode.form
-    value = layout.base
-    for field, content in (fields | {"op": number}).items():
-        value = layout.put(value, field, content)
-    return [value >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)] + [m & 0xFFFF_FFFF for m in more]
+    unknown = fields.keys() - opcode.form.fields.keys()
+    assert not unknown, f"{opcode.form.name} has no {unknown}"
+    return packed(opcode, number, fields) + [m & 0xFFFF_FFFF for m in more]
 
 
 def move(name: str, register: int, source: int, *more: int) -> list[int]:

@@ -1,0 +1,160 @@
+"""What the recorder asks of AMD: forms, kernels, and what the emulated GPU knows that no form has.
+
+A form is recorded where the emulated GPU understands its code; what it refuses has no form, and is named by `uncovered`
+only where it has a meaning for the operation.
+
+Not here: the command (`tools.record.__main__`).
+"""
+
+# ruff: noqa: E501 - tables and words of code read best on one line
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.isa.instruction import IsaError, canonical
+from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS
+from drivers.amd.emu.isa.opcodes import target
+from drivers.amd.emu.isa.programs import engine_of
+from drivers.amd.emu.isa.translate import Entry, read_kernel, translate
+from drivers.emu.simt.engine import Settings
+from tools.record.amd import build, exchange, matrix, memory, scalar, special, vector
+from tools.record.amd.encode import Code, base
+from tools.record.runner import in_order
+from tools.record.vendors import Vendor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tools.record.forms import Form, Kernel
+
+ARCHES: Final = ("gfx942", "gfx1100", "gfx1201")
+_VERSION_FILE: Final = Path("/sys/module/amdgpu/version")
+_FAMILIES: Final = (vector.forms, scalar.forms, memory.forms, exchange.forms, matrix.forms, special.forms)
+
+
+def candidates(arch: str) -> Iterator[Form]:
+    """Yield every form of the tables, those that the emulated GPU refuses, too."""
+    return itertools.chain.from_iterable(family(base(arch)) for family in _FAMILIES)
+
+
+@functools.cache
+def _listed(arch: str) -> tuple[tuple[Form, ...], dict[str, str]]:
+    """Return the forms, and those that the emulated GPU refuses with its reasons."""
+    found, refused = [], {}
+    for form in candidates(arch):
+        why = refusal(form, arch)
+        if why:
+            refused[form.name] = why
+        else:
+            found.append(form)
+    names = [form.name for form in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two forms are called {next(one for one in names if names.count(one) > 1)}")
+    return tuple(in_order(found)), refused
+
+
+def refusal(form: Form, arch: str) -> str:
+    """Return why the emulated GPU does not run a form, or an empty text."""
+    words = [*build.words_of(form), *Code(arch).make("s_endpgm", "SOPP")]
+    known = target(arch)
+    made = engine_of(Settings(), known.lanes)
+    try:
+        translate(
+            made.library,
+            "k",
+            struct.pack(f"<{len(words)}I", *words),
+            known,
+            Entry(user_sgprs=16, group_ids=(True, False, False)),
+        )
+    except IsaError as error:
+        return error.why
+    return ""
+
+
+NOTHING_COMPUTED: Final = frozenset(
+    (
+        "s_clause",
+        "s_code_end",
+        "s_decperflevel",
+        "s_delay_alu",
+        "s_icache_inv",
+        "s_incperflevel",
+        "s_sendmsg",
+        "s_sendmsghalt",
+        "s_dcache_inv",
+        "s_gl1_inv",
+        "s_set_inst_prefetch_distance",
+        "s_sethalt",
+        "s_setkill",
+        "s_setprio",
+        "s_sleep",
+        "s_ttracedata",
+        "s_ttracedata_imm",
+        "s_wait_event",
+        "s_wait_idle",
+        "s_wakeup",
+        "v_nop",
+        "s_wait_bvhcnt",
+        "s_wait_expcnt",
+        "s_wait_samplecnt",
+        "s_singleuse_vdst",
+    )
+)
+"""Operations that the emulated GPU knows and that compute nothing."""
+
+
+def forms(arch: str) -> tuple[Form, ...]:
+    """Return every form that an architecture can run, in the order of recording."""
+    return _listed(base(arch))[0]
+
+
+def refused(arch: str) -> dict[str, str]:
+    """Return forms that the emulated GPU does not run -> why."""
+    return _listed(base(arch))[1]
+
+
+def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
+    """Return the kernels that run some forms."""
+    return [pack.kernel(folder) for pack in build.packs(wanted, arch)]
+
+
+def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
+    """Write the code objects of some forms; return how many."""
+    made = build.packs(wanted, arch)
+    for pack in made:
+        pack.file(folder).write_bytes(zlib.compress(build.linked(pack.words, arch), 6))
+    return len(made)
+
+
+def uncovered(arch: str) -> list[str]:
+    """Return the names of operations that the emulated GPU knows and no form has."""
+    arch = base(arch)
+    known, seen = target(arch), set[str]()
+    for form in forms(arch):
+        words = [*build.words_of(form), *Code(arch).make("s_endpgm", "SOPP")]
+        code = read_kernel(struct.pack(f"<{len(words)}I", *words), known, lanes=known.lanes, kernel="k")
+        seen |= {canonical(one.stem, known.family) for one in code}
+    named = {canonical(opcode.stem, known.family) for opcode in known.opcodes.values()}
+    return sorted((named & (MEANINGS | LANEWISE).keys()) - seen - NOTHING_COMPUTED)
+
+
+def version() -> str:
+    """Return the version of AMD's kernel driver, "" without one."""
+    return _VERSION_FILE.read_text().strip() if _VERSION_FILE.exists() else ""
+
+
+def emulated(arch: str) -> str:
+    """Return the name of the emulated GPU of an architecture."""
+    return f"amd-emu:{arch}"
+
+
+VENDOR: Final = Vendor(
+    name="amd", arches=ARCHES, emulated=emulated, forms=forms, kernels=kernels, prepare=prepare,
+    uncovered=uncovered, version=version,
+)  # fmt: skip
