@@ -2,9 +2,10 @@
 
 A move between lanes does not depend on the operation. So one operation of each encoding has the whole product
 of control, bound_ctrl and fetched inactive lanes, and all masks of rows and banks; every other operation has
-each kind of control with both flags. Of DPP8 each place selects each of its eight lanes. Of SDWA one operation
-on integers and one on floats have the whole product of the parts of both sources and of the destination; every
-other operation has each pair of parts, and each part of the destination with each kind of what is around it.
+each kind of control with both flags. Of DPP8 each place selects each of its eight lanes. Of SDWA one
+operation on integers and one on floats have the whole product of the parts of both sources and of the
+destination; every other operation has each pair of parts, and each part of the destination with each kind
+of what is around it.
 
 Not here: operands, signs and halves (`pcode_forms`), what a move or a part gives (`pcode_forms.Definition`).
 """
