@@ -25,17 +25,17 @@ _LAUNCH: Final = Launch((1, 1, 1), (32, 1, 1), scratch_bytes=4096 + 64 * 32)
 _PAIR: Final = Launch((2, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 64)
 _DATA: Final = ("u64", "u64")
 _HEAD: Final = (
-    ".shared .align 1024 .b8 s[4096]; .shared .align 8 .b64 b; .shared .align 8 .b64 b2; .reg .b64 u, v, w, x; .reg .b32 k, l, m, n, o; .reg .pred p, q, first; "
-    "setp.eq.u32 first, %t, 0; mov.u32 m, b; mov.u32 n, s; shl.b32 k, $lane, 4; add.u32 k, n, k; st.shared.v2.b64 [k], {0, 0}; st.shared.v2.b64 [k+512], {0, 0}; "
+    ".shared .align 1024 .b8 s[4096]; .shared .align 8 .b64 b; .shared .align 8 .b64 b2; .reg .b64 u, v, w, x; .reg .b32 kk, l, m, n, o; .reg .pred p, q, first; "
+    "setp.eq.u32 first, %t, 0; mov.u32 m, b; mov.u32 n, s; shl.b32 kk, $lane, 4; add.u32 kk, n, kk; st.shared.v2.b64 [kk], {0, 0}; st.shared.v2.b64 [kk+512], {0, 0}; "
 )
-"""Shared memory s, zeroed in its first 1,024 bytes; k: the 16 bytes of a thread in it; m: an mbarrier; n: s."""
+"""Shared memory s, zeroed in its first 1,024 bytes; kk: the 16 bytes of a thread in it; m: an mbarrier; n: s."""
 _INIT: Final = (
     "@first mbarrier.init.shared.b64 [b], {}; fence.mbarrier_init.release.cluster; bar.warp.sync -1; "
 )
 _INIT_80: Final = "@first mbarrier.init.shared.b64 [b], {}; bar.warp.sync -1; "
 _TEST: Final = "W: mbarrier.test_wait.parity.shared.b64 p, [b], 0; @!p bra W; "
 _WAIT: Final = "W: mbarrier.try_wait.parity.shared.b64 p, [b], 0; @!p bra W; "
-_BACK: Final = " bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [k]; ld.shared.v2.b64 {$d2, $d3}, [k+512];"
+_BACK: Final = " bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [kk]; ld.shared.v2.b64 {$d2, $d3}, [kk+512];"
 _RESULTS: Final = tuple(Result(f"d{n}", "u64") for n in range(4))
 _BULK: Final = "mbarrier::complete_tx::bytes"
 
@@ -201,10 +201,10 @@ def _small_copies() -> Iterator[Form]:
                         continue
                     for space in ("shared", "shared::cta") if not (hint or tail) else ("shared",):
                         name = f"cp.async.{cache}.{space}.global{hint}"
-                        operands = f"[k], [$at], {size}{tail}{', v' if 'hint' in hint else ''}"
+                        operands = f"[kk], [$at], {size}{tail}{', v' if 'hint' in hint else ''}"
                         text = (
                             _HEAD
-                            + "st.shared.v2.b64 [k], {-1, -1}; and.b32 l, $lane, 1; setp.eq.u32 q, l, 0; "
+                            + "st.shared.v2.b64 [kk], {-1, -1}; and.b32 l, $lane, 1; setp.eq.u32 q, l, 0; "
                             + (policy if "hint" in hint else "")
                         )
                         text += f"{name} {operands}; {waits['wait_all']}" + _BACK
@@ -219,7 +219,7 @@ def _small_copies() -> Iterator[Form]:
                             needs=80,
                         )
     for how, wait in waits.items():
-        text = _HEAD + _INIT_80.format(32) + f"cp.async.ca.shared.global [k], [$at], 16; {wait}" + _BACK
+        text = _HEAD + _INIT_80.format(32) + f"cp.async.ca.shared.global [kk], [$at], 16; {wait}" + _BACK
         yield Form(f"cp.async, {how}", text, _DATA, _rows(), _RESULTS, launch=_LAUNCH, doubt=7, needs=80)
 
 
@@ -237,7 +237,7 @@ def _bulk() -> Iterator[Form]:
             yield Form(
                 name, text, _DATA, _rows(), _RESULTS, launch=_LAUNCH, doubt=8, needs=_HOPPER, until=last
             )
-        fill = "st.shared.v2.b64 [k], {$a0, $a1};" + _FENCE
+        fill = "st.shared.v2.b64 [kk], {$a0, $a1};" + _FENCE
         for how in ("wait_group", "wait_group.read"):
             copy = f"cp.async.bulk.global.shared::cta.bulk_group [x], [n], {size}; cp.async.bulk.commit_group; cp.async.bulk.{how} 0;"
             if how.endswith("read"):
@@ -295,7 +295,7 @@ def _reductions() -> Iterator[Form]:
         name = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{type_}"
         text = (
             _HEAD
-            + "add.u64 x, %out, 1024; mul.wide.u32 u, $lane, 16; add.u64 u, u, x; st.global.v2.b64 [u], {$a1, $a0}; st.shared.v2.b64 [k], {$a0, $a1}; fence.proxy.async;"
+            + "add.u64 x, %out, 1024; mul.wide.u32 u, $lane, 16; add.u64 u, u, x; st.global.v2.b64 [u], {$a1, $a0}; st.shared.v2.b64 [kk], {$a0, $a1}; fence.proxy.async;"
         )
         text += f" bar.warp.sync -1; {_ONCE}{name} [x], [n], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; fence.proxy.async.global; DONE: bar.warp.sync -1; ld.global.v2.b64 {{$d0, $d1}}, [u];"
         yield Form(name, text, _DATA, _rows(), _RESULTS[:2], launch=_LAUNCH, doubt=8, needs=_HOPPER)
@@ -306,10 +306,10 @@ def _remote() -> Iterator[Form]:
     head = (
         _HEAD
         + _INIT.format(1)
-        + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 k, k, l; mapa.shared::cluster.u32 m, m, l; "
+        + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 kk, kk, l; mapa.shared::cluster.u32 m, m, l; "
     )
     meet = "barrier.cluster.arrive; barrier.cluster.wait; "
-    back = _WAIT + "shl.b32 k, $lane, 4; add.u32 k, n, k; ld.shared.v2.b64 {$d0, $d1}, [k]; " + meet
+    back = _WAIT + "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; ld.shared.v2.b64 {$d0, $d1}, [kk]; " + meet
     rows, results = _rows(64), _RESULTS[:2]
     words = "shared::cluster.mbarrier::complete_tx::bytes"
     stores = [
@@ -343,7 +343,7 @@ def _remote() -> Iterator[Form]:
     for name, size, before, value in stores:
         text = (
             head
-            + f"@first mbarrier.arrive.expect_tx.shared.b64 _, [b], {size * 32}; {before} {meet}{name} [k], {value}, [m]; "
+            + f"@first mbarrier.arrive.expect_tx.shared.b64 _, [b], {size * 32}; {before} {meet}{name} [kk], {value}, [m]; "
             + back
         )
         yield Form(name, text, _DATA, rows, results, launch=_PAIR, doubt=8, needs=_HOPPER)
@@ -370,7 +370,7 @@ def _tensors() -> Iterator[Form]:
         ("fill_mode", 32, "0"),
         ("global_stride", 64, "0, v"),
     ]
-    made = "add.u32 o, n, 2048; mov.u32 l, 0; Z: add.u32 k, o, l; st.shared.b64 [k], 0; add.u32 l, l, 8; setp.lt.u32 p, l, 128; @p bra Z; mov.u64 v, 64; mov.u64 w, %in; "
+    made = "add.u32 o, n, 2048; mov.u32 l, 0; Z: add.u32 kk, o, l; st.shared.b64 [kk], 0; add.u32 l, l, 8; setp.lt.u32 p, l, 128; @p bra Z; mov.u64 v, 64; mov.u64 w, %in; "
     for swizzle in (0, 1):
         for x, y in ((0, 0), (8, 4), (12, 6), (-4, 0), (0, -2), (16, 0), (3, 7)):
             text = _HEAD + _INIT.format(1) + "add.u64 x, %out, 2048; " + made
@@ -391,9 +391,7 @@ def _tensors() -> Iterator[Form]:
                 + " DONE: "
                 + _WAIT
             )
-            shown += (
-                "shl.b32 k, $lane, 4; add.u32 k, n, k; bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [k];"
-            )
+            shown += "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [kk];"
             yield Form(
                 f"cp.async.bulk.tensor.2d load at {x}, {y}, swizzle {swizzle}",
                 shown,

@@ -5,7 +5,7 @@ small integers and halves, whose sums are exact in every order; operands near 1,
 rounding all sums can lose; infinities and NaNs; and terms of far exponents with sums that cancel, which are
 recorded and not compared: they show the order and the rounding of the hardware.
 
-Not here: products of a warpgroup.
+Not here: products of a warpgroup (`warpgroups`).
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line

@@ -20,9 +20,11 @@ from tools.record.nv import (
     copies,
     floats,
     integers,
+    litmus,
     matrices,
     moves,
     registers,
+    warpgroups,
     warps,
 )  # fmt: skip
 from tools.record.runner import in_order
@@ -38,7 +40,8 @@ ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
     integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
-    moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms,
+    moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms, warpgroups.forms,
+    litmus.forms,
 )  # fmt: skip
 
 
