@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "/nowhere/file"
 ROOT = Path(__file__).parents[2]
-STARTED_BY_OTHERS = ("program.py", "wired.py", "worker.py")
+STARTED_BY_OTHERS = ("program.py", "wired.py", "worker.py", "cell.py")
 """Programs that another tool starts."""
 COMMANDS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
