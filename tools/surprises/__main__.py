@@ -6,19 +6,23 @@ The emulated kernels make them. Not here: what the messages must have (`row`). N
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from tools.arguments import command, reported
 from tools.surprises import amd, nv
 from tools.surprises.row import run
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def main() -> int:
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the messages; return 1 if one differs from its row."""
     parser = command("tools.surprises", __doc__)
     parser.add_argument("--device", choices=("nv-emu", "amd-emu"), help="those of one vendor")
     parser.add_argument("names", nargs="*", help="rows, by name; by default all")
     parser.add_argument("--table", action="store_true", help="print the rows of docs/first-run.md instead")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     bad = 0
     for vendor in (nv, amd):
         if given.device not in (None, vendor.DEVICE):
