@@ -27,6 +27,7 @@ from tools.foreign.redirected import tinygrad
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from tools.foreign.product import Cell
 
@@ -34,9 +35,9 @@ _ROOT: Final = Path(__file__).parents[2]
 _LIMIT_S: Final = 3600
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the cells that were asked for; return 0 if all is as the table says."""
-    args = _arguments()
+    args = _arguments(argv)
     tinygrad()
     version = metadata.version("tinygrad")
     wanted = [cell for vendor in args.vendor for cell in cells(vendor) if args.cells in cell.label]
@@ -108,7 +109,7 @@ def _table(version: str, results: list[dict[str, Any]], *, advice: bool) -> None
             print(f"- {count} cells: {text}")
 
 
-def _arguments() -> Namespace:
+def _arguments(argv: Sequence[str] | None) -> Namespace:
     parser = command("tools.foreign", __doc__)
     parser.add_argument("--vendor", type=some_of(("nv", "amd")), default=["nv", "amd"])
     parser.add_argument("--cells", default="", metavar="TEXT", help="only cells whose name has this text")
@@ -117,7 +118,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--jobs", type=positive, default=1, help="cells at a time")
     parser.add_argument("--advice", action="store_true", help="also what the emulated GPUs remarked")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
