@@ -41,6 +41,10 @@ class Packet:
         return self.at + self.value.WORDS + len(self.data)
 
 
+_SIZE_HI, _SIZE_HI_BITS = 3, 0xFF
+"""The word of an ACQUIRE_MEM that holds COHER_SIZE_HI, and its field there."""
+
+
 def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
     """Yield the packets of a PM4 stream. Raises ValueError for what is none, or is cut short."""
     layouts, at = pm4_generations.packets(generation), 0
@@ -62,9 +66,13 @@ def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
         longer = head.OPCODE in {pm4.Opcode.NOP, *pm4_generations.WITH_DATA}
         if (end != fixed and not longer) or end < fixed:
             raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.WORDS} are {layout.__name__}")
-        value = layout.from_words(words[at:fixed])
+        fields, data = list(words[at:fixed]), tuple(words[fixed:end])
+        if head.OPCODE == pm4.Opcode.ACQUIRE_MEM and (more := fields[_SIZE_HI] & ~_SIZE_HI_BITS):
+            fields[_SIZE_HI] &= _SIZE_HI_BITS
+            data = (more,)
+        value = layout.from_words(fields)
         _checked(value, at)
-        yield Packet(at, pm4.Opcode(head.OPCODE).name, value, tuple(words[fixed:end]))
+        yield Packet(at, pm4.Opcode(head.OPCODE).name, value, data)
         at = end
 
 
@@ -87,10 +95,11 @@ def _pm4_lines(packet: Packet, generation: int, name: Named) -> list[str]:
     if isinstance(value, pm4.SetShReg):
         return _registers(value.REG_OFFSET, packet.data, generation, name)
     if isinstance(value, pm4_generations.AcquireMem):
-        return [f"ACQUIRE_MEM {fields_text(pm4_generations.GcrCntl.from_int(value.GCR_CNTL))}{_range(value)}"]
+        text = fields_text(pm4_generations.GcrCntl.from_int(value.GCR_CNTL))
+        return [f"ACQUIRE_MEM {text}{_range(value)}{_wider(packet)}"]
     if isinstance(value, pm4_generations.AcquireMemGfx9):
         text = fields_text(value, skip=("SIZE_LO", "SIZE_HI", "BASE_LO", "BASE_HI", "POLL_INTERVAL"))
-        return [f"ACQUIRE_MEM {text}{_range(value)}"]
+        return [f"ACQUIRE_MEM {text}{_range(value)}{_wider(packet)}"]
     if isinstance(value, pm4.DispatchDirect):
         start = fields_text(registers.Initiator.from_int(value.INITIATOR))
         return [f"DISPATCH_DIRECT {value.DIM_X} x {value.DIM_Y} x {value.DIM_Z} groups, {start}"]
@@ -105,6 +114,11 @@ def _range(value: pm4_generations.AcquireMem | pm4_generations.AcquireMemGfx9) -
     size = value.SIZE_LO | value.SIZE_HI << 32
     base = value.BASE_LO | value.BASE_HI << 32
     return "" if size == (1 << 40) - 1 and not base else f" of {size:#x} units from {base:#x}"
+
+
+def _wider(packet: Packet) -> str:
+    """Return the bits above COHER_SIZE_HI, which some drivers send as ones (`Quirks.coher_size`)."""
+    return "".join(f", {more:#x} above COHER_SIZE_HI" for more in packet.data)
 
 
 def _registers(place: int, data: Sequence[int], generation: int, name: Named) -> list[str]:

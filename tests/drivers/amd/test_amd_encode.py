@@ -425,11 +425,13 @@ def pieces_of(rig: Rig, size: int) -> int:
     return sum(packet.name == "COPY" for packet in decode.sdma_packets(out.words, rig.target.sdma))
 
 
+OF_CALLS = ("aql_scratch", "ring_bytes", "cwsr_sizes", "system_uncached", "runtime", "hdp")
+"""Choices of kernel calls and structures, which change no words: the ladder has them."""
 CHOICES = [
     {name: value}
     for name, values in quirks.ALTERNATIVES.items()
     for value in values[1:]
-    if name not in {"single_xcc", "aql_eop"}
+    if name not in {"single_xcc", "aql_eop", *OF_CALLS}
 ]
 
 
