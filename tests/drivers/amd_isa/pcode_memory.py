@@ -124,8 +124,10 @@ def decided(text: str) -> str:
     """Return a text as it is compared.
 
     LLVM makes atomicrmw fmin and fmax of the float operations: of a number and a NaN the number, and -0 < 0. A result
-    without a type has that of memory.
+    without a type has that of memory; memory without one that of what is stored (pairs of 16 bits, on gfx942).
     """
+    if stored := re.search(r"MEM\[ADDR\] = \w+\.(\w+)", text):
+        text = re.sub(r"MEM\[ADDR\](?!\.)", f"MEM[ADDR].{stored[1]}", text)
     if ".f" in text and "isNAN" not in text:
         text = text.replace("src < tmp ? src : tmp", "smaller(src, tmp)").replace(
             "src > tmp ? src : tmp", "larger(src, tmp)"
