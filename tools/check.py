@@ -1,4 +1,4 @@
-"""Run what CI checks besides the tests: lint, types, types as users see them, layering, and the wheel.
+"""Run what CI checks besides the tests: lint, types, types as users see them, layers, walls, the wheel.
 
 `python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
 failed.
@@ -49,6 +49,11 @@ def layers() -> bool:
     return subprocess.run([str(program), "--no-cache"], cwd=ROOT, check=False).returncode == 0
 
 
+def walls() -> bool:
+    """Check what the linter does not see: circles of folders, names, sizes of rooms, clones."""
+    return _command("tools.walls")
+
+
 def wheel_packages() -> set[str]:
     """Build the wheel and return the top-level names in it, its own metadata aside."""
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +76,7 @@ def wheel() -> bool:
     return seen == PACKAGES
 
 
-CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "wheel": wheel}
+CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "walls": walls, "wheel": wheel}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

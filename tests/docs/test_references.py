@@ -101,6 +101,54 @@ def test_references_in_module_docstrings_exist(package: str):
     assert not lost
 
 
+SECTION = re.compile(r"\bnv\.md (\d+(?:\.\d+)?)")
+DECISION = re.compile(r"\bADR (\d+)\b")
+SHEET = re.compile(
+    r"design §|\bfacts? [A-Z]\d+\b|\([DKR]\d+[,)]|(?<!ISA, )(?<!AAELF64, )\bsection \d+\.\d+\)?(?= [|)]|\.$)"
+)
+"""Numbers of sheets that are not in the repository."""
+TEXTS = sorted({*PAGES, *SOURCES, *(ROOT / "tests").rglob("*.py")})
+
+
+def sections() -> set[str]:
+    """The sections of docs/facts/nv.md: rows name one, two or a range; a chapter is the first number."""
+    found: set[str] = set()
+    for cell in re.findall(r"^\| (\d[\d., -]*) \|", (ROOT / "docs/facts/nv.md").read_text(), re.MULTILINE):
+        for part in cell.split(", "):
+            first, _, last = part.partition("-")
+            chapter, _, number = first.partition(".")
+            numbers = range(int(number), int(last.partition(".")[2]) + 1) if last else [number]
+            found |= {chapter, *(f"{chapter}.{n}" if n != "" else chapter for n in numbers)}
+    return {*found, "9"}
+
+
+def test_sections_decisions_and_sheets_that_are_named_exist():
+    known = sections()
+    decisions = {int(path.name[:4]) for path in (ROOT / "docs/adr").glob("[0-9]*.md")}
+    lost = []
+    for path in TEXTS:
+        if path == Path(__file__):
+            continue
+        text = path.read_text()
+        lost += [
+            f"{path.relative_to(ROOT)}: nv.md {n}"
+            for n in SECTION.findall(text)
+            if n not in known and not n.startswith("9.")
+        ]
+        lost += [
+            f"{path.relative_to(ROOT)}: ADR {n}" for n in DECISION.findall(text) if int(n) not in decisions
+        ]
+        lost += [f"{path.relative_to(ROOT)}: {words}" for words in SHEET.findall(text)]
+    assert lost == []
+
+
+def test_doubts_that_are_named_exist():
+    text = (ROOT / "docs/facts/nv.md").read_text().partition("## 9. Doubts")[2]
+    doubts = set(re.findall(r"^(\d+)\. ", text, re.MULTILINE))
+    named = {n for path in TEXTS for n in re.findall(r"\bnv\.md 9\.(\d+)", path.read_text())}
+    assert named - doubts == set()
+
+
 def test_every_page_is_in_the_index():
     folder = ROOT / "docs"
     named = set(LINK.findall((folder / "README.md").read_text()))

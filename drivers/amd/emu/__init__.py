@@ -1,4 +1,4 @@
-"""The emulated AMD GPUs, below the ioctl (design §5).
+"""The emulated AMD GPUs, below the ioctl.
 
 Not here: the neutral parts (`drivers.emu`), the driver (`drivers.amd`). Next: `isa`, machine code.
 """

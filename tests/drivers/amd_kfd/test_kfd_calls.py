@@ -1,4 +1,4 @@
-"""Numbers, sizes and errnos of /dev/kfd, versions, apertures, address spaces (K1, K2, K8, K9)."""
+"""Numbers, sizes and errnos of /dev/kfd, versions, apertures, address spaces."""
 
 from __future__ import annotations
 

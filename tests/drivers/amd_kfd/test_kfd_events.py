@@ -1,4 +1,4 @@
-"""Events: the signal page, waits, ages, interrupts (K7)."""
+"""Events: the signal page, waits, ages, interrupts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ALLOC, FREE, MAP, UNMAP, dma-bufs and mappings for the CPU (K3, K4, K6)."""
+"""ALLOC, FREE, MAP, UNMAP, dma-bufs and mappings for the CPU."""
 
 from __future__ import annotations
 

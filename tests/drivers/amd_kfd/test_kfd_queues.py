@@ -1,4 +1,4 @@
-"""CREATE_QUEUE with its geometry, doorbells, faults, exceptions (K5, K6, R5, section 9)."""
+"""CREATE_QUEUE with its geometry, doorbells, faults, exceptions."""
 
 from __future__ import annotations
 

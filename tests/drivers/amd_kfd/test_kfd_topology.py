@@ -1,4 +1,4 @@
-"""sysfs of the emulated machine (K10)."""
+"""sysfs of the emulated machine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,54 @@
+"""Code of the product that stands in two places: six or more statements in a row with the same words.
+
+Layouts are left out, whose tables are alike; so are imports, docstrings, comments and short lines.
+"""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections import Counter, defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tools.walls.source import Module
+
+LINES: Final = 6
+"""Logical lines of a window."""
+_LEAST: Final = 120
+"""Characters that a window has at least: six closing brackets are no clone."""
+_SPACE: Final = {
+    tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def statements(text: str) -> list[str]:
+    """Return the logical lines of a module with their strings emptied, without imports and docstrings."""
+    found: list[str] = []
+    words: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NEWLINE:
+            if words[:1] not in (["import"], ["from"]) and words != ['""']:
+                found.append(" ".join(words))
+            words = []
+        elif token.type not in _SPACE:
+            words.append('""' if token.type == tokenize.STRING else token.string)
+    return found
+
+
+def clones(modules: Mapping[str, Module]) -> dict[str, int]:
+    """Return "a.py = b.py" -> windows of `LINES` statements that both have; both may be one file."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in modules.values():
+        if "layouts" in module.name.split("."):
+            continue
+        lines = statements(module.text)
+        for at in range(len(lines) - LINES + 1):
+            window = "\n".join(lines[at : at + LINES])
+            if len(window) >= _LEAST:
+                places[window].append(module.path)
+    pairs = Counter(f"{first} = {other}" for paths in places.values() for first, other in pairwise(paths))
+    return dict(sorted(pairs.items()))
