@@ -118,7 +118,7 @@ MAX_GROUPS: Final = (1 << 31) - 1
 """Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
 _POISON: Final = 0xCCCC_CCCC
 _PRIVILEGED: Final = 11
-"""The generation whose launches set PRIV (docs/sources-amd.md, Compute registers)."""
+"""The generation whose launches set PRIV (docs/sources-amd.md, D9)."""
 _KERNARG_ALIGN: Final = 8
 """What compilers give the segment of arguments (`.kernarg_segment_align`)."""
 

@@ -65,7 +65,7 @@ def check_gcr(control: GcrCntl, what: str) -> None:
 
 
 def of_release(packet: ReleaseMem, generation: int) -> frozenset[str]:
-    """Return what a release maintains; only CACHE_FLUSH_AND_INV_TS does (docs/facts/amd-caches.md)."""
+    """Return what a release maintains; only CACHE_FLUSH_AND_INV_TS does (docs/sources-amd.md, D15)."""
     if packet.EVENT_TYPE is not Event.CACHE_FLUSH_AND_INV_TS:
         return frozenset()
     if isinstance(packet, ReleaseMemGfx9):

@@ -211,8 +211,8 @@ class Pm4:
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
         if packet.BASE_LO or packet.BASE_HI or packet.SIZE_LO != 0xFFFF_FFFF or packet.SIZE_HI != 0xFF:
             raise unsupported(
-                f"{self.at} of a range: sources differ in its unit; all memory is size all ones, "
-                "base 0"
+                f"{self.at} of a range: sources differ in its unit (docs/sources-amd.md, D2); all memory is "
+                "size all ones, base 0"
             )
         if isinstance(packet, AcquireMemGfx9):
             if packet.ENGINE:
