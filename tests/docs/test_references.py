@@ -31,7 +31,10 @@ def exists(dotted: str) -> bool:
     for n in range(len(parts), 0, -1):
         try:
             found: object = importlib.import_module(".".join(parts[:n]))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            module = ".".join(parts[:n])
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                return n == len(parts)  # it is there, and imports a package that is not installed
             continue
         for name in parts[n:]:
             if not hasattr(found, name) and name not in getattr(found, "__annotations__", {}):
