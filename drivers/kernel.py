@@ -191,18 +191,14 @@ _FILTERED = (
 _HINTS = {
     **{(call, number): _FILTERED for call in ("ioctl", "mmap") for number in (errno.EPERM, errno.EACCES)},
     ("ioctl", errno.ENOSYS): _FILTERED,
-    (
-        "ioctl",
-        errno.EBADF,
-    ): "a process forked from the one that opened the device: open it here, or spawn",
+    ("ioctl", errno.EBADF): (
+        "a process forked from the one that opened the device: open it here, or spawn"
+    ),
     ("ioctl", errno.ENODEV): (
         "the GPU was removed, or did not come back from a suspend: `dmesg` says why; start a new process"
     ),
     ("ioctl", errno.ENOMEM): "no memory is left for the call: close buffers, or raise the container's limit",
-    (
-        "ioctl",
-        errno.EFAULT,
-    ): "memory is not mapped, or only to be read: use that of `device.alloc`",
+    ("ioctl", errno.EFAULT): "memory is not mapped, or only to be read: use that of `device.alloc`",
     ("mmap", errno.EAGAIN): "too much memory is locked: raise the limit (ulimit -l)",
     ("mmap", errno.ENOMEM): (
         "no addresses or no memory: close buffers, or raise the limits (ulimit -v, vm.max_map_count, the "

@@ -108,8 +108,8 @@ class Uploader:
                 raise BringUpError(
                     f"the driver's copy queue ran no packet in {timeout_s:.1f} s: {self.ring.stuck()}\n"
                     "hint: the doorbell did not reach the GPU, or its scheduler (MES or HWS) does not run "
-                    "the queue: "
-                    "`dmesg | grep -E 'amdgpu|kfd'`; `python -m tools.bringup --device amd` shows the step"
+                    "the queue: `dmesg | grep -E 'amdgpu|kfd'`; `python -m tools.bringup --device amd` shows "
+                    "the step"
                 )
             time.sleep(0)
 

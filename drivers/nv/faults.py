@@ -184,8 +184,7 @@ def off_the_bus(device: str) -> FaultReport:
         kind=FaultKind.RESET,
         message=(
             f"the clock register TIME_1 reads 0xffffffff: {RC_MEANING[RcCode.OFF_THE_BUS]} (Xid 79), or it "
-            "sleeps "
-            "after a suspend"
+            "sleeps after a suspend"
         ),
         cure=RC_CURE[RcCode.OFF_THE_BUS],
     )

@@ -83,10 +83,8 @@ class Uploader:
                     f"the driver's copy channel did not finish in {self._timeout_s:.0f} s: "
                     f"{self.ring.stuck()}\n"
                     "hint: the doorbell did not reach the GPU, or its firmware (GSP) does not run the "
-                    "channel: "
-                    ""
-                    "`dmesg | grep NVRM`; `python -m tools.bringup` tries other doorbells and rings (rung "
-                    "12 and on)"
+                    "channel: `dmesg | grep NVRM`; `python -m tools.bringup` tries other doorbells and rings "
+                    "(rung 12 and on)"
                 )
             time.sleep(0)
 

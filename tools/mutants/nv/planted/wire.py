@@ -1,4 +1,4 @@
-"""Bugs on the wire of an NVIDIA driver, written from the facts by a head that had not read the driver.
+"""Bugs on the wire of an NVIDIA driver, written from the facts by an author who had not read the driver.
 
 Each is a fact that a hasty reader of the documents gets wrong. The list, with the words that a report must
 have, was complete before the first of them ran (docs/reliability.md).
