@@ -5,7 +5,7 @@ A driver receives a `Kernel` and makes all its system calls through it, so an em
 or `OutOfMemoryError` for ENOMEM; an interrupted call is repeated.
 
 Not here: records of calls (`drivers.kernel_trace`), the ioctls of a vendor (`drivers.nv.rm`,
-`drivers.nv.uvm`). Next: `drivers.nv.emu.machine.kernel`, the emulated kernel driver with the same interface.
+`drivers.nv.uvm`). Next: `emulator.nv.machine.kernel`, the emulated kernel driver with the same interface.
 """
 # ruff: noqa: D102 - the contracts of the methods are in the Protocols
 

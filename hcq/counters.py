@@ -9,8 +9,8 @@ Counts are exact for the instructions that the emulated GPU executes: PTX on `nv
 `amd-emu`. Times and occupancy that follow from them are estimates, which no GPU has confirmed: they are
 *uncalibrated*.
 
-Not here: what counts (`drivers.emu`), the rates of GPUs behind the estimates (`drivers.emu.chips`). Next:
-docs/counters.md.
+Not here: what counts (`emulator.shared`), the rates of GPUs behind the estimates (`emulator.shared.chips`).
+Next: docs/counters.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The entries of a PTX module: their parameters and workgroup sizes. Source: PTX ISA 8.8, sections 5.4, 11.
 
-Not here: assembly (`compiler.targets.nvptx.assembler`), execution (`drivers.nv.emu.ptx`).
+Not here: assembly (`compiler.targets.nvptx.assembler`), execution (`emulator.nv.ptx`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Findings go to the standard output, with kernel, line of the source, thread, add
 include faults that the script handles, and those of kernels that it does not wait for. Exit status: 1 with a
 finding, 2 when the script failed otherwise, else the status that the script gives.
 
-Not here: the checks (`drivers.emu.sanitizers`). Next: docs/testing-kernels.md.
+Not here: the checks (`emulator.sanitizers`). Next: docs/testing-kernels.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.emu.report import parse
+from emulator.shared.report import parse
 from hcq.config import override
 from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError

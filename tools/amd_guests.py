@@ -198,8 +198,8 @@ def _of_triton(listing: Path, arch: str) -> Iterator[tuple[str, str]]:
 
     The decoder says where one instruction ends; where it is wrong the texts that follow are others'.
     """
-    from drivers.amd.emu.isa import objects  # noqa: PLC0415 - Triton's Python lacks what this imports
-    from drivers.amd.emu.isa.decode import one  # noqa: PLC0415
+    from emulator.amd.isa import objects  # noqa: PLC0415 - Triton's Python lacks what this imports
+    from emulator.amd.isa.decode import one  # noqa: PLC0415
 
     for name in sorted(listing.glob(f"*_{arch}.s")):
         code_object = TRITON / name.with_suffix(".hsaco").name

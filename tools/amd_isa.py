@@ -1,14 +1,14 @@
-"""Make the opcode tables of `drivers.amd.emu.isa` from the text that LLVM's disassembler prints for each opcode.
+"""Make the opcode tables of `emulator.amd.isa` from the text that LLVM's disassembler prints for each opcode.
 
-`python -m tools.amd_isa TARGET...` writes TARGET.txt in `drivers/amd/emu/isa/tables`. It needs libLLVM 19
+`python -m tools.amd_isa TARGET...` writes TARGET.txt in `emulator/amd/isa/tables`. It needs libLLVM 19
 (Debian's package libllvm19); `--library` names it. Nothing at run time depends on it.
 
 A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is `field:dwords`, with `m` for a mask of
 lanes, `@s` where a field of vector registers names a scalar one, `@a` for an accumulation register, or a fixed
 word such as `vcc`.
 
-Not here: the encodings (`drivers.amd.emu.isa.opcodes`), the meaning of instructions (`drivers.amd.emu.isa.meanings`).
-Next: `drivers.amd.emu.isa.opcodes`, which reads the tables.
+Not here: the encodings (`emulator.amd.isa.opcodes`), the meaning of instructions (`emulator.amd.isa.meanings`).
+Next: `emulator.amd.isa.opcodes`, which reads the tables.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -22,14 +22,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, Format
+from emulator.amd.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, Format
 from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TARGETS = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942": ("gfx9", GFX9)}
-_TABLES = Path(__file__).parents[1] / "drivers/amd/emu/isa/tables"
+_TABLES = Path(__file__).parents[1] / "emulator/amd/isa/tables"
 _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])")
 _NUMBERS = {
     "vdst": 32, "sdst": 16, "sdata": 16, "vdata": 160, "vaddr": 200, "data0": 160, "data1": 128, "addr": 200, "src0": 64,

@@ -6,7 +6,7 @@ architecture, which runs a few workgroups; they grow with their number. One line
 shortest of the measured times, the estimate, and the ratio of the two. On an emulated GPU the time is that
 of the emulation, and `emulated` is true: its ratios say nothing.
 
-Not here: the rates behind the estimates (`drivers.emu.chips`). Next: docs/counters.md; `tools.hardware_run`,
+Not here: the rates behind the estimates (`emulator.shared.chips`). Next: docs/counters.md; `tools.hardware_run`,
 which has this as a stage.
 """
 
@@ -23,7 +23,7 @@ from compiler.llvm import emit_object
 from compiler.targets import target_of
 from compiler.targets.nvptx.assembler import assemble
 from compiler.targets.nvptx.target import ptx
-from drivers.emu.chips import CHIPS, estimates
+from emulator.shared.chips import CHIPS, estimates
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError, UsageError
 from tools.arguments import command, device_name, positive, reported
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"hcq", "drivers", "compiler", "frontend", "interop"}
+PACKAGES = {"hcq", "drivers", "emulator", "compiler", "frontend", "interop"}
 
 
 def _command(*words: str) -> bool:

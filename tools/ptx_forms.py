@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from drivers.emu.simt import jit
-from drivers.emu.simt.library import Library, Sanitizers
-from drivers.nv.emu.ptx.flat import flatten
-from drivers.nv.emu.ptx.statements import PtxError
-from drivers.nv.emu.ptx.syntax import parse
-from drivers.nv.emu.ptx.translate import translate
+from emulator.nv.ptx.flat import flatten
+from emulator.nv.ptx.statements import PtxError
+from emulator.nv.ptx.syntax import parse
+from emulator.nv.ptx.translate import translate
+from emulator.simt import jit
+from emulator.simt.library import Library, Sanitizers
 
 HEAD = """.version 8.8
 .target {arch}
@@ -314,7 +314,7 @@ def page() -> str:
     lines = [
         "# PTX on the emulated GPU",
         "",
-        "The instructions of the PTX ISA that `drivers/nv/emu` translates, with one form of each kind. Other types and modifiers",
+        "The instructions of the PTX ISA that `emulator/nv` translates, with one form of each kind. Other types and modifiers",
         "work as PTX defines them or are refused. A refusal is a `PtxError` that names the line and the instruction; nothing is",
         "ignored. Of hints (caches, priorities, policies) only the form is checked.",
         "",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGES: Final = ("hcq", "drivers", "compiler", "frontend")
+PACKAGES: Final = ("hcq", "drivers", "emulator", "compiler", "frontend")
 SITUATIONS: Final = ("compile", "disk cache", "steady state")
 _STEADY: Final = 50
 """Repetitions before the steady state is counted."""

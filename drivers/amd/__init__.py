@@ -4,7 +4,7 @@ From below: `layouts` (every number) - `kfd` (the calls, their errors with cures
 there are) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `encode`, `program` - `rings` - `events` -
 `faults` - `device`, `driver`. `quirks` holds what public sources leave in doubt.
 
-Not here: the emulated GPUs (`drivers.amd.emu`).
+Not here: the emulated GPUs (`emulator.amd`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.driver import AmdDriver
-from drivers.amd.emu.driver import Machines
+from emulator.amd.driver import Machines
 from hcq.config import config
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.machine.runs import Engines
-    from drivers.emu.simt.engine import Settings
+    from emulator.amd.machine.runs import Engines
+    from emulator.simt.engine import Settings
 
 
 def _engines(settings: Settings) -> Engines:
     """Return what executes the queues of an emulated machine."""
-    from drivers.amd.emu.engines.engines import AmdEngines  # noqa: PLC0415 - heavy, not part of real hardware
+    from emulator.amd.engines.engines import AmdEngines  # noqa: PLC0415 - heavy, not part of real hardware
 
     return AmdEngines(settings, report=config().emu_report)
 

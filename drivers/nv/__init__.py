@@ -5,7 +5,7 @@ In order of dependence: `layouts` (all hardware numbers) - `rm`, `uvm` (the two 
 `encode` - `cubin`, `qmd`, `program` - `faults` - `device`, `driver`. `quirks` holds the values that public
 sources leave in doubt.
 
-Not here: the emulated GPU (`drivers.nv.emu`), code generation (`compiler.targets.nvptx`). Next: docs/nv.md;
+Not here: the emulated GPU (`emulator.nv`), code generation (`compiler.targets.nvptx`). Next: docs/nv.md;
 `device`, which assembles the parts.
 """
 
@@ -18,8 +18,8 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from drivers.emu.otherwise import Otherwise
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.shared.otherwise import Otherwise
 
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -60,8 +60,8 @@ def emulated_machine(variant: str | None, other: Otherwise | None = None) -> Emu
     "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
     sanitizers. The default is "sm_90+580". `other` is what the machine takes the other way.
     """
-    from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
-    from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
+    from emulator.nv.machine import open_machine  # noqa: PLC0415 - the same
+    from emulator.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
 
     profile, branch, native, checked = check_variant(variant)
     return open_machine(

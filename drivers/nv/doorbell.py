@@ -1,6 +1,6 @@
 """The usermode page of a device: the doorbell of all its channels, and its clock.
 
-Not here: the stores before the doorbell (`channel`, `ring`). Next: `drivers.nv.emu.engines.usermode`, the
+Not here: the stores before the doorbell (`channel`, `ring`). Next: `emulator.nv.engines.usermode`, the
 emulated page.
 """
 

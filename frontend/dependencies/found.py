@@ -49,7 +49,7 @@ _HEAP_TYPE: Final = 1 << 9
 _HOUSE: Final = FilePath(__file__).parents[2]
 _FOREIGN: Final = tuple(
     [sysconfig.get_path(kind) + "/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "interop")]
+    + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "emulator", "interop")]
 )
 _UNCALLED: Final = frozenset([f"__{name}__" for name in (
     "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",

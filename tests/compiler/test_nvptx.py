@@ -26,9 +26,9 @@ from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from compiler.targets.nvptx import assembler
 from compiler.targets.nvptx.target import ROWS, ptx
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt.engine import Settings
-from drivers.nv.emu.ptx.module import launch, load_ptx
+from emulator.nv.ptx.module import launch, load_ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings
 from hcq.config import config
 from hcq.errors import UnsupportedError
 from tests import oracle

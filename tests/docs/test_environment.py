@@ -25,7 +25,7 @@ def test_every_cure_that_installs_packages_names_requirements_of_the_project():
     package = re.compile(f"'((?:{names})[<>=][^']*)'")
     named = {
         cure
-        for folder in ("hcq", "drivers", "compiler", "interop")
+        for folder in ("hcq", "drivers", "emulator", "compiler", "interop")
         for path in (ROOT / folder).rglob("*.py")
         for cure in package.findall(path.read_text())
     }

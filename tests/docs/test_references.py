@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-PACKAGES = ("hcq", "drivers", "compiler", "frontend", "interop", "tools")
+PACKAGES = ("hcq", "drivers", "emulator", "compiler", "frontend", "interop", "tools")
 SOURCES = sorted([path for package in PACKAGES for path in (ROOT / package).rglob("*.py")])
 PATH = re.compile(rf"`((?:{'|'.join((*PACKAGES, 'tests', 'examples', 'docs'))})/[\w./-]+)`")
 DOTTED = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")

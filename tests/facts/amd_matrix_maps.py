@@ -90,4 +90,4 @@ MAPS: dict[tuple[str, int, str], str] = {
     ("gfx12", 32, "v_swmmac_f32_16x16x32_bf8_bf8"): "551066c58c846583",
     ("gfx12", 64, "v_swmmac_f32_16x16x32_bf8_bf8"): "81bf89538fcd8153",
 }
-"""(family, lanes, instruction) -> digest. Operations on f64 (tests/drivers/amd_isa/test_doubles.py) and on 4-bit integers are not among them."""
+"""(family, lanes, instruction) -> digest. Operations on f64 (tests/emulator/amd_isa/test_doubles.py) and on 4-bit integers are not among them."""

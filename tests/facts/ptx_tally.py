@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drivers.nv.emu.ptx.module import PtxError
-from tests.drivers.nv_emu.conftest import Bench
+from emulator.nv.ptx.module import PtxError
+from tests.emulator.nv.conftest import Bench
 from tests.facts import ptx_table
 from tests.facts.ptx_form import Form, batch, results, same
 

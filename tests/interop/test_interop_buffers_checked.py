@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 import interop
-from drivers.emu.memory import AddressSpace
+from emulator.shared.memory import AddressSpace
 from interop import sanitize
 from tools.guests import build
 

@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 import interop
-from drivers.emu.chips import CHIPS
+from emulator.shared.chips import CHIPS
 from frontend import Tensor
 from frontend.device import Device
 from hcq.config import override

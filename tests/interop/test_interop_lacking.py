@@ -4,8 +4,8 @@ import pytest
 
 import hcq
 import interop
-from drivers.nv.emu.ptx.module import load_ptx
-from drivers.nv.emu.ptx.statements import PtxError
+from emulator.nv.ptx.module import load_ptx
+from emulator.nv.ptx.statements import PtxError
 from interop import ptx
 
 HEAD = """.version 8.7

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers.emu.report import Report, ReportKind, parse
 from drivers.nv.lines import source_place
+from emulator.shared.report import Report, ReportKind, parse
 from interop import sanitize
 
 SCRIPT = '''

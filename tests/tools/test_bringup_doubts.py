@@ -10,8 +10,8 @@ import pytest
 
 from compiler.targets.nvptx import assembler
 from drivers.amd.quirks import ALTERNATIVES as AMD_VALUES
-from drivers.emu.otherwise import Doubt, Otherwise
 from drivers.nv.quirks import ALTERNATIVES as NV_VALUES
+from emulator.shared.otherwise import Doubt, Otherwise
 from hcq.errors import UsageError
 from tools.bringup import command
 from tools.bringup.amd.doubts import DOUBTS as AMD_DOUBTS

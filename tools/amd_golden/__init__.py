@@ -4,5 +4,5 @@ Kernels in LLVM IR cover the instructions of each target. LLVM's AMDGPU target (
 with its feature `dumpcode`, prints the text of each instruction beside its dwords.
 tests/golden/amd_isa/TARGET.txt has one line for each form of an instruction: `dwords: text`.
 
-Not here: the decoder that the files test (`drivers.amd.emu.isa`). Next: `corpus`, the kernels; `__main__`.
+Not here: the decoder that the files test (`emulator.amd.isa`). Next: `corpus`, the kernels; `__main__`.
 """

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt.engine import Settings, engine
-from drivers.emu.simt.library import Sanitizers
-from drivers.emu.simt.work import Options
-from drivers.nv.emu.ptx.module import launch, load_ptx
+from emulator.nv.ptx.module import launch, load_ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings, engine
+from emulator.simt.library import Sanitizers
+from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.nv.emu.ptx.module import Kernel
+    from emulator.nv.ptx.module import Kernel
     from tools.bench.rows import Bench
 
 Tier = Literal["quick", "optimised"]

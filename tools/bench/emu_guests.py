@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.work import Options
-from drivers.nv.emu.ptx.module import launch, load_ptx
+from emulator.nv.ptx.module import launch, load_ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings
+from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError
 from interop import elements

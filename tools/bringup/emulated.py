@@ -1,19 +1,19 @@
 """The part of an emulated GPU's name by which it takes doubtful values the other way: "gfx1100+other=order".
 
-Not here: the rows (`amd.doubts`, `nv.doubts`), how the emulated GPU uses them (`drivers.emu.otherwise`).
+Not here: the rows (`amd.doubts`, `nv.doubts`), how the emulated GPU uses them (`emulator.shared.otherwise`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.otherwise import Otherwise
+from emulator.shared.otherwise import Otherwise
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.emu.otherwise import Doubt
+    from emulator.shared.otherwise import Doubt
 
 PREFIX: Final = "other="
 

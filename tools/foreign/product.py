@@ -9,8 +9,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.driver import LINUX, TARGETS
 from drivers.nv.layouts.branches import BRANCHES
+from emulator.amd.driver import LINUX, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

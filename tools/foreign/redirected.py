@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.llvm import Machine, emit_object
 from compiler.targets.nvptx.assembler import assemble
-from drivers.emu.device_files import DeviceFiles
+from emulator.shared.device_files import DeviceFiles
 from tools.arguments import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.emu.device_files import Registers
+    from emulator.shared.device_files import Registers
 
 _CURE: Final = "python -m pip install 'tinygrad>=0.14,<0.15'"
 _LEVEL: Final = 2

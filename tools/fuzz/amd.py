@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.work import Options
+from emulator.simt.engine import Settings
+from emulator.simt.work import Options
 from tools.arguments import natural
 from tools.fuzz import campaign
 from tools.fuzz.amd_cases import TOGETHER, Case

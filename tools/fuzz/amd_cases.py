@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from compiler.llvm import Machine, emit_assembly, emit_object
-from drivers.amd.emu.isa import objects
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt import jit
-from drivers.nv.emu.ptx.module import launch, load_ptx
+from emulator.amd.isa import objects
+from emulator.nv.ptx.module import launch, load_ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt import jit
 from tools.fuzz.amd_exchanges import AMD, BINS, ENTRY, GROUPS, KINDS, NV, PART, PARTS, Exchange
 from tools.fuzz.cases import HOST_LOOP
 from tools.fuzz.functions import FunctionWriter, calls
@@ -31,8 +31,8 @@ from tools.fuzz.functions import FunctionWriter, calls
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.emu.simt.engine import Settings
-    from drivers.emu.simt.work import Options
+    from emulator.simt.engine import Settings
+    from emulator.simt.work import Options
 
 TOGETHER: Final = 25
 """Small cases that share a kernel, and the size of its workgroups: those whose seeds have the same quotient."""

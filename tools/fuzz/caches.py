@@ -40,8 +40,8 @@ from drivers.cpu.host import FUNCTIONS
 from drivers.cpu.image import compile_object, nothing_from_outside, processor_code, processor_key
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
-from drivers.emu.simt import jit
 from drivers.kernel import LinuxKernel
+from emulator.simt import jit
 from hcq.config import override
 from hcq.errors import CacheWarning
 from hcq.store import Store

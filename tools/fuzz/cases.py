@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from compiler.llvm import Machine, emit_assembly
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt import jit
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.work import Options
-from drivers.nv.emu.ptx.module import launch, load_ptx
+from emulator.nv.ptx.module import launch, load_ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt import jit
+from emulator.simt.engine import Settings
+from emulator.simt.work import Options
 from tools.fuzz.exchange import BINS, MOST, Exchange, State
 from tools.fuzz.exchanges_memory import Atomics, Leave, SharedSwap
 from tools.fuzz.exchanges_warp import DivergentReduction, Shuffle, ThinningLoop, Vote

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_FOLDERS: Final = tuple(f"{_ROOT / name}/" for name in ("hcq", "drivers", "frontend"))
+_FOLDERS: Final = tuple(f"{_ROOT / name}/" for name in ("hcq", "drivers", "emulator", "frontend"))
 _DRIVERS: Final = f"{_ROOT / 'drivers'}/"
 _HCQ: Final = f"{_ROOT / 'hcq'}/"
 _CONTEXTLIB: Final = contextlib.__file__

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from drivers import kernel as system
-    from drivers.emu.machine_report import Report
+    from emulator.shared.machine_report import Report
     from hcq.driver import Driver
     from hcq.layout import Struct
     from hcq.program import KernelImage

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.machine_report import Kind
+from emulator.shared.machine_report import Kind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.mutants.devices import DEVICES
 from tools.mutants.interpose import Interposer
@@ -21,7 +21,7 @@ from tools.mutants.verdicts import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.emu.machine_report import Report
+    from emulator.shared.machine_report import Report
     from hcq.driver import Driver
     from tools.mutants.devices import Target
     from tools.mutants.emulated import Machine

@@ -1,4 +1,4 @@
 """Golden streams of the NVIDIA driver, and a scripted kernel that replies to its ioctls.
 
-Not here: the emulated GPU, which executes its submissions (`drivers.nv.emu`). Next: `golden`, `scripted`.
+Not here: the emulated GPU, which executes its submissions (`emulator.nv`). Next: `golden`, `scripted`.
 """

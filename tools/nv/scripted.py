@@ -5,7 +5,7 @@ controls come from a `Script` (`script`). Every call is recorded as a decoded li
 and mapping is counted; the n-th call can be made to fail (`tools.scripted.host`). For tests, golden streams
 and dry runs of the hardware tools.
 
-Not here: an emulated GPU (`drivers.nv.emu`). Next: `scripted_doorbell`, `script`.
+Not here: an emulated GPU (`emulator.nv`). Next: `scripted_doorbell`, `script`.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`

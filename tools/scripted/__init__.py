@@ -4,5 +4,5 @@ A scripted kernel checks each call, replies from a script, and computes nothing.
 to no vendor.
 
 Not here: the ioctls of a vendor (`tools.nv.scripted`, `tools.amd.scripted`), and emulated GPUs, which run
-kernels (`drivers.nv.emu`, `drivers.amd.emu`). Next: `host`.
+kernels (`emulator.nv`, `emulator.amd`). Next: `host`.
 """

@@ -10,9 +10,6 @@ import errno
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.driver import AmdDriver
-from drivers.amd.emu.engines.engines import AmdEngines
-from drivers.amd.emu.machine import open_machine
-from drivers.amd.emu.machine.reports import Kind, MemoryFault, QueueFault
 from drivers.amd.layouts.events import (
     EventType,
     MemoryError_,
@@ -24,15 +21,18 @@ from drivers.amd.layouts.events import (
 )
 from drivers.amd.layouts.kfd import ENOTSUPP
 from drivers.amd.layouts.topology import ROOT
-from drivers.emu.simt.engine import Settings
-from drivers.emu.surprises import LOST, After
+from emulator.amd.engines.engines import AmdEngines
+from emulator.amd.machine import open_machine
+from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
+from emulator.shared.surprises import LOST, After
+from emulator.simt.engine import Settings
 from hcq.errors import DeviceFault, HcqError, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from tools.surprises.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivers.amd.emu.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.kernel import EmulatedKernel
 
 DEVICE: Final = "amd-emu"
 _KFD, _RENDER = "open /dev/kfd", "open /dev/dri/renderD128"

@@ -10,18 +10,18 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.emu.surprises import LOST, Status
 from drivers.nv.driver import NvDriver
-from drivers.nv.emu.machine import open_machine
-from drivers.nv.emu.machine.reports import ChannelError, Kind
 from drivers.nv.layouts.status import NvStatus
+from emulator.nv.machine import open_machine
+from emulator.nv.machine.reports import ChannelError, Kind
+from emulator.shared.surprises import LOST, Status
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError
 from tools.surprises.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import EmulatedKernel
 
 DEVICE: Final = "nv-emu"
 _CTL, _GPU, _UVM = "open /dev/nvidiactl", "open /dev/nvidia0", "open /dev/nvidia-uvm"

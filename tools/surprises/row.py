@@ -60,7 +60,7 @@ class Row:
     what: str
     """What happens, in words, for the page."""
     at_open: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Surprises from the start (`drivers.emu.surprises`)."""
+    """Surprises from the start (`emulator.shared.surprises`)."""
     later: Mapping[str, object] = field(default_factory=dict[str, object])
     """Surprises once a device is open with its queues."""
     does: Literal["open", "copy", "compute", "alloc", "visible", "close"] = "copy"

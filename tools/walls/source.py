@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PRODUCT: Final = ("hcq", "drivers", "compiler", "frontend", "interop")
+PRODUCT: Final = ("hcq", "drivers", "emulator", "compiler", "frontend", "interop")
 
 
 @dataclass(frozen=True)

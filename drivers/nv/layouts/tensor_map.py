@@ -3,7 +3,7 @@
 NVIDIA does not document the format. ptxas 13 compiles `tensormap.replace` for sm_90a to loads, masks and
 stores of these fields, which is the source (PTX in `docs/sources.md`). Other bits are not known.
 
-Not here: what a copy does with it (`drivers.nv.emu.ptx.tensor_copies`).
+Not here: what a copy does with it (`emulator.nv.ptx.tensor_copies`).
 """
 
 from __future__ import annotations

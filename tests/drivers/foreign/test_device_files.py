@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from drivers.amd import EMULATED as AMD
-from drivers.emu.device_files import DeviceFiles
 from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
 from drivers.nv import EMULATED as NV
+from emulator.shared.device_files import DeviceFiles
 
 GET_VERSION = 0x80084B01
 """AMDKFD_IOC_GET_VERSION of include/uapi/linux/kfd_ioctl.h."""

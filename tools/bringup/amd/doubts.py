@@ -2,14 +2,13 @@
 
 The text of each row, with who sends which, is in docs/sources-amd.md ("Values that a driver chooses").
 
-Not here: how the places use a row (`drivers.amd.emu.kfd`, `drivers.amd.emu.engines`).
+Not here: how the places use a row (`emulator.amd.kfd`, `emulator.amd.engines`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.amd.emu.engines.errors import packet_fault
 from drivers.amd.layouts.kfd import MemFlags, QueueType, RuntimeMode
 from drivers.amd.layouts.pm4 import (
     DataSel,
@@ -23,7 +22,8 @@ from drivers.amd.layouts.pm4 import (
 from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, ReleaseMem
 from drivers.amd.layouts.registers import Initiator
 from drivers.amd.layouts.sdma import FENCE_MTYPE_UC, SMALL_PIECE, CopyLinear, Fence
-from drivers.emu.otherwise import Doubt
+from emulator.amd.engines.errors import packet_fault
+from emulator.shared.otherwise import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,15 +2,13 @@
 
 The text of each row, with who sends which, is in docs/sources.md ("Values that a driver chooses").
 
-Not here: how the emulated GPU uses a row (`drivers.emu.otherwise`), the table that is printed (`doubts`).
+Not here: how the emulated GPU uses a row (`emulator.shared.otherwise`), the table that is printed (`doubts`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.emu.otherwise import Doubt
-from drivers.nv.emu.rm.objects import Memory, Subdevice, Usermode
 from drivers.nv.layouts.compute import ComputeMethod, NonThrottledC, PcasAction
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.qmd import QMDS
@@ -32,11 +30,13 @@ from drivers.nv.layouts.rm_classes import (
     VaspaceFlags,
     copy_engine,
 )
+from emulator.nv.rm.objects import Memory, Subdevice, Usermode
+from emulator.shared.otherwise import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivers.nv.emu.machine.profiles import Profile
+    from emulator.nv.machine.profiles import Profile
 
 _ALL_SMS: Final = 0xFF
 _RESERVED_SHARED: Final = 1 << 10

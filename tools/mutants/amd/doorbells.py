@@ -22,9 +22,9 @@ from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from drivers.amd.emu.kfd.gpu import GpuSpace
-    from drivers.amd.emu.kfd.queues import QueueObject
-    from drivers.amd.emu.machine.machine import Machine
+    from emulator.amd.kfd.gpu import GpuSpace
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.machine.machine import Machine
     from tools.mutants.amd.packets import Stream
     from tools.mutants.emulated import Store
     from tools.mutants.sites import Mutant, Runs

@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.driver import AmdDriver
-from drivers.amd.emu.engines.engines import AmdEngines
-from drivers.amd.emu.engines.run import Run
-from drivers.amd.emu.machine import open_machine
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.library import Sanitizers
+from emulator.amd.engines.engines import AmdEngines
+from emulator.amd.engines.run import Run
+from emulator.amd.machine import open_machine
+from emulator.simt.engine import Settings
+from emulator.simt.library import Sanitizers
 from hcq.config import config
 from tools.mutants.amd import equivalent, structures
 from tools.mutants.amd.doorbells import Doorbells
@@ -23,9 +23,9 @@ from tools.mutants.amd.images import images
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drivers.amd.emu.machine.kernel import EmulatedKernel
-    from drivers.emu.machine_report import Report
     from drivers.kernel import Kernel
+    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.shared.machine_report import Report
     from hcq.program import KernelImage
     from tools.mutants.amd.doorbells import QueueSubmission
     from tools.mutants.emulated import Call

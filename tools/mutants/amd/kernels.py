@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drivers.amd.emu.isa import objects
-from drivers.amd.emu.isa.opcodes import target
-from drivers.amd.emu.isa.translate import read_kernel
-from drivers.amd.emu.isa.waits import missing_waits
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.library import Sanitizers
-from drivers.emu.simt.work import Options
+from emulator.amd.isa import objects
+from emulator.amd.isa.opcodes import target
+from emulator.amd.isa.translate import read_kernel
+from emulator.amd.isa.waits import missing_waits
+from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings
+from emulator.simt.library import Sanitizers
+from emulator.simt.work import Options
 from hcq.config import config
 from tools.bringup.amd.kernels import image
 from tools.mutants import programs
@@ -29,7 +29,7 @@ from tools.mutants import programs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.amd.emu.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import Instruction
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942")
 _ORDERS: Final = re.compile(

@@ -12,22 +12,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.nv.emu.engines import descriptor
-from drivers.nv.emu.engines.images import Images
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.cubin import BANK0
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.gpfifo import SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
+from emulator.nv.engines import descriptor
+from emulator.nv.engines.images import Images
 from tools.mutants import sites
 from tools.mutants.nv import packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from drivers.nv.emu.engines.channel import ChannelRun
-    from drivers.nv.emu.engines.cubins import KernelInfo
-    from drivers.nv.emu.engines.descriptor import Descriptor
+    from emulator.nv.engines.channel import ChannelRun
+    from emulator.nv.engines.cubins import KernelInfo
+    from emulator.nv.engines.descriptor import Descriptor
     from tools.mutants.sites import Mutant
 
 WHAT: Final = "mutant"

@@ -23,8 +23,8 @@ from tools.mutants.nv.contents import WHAT, Contents, launches, named
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from drivers.nv.emu.engines.channel import ChannelRun
-    from drivers.nv.emu.machine.machine import Machine
+    from emulator.nv.engines.channel import ChannelRun
+    from emulator.nv.machine.machine import Machine
     from tools.mutants.emulated import Store
     from tools.mutants.sites import Mutant, Runs
 

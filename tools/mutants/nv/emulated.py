@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.simt.library import Sanitizers
 from drivers.nv.driver import NvDriver
-from drivers.nv.emu.machine import open_machine
+from emulator.nv.machine import open_machine
+from emulator.simt.library import Sanitizers
 from tools.bringup.nv.kernels import image
 from tools.mutants.nv import structures
 from tools.mutants.nv.doorbells import Doorbells
@@ -18,9 +18,9 @@ from tools.mutants.nv.doorbells import Doorbells
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drivers.emu.machine_report import Report
     from drivers.kernel import Kernel
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.shared.machine_report import Report
     from hcq.program import KernelImage
     from tools.mutants.emulated import Call
     from tools.mutants.nv.doorbells import ChannelSubmission

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drivers.emu.memory import AddressSpace
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.library import Sanitizers
-from drivers.emu.simt.work import Options
-from drivers.nv.emu.engines.cubins import Cubin
-from drivers.nv.emu.ptx import module as ptx
+from emulator.nv.engines.cubins import Cubin
+from emulator.nv.ptx import module as ptx
+from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings
+from emulator.simt.library import Sanitizers
+from emulator.simt.work import Options
 from hcq.config import config
 from tools.bench import emu as bench
 from tools.bringup.nv import kernels

@@ -13,8 +13,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import canonical
-from drivers.amd.emu.isa.opcodes import Opcode, target
+from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.opcodes import Opcode, target
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:

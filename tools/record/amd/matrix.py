@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drivers.amd.emu.isa.opcodes import Opcode, target
+from emulator.amd.isa.opcodes import Opcode, target
 from tools.record.amd.build import FIRST, THREADS
 from tools.record.amd.encode import VECTOR, Code, packed, text_of
 from tools.record.forms import Allowed, Form, Inputs, Result, frozen

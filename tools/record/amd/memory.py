@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import canonical
-from drivers.amd.emu.isa.opcodes import Opcode, target
+from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.opcodes import Opcode, target
 from tools.record.amd.encode import LITERAL, ONE, VECTOR, ZERO, Code, packed, text_of
 from tools.record.amd.vector import PARTIAL
 from tools.record.forms import Allowed, Form, Result, grid

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import canonical
-from drivers.amd.emu.isa.opcodes import target
+from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.opcodes import target
 from tools.record.amd.encode import EXEC, ONE, VECTOR, ZERO, Code, packed, text_of
 from tools.record.amd.vector import PARTIAL, SAME
 from tools.record.forms import Allowed, Form, Result, grid

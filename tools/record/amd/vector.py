@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import canonical
-from drivers.amd.emu.isa.opcodes import Opcode, Slot, target
+from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.opcodes import Opcode, Slot, target
 from tools.record.amd.encode import EXEC, VCC, VECTOR, Code, packed, text_of
 from tools.record.forms import Allowed, Form, Result, grid
 

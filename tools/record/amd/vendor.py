@@ -17,12 +17,12 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.isa.instruction import IsaError, canonical
-from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS
-from drivers.amd.emu.isa.opcodes import target
-from drivers.amd.emu.isa.programs import engine_of
-from drivers.amd.emu.isa.translate import Entry, read_kernel, translate
-from drivers.emu.simt.engine import Settings
+from emulator.amd.isa.instruction import IsaError, canonical
+from emulator.amd.isa.meanings import LANEWISE, MEANINGS
+from emulator.amd.isa.opcodes import target
+from emulator.amd.isa.programs import engine_of
+from emulator.amd.isa.translate import Entry, read_kernel, translate
+from emulator.simt.engine import Settings
 from tools.record.amd import build, exchange, matrix, memory, scalar, special, vector
 from tools.record.amd.encode import Code, base
 from tools.record.runner import in_order

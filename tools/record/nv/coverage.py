@@ -17,9 +17,9 @@ import re
 import tarfile
 from typing import TYPE_CHECKING, Final
 
-import drivers.nv.emu.ptx.translate  # noqa: F401 - registers what its instructions mean
-from drivers.nv.emu.ptx.blocks import ENDS
-from drivers.nv.emu.ptx.core import MEANINGS
+import emulator.nv.ptx.translate  # noqa: F401 - registers what its instructions mean
+from emulator.nv.ptx.blocks import ENDS
+from emulator.nv.ptx.core import MEANINGS
 from tools.hardware.stage import REPOSITORY
 from tools.ptx_forms import refusal, rows
 from tools.record.nv.build import whole

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.device import AmdDevice
-from drivers.amd.emu.machine.kernel import EmulatedKernel
+from emulator.amd.machine.kernel import EmulatedKernel
 from hcq.config import override
 from hcq.program import ArgKind, ArgSlot
 from tools.bringup.amd.kernels import TOKEN, UNUSED, image

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.emu.engines.engines import AmdEngines
-from drivers.amd.emu.machine import open_machine
 from drivers.amd.layouts import aql, cwsr, pm4, pm4_generations, sdma
 from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.amd.layouts.registers import SH_BASE, Initiator
-from drivers.emu.simt.engine import Settings
-from drivers.emu.simt.library import Sanitizers
+from emulator.amd.engines.engines import AmdEngines
+from emulator.amd.machine import open_machine
+from emulator.simt.engine import Settings
+from emulator.simt.library import Sanitizers
 from hcq.config import config
 from tools.mutants.amd.emulated import AmdMachine
 from tools.mutants.amd.planted import program

@@ -23,7 +23,7 @@ from tools.mutants.planted.wire import Change, apply
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from drivers.nv.emu.engines.channel import ChannelRun
+    from emulator.nv.engines.channel import ChannelRun
     from hcq.layout import BitStruct, Field
     from tools.mutants.emulated import Store, Submission
     from tools.mutants.planted.wire import Interposed, Ioctl, Value

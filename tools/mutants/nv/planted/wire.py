@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.simt.library import Sanitizers
-from drivers.nv.emu.machine import open_machine
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.dma import DataTransferType, DmaSemaphoreType
 from drivers.nv.layouts.host import SemOperation
 from drivers.nv.layouts.qmd_values import DependentAction, QmdType
 from drivers.nv.layouts.rm_classes import VaspaceFlags
 from drivers.nv.layouts.uvm import UvmGpuMappingType
+from emulator.nv.machine import open_machine
+from emulator.simt.library import Sanitizers
 from tools.mutants.nv.emulated import NvMachine
 from tools.mutants.nv.planted import program
 from tools.mutants.nv.planted.stream import Bank, Bell, Entry, Freed, Method, NoMethod, Qmd, Swapped

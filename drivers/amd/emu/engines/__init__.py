@@ -1,5 +1,0 @@
-"""Command processors of the emulated AMD GPU: PM4 and AQL compute queues, SDMA, and dispatches of kernels.
-
-Not here: the kernel driver's objects (`drivers.amd.emu.kfd`), which queue runs (`drivers.amd.emu.machine`).
-Next: `run`, one queue; `pm4`, `aql`, `sdma`, what each executes; `dispatch` and `kernels`, how kernels run.
-"""

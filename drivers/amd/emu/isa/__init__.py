@@ -1,5 +1,0 @@
-"""AMDGPU machine code: decoder, semantics on the SIMT engine, static verifiers.
-
-Not here: running it (`drivers.emu.simt`). Next: `decode`, `translate`; `meanings`, how an operation is
-defined.
-"""

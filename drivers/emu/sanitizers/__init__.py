@@ -1,5 +1,0 @@
-"""Sanitizers of emulated kernels: races, uninitialised reads, divergent barriers.
-
-Not here: races between queues (`drivers.emu.races`). Next: `sanitize`, the entry point; `shadow_shared` and
-`shadow_global`, the records of accesses to shared and global memory.
-"""

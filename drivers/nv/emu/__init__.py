@@ -1,5 +1,0 @@
-"""Emulated NVIDIA GPUs: PTX on the SIMT engine, behind the interface of NVIDIA's kernel driver.
-
-Not here: the neutral parts (`drivers.emu`), the driver (`drivers.nv`), which runs on an emulated GPU
-unchanged. Next: `machine`, which opens one; `rm` (ioctls), `engines` (channels), `ptx` (kernels).
-"""

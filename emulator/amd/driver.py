@@ -1,0 +1,99 @@
+"""Emulated machines by variant: what "amd-emu:gfx1201" names, and which opens share a machine.
+
+Not here: the machine (`emulator.amd.machine`), the driver in front of it (`drivers.amd`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from hcq.config import config
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.runs import Engines
+    from emulator.shared.otherwise import Otherwise
+    from emulator.simt.engine import Settings
+
+TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
+LINUX: Final = ("6.1", "6.12", "6.12.107")
+_STRICTEST: Final = "6.12"
+
+
+def hint() -> str:
+    """Return the line that says what variants there are."""
+    return (
+        f"an emulated machine is named by its GPUs ({', '.join(TARGETS)}; several are GPUs of one machine), "
+        f"a version of Linux ({', '.join(LINUX)}) and 'checked', joined by '+': amd-emu:gfx1201, "
+        "amd-emu:gfx1100+gfx1100, amd-emu:gfx942+6.12.107+checked"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a variant names."""
+
+    targets: tuple[str, ...] = ("gfx1100",)
+    linux: str = _STRICTEST
+    checked: bool = False
+    """Kernels run with all sanitizers."""
+
+    @classmethod
+    def of(cls, text: str | None) -> Variant:
+        """Read a variant. Raises `UsageError` that names what there is."""
+        parts = [part for part in (text or "").split("+") if part]
+        targets = tuple(part for part in parts if part in TARGETS)
+        versions = [part for part in parts if part in LINUX]
+        checked = parts.count("checked")
+        if len(targets) + len(versions) + checked != len(parts) or len(versions) > 1 or checked > 1:
+            raise UsageError(f"no emulated AMD GPU is called {text!r}\nhint: {hint()}")
+        return cls(targets or ("gfx1100",), (versions or [_STRICTEST])[0], bool(checked))
+
+
+class Machines:
+    """Gives a machine to each open. Thread-safe.
+
+    Opens of a machine with several GPUs share it while it is referenced, so that the GPUs reach each other; a
+    machine with one GPU is made anew for each open.
+    """
+
+    def __init__(self, engines: Callable[[Settings], Engines]) -> None:
+        """`engines` makes what executes the queues of a machine."""
+        self._engines = engines
+        self._lock = threading.Lock()
+        self._shared: WeakValueDictionary[Variant, EmulatedKernel] = WeakValueDictionary()
+
+    def __call__(self, text: str | None, other: Otherwise | None = None) -> EmulatedKernel:
+        """Return the machine of a variant. Raises `UsageError` for a name that there is not."""
+        variant = Variant.of(text)
+        if len(variant.targets) == 1 or other is not None:
+            return self._make(variant, other)
+        with self._lock:
+            found = self._shared.get(variant)
+            if found is None:
+                found = self._shared[variant] = self._make(variant)
+            return found
+
+    def _make(self, variant: Variant, other: Otherwise | None = None) -> EmulatedKernel:
+        from emulator.amd.machine import open_machine  # noqa: PLC0415 - heavy, and not part of real hardware
+        from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
+        from emulator.simt.library import Sanitizers  # noqa: PLC0415 - the same
+
+        settings = Settings(cache=config().cache)
+        if variant.checked or config().emu_checked:
+            settings = replace(settings, checks=Sanitizers.all())
+        return open_machine(
+            *variant.targets,
+            linux=variant.linux,
+            engines=self._engines(settings),
+            seed=config().seed,
+            tracks=settings.checks.uninitialised,
+            fences=settings.checks.uninitialised,
+            other=other,
+        )

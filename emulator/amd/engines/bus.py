@@ -1,0 +1,248 @@
+"""Accesses of one queue's engine to memory: by device address, checked, with what accesses it for reports.
+
+Atomic operations of packets: what each number means, for 32 and 64 bits, as ATOMIC_MEM and SDMA ATOMIC number
+those of the L2.
+
+Not here: the address space (`emulator.amd.kfd.gpu`), atomics of kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.events import UNSIGNALLED
+from emulator.amd.engines.errors import packet_fault
+from emulator.amd.kfd.profiles import HDP_FLUSH
+from emulator.shared.releases import SemaphoreStore
+from emulator.shared.vaspace import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from emulator.amd.engines.machine import Machine
+    from emulator.amd.engines.order import Order, Sort
+    from emulator.amd.engines.packets import Wait
+    from emulator.amd.kfd.gpu import GpuSpace
+    from emulator.amd.kfd.queues import QueueObject
+
+_CHUNK = 4 << 20
+
+
+class Bus:
+    """Memory, clock and interrupts as a queue's engine sees them."""
+
+    def __init__(self, machine: Machine, queue: QueueObject, order: Order | None = None) -> None:
+        """`order` records accesses and their order, where that is asked for."""
+        self.machine = machine
+        self.queue = queue
+        self.gpu = queue.gpu
+        self.order = order
+        self._slot = 0
+        """Address of the event's slot that was written and not told by an interrupt yet; 0 for none."""
+
+    @property
+    def space(self) -> GpuSpace:
+        """The address space."""
+        assert self.gpu.space is not None
+        return self.gpu.space
+
+    def read(self, va: int, size: int, what: str) -> bytes:
+        """Read bytes."""
+        return self.space.read(va, size, what)
+
+    def write(self, va: int, data: bytes, what: str) -> None:
+        """Write bytes; nothing is written when any of it cannot be."""
+        self.space.write(va, data, what)
+
+    def load(self, va: int, size: int, what: str) -> int:
+        """Read an aligned number of `size` bytes."""
+        self.aligned(va, size, what)
+        return int.from_bytes(self.read(va, size, what), "little")
+
+    def store(self, va: int, value: int, size: int, what: str, *, adds: bool = False) -> None:
+        """Write an aligned number of `size` bytes, at once; `adds`: it is made of the old one."""
+        self.aligned(va, size, what)
+        host = self.space.host(va, size, Access.WRITE, what)
+        kind = ctypes.c_uint64 if size == 8 else ctypes.c_uint32
+        word, new = kind.from_address(host), value & (1 << 8 * size) - 1
+        if self.order is not None:
+            self.order.stores(SemaphoreStore(host, word.value, new, adds, 8 * size))
+        word.value = new
+        if self.order is not None and self.machine.event_of(self.gpu, va) is not None:
+            self.settled()
+            self._slot = va
+            if self.load(va // 8 * 8, 8, what) == UNSIGNALLED:
+                self.doubt(f"{what} stores all ones to the event's slot at {va:#x}: that is unsignalled")
+        self.space.map.mark_initialised(va, size)
+
+    @staticmethod
+    def aligned(va: int, size: int, what: str) -> None:
+        """Raise unless an address is aligned."""
+        if va % size:
+            raise packet_fault(f"{what}: address {va:#x} is not aligned to {size} bytes")
+
+    def words(self, va: int, count: int, what: str) -> list[int]:
+        """Read dwords."""
+        return list(struct.unpack(f"<{count}I", self.read(va, 4 * count, what)))
+
+    def store_words(self, va: int, words: list[int], what: str) -> None:
+        """Write dwords, the lowest first."""
+        self.touches(va, 4 * len(words), write=True, what=what)
+        for at, word in enumerate(words):
+            self.store(va + 4 * at, word, 4, what)
+
+    def copy(self, source: int, target: int, size: int, what: str) -> None:
+        """Copy bytes upwards in pieces, as a copy engine does."""
+        self.space.check_range(source, size, Access.READ, what)
+        self.space.check_range(target, size, Access.WRITE, what)
+        if source < target + size and target < source + size:
+            self.machine.lint(f"{what}: source and destination overlap, the result is undefined")
+        self.touches(source, size, write=False, what=what)
+        self.touches(target, size, write=True, what=what)
+        for at in range(0, size, _CHUNK):
+            part = min(_CHUNK, size - at)
+            states = self.space.states(source + at, part)
+            self.space.write(target + at, self.read(source + at, part, what), what, states)
+
+    def fill(self, target: int, pattern: bytes, count: int, what: str) -> None:
+        """Write a pattern `count` times."""
+        step = max(_CHUNK // len(pattern), 1)
+        self.space.check_range(target, count * len(pattern), Access.WRITE, what)
+        self.touches(target, count * len(pattern), write=True, what=what)
+        if not any(pattern):
+            self.space.zero(target, count * len(pattern), what)
+            return
+        for at in range(0, count, step):
+            self.write(target + at * len(pattern), pattern * min(step, count - at), what)
+
+    def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
+        """Take note of an access of data, where accesses are recorded."""
+        if self.order is not None:
+            self.space.check_range(va, size, Access.WRITE if write else Access.READ, what)
+            self.order.touches(va, size, write=write, what=what)
+
+    def drained(self, sorts: Collection[Sort]) -> None:
+        """Take note that the packet at hand has waited for all earlier work of some sorts."""
+        if self.order is not None:
+            self.order.drained(sorts)
+
+    def acquired(self, wait: Wait) -> None:
+        """Take note that a wait is over."""
+        if self.order is not None:
+            host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+            self.order.acquired(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
+
+    def maintain(self, what: frozenset[str], xcc: int | None = None) -> None:
+        """Take note of maintenance of caches by one XCC, or by all (`coherence`)."""
+        if self.order is not None and self.order.watch.coherence is not None and what:
+            self.order.watch.coherence.maintain(self.gpu, what, self.order.clock, xcc)
+
+    def told(self, what: str) -> None:
+        """Take note of a release that writes no L2 back (`coherence`)."""
+        if self.order is not None and self.order.watch.coherence is not None:
+            work = self.order.acting
+            assert work is not None
+            self.order.watch.coherence.released(self.gpu, work, what)
+
+    def clock(self) -> int:
+        """Return the GPU's counter."""
+        return self.machine.clock(self.gpu)
+
+    def interrupt(self, context: int, bits: int) -> None:
+        """Raise an interrupt."""
+        slot, self._slot = self._slot, 0
+        number = self.machine.event_of(self.gpu, slot) if slot else None
+        if number is not None and (number ^ context) & (1 << bits) - 1:
+            self.doubt(
+                f"an interrupt names event {context:#x} behind a store to the slot of event {number:#x}: the "
+                "kernel then looks through all slots, and signals what it finds"
+            )
+        self.machine.interrupt(self.gpu, context, bits, written=number is not None)
+
+    def flush_host_path(self, request: int, done: int, wait: Wait, what: str) -> None:
+        """Write the payload of a wait to the register `request`, and wait for the register `done` (facts 3).
+
+        The flush is over at once, and `done` holds what was requested.
+        """
+        if (request, done) != HDP_FLUSH:
+            raise packet_fault(
+                f"{what} of registers {request:#x} and {done:#x}: user queues reach GPU_HDP_FLUSH_REQ and "
+                f"GPU_HDP_FLUSH_DONE alone, {HDP_FLUSH[0]:#x} and {HDP_FLUSH[1]:#x}"
+            )
+        if not wait.satisfied(wait.payload):
+            raise packet_fault(
+                f"{what} never ends: HDP_FLUSH_DONE holds {wait.payload:#x}, which was requested"
+            )
+        self.machine.hdp_flushes += 1
+
+    def waits_for_nothing(self, wait: Wait) -> None:
+        """Object to a wait that every value ends; one for 0 begins a timeline that nobody has released."""
+        host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+        fresh = self.order is None or not self.order.watch.history.width(host)
+        (self.lint if fresh else self.doubt)(f"{wait} waits for nothing: every value ends it")
+
+    def settled(self) -> None:
+        """Object to an event's slot that was written with no interrupt behind it (facts 7)."""
+        slot, self._slot = self._slot, 0
+        if slot:
+            self.doubt(f"the event's slot at {slot:#x} was written, and no interrupt tells the host")
+
+    def doubt(self, message: str) -> None:
+        """Report what works here and need not elsewhere: once, and as a fault where all is checked."""
+        if self.order is not None:
+            raise packet_fault(message)
+        self.lint(message)
+
+    def lint(self, message: str) -> None:
+        """Report once what works, and is a sign of a mistake all the same."""
+        self.machine.lint(f"{self.queue.name}: {message}")
+
+
+_WIDE: Final = 32
+"""Added to an operation's number for 64 bits."""
+_NO_RETURN: Final = 64
+"""Added for the form that returns nothing."""
+COMPARE_SWAP: Final = 8
+
+
+def _signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> bits - 1 else value
+
+
+OPERATIONS: Final[Mapping[int, Callable[[int, int, int, int], int]]] = {
+    7: lambda _old, new, _expected, _bits: new,
+    COMPARE_SWAP: lambda old, new, expected, _bits: new if old == expected else old,
+    15: lambda old, new, _expected, _bits: old + new,
+    16: lambda old, new, _expected, _bits: old - new,
+    17: lambda old, new, _expected, bits: min(old, new, key=lambda v: _signed(v, bits)),
+    18: lambda old, new, _expected, _bits: min(old, new),
+    19: lambda old, new, _expected, bits: max(old, new, key=lambda v: _signed(v, bits)),
+    20: lambda old, new, _expected, _bits: max(old, new),
+    21: lambda old, new, _expected, _bits: old & new,
+    22: lambda old, new, _expected, _bits: old | new,
+    23: lambda old, new, _expected, _bits: old ^ new,
+    24: lambda old, new, _expected, _bits: 0 if old >= new else old + 1,
+    25: lambda old, new, _expected, _bits: new if old == 0 or old > new else old - 1,
+}
+"""Number -> function of the old value, the operand, the value expected and the bits."""
+
+
+def width(number: int, what: str) -> int:
+    """Return the bytes that an operation works on; one that does not exist raises."""
+    if number & ~(_WIDE | _NO_RETURN) not in OPERATIONS:
+        raise packet_fault(f"{what}: there is no atomic operation {number}")
+    return 8 if number & _WIDE else 4
+
+
+def run_atomic(  # noqa: PLR0917 - a packet has that many parts
+    bus: Bus, number: int, va: int, operand: int, expected: int, what: str
+) -> int:
+    """Run an operation on memory and return the old value."""
+    size = width(number, what)
+    mask = (1 << 8 * size) - 1
+    old = bus.load(va, size, what)
+    act = OPERATIONS[number & ~(_WIDE | _NO_RETURN)]
+    bus.store(va, act(old, operand & mask, expected & mask, 8 * size), size, what, adds=True)
+    return old

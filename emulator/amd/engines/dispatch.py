@@ -1,0 +1,351 @@
+"""One launch as hardware sees it: code, registers, dimensions, and what of it cannot be.
+
+The SH registers of a command processor hold what packets wrote, and which of it no launch has used yet. They
+keep their values from packet to packet, and begin unknown.
+
+Not here: what the kernel's descriptor demands (`kernels`), the packets of AQL queues (`aql`), other
+registers and packets (`pm4`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.aql import KERNARG_ALIGN
+from drivers.amd.layouts.events import QueueException
+from drivers.amd.layouts.registers import (
+    NUM_THREAD,
+    OWN_REGISTERS,
+    PROGRAM_SHIFT,
+    RSRC1,
+    RSRC2,
+    SH_BASE,
+    SH_END,
+    TMPRING,
+    USER_DATA_COUNT,
+    Initiator,
+    Rsrc1,
+    Rsrc2,
+    ShRegister,
+    TmpringSize,
+    register,
+    register_names,
+)
+from drivers.amd.targets import Scratch
+from emulator.amd.engines.errors import dispatch_fault, packet_fault, unsupported
+from emulator.shared.vaspace import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.amd.layouts.pm4 import DispatchDirect, SetShReg
+    from emulator.amd.engines.bus import Bus
+
+_WRITTEN: Final = re.compile(
+    r"COMPUTE_(START|NUM_THREAD|RESTART)_[XYZ]|COMPUTE_(PIPELINESTAT|PERFCOUNT)_ENABLE|COMPUTE_PGM_\w+"
+    r"|COMPUTE_DISPATCH_SCRATCH_BASE_(LO|HI)|COMPUTE_RESOURCE_LIMITS|COMPUTE_TMPRING_SIZE|COMPUTE_USER_DATA_\d+"
+)
+"""Registers that a launch sets (facts 4.4); the others are the kernel driver's or the firmware's."""
+_ALL_NAMES: Final = tuple((generation, register_names(generation)) for generation in OWN_REGISTERS)
+
+
+class ShRegisters:
+    """The registers that SET_SH_REG writes, by their places."""
+
+    def __init__(self, bus: Bus, generation: int) -> None:
+        self._bus, self._generation = bus, generation
+        self._values: dict[int, int] = {}
+        self._fresh: set[int] = set()
+        """Places that were written since the last launch."""
+        self._names = register_names(generation)
+        self._own = {place for place, name in self._names.items() if _WRITTEN.match(name)}
+        """Places that the driver may write."""
+
+    def write(self, packet: SetShReg, values: list[int]) -> None:
+        """Execute SET_SH_REG. Raises `QueueFault` for what a queue may not write; doubts go to the bus."""
+        if packet.VMID_SHIFT or packet.INDEX:
+            raise packet_fault(
+                f"SET_SH_REG with VMID_SHIFT {packet.VMID_SHIFT}, INDEX {packet.INDEX}: both are 0"
+            )
+        first = packet.REG_OFFSET
+        if first + len(values) > SH_END - SH_BASE:
+            raise packet_fault(
+                f"SET_SH_REG writes {len(values)} registers from {first:#x}, SH registers end at "
+                f"{SH_END - SH_BASE:#x}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        for place, value in enumerate(values, first):
+            if place == ShRegister.COMPUTE_VMID:
+                raise packet_fault(
+                    "SET_SH_REG writes COMPUTE_VMID, which is the kernel driver's",
+                    QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                )
+            if place not in self._names:
+                self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not")
+            elif place not in self._own:
+                others = {f"{names[place]} on gfx{of}" for of, names in _ALL_NAMES if place in names}
+                others -= {f"{self._names[place]} on gfx{of}" for of, _ in _ALL_NAMES}
+                text = f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write"
+                self._bus.doubt(text + "".join(f"; the place is that of {one}" for one in sorted(others)))
+            if place in self._fresh:
+                name = self._names.get(place, f"register {place:#x}")
+                self._bus.doubt(f"SET_SH_REG writes {name} again, and no launch has used what it had")
+            self._values[place] = value
+            self._fresh.add(place)
+
+    @property
+    def unused(self) -> str:
+        """The names of at most four registers that were written since the last launch; empty for none."""
+        return ", ".join(sorted(self._names.get(place, f"{place:#x}") for place in self._fresh)[:4])
+
+    def for_launch(self) -> dict[int, int]:
+        """Return the values of a launch, and count them as used; the next launch sets its own user data."""
+        values = dict(self._values)
+        if self._bus.order is not None:  # a register that is left as the last kernel's is legal, and no good
+            values = {place: value for place, value in values.items() if place in self._fresh}
+        self._fresh.clear()
+        for place in range(ShRegister.COMPUTE_USER_DATA_0, ShRegister.COMPUTE_USER_DATA_15 + 1):
+            self._values.pop(place, None)
+        return values
+
+
+Dim3 = tuple[int, int, int]
+MAX_THREADS: Final = 1024
+MAX_GROUPS: Final = (1 << 31) - 1
+"""Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
+_POISON: Final = 0xCCCC_CCCC
+_PRIVILEGED: Final = 11
+"""The generation whose launches set PRIV (docs/sources-amd.md, D9)."""
+_KERNARG_ALIGN: Final = 8
+"""What compilers give the segment of arguments (`.kernarg_segment_align`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What starts a grid."""
+
+    code: int
+    rsrc1: Rsrc1
+    rsrc2: Rsrc2
+    rsrc3: int
+    user_data: tuple[int | None, ...]
+    """The user SGPRs, None for those that nothing was written to since the last launch."""
+    groups: Dim3
+    block: Dim3
+    last: Dim3
+    """The size of the last workgroup along each axis: `block`, or less where the grid ends inside of it."""
+    lanes: int
+    lds_bytes: int
+    """LDS of a workgroup."""
+    scratch_bytes: int
+    """Scratch of a lane."""
+
+    def sgprs(self) -> tuple[int, ...]:
+        """Return the user SGPRs of a wave, poison where nothing was written."""
+        return tuple(_POISON if value is None else value for value in self.user_data)
+
+
+def _written(registers: Mapping[int, int], place: int) -> int:
+    if place not in registers:
+        name = ShRegister(place).name if place in set(ShRegister) else f"register {place:#x}"
+        raise dispatch_fault(
+            f"DISPATCH_DIRECT before {name} was written for this launch: it is another's, or unknown",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return registers[place]
+
+
+def check_block(block: Dim3, groups: Dim3) -> None:
+    """Raise for a grid or workgroup that cannot be."""
+    if not all(groups):
+        raise dispatch_fault(f"a grid of {groups} workgroups", QueueException.PACKET_DISPATCH_DIM_INVALID)
+    threads = block[0] * block[1] * block[2]
+    if not 1 <= threads <= MAX_THREADS:
+        raise dispatch_fault(
+            f"a workgroup of {block} work-items (WORKGROUP_SIZE, NUM_THREAD) has {threads}, "
+            f"1 to {MAX_THREADS} are possible",
+            QueueException.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID,
+        )
+
+
+def check_grid(bus: Bus, groups: Dim3) -> None:
+    """Object to a grid that ends within no time limit."""
+    if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
+        bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
+
+
+def check_arguments_place(bus: Bus, va: int) -> None:
+    """Refuse an address of arguments that pointers cannot lie at; hsa.h asks for more than hardware."""
+    bus.aligned(va, _KERNARG_ALIGN, "the address of kernel arguments")
+    if va % KERNARG_ALIGN:
+        bus.lint(f"the address of kernel arguments is not aligned to {KERNARG_ALIGN} bytes, as hsa.h asks")
+
+
+def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> Launch:
+    """Return what the registers of a compute queue and a DISPATCH_DIRECT describe."""
+    generation = int(bus.gpu.profile.target.generation)
+    initiator = Initiator.from_int(packet.INITIATOR)
+    _check_initiator(initiator, generation)
+
+    def get(place: int) -> int:
+        return _written(registers, place)
+
+    for place in (ShRegister.COMPUTE_PIPELINESTAT_ENABLE, ShRegister.COMPUTE_PERFCOUNT_ENABLE):
+        if registers.get(place):
+            bus.doubt(f"{place.name} is {registers[place]:#x}: launches count nothing (facts 4.4)")
+    sizes = [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)]
+    block, last = _block(bus, sizes, generation, partial=bool(initiator.PARTIAL_TG_EN))
+    groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
+    check_block(block, groups)
+    if initiator.USE_THREAD_DIMENSIONS:
+        items = groups
+        groups, cut = whole_and_rest(items, block)
+        if initiator.PARTIAL_TG_EN and cut != last:
+            raise dispatch_fault(
+                f"a grid of {items} work-items ends with workgroups of {cut}, COMPUTE_NUM_THREAD says {last}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        if cut != block and not initiator.PARTIAL_TG_EN:
+            bus.doubt(f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0")
+        last = cut
+    check_grid(bus, groups)
+    for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
+        values = [get(first + axis) for axis in range(3)]
+        if any(values) and not (initiator.FORCE_START_AT_000 and first == ShRegister.COMPUTE_START_X):
+            raise unsupported(f"{first.name} to Z are {values}: grids that do not start at 0")
+    get(ShRegister.COMPUTE_RESOURCE_LIMITS)
+    rsrc1 = RSRC1[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC1))
+    rsrc2 = RSRC2[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC2))
+    if rsrc1.PRIV and generation != _PRIVILEGED:
+        bus.doubt(
+            f"RSRC1 has PRIV, which gfx{_PRIVILEGED} alone wants for context saves: not gfx{generation}"
+        )
+    if any(size > 1 for size in block[rsrc2.TIDIG_COMP_CNT + 1 :]):
+        bus.doubt(
+            f"workgroups of {block} for a kernel that is told {rsrc2.TIDIG_COMP_CNT + 1} coordinates of a "
+            "work-item: some of its work-items are alike"
+        )
+    lanes = 32 if initiator.CS_W32_EN else 64
+    return Launch(
+        code=(get(ShRegister.COMPUTE_PGM_HI) << 32 | get(ShRegister.COMPUTE_PGM_LO)) << PROGRAM_SHIFT,
+        rsrc1=rsrc1,
+        rsrc2=rsrc2,
+        rsrc3=get(register(generation, "COMPUTE_PGM_RSRC3")),
+        user_data=tuple(
+            registers.get(ShRegister.COMPUTE_USER_DATA_0 + n) if n < USER_DATA_COUNT else None
+            for n in range(rsrc2.USER_SGPR)
+        ),
+        groups=groups,
+        block=block,
+        last=last,
+        lanes=lanes,
+        lds_bytes=rsrc2.LDS_SIZE * bus.gpu.profile.target.lds_granule,
+        scratch_bytes=_scratch(bus, registers, lanes) if rsrc2.SCRATCH_EN else 0,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _check_initiator(initiator: Initiator, generation: int) -> None:
+    found = initiator.check()
+    if found:
+        raise dispatch_fault(
+            f"DISPATCH_INITIATOR: {'; '.join(map(str, found))}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    if not initiator.COMPUTE_SHADER_EN:
+        raise dispatch_fault(
+            "DISPATCH_INITIATOR without COMPUTE_SHADER_EN starts nothing",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
+    if initiator.CS_W32_EN and generation < 10:
+        raise dispatch_fault(
+            f"CS_W32_EN: gfx{generation} has waves of 64 lanes alone",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    rare = {
+        "ORDERED_APPEND_ENBL", "ORDERED_APPEND_MODE", "TUNNEL_ENABLE", "RESTORE", "AMP_SHADER_EN",
+        "PING_PONG_EN", "INTERLEAVE_2D_EN",
+    }  # fmt: skip
+    for name in sorted(rare):
+        if getattr(initiator, name):
+            raise unsupported(f"DISPATCH_INITIATOR with {name} is not emulated")
+
+
+def whole_and_rest(items: Dim3, block: Dim3) -> tuple[Dim3, Dim3]:
+    """Return the workgroups along each axis of a grid of work-items, and the size of the last one there."""
+    x, y, z = (-(-count // size) for count, size in zip(items, block, strict=True))
+    a, b, c = (count % size or size for count, size in zip(items, block, strict=True))
+    return (x, y, z), (a, b, c)
+
+
+@functools.cache
+def _declared(generation: int) -> int:
+    """Return the bits of COMPUTE_NUM_THREAD that fields declare."""
+    return sum(field.mask() for field in NUM_THREAD[generation].FIELDS.values())
+
+
+def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tuple[Dim3, Dim3]:
+    """Return the size of a workgroup, and of the last one along each axis."""
+    layout, known = NUM_THREAD[generation], _declared(generation)
+    for value in values:
+        if value & ~known:
+            raise dispatch_fault(
+                f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        if "INTERLEAVE_BITS" in layout.FIELDS and layout.FIELDS["INTERLEAVE_BITS"].extract(value):
+            raise unsupported(f"COMPUTE_NUM_THREAD {value:#x}: work-items in tiles (INTERLEAVE_BITS)")
+    x, y, z = (layout.FIELDS["FULL"].extract(value) for value in values)
+    a, b, c = (layout.FIELDS["PARTIAL"].extract(value) for value in values)
+    if not partial:
+        if a or b or c:
+            bus.doubt(f"COMPUTE_NUM_THREAD has PARTIAL sizes of {(a, b, c)}, and PARTIAL_TG_EN is 0")
+        return (x, y, z), (x, y, z)
+    if not (1 <= a <= x and 1 <= b <= y and 1 <= c <= z):
+        raise dispatch_fault(
+            f"PARTIAL_TG_EN with last workgroups of {(a, b, c)}, others of {(x, y, z)}: wanted 1 to the full "
+            "size along each axis, and the full size where the grid ends with a whole workgroup",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return (x, y, z), (a, b, c)
+
+
+def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
+    """Return the scratch bytes of a lane, whose memory is checked."""
+    target = bus.gpu.profile.target
+    if target.scratch is not Scratch.ARCHITECTED:
+        raise unsupported(f"scratch of {target.name}, which has a descriptor in user SGPRs")
+    size = TMPRING[int(target.generation)].from_int(_written(registers, ShRegister.COMPUTE_TMPRING_SIZE))
+    low, high = (
+        _written(registers, place)
+        for place in (
+            ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO,
+            ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_HI,
+        )
+    )
+    waves, bytes_of_wave = waves_of_scratch(bus, size)
+    base = (high << 32 | low) << PROGRAM_SHIFT
+    check_scratch(bus, base, waves * bytes_of_wave, f"scratch of {waves} waves")
+    return int(bytes_of_wave // lanes)
+
+
+def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
+    """Return for how many waves of an XCC a TMPRING_SIZE reserves scratch, and the bytes of each."""
+    if not size.WAVES or not size.WAVESIZE:
+        raise dispatch_fault(
+            f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}", QueueException.PACKET_DISPATCH_REGISTER_INVALID
+        )
+    target = bus.gpu.profile.target
+    waves = size.WAVES * (bus.gpu.profile.engines if target.scratch_waves_per_engine else 1)
+    return waves, size.WAVESIZE * target.scratch_unit
+
+
+def check_scratch(bus: Bus, base: int, size: int, what: str) -> None:
+    """Refuse scratch that is not mapped, and object to scratch that goes on in memory of something else."""
+    bus.space.check_range(base, size, Access.WRITE, what)
+    buffer = bus.space.buffer_at(base)
+    if buffer is not None and base + size > buffer.end:
+        bus.doubt(f"{what} is [{base:#x}, +{size:#x}), which goes beyond {buffer}")

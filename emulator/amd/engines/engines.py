@@ -1,0 +1,82 @@
+"""The engines of the emulated AMD GPUs: what executes each kind of queue, and which queues wait in vain.
+
+Not here: which queue runs when (`emulator.shared.scheduler`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.kfd import QueueType
+from emulator.amd.engines.aql import Aql
+from emulator.amd.engines.kernels import PATIENCE_S, Kernels
+from emulator.amd.engines.ledgers import Ledgers
+from emulator.amd.engines.order import Watch
+from emulator.amd.engines.pm4 import Pm4Queue
+from emulator.amd.engines.run import Run
+from emulator.amd.engines.sdma import Sdma
+from emulator.shared.waits import find_deadlock
+from emulator.simt.engine import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from emulator.amd.engines.bus import Bus
+    from emulator.amd.engines.machine import Machine
+    from emulator.amd.engines.order import Flights
+    from emulator.amd.engines.ring import Ring
+    from emulator.amd.engines.run import Engine
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.machine.runs import QueueRun
+
+_MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, Ring], Engine]]] = {
+    QueueType.COMPUTE: Pm4Queue,
+    QueueType.COMPUTE_AQL: Aql,
+    QueueType.SDMA: Sdma,
+    QueueType.SDMA_XGMI: Sdma,
+    QueueType.SDMA_BY_ENG_ID: Sdma,
+}
+
+
+class AmdEngines:
+    """Makes and judges runs (`emulator.amd.machine.runs.Engines`)."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        report: Path | None = None,
+        patience_s: float = PATIENCE_S,
+        remaps: bool = True,
+    ) -> None:
+        """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON.
+
+        `remaps`: see `Ring`. `patience_s`: see `Kernels`. The order of steps depends on the time of slices,
+        unless it is long.
+        """
+        settings = settings or Settings()
+        self._remaps = remaps
+        ledgers = None if report is None else Ledgers(report)
+        self.kernels = Kernels(settings, ledgers, patience_s=patience_s)
+        self.watch = Watch.of(settings.checks)
+        """Records races between queues and caches; None where that is off."""
+
+    def make(self, machine: Machine, queue: QueueObject) -> Run:
+        """Return what executes a new queue."""
+        return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch, remaps=self._remaps)
+
+    def close(self) -> None:
+        """Write the report, where one is wanted, and drop what is known of the queues."""
+        if self.watch is not None:
+            self.watch.races.close()
+        if self.kernels.ledgers is not None:
+            self.kernels.ledgers.close()
+
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        """Return which runs wait for each other or for a value that has passed, and why; changes nothing."""
+        runs = [run for run in stuck if isinstance(run, Run)]
+        found = find_deadlock(runs, lambda run: run.ahead())
+        if found:
+            return dict(found.items())
+        return {run: text for run in runs if (text := run.passed())}

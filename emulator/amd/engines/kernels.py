@@ -1,0 +1,458 @@
+"""Kernels as the GPU finds them: machine code at an address, translated once, run in slices.
+
+An instruction cache is modelled: code that changed where a kernel ran before is an error until an acquire
+invalidates the cache. Where a kernel descriptor lies beside the code (as in every loaded code object), the
+launch is held to it. Not here: decoding and meaning of instructions (`emulator.amd.isa`).
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.aql import PACKET_WORDS, KernelDispatch
+from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
+from drivers.amd.layouts.events import QueueException
+from drivers.amd.layouts.registers import RSRC3, Rsrc3Gfx90a
+from emulator.amd.engines.coherence import Loads
+from emulator.amd.engines.dispatch import check_arguments_place, whole_and_rest
+from emulator.amd.engines.errors import (
+    changed_fault,
+    dispatch_fault,
+    kernel_fault,
+    kernel_findings,
+    stale_fault,
+    unsupported,
+)
+from emulator.amd.isa.modes import at_start
+from emulator.amd.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
+from emulator.amd.isa.programs import decoded, translated
+from emulator.amd.isa.translate import Entry
+from emulator.shared.backing import HeldPages
+from emulator.shared.counts import Resources, counters
+from emulator.shared.turns import Turn, Turns
+from emulator.shared.vaspace import Access
+from emulator.simt.slices import SlicedLaunch
+from emulator.simt.state import REPORT_LIMIT
+from emulator.simt.work import Options, Work
+from hcq.config import config
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from emulator.amd.engines.bus import Bus
+    from emulator.amd.engines.coherence import Dispatch
+    from emulator.amd.engines.dispatch import Launch
+    from emulator.amd.engines.ledgers import Ledgers
+    from emulator.amd.isa.programs import Decoded
+    from emulator.amd.kfd.gpu import GpuSpace
+    from emulator.shared.memory import Mapping
+    from emulator.simt.engine import Program, Settings
+    from hcq.layout import BitStruct
+
+_TURNS: Final = 1024
+PATIENCE_S: Final = 0.02
+_MOST_CODE: Final = 16 << 20
+KEPT: Final = 512
+"""Kernels that stay decoded when the instruction caches are invalidated, by where they ran last."""
+_OWN_OF_DRIVER: Final = {
+    "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
+}  # fmt: skip
+"""Fields that a launch may set otherwise than the descriptor."""
+
+
+@dataclass(slots=True)
+class Code:
+    """Machine code as the instruction cache holds it."""
+
+    name: str
+    decoded: Decoded
+    registers: int
+    """Vector registers that the instructions name."""
+    accumulators: int
+    """Accumulation registers that the instructions name."""
+    program: Program
+    descriptor: Descriptor | None
+    """What lies beside it; None where no descriptor points to it."""
+    found: str
+    """Where the descriptor lies, for reports."""
+    place: tuple[int, bytes] | None
+    """The descriptor's address and bytes."""
+    counting: Callable[[], Program]
+    """Return the program that counts what it executes."""
+
+
+class Kernels:
+    """Code of the GPUs of one machine, by address space and address."""
+
+    def __init__(
+        self, settings: Settings, ledgers: Ledgers | None = None, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """With `ledgers` it is noted how exact the instructions that run are.
+
+        A slice of a kernel that takes longer than `patience_s` runs on while other queues have their turn.
+        """
+        self.ledgers = ledgers
+        self._settings = settings
+        self.timeout_s: float = config().emu_timeout_s
+        """A kernel that takes longer hangs."""
+        self._turns = Turns(_TURNS, patience_s)
+        self._cached: dict[tuple[object, ...], Code] = {}
+        """What the instruction caches hold."""
+        self._clean: dict[int, list[Mapping]] = {}
+        """Address space -> its allocations when its instruction caches were invalidated last."""
+        self._read_before: dict[tuple[object, ...], Code] = {}
+        """What was last found at an address: much of it is still the same when a cache was invalidated.
+
+        Of `most` addresses, those used last.
+        """
+        self.most = KEPT
+
+    def invalidate(self, space: GpuSpace) -> None:
+        """Drop what the instruction caches of a GPU hold."""
+        for key in [key for key in self._cached if key[0] == space.number]:
+            del self._cached[key]
+        self._clean[space.number] = space.map.mappings()
+
+    def __len__(self) -> int:
+        """Return the number of addresses whose code is kept."""
+        return len(self._cached.keys() | self._read_before.keys())
+
+    def begin(self, bus: Bus, launch: Launch) -> Iterator[SlicedLaunch]:
+        """Check a launch, and return its steps; nothing runs yet."""
+        code = self._find(bus, launch)
+        kernarg = check(bus, launch, code)
+        coherence = None if bus.order is None else bus.order.watch.coherence
+        began = None if coherence is None else coherence.dispatched(bus.gpu)
+        try:
+            return self._steps(bus, launch, code, kernarg, began)
+        except UsageError as error:
+            raise dispatch_fault(
+                f"{code.name} cannot be launched: {error}", QueueException.PACKET_DISPATCH_CODE_INVALID
+            ) from error
+
+    def _find(self, bus: Bus, launch: Launch) -> Code:
+        entry = _entry(launch)
+        key = (bus.space.number, launch.code, launch.lanes, entry)
+        known = self._cached.get(key)
+        what = "an instruction fetch from the code that COMPUTE_PGM_LO or the descriptor names"
+        if known is not None:
+            where = launch.code - known.decoded.before
+            if bus.space.fetch(where, len(known.decoded.code), what) == known.decoded.code:
+                return known
+            raise stale_fault(
+                f"the code at {launch.code:#x} changed since a kernel ran there, and no acquire with GLI_INV "
+                "invalidated the instruction cache"
+            )
+        if launch.code % CODE_ALIGN:
+            raise dispatch_fault(
+                f"code at {launch.code:#x} is not aligned to {CODE_ALIGN} bytes",
+                QueueException.PACKET_DISPATCH_CODE_INVALID,
+            )
+        bus.space.executable(launch.code, 4, what)
+        mapping = bus.space.map.find(launch.code)
+        assert mapping is not None
+        if bus.order is not None and all(one is not mapping for one in self._clean.get(bus.space.number, ())):
+            raise stale_fault(
+                f"the instruction cache was not invalidated since {mapping} was mapped: an "
+                "acquire with GLI_INV precedes the first use of code (facts 8.2)"
+            )
+        before = self._read_before.pop(key, None)
+        if before is None or not _same(bus, launch, before, mapping):
+            before = self._read(bus, launch, mapping)
+        self._read_before[key] = self._cached[key] = before
+        while len(self._read_before) > self.most:
+            del self._read_before[next(iter(self._read_before))]
+        return before
+
+    def _read(self, bus: Bus, launch: Launch, mapping: Mapping) -> Code:
+        before = min(launch.code - mapping.va, _MOST_CODE)
+        behind = min(mapping.end - launch.code, _MOST_CODE)
+        raw = bus.read(launch.code - before, before + behind, "an instruction fetch")
+        processor = bus.gpu.profile.name
+        try:
+            kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}", before=before)
+            made = translated(self._settings, processor, launch.lanes, _entry(launch), kernel)
+        except UnsupportedError as error:
+            if self.ledgers is not None:
+                self.ledgers.refused(processor, str(error))
+            raise unsupported(str(error)) from error
+        if made.missing_waits:
+            first, *others = made.missing_waits[:REPORT_LIMIT]
+            raise kernel_fault(first, others, launch.code)
+        name = made.program.translation.name
+        at = _descriptor_of(bus, launch, mapping)
+        descriptor, place = None, None
+        if at is None:
+            bus.lint(f"no kernel descriptor points to the code at {launch.code:#x}: the launch is unchecked")
+        else:
+            place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
+            descriptor = Descriptor.from_bytes(place[1])
+        counting = partial(
+            translated, self._settings, processor, launch.lanes, _entry(launch), kernel, counts=True
+        )
+        return Code(
+            name, kernel, made.registers, made.accumulators, made.program, descriptor, f"{at or 0:#x}", place,
+            lambda: counting().program,
+        )  # fmt: skip
+
+    def _steps(
+        self,
+        bus: Bus,
+        launch: Launch,
+        code: Code,
+        kernarg: tuple[int, bytes] | None,
+        began: Dispatch | None,
+    ) -> Iterator[SlicedLaunch]:
+        rng = bus.machine.rng
+        options = Options(
+            group_seed=rng.randrange(1, 1 << 30),
+            warp_order=rng.randrange(1 << 30),
+            timeout_s=self.timeout_s,
+            shared_window=SHARED_WINDOW,
+            local_window=PRIVATE_WINDOW,
+        )
+        scratch = launch.scratch_bytes
+        if code.descriptor is not None:
+            scratch = min(scratch, code.descriptor.private_segment_fixed_size)
+        work = Work(
+            grid=launch.groups,
+            block=launch.block,
+            last=launch.last if launch.last != launch.block else None,
+            params=struct.pack(f"<{len(launch.user_data)}IQ", *launch.sgprs(), launch.code),
+            shared_bytes=launch.lds_bytes,
+            local_bytes=scratch,
+        )
+        if self.ledgers is not None:
+            self.ledgers.launched(bus.gpu.profile.name, launch.lanes, code.name, code.decoded)
+        return _run(bus, launch, code, kernarg, work, options, self._turns, began)
+
+
+def _run(  # noqa: PLR0917 - a launch has that many parts
+    bus: Bus,
+    launch: Launch,
+    code: Code,
+    kernarg: tuple[int, bytes] | None,
+    work: Work,
+    options: Options,
+    turns: Turns,
+    began: Dispatch | None,
+) -> Iterator[SlicedLaunch]:
+    pages = HeldPages(bus.machine.lock)
+    counts = bus.gpu.gpu_id in bus.machine.counters
+    program = code.counting() if counts else code.program
+    sliced = SlicedLaunch(program, work, bus.space.map, options, on_end=pages.drop)
+    turn = None
+    loads: Loads | None = None
+    order = bus.order
+    if order is not None and order.acting is not None:
+        if began is not None:
+            loads = Loads(sliced.instructions)
+        turn = Turn(sliced, order.acting, bus.space.map, loads)
+        turn.work.name = f"kernel {code.name} on {turn.work.name.removeprefix('kernel on ')}"
+        turn.work.locate = sliced.describe
+    with closing(sliced):
+        yield from turns.run(sliced, turn, partial(pages.hold, bus.space))
+        result = sliced.result()
+    bus.machine.launches[code.name] += 1
+    _count(bus, launch, code, sliced)
+    if result.fault is not None:
+        raise kernel_fault(result.fault, result.findings, launch.code)
+    if result.findings:
+        raise kernel_findings(result.findings, launch.code)
+    if began is not None and loads is not None and turn is not None and order is not None:
+        assert order.watch.coherence is not None
+        order.watch.coherence.kernel_over(bus.gpu, began, loads, turn.work, code.name)
+    if kernarg is not None and bus.read(kernarg[0], len(kernarg[1]), "kernel arguments") != kernarg[1]:
+        raise changed_fault(f"the kernel arguments at {kernarg[0]:#x} changed while their grid was running")
+
+
+def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
+    """Add the counters of a dispatch, if it counts, to those of its kernel."""
+    into, counted, raw = bus.machine.counters.get(bus.gpu.gpu_id), sliced.counted, sliced.counts
+    if into is None or counted is None or raw is None:
+        return
+    target = bus.gpu.profile.target
+    what = Resources(
+        kernel=code.name, arch=target.name, lanes=launch.lanes,
+        registers=(launch.rsrc1.VGPRS + 1) * target.vgpr_granule[launch.lanes == 64],
+        shared_bytes=launch.lds_bytes, code=len(code.decoded.instructions),
+    )  # fmt: skip
+    into.add(counters(counted, raw, sliced.work, what), code=launch.code)
+
+
+def _entry(launch: Launch) -> Entry:
+    two = launch.rsrc2
+    return Entry(
+        user_sgprs=two.USER_SGPR,
+        group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
+        group_info=two.TG_SIZE_EN,
+        modes=at_start(int(launch.rsrc1)),
+        code_address=True,
+    )
+
+
+def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
+    """Return whether code and descriptor lie where they lay, byte for byte."""
+    first = launch.code - before.decoded.before
+    if before.place is None or first < mapping.va or first + len(before.decoded.code) > mapping.end:
+        return False
+    at, descriptor = before.place
+    return (
+        mapping.va <= at <= mapping.end - len(descriptor)
+        and bus.read(first, len(before.decoded.code), "an instruction fetch") == before.decoded.code
+        and bus.read(at, len(descriptor), "a kernel descriptor") == descriptor
+    )
+
+
+def _descriptor_of(bus: Bus, launch: Launch, mapping: Mapping) -> int | None:
+    """Return where a descriptor lies that points to the code, and whose registers are the launch's."""
+    if mapping.size > _MOST_CODE:
+        return None
+    raw = bus.read(mapping.va, mapping.size // 8 * 8, "a search for kernel descriptors")
+    first = -mapping.va % DESCRIPTOR_ALIGN
+    offsets = memoryview(raw).cast("q")[(first + 16) // 8 :: DESCRIPTOR_ALIGN // 8]
+    wanted = launch.code - (mapping.va + first)
+    found = []
+    for index, offset in enumerate(offsets):
+        at = first + DESCRIPTOR_ALIGN * index
+        if offset != wanted - DESCRIPTOR_ALIGN * index:
+            continue
+        if at + Descriptor.SIZE > len(raw):
+            continue
+        descriptor = Descriptor.from_bytes(raw, at)
+        if not descriptor.check() and descriptor.kernel_code_entry_byte_offset:
+            found.append((descriptor.compute_pgm_rsrc1 != int(launch.rsrc1), mapping.va + at))
+    return min(found)[1] if found else None
+
+
+def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int:
+    for name in names:
+        if name in layout.FIELDS:
+            value &= ~layout.FIELDS[name].mask()
+    return value
+
+
+def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
+    """Hold a launch to the kernel's descriptor; returns where its arguments lie, and their bytes."""
+    target = bus.gpu.profile.target
+    granule = target.vgpr_granule[launch.lanes == 64]
+    allocated = (launch.rsrc1.VGPRS + 1) * granule
+    if code.registers > allocated or allocated > target.vgprs:
+        raise dispatch_fault(
+            f"the code names {code.registers} vector registers, RSRC1 gives it {allocated} of {target.vgprs}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    if target.generation == 9:  # vector and accumulation registers share one file
+        first = 4 * (Rsrc3Gfx90a.from_int(launch.rsrc3).ACCUM_OFFSET + 1)
+        if code.registers > first or first + code.accumulators > allocated:
+            raise dispatch_fault(
+                f"RSRC3 begins the accumulation registers at {first}; the code names {code.registers} vector "
+                f"and {code.accumulators} accumulation registers, RSRC1 gives it {allocated}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+    if launch.lds_bytes > target.lds_bytes:
+        raise dispatch_fault(
+            f"{launch.lds_bytes} bytes of LDS, {target.name} has {target.lds_bytes}",
+            QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
+        )
+    descriptor = code.descriptor
+    if descriptor is None:
+        return None
+    _check_registers(bus, launch, code, descriptor)
+    properties = Properties.from_int(descriptor.kernel_code_properties)
+    if (launch.lanes == 32) != properties.WAVEFRONT_SIZE32:
+        raise dispatch_fault(
+            f"the kernel is compiled for waves of {32 if properties.WAVEFRONT_SIZE32 else 64} lanes, the "
+            f"launch has {launch.lanes}",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
+    if launch.lds_bytes < descriptor.group_segment_fixed_size:
+        raise dispatch_fault(
+            f"{launch.lds_bytes} bytes of LDS, the kernel has {descriptor.group_segment_fixed_size}",
+            QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
+        )
+    if launch.scratch_bytes < descriptor.private_segment_fixed_size:
+        raise dispatch_fault(
+            f"{launch.scratch_bytes} bytes of scratch a lane (TMPRING_SIZE.WAVESIZE), the kernel has "
+            f"{descriptor.private_segment_fixed_size}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return _arguments(bus, launch, descriptor, properties)
+
+
+def _check_registers(bus: Bus, launch: Launch, code: Code, descriptor: Descriptor) -> None:
+    generation = int(bus.gpu.profile.target.generation)
+    pairs = (
+        ("RSRC1", type(launch.rsrc1), int(launch.rsrc1), descriptor.compute_pgm_rsrc1),
+        ("RSRC2", type(launch.rsrc2), int(launch.rsrc2), descriptor.compute_pgm_rsrc2),
+        ("RSRC3", RSRC3[generation], launch.rsrc3, descriptor.compute_pgm_rsrc3),
+    )
+    for name, layout, given, wanted in pairs:
+        own = _OWN_OF_DRIVER[name]
+        if _without(layout, given, own) != _without(layout, wanted, own):
+            raise dispatch_fault(
+                f"{name} is {given:#010x}, the descriptor at {code.found} of the code has {wanted:#010x}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+
+
+def _arguments(
+    bus: Bus, launch: Launch, descriptor: Descriptor, properties: Properties
+) -> tuple[int, bytes] | None:
+    """Return the address and bytes of the arguments.
+
+    User SGPRs that the kernel wants and that were not written raise.
+    """
+    at, found = 0, None
+    for name, count in USER_SGPRS:
+        if not getattr(properties, name):
+            continue
+        values = launch.user_data[at : at + count]
+        if None in values or len(values) < count:
+            raise dispatch_fault(
+                f"the kernel wants {name} in user SGPRs {at} to {at + count - 1}, which were not written "
+                "since the last launch",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        if name == "KERNARG_SEGMENT_PTR":
+            found = (values[1] or 0) << 32 | (values[0] or 0)
+        if name == "DISPATCH_PTR":
+            _check_packet(bus, launch, (values[1] or 0) << 32 | (values[0] or 0), at)
+        at += count
+    preloaded = Preload.from_int(descriptor.kernarg_preload).LENGTH
+    if at + preloaded > launch.rsrc2.USER_SGPR:
+        raise dispatch_fault(
+            f"the descriptor counts {launch.rsrc2.USER_SGPR} user SGPRs, {at} lie before {preloaded} "
+            "preloaded words of arguments",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
+    if found is None or not descriptor.kernarg_size:
+        return None
+    check_arguments_place(bus, found)
+    what = "a read of kernel arguments (USER_DATA, KERNARG_ADDRESS)"
+    bus.space.check_range(found, descriptor.kernarg_size, Access.READ, what)
+    return found, bus.read(found, descriptor.kernarg_size, what)
+
+
+def _check_packet(bus: Bus, launch: Launch, va: int, at: int) -> None:
+    """Hold the packet whose address a kernel gets, from user SGPR `at` on, to the launch."""
+    packet = KernelDispatch.from_words(bus.words(va, PACKET_WORDS, "the packet that DISPATCH_PTR points to"))
+    said = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
+    if said != launch.block:
+        raise dispatch_fault(
+            f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: workgroups of {said} there, of "
+            f"{launch.block} in the launch",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    items = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
+    if whole_and_rest(items, launch.block)[0] != launch.groups:
+        raise dispatch_fault(
+            f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: {items} work-items in workgroups of "
+            f"{launch.block} there, {launch.groups} workgroups in the launch",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )

@@ -1,0 +1,233 @@
+"""One queue being executed: doorbell, ring, its engine, and work in flight.
+
+Not here: what packets do (`pm4`, `aql`, `sdma`), the order of the queues (`emulator.shared.scheduler`).
+"""
+
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from emulator.amd.engines.bus import Bus
+from emulator.amd.engines.order import Flight, Flights, Order, Sort
+from emulator.amd.engines.ring import Ring
+from emulator.amd.machine.reports import MemoryFault
+from emulator.shared.scheduler import Outcome
+from emulator.shared.vaspace import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from emulator.amd.engines.kernels import Kernels
+    from emulator.amd.engines.machine import Machine
+    from emulator.amd.engines.order import Watch
+    from emulator.amd.engines.packets import Promise, Wait
+    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.machine.reports import QueueFault
+
+_FINISH_CHANCE: Final = 0.125
+"""How likely a step finishes work in flight although packets are left: small, so that work overlaps."""
+_MOST_FLIGHTS: Final = 32
+"""Work in flight beyond which no packet is taken: hardware holds a bounded number, too."""
+
+
+class Engine(Protocol):
+    """What executes the packets of one kind of queue."""
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed."""
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is left to do."""
+
+    def waits(self) -> list[Wait]:
+        """Return what it waits for."""
+
+    def can_advance(self) -> bool:
+        """Return whether `advance` can do something."""
+
+    def advance(self) -> None:
+        """Do one thing: end a wait, or execute a packet."""
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+
+
+class Run:
+    """The state of a queue (`emulator.amd.machine.runs.QueueRun`)."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        queue: QueueObject,
+        kernels: Kernels,
+        make: Callable[[Bus, Flights, Kernels, Ring], Engine],
+        watch: Watch | None = None,
+        *,
+        remaps: bool = True,
+    ) -> None:
+        """`watch` is what records races and caches, where that is asked for; `remaps` as for `Ring`."""
+        self.queue = queue
+        self.yielded = False
+        self._order = None if watch is None else Order(watch, queue)
+        self._bus = Bus(machine, queue, self._order)
+        self._make, self._kernels = make, kernels
+        self._flights = Flights(self._order)
+        self._ring = Ring(self._bus, remaps=remaps)
+        self._engine = make(self._bus, self._flights, kernels, self._ring)
+        self._acting: Flight | None = None
+        self._dead = False
+        self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        self._late = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - the same
+        """Decides when releases are over. The host may ring again before the last one is, so how often it is
+        asked depends on time; the order of kernels must not."""
+
+    @property
+    def name(self) -> str:
+        """Return what reports call it."""
+        return self.queue.name
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed; empty where none is."""
+        if self._acting is not None:
+            return self._acting.at
+        return self._engine.at if self.busy or self._dead else ""
+
+    @property
+    def busy(self) -> bool:
+        return not self._dead and bool(self._engine.active or self._flights.all)
+
+    @property
+    def stuck(self) -> bool:
+        return not self._flights.all and bool(self._engine.waits()) and not self._engine.can_advance()
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stands at a packet that is not there yet: an AQL header that is INVALID."""
+        idle = self.busy and not self._flights.all and not self._engine.waits()
+        return idle and not self._engine.can_advance()
+
+    @property
+    def computing(self) -> bool:
+        ready = self._flights.ready()
+        return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()
+
+    @property
+    def in_background(self) -> bool:
+        return any(one.in_background for one in self._flights.all)
+
+    @property
+    def waiting(self) -> Wait | None:
+        """The wait that it stands at."""
+        return next(iter(self._engine.waits()), None)
+
+    def standing(self) -> str:
+        wait = self.waiting
+        if wait is None:
+            return self.at or "its start"
+        try:
+            seen = f"{self._bus.load(wait.va, wait.bits // 8, wait.name):#x}"
+        except MemoryFault as fault:
+            seen = str(fault)
+        return f"{self.at}, waits: {wait}, seen {seen}"
+
+    def ahead(self) -> Iterator[Promise]:
+        yield from self._engine.ahead()
+
+    def passed(self) -> str:
+        """Return why its wait never ends, or nothing; known only where accesses are recorded."""
+        wait = self.waiting
+        if wait is None or self._order is None:
+            return ""
+        size = wait.bits // 8
+        at = self._bus.space.host(wait.va, size, Access.READ, wait.name)
+        seen = self._bus.load(wait.va, size, wait.name)
+        if not self._order.watch.history.passed(at, wait, seen):
+            return ""
+        return f"{wait}, which is {seen:#x}: the value has passed, and only rises"
+
+    def step(self) -> Outcome:
+        """Execute one operation in flight, or one packet."""
+        if self._dead:
+            return Outcome.IDLE
+        self.yielded = False
+        can = self._engine.can_advance()
+        if self._flights.all and (outcome := self._continue(can=can)) is not None:
+            return outcome
+        if not can:
+            self._ring.tell(lazily=False)
+            if not self.busy:
+                self._bus.settled()
+            return Outcome.BLOCKED if self.busy else Outcome.IDLE
+        self._engine.advance()
+        self._ring.tell(lazily=self._engine.active)
+        if not self._engine.waits():
+            self._ring.maybe_remap()
+        return Outcome.PROGRESS
+
+    def _continue(self, *, can: bool) -> Outcome | None:
+        """Advance some work in flight, or none: then return None. `can`: whether the queue can go on, too."""
+        ready = [one for one in self._flights.ready() if not one.in_background]
+        full = len(self._flights.all) >= _MOST_FLIGHTS
+        work = [one for one in ready if one.sort is not Sort.RELEASE]
+        if work and (not can or full or self._rng.random() < _FINISH_CHANCE):
+            return self._advance(self._rng.choice(work))
+        releases = [one for one in ready if one.sort is Sort.RELEASE]
+        if releases and (not can or full or self._late.random() < _FINISH_CHANCE):
+            outcome = self._advance(self._late.choice(releases))
+            if not can:
+                return outcome
+        return None
+
+    def _advance(self, flight: Flight) -> Outcome:
+        self._acting = flight
+        over = self._flights.advance(flight) if self._order is None else self._recorded(self._order, flight)
+        self._acting = None  # stays where a step raised: the report names it
+        return Outcome.PROGRESS if over else Outcome.SLICE
+
+    def _recorded(self, order: Order, flight: Flight) -> bool:
+        order.acting = flight.work
+        try:
+            over = self._flights.advance(flight)
+            if over:
+                order.over(flight)
+        finally:
+            order.acting = None
+        return over
+
+    def rung(self, value: int) -> None:
+        if not self._dead:
+            self._ring.rung(value)
+
+    def changed(self) -> None:
+        """Take note that the queue has another ring, or is active again."""
+        if self._dead or not self.queue.active:
+            return
+        if self._ring.words != self.queue.ring_bytes // 4:
+            self._ring = Ring(self._bus, remaps=self._ring.remaps)
+            self._engine = self._make(self._bus, self._flights, self._kernels, self._ring)
+        self._ring.remap()
+
+    def memory_gone(self, buffer: Buffer) -> None:
+        """Take note that a buffer is about to leave the address space; work in flight holds its pages."""
+        if self._order is not None and buffer.backing is not None:
+            first = buffer.backing.host
+            self._order.watch.history.forget(first, first + buffer.size)
+
+    def stopped(self, error: QueueFault | MemoryFault) -> None:
+        del error
+        self._dead = True
+        self._flights.abandon()
+
+    def close(self) -> None:
+        """Release what it holds."""
+        self._dead = True
+        self._flights.abandon()
+        if self._order is not None:
+            self._order.gone()

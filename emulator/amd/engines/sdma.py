@@ -1,0 +1,299 @@
+"""SDMA: the copy engine of one queue. Copies and fills run in their order, and behind what follows them.
+
+A fence, a timestamp, an atomic and a trap wait for all copies before them; a WRITE does not. Not here: rings
+(`ring`), the packets' fields (`drivers.amd.layouts.sdma`).
+"""
+
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.events import TRAP_CONTEXT_BITS
+from drivers.amd.layouts.pm4_generations import GcrCntl
+from drivers.amd.layouts.sdma import (
+    ALIGN_WORDS,
+    FILL_SIZE_DWORD,
+    INDIRECT_ALIGN,
+    POLL_FOREVER,
+    TIMESTAMP_ALIGN,
+    Atomic,
+    ConstFill,
+    CopyLinear,
+    Fence,
+    Function,
+    GcrReq,
+    Head,
+    Indirect,
+    Nop,
+    Op,
+    PollRegmem,
+    Timestamp,
+    Trap,
+    WriteUntiled,
+    packets,
+)
+from emulator.amd.engines.bus import run_atomic
+from emulator.amd.engines.errors import changed_fault, check, packet_fault, unsupported
+from emulator.amd.engines.maintenance import check_gcr, of_gcr
+from emulator.amd.engines.order import Sort, once
+from emulator.amd.engines.packets import Promise, Wait, wide
+from emulator.amd.engines.pm4 import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from emulator.amd.engines.bus import Bus
+    from emulator.amd.engines.kernels import Kernels
+    from emulator.amd.engines.order import Flights
+    from emulator.amd.engines.ring import Ring
+    from hcq.layout import BitStruct
+
+_COPIES: Final = frozenset({Sort.COPY})
+_BEHIND_COPIES: Final = (Fence, Timestamp, Atomic, Trap, GcrReq)
+_DATA_BYTES: Final = 4
+_UNCACHED: Final = 3
+_HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
+"""What ROCr sends for a flush of the host data path."""
+
+
+class Sdma:
+    """One queue's engine."""
+
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+        self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
+        self.version = bus.gpu.profile.target.sdma
+        self._layouts = packets(self.version)
+        self._frames: list[Frame] = []
+        self._pending: BitStruct | None = None
+        """A packet that waits for the copies before it."""
+        self.waiting: Wait | None = None
+        self._retries = 0
+        self._late: list[Callable[[], None]] = []
+        """Copies and fills that run at the next fence, the last first (doubt `copy_order`)."""
+        self.at = ""
+
+    @property
+    def active(self) -> bool:
+        return bool(self._frames or self._pending or self.waiting or self._ring.left)
+
+    def waits(self) -> list[Wait]:
+        return [] if self.waiting is None else [self.waiting]
+
+    def can_advance(self) -> bool:
+        if self._pending is not None:
+            return not self._flights.any(_COPIES)
+        if self.waiting is not None:
+            value = self._bus.load(self.waiting.va, 4, self.waiting.name)
+            done = self.waiting.satisfied(value)
+            if not done and self._retries:
+                self._retries -= 1
+                if not self._retries:
+                    raise packet_fault(f"{self.waiting} was tried as often as it says, in vain")
+            return done
+        return bool(self._frames or self._ring.left)
+
+    def advance(self) -> None:
+        if self._pending is not None:
+            packet, self._pending = self._pending, None
+            self._bus.drained(_COPIES)
+            self._ordered(packet)
+        elif self.waiting is not None:
+            self._bus.acquired(self.waiting)
+            self.waiting = None
+        elif self._frames:
+            frame = self._frames[-1]
+            size = self._length(frame.words, frame.at, frame.name)
+            words = frame.words[frame.at : frame.at + size]
+            self.at = f"{_name(words[0])} at dword {frame.at} of {frame.name}"
+            frame.at += size
+            self._execute(words)
+        else:
+            self._fetch()
+        while self._frames and self._frames[-1].at >= len(self._frames[-1].words):
+            frame = self._frames.pop()
+            if self._bus.words(frame.va, len(frame.words), frame.name) != frame.words:
+                raise changed_fault(f"{frame.name} changed while it was being executed")
+
+    def _fetch(self) -> None:
+        ahead = self._ring.head(WriteUntiled.WORDS)
+        place = self._ring.fetched % self._ring.words
+        size = self._length(ahead, 0, "the ring", self._ring.left)
+        if self._ring.straddles(size):
+            raise packet_fault(
+                f"{_name(ahead[0])} of {size} dwords at dword {place} of the ring goes beyond its end: "
+                "NOPs fill it"
+            )
+        if ahead[0] & 0xFF == Op.INDIRECT and (place + size) % ALIGN_WORDS:
+            raise packet_fault(
+                f"INDIRECT at dword {place} of the ring ends at {place + size}, no multiple of "
+                f"{ALIGN_WORDS} dwords"
+            )
+        self.at = f"{_name(ahead[0])} at dword {place} of the ring"
+        self._execute(self._ring.take(size))
+
+    def _length(self, words: Sequence[int], at: int, where: str, left: int | None = None) -> int:
+        head, left = words[at], len(words) - at if left is None else left
+        op = head & 0xFF
+        layout = self._layouts.get(op)
+        if layout is None:
+            version = ".".join(map(str, self.version))
+            raise packet_fault(
+                f"{_name(head)} (header {head:#010x}) is no packet of SDMA {version} user queues"
+            )
+        size = layout.WORDS
+        if op == Op.NOP:
+            size += Nop.FIELDS["COUNT"].extract(head)
+        elif op == Op.WRITE and left >= size:
+            size += WriteUntiled.FIELDS["COUNT_MINUS_ONE"].extract(words[at + 3] << 96) + 1
+        if left < size:
+            raise packet_fault(f"{_name(head)} has {size} dwords, {left} are left in {where}")
+        return size
+
+    def _execute(self, words: list[int]) -> None:
+        if tuple(words) == _HOST_FLUSH:
+            return
+        layout = self._layouts[words[0] & 0xFF]
+        packet = layout.from_words(words[: layout.WORDS])
+        check(packet, _name(words[0]))
+        if self._bus.machine.other.refuses("copy packet", packet):
+            return
+        if isinstance(packet, _BEHIND_COPIES):
+            self._pending = packet
+        elif isinstance(packet, CopyLinear):
+            self._copy(packet)
+        elif isinstance(packet, ConstFill):
+            self._fill(packet)
+        elif isinstance(packet, WriteUntiled):
+            self._bus.store_words(wide(packet.DST_LO, packet.DST_HI), words[layout.WORDS :], "WRITE")
+        elif isinstance(packet, PollRegmem):
+            self._poll(packet)
+        elif isinstance(packet, Indirect):
+            self._indirect(packet)
+        elif not isinstance(packet, Nop):
+            raise unsupported(f"{self.at} is not emulated")
+
+    def _copy(self, packet: CopyLinear) -> None:
+        fields = type(packet).FIELDS
+        for name in ("TMZ", "DCC", "BACKWARDS", "BROADCAST"):
+            if name in fields and getattr(packet, name):
+                raise packet_fault(f"COPY with {name}: linear copies of user queues leave it 0")
+        if packet.PARAMETER:
+            self._bus.doubt(f"COPY with swap and cache policy {packet.PARAMETER:#x}")
+        size = packet.COUNT_MINUS_ONE + 1
+        source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
+        self._begin(lambda: self._bus.copy(source, target, size, "COPY"))
+
+    def _fill(self, packet: ConstFill) -> None:
+        target = wide(packet.DST_LO, packet.DST_HI)
+        if packet.FILL_SIZE != FILL_SIZE_DWORD or packet.COUNT % _DATA_BYTES or target % _DATA_BYTES:
+            raise packet_fault(
+                f"CONST_FILL of size {packet.FILL_SIZE}, count {packet.COUNT:#x}, at {target:#x}: "
+                "dwords are filled "
+                "(size 2, count 4 * (n - 1), an aligned address)"
+            )
+        count, pattern = packet.COUNT // _DATA_BYTES + 1, packet.DATA.to_bytes(4, "little")
+        self._begin(lambda: self._bus.fill(target, pattern, count, "CONST_FILL"))
+
+    def _begin(self, act: Callable[[], None]) -> None:
+        if self._bus.machine.other.refuses("late copy"):
+            self._late.append(act)
+            return
+        self._flights.begin(Sort.COPY, self.at, once(act), behind=(Sort.COPY,))
+
+    def _poll(self, packet: PollRegmem) -> None:
+        if packet.HDP_FLUSH:
+            done, request = packet.ADDRESS_LO // 4, packet.ADDRESS_HI // 4
+            wait = Wait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            self._bus.flush_host_path(request, done, wait, "POLL_REGMEM with HDP_FLUSH")
+            return
+        if not packet.MEM_POLL:
+            raise packet_fault(f"POLL_REGMEM of register {packet.ADDRESS_LO:#x}: user queues poll memory")
+        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        self._bus.aligned(va, 4, "POLL_REGMEM")
+        if packet.FUNCTION is Function.ALWAYS:
+            self._bus.doubt("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
+        else:
+            self.waiting = Wait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            if self.waiting.unordered:
+                self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
+            if packet.RETRY != POLL_FOREVER:
+                self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls, of RETRY")
+            if self.waiting.vain:
+                self._bus.waits_for_nothing(self.waiting)
+            self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
+
+    def _indirect(self, packet: Indirect) -> None:
+        va, count = wide(packet.BASE_LO, packet.BASE_HI), packet.IB_SIZE
+        if packet.VMID or not count:
+            raise packet_fault(f"INDIRECT with VMID {packet.VMID} and {count} dwords")
+        if self._frames:
+            raise packet_fault("INDIRECT within indirect packets")
+        if va % INDIRECT_ALIGN:
+            raise packet_fault(f"INDIRECT to {va:#x}, which is not aligned to {INDIRECT_ALIGN} bytes")
+        if count % ALIGN_WORDS:
+            raise packet_fault(f"INDIRECT runs {count} dwords, no multiple of {ALIGN_WORDS}")
+        words = self._bus.words(va, count, f"the fetch of {count} indirect dwords")
+        self._frames.append(Frame(words, f"the indirect packets at {va:#x}", va))
+
+    def _ordered(self, packet: BitStruct) -> None:
+        """Execute a packet behind all copies."""
+        if isinstance(packet, Fence):
+            while self._late:
+                self._late.pop()()
+            for name in ("SYS", "SNOOP"):
+                if name in type(packet).FIELDS and getattr(packet, name):
+                    self._bus.doubt(f"FENCE with {name}: no source says what it does")
+            if "MTYPE" in type(packet).FIELDS and packet.MTYPE != _UNCACHED:
+                self._bus.doubt(
+                    f"FENCE with MTYPE {packet.MTYPE}: {_UNCACHED} is uncached, others may be late"
+                )
+            self._bus.store(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA, _DATA_BYTES, "FENCE")
+        elif isinstance(packet, Timestamp):
+            va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+            if va % TIMESTAMP_ALIGN:
+                self._bus.lint(
+                    f"TIMESTAMP is not aligned to {TIMESTAMP_ALIGN} bytes; 8 is what the field holds"
+                )
+            self._bus.store(va, self._bus.clock(), 8, "TIMESTAMP")
+        elif isinstance(packet, Atomic):
+            if packet.LOOP:
+                raise unsupported("ATOMIC that loops until its compare holds is not emulated")
+            va, operand = wide(packet.ADDRESS_LO, packet.ADDRESS_HI), wide(packet.SRC_LO, packet.SRC_HI)
+            run_atomic(self._bus, packet.OPERATION, va, operand, wide(packet.CMP_LO, packet.CMP_HI), "ATOMIC")
+        elif isinstance(packet, Trap):
+            self._bus.interrupt(packet.INT_CONTEXT, TRAP_CONTEXT_BITS)
+        elif isinstance(packet, GcrReq):
+            control = GcrCntl.from_int(packet.GCR_CONTROL_HI << 16 | packet.GCR_CONTROL_LO)
+            check_gcr(control, "GCR_REQ")
+            self._bus.maintain(of_gcr(control, int(self._bus.gpu.profile.target.generation)))
+            if control.GLI_INV:
+                self._kernels.invalidate(self._bus.space)
+
+    def ahead(self) -> Iterator[Promise]:
+        for frame in self._frames:
+            yield from self._stores(frame.words[frame.at :])
+        yield from self._stores(self._ring.ahead())
+
+    def _stores(self, words: Sequence[int]) -> Iterator[Promise]:
+        at = 0
+        while at < len(words):
+            size = self._length(words, at, "a look ahead")
+            layout = self._layouts[words[at] & 0xFF]
+            packet = layout.from_words(words[at : at + layout.WORDS])
+            if isinstance(packet, Fence):
+                yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA)
+            elif isinstance(packet, WriteUntiled):
+                for index, word in enumerate(words[at + layout.WORDS : at + size]):
+                    yield Promise(wide(packet.DST_LO, packet.DST_HI) + 4 * index, word)
+            elif isinstance(packet, Indirect):
+                va, count = wide(packet.BASE_LO, packet.BASE_HI), packet.IB_SIZE
+                if self._bus.space.mapped(va, 4 * count) == 4 * count:
+                    yield from self._stores(self._bus.words(va, count, "a look ahead"))
+            at += size
+
+
+def _name(head: int) -> str:
+    op = Head.FIELDS["OP"].extract(head)
+    return Op(op).name if op in set(Op) else f"operation {op:#x}"

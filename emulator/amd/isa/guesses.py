@@ -1,0 +1,179 @@
+"""Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
+
+LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps, and begins it with a plain
+load of memory or LDS, of the scalar unit where all lanes have one address in memory. The code relies on the
+value only if the compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts
+if its register reaches the comparison, with the same address, on the one path from it: no store and no
+barrier comes between, and no branch but the one that skips code without lanes.
+
+Not here: what the other accesses order (`orders`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.operands import Reg
+from emulator.amd.isa.registers_used import Register, used
+from emulator.amd.isa.wait_counters import returns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.operands import Operand
+
+_LOAD = re.compile(r"((global|flat|s)_load_(dword|dwordx2|b32|b64)|ds_(load|read)_b(32|64))$")
+_SWAP = re.compile(r"(global|flat)_atomic_cmpswap|ds_cmpst(ore)?_rtn_b(32|64)$")
+_STOPS = re.compile(r"\w+_store|s_barrier|s_endpgm|s_trap|s_setpc|s_swappc")
+_MOVES = ("v_mov_b32", "v_dual_mov_b32")
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """An address: its lowest vector register, its scalar base, its offset; `kept` must not change."""
+
+    low: Register | None
+    """None if no vector register is added to the base."""
+    base: Register | None
+    offset: int
+    kept: frozenset[Register]
+
+    def same(self, other: _Address) -> bool:
+        """Return whether two addresses name the same registers and offset."""
+        return (self.low, self.base, self.offset) == (other.low, other.base, other.offset)
+
+
+def _registers(operand: Operand) -> frozenset[Register]:
+    if not isinstance(operand, Reg):
+        return frozenset()
+    return frozenset((operand.file, operand.index + n) for n in range(operand.count))
+
+
+def _address(i: Instruction, at: int) -> _Address | None:
+    vector, last = i.operands[at], i.operands[-1]
+    if not isinstance(vector, Reg):
+        return None
+    scalar = last if isinstance(last, Reg) and last.file == "s" else None
+    base = None if scalar is None else (scalar.file, scalar.index)
+    kept = _registers(vector) | (frozenset() if scalar is None else _registers(scalar))
+    return _Address((vector.file, vector.index), base, i.get("offset"), kept)
+
+
+def _scalar_address(i: Instruction) -> _Address | None:
+    """Return the address of a scalar load, None if a register has its offset."""
+    base, *more = i.operands[1:]
+    if not isinstance(base, Reg) or any(isinstance(one, Reg) for one in more):
+        return None
+    return _Address(None, (base.file, base.index), i.get("offset"), _registers(base))
+
+
+def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
+    """Return the addresses of the loads of a kernel that a compare-and-swap validates."""
+    bodies = {body[0].address: (body, follow) for body, follow in blocks}
+    if not any(_SWAP.match(i.stem) for body, _ in blocks for i in body):
+        return frozenset()
+    return frozenset(
+        i.address
+        for body, _ in blocks
+        for n, i in enumerate(body)
+        if _LOAD.match(i.stem) and _validated(i, body[:n], _path(bodies, body, n + 1), family)
+    )
+
+
+def _path(
+    bodies: dict[int, tuple[list[Instruction], tuple[int, ...]]], body: list[Instruction], begin: int
+) -> list[Instruction]:
+    """Return the instructions behind a place up to the first branch that splits the path, each once."""
+    found, seen = body[begin:], {body[0].address}
+    while True:
+        last, follow = body[-1], bodies[body[0].address][1]
+        target = last.next if last.stem == "s_cbranch_execz" else follow[0] if len(follow) == 1 else None
+        if target is None or target in seen or target not in bodies:
+            return found
+        seen.add(target)
+        body = bodies[target][0]
+        found += body
+
+
+def _validated(load: Instruction, before: list[Instruction], path: list[Instruction], family: str) -> bool:
+    """Return whether a compare-and-swap on the path behind a load validates it; `before` is in its block."""
+    scalar = load.stem.startswith("s_")
+    first = _scalar_address(load) if scalar else _address(load, 1)
+    zeros = _zeros(before, set(), family) if scalar else set()
+    destination = load.operands[0]
+    if first is None or not isinstance(destination, Reg) or first.kept & _registers(destination):
+        return False
+    count = 2 if load.stem.endswith(("b64", "x2")) else 1
+    addresses = [first]
+    held = [{(destination.file, destination.index + n)} for n in range(count)]
+    for i in path:
+        if _SWAP.match(i.stem) and _compares(i, held, addresses, zeros):
+            return True
+        if _STOPS.match(i.stem):
+            return False
+        _, written = used(i, family)
+        added = [one for each in addresses if (one := _sum(i, each)) is not None]
+        held = [(each - written) | _moved(i, each) for each in held]
+        zeros = _zeros([i], zeros, family)
+        addresses = [one for one in addresses if not one.kept & written] + added
+        if not all(held) or not addresses:
+            return False
+    return False
+
+
+def _compares(
+    i: Instruction, held: list[set[Register]], addresses: list[_Address], zeros: set[Register]
+) -> bool:
+    """Return whether a compare-and-swap at one of the addresses compares with a value held, by dword."""
+    local, count = i.stem.startswith("ds_"), len(held)
+    at = 1 if local or returns(i) else 0
+    # Compared is the upper half of an operand; in LDS an operand alone, the first on gfx9, later the second.
+    place, data = _address(i, at), i.operands[at + (2 if "cmpstore" in i.stem else 1)]
+    if place is None or not isinstance(data, Reg) or data.count != (count if local else 2 * count):
+        return False
+    first = data.index + (0 if local else count)
+    places = [place, replace(place, low=None)] if place.low in zeros else [place]
+    compared = all((data.file, first + n) in each for n, each in enumerate(held))
+    return compared and any(one.same(each) for one in places for each in addresses)
+
+
+def _zeros(code: Sequence[Instruction], zeros: set[Register], family: str) -> set[Register]:
+    """Return the vector registers that are zero behind instructions, given those before them."""
+    for i in code:
+        zeros = zeros - used(i, family)[1]
+        for part in (i, i.second):
+            if part is not None and part.stem in _MOVES and str(part.operands[1]) == "0":
+                zeros |= _registers(part.operands[0])
+    return zeros
+
+
+def _moved(i: Instruction, held: set[Register]) -> set[Register]:
+    """Return the registers to which an instruction copies a value held."""
+    return {
+        target
+        for part in (i, i.second)
+        if part is not None and part.stem in _MOVES and _registers(part.operands[1]) & held
+        for target in _registers(part.operands[0])
+    }
+
+
+def _sum(i: Instruction, address: _Address) -> _Address | None:
+    """Return the address that an instruction computes, or begins to, from a scalar base and an offset."""
+    if address.base is None:
+        return None
+    if i.stem == "v_add_co_u32":
+        parts = i.operands[2:4]
+    elif i.stem == "v_lshl_add_u64" and str(i.operands[2]) == "0":
+        parts = (i.operands[1], i.operands[3])
+    else:
+        return None
+    if {(one.file, one.index) for one in parts if isinstance(one, Reg)} != {address.low, address.base}:
+        return None
+    target = i.operands[0]
+    if not isinstance(target, Reg):
+        return None
+    low = (target.file, target.index)
+    return _Address(low, None, address.offset, frozenset({low}))

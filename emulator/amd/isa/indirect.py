@@ -1,0 +1,103 @@
+"""Vector registers that M0 numbers: `v_movrel*` of gfx11 and gfx12, the index mode of gfx9.
+
+A register is a value of the engine, so an indirect access selects among all registers that it may name: from
+the instruction's own up to the highest that the kernel names. A number beyond reads the first of all, and
+writes nothing.
+Index mode is followed through a basic block, for `v_mov_b32` alone: compilers write nothing else in it.
+
+Not here: scalar registers that M0 numbers, which are refused. Next: `meanings`, how an operation is defined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.meanings import MEANINGS, meaning
+from emulator.amd.isa.operands import M0, M0_GFX9, Reg, Word
+
+if TYPE_CHECKING:
+    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.values import Translator
+    from emulator.simt.vector import Value
+
+_SRC0, _DST = 1, 8
+_MODE_AT, _INDEX, _MODE = 12, 0xFF, 0xF
+_FIELD = 0x3FF
+"""Each of the two numbers of v_movrelsd_2."""
+
+
+def _read(t: Translator, operand: Operand, index: Value) -> Value:
+    if not isinstance(operand, Reg) or operand.file != "v":
+        raise t.error(f"{operand} is no vector register that an index could follow")
+    c = t.c
+    value = t.vgpr(0)
+    for number in range(operand.index, t.highest + 1):
+        hit = c.icmp("eq", index, number - operand.index)
+        value = c.select(hit, t.vgpr(number), value)
+    return value
+
+
+def _write(t: Translator, operand: Operand, index: Value, value: Value) -> None:
+    if not isinstance(operand, Reg) or operand.file != "v":
+        raise t.error(f"{operand} is no vector register that an index could follow")
+    c = t.c
+    for number in range(operand.index, t.highest + 1):
+        hit = c.icmp("eq", index, number - operand.index)
+        t.set_vgpr(number, c.select(hit, value, t.vgpr(number)))
+
+
+def _moves(t: Translator) -> None:
+    """Move from and to registers behind those that are named; which, the name tells."""
+    d, s = t.instruction.operands
+    m0 = t.sgpr(M0)
+    kind = t.stem.removeprefix("v_movrel").removesuffix("_b32")
+    from_index, to_index = m0, m0
+    if kind == "sd_2":
+        from_index = t.c.op("and", m0, _FIELD)
+        to_index = t.c.op("and", t.c.op("lshr", m0, 16), _FIELD)
+    value = _read(t, s, from_index) if kind.startswith("s") else t.raw(s)
+    if "d" in kind:
+        _write(t, d, to_index, value)
+    else:
+        t.write(d, value)
+
+
+for _kind in ("s", "d", "sd", "sd_2"):
+    MEANINGS[f"v_movrel{_kind}_b32"] = _moves
+
+
+@meaning("s_set_gpr_idx_on")
+def _on(t: Translator) -> None:
+    """Begin index mode: M0 gets the index and which operands it is added to."""
+    c = t.c
+    source, mode = t.instruction.operands
+    assert isinstance(mode, Word), mode
+    index = c.op("and", t.scalar(source), _INDEX)
+    kept = c.op("and", t.sgpr(M0_GFX9), ~(_INDEX | _MODE << _MODE_AT) & 0xFFFF_FFFF)
+    t.set_sgpr(M0_GFX9, c.op("or", c.op("or", kept, index), mode.value << _MODE_AT))
+    if mode.value & ~(_SRC0 | _DST):
+        raise t.error("an index of the second or third source is not supported")
+    t.index_mode = mode.value
+
+
+@meaning("s_set_gpr_idx_off")
+def _off(t: Translator) -> None:
+    t.index_mode = 0
+
+
+def move(t: Translator) -> bool:
+    """Write a `v_mov_b32` of gfx9 if index mode is on; another vector instruction is an error there."""
+    mode = t.index_mode
+    if not mode or not t.stem.startswith("v_"):
+        return False
+    if t.stem != "v_mov_b32" or t.instruction.get("sdwa") or t.instruction.get("dpp"):
+        raise t.error("only v_mov_b32 is supported in index mode")
+    d, s = t.instruction.operands
+    index = t.c.op("and", t.sgpr(M0_GFX9), _INDEX)
+    indirect = isinstance(s, Reg) and s.file == "v" and bool(mode & _SRC0)
+    value = _read(t, s, index) if indirect else t.raw(s)
+    if mode & _DST:
+        _write(t, d, index, value)
+    else:
+        t.write(d, value)
+    return True

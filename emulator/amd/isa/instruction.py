@@ -1,0 +1,210 @@
+"""A decoded instruction, one name for each operation, and the error of what is not understood.
+
+Mnemonics of older and newer targets are spelt as gfx11 spells them. An instruction whose meaning differs between
+targets keeps its own name.
+
+By its name and bits are told, too, which operands are 16 bits wide (true16 encodings of gfx11 and gfx12), and how far
+a load, store or cache instruction acts.
+
+Not here: accesses (`memory`), what they order (`orders`). Next: `decode`, which makes them; `opcodes`, the table of a target.
+"""
+
+# ruff: noqa: E501 - rows of tables and lines of IR read best on one line
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emulator.simt.addresses import NARROW, STRONG
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emulator.amd.isa.opcodes import Opcode
+    from emulator.amd.isa.operands import Operand
+
+
+class IsaError(UnsupportedError):
+    """Machine code that this emulator does not run: which instruction, where, in which kernel.
+
+    `address` is in bytes from the first instruction of the kernel.
+    """
+
+    def __init__(self, why: str, *, text: str, address: int, kernel: str) -> None:
+        super().__init__(f"{kernel or 'code'}+{address:#x}: {text}: {why}")
+        self.why = why
+        self.text = text
+        self.address = address
+        self.kernel = kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: its opcode, operands in the assembler's order, and modifiers by field name."""
+
+    address: int
+    """Bytes from the first instruction decoded."""
+    size: int
+    opcode: Opcode
+    name: str
+    operands: tuple[Operand, ...]
+    modifiers: Mapping[str, int] = field(default_factory=dict)
+    """Fields that are not operands: neg_hi, op_sel, clamp, offset, glc, dpp_ctrl, ...; absent ones are 0."""
+    tail: str = ""
+    """How the modifiers read."""
+    second: Instruction | None = None
+    """The other half of a dual-issue instruction."""
+
+    @property
+    def stem(self) -> str:
+        """The name without suffixes of the encoding."""
+        return self.opcode.stem
+
+    @property
+    def text(self) -> str:
+        """The instruction as LLVM's disassembler writes it."""
+        items = ", ".join(t for t in map(str, self.operands) if t)
+        own = self.name + (f" {items}" if items else "") + self.tail
+        return own if self.second is None else f"{own} :: {self.second.text}"
+
+    def get(self, modifier: str) -> int:
+        """Return a modifier's value, 0 when it is not there."""
+        return self.modifiers.get(modifier, 0)
+
+    @property
+    def next(self) -> int:
+        """The address behind it."""
+        return self.address + self.size
+
+
+_GFX9 = {
+    "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32", "v_add_i32": "v_add_nc_i32",
+    "v_sub_i32": "v_sub_nc_i32", "v_add_u16": "v_add_nc_u16", "v_sub_u16": "v_sub_nc_u16", "v_subrev_u16": "v_subrev_nc_u16",
+    "v_add_i16": "v_add_nc_i16", "v_sub_i16": "v_sub_nc_i16", "v_addc_co_u32": "v_add_co_ci_u32",
+    "v_subb_co_u32": "v_sub_co_ci_u32", "v_subbrev_co_u32": "v_subrev_co_ci_u32", "v_ffbh_u32": "v_clz_i32_u32",
+    "v_ffbl_b32": "v_ctz_i32_b32", "v_ffbh_i32": "v_cls_i32", "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
+    "v_cvt_pknorm_i16_f16": "v_cvt_pk_norm_i16_f16", "v_cvt_pknorm_u16_f16": "v_cvt_pk_norm_u16_f16",
+    "v_cvt_pknorm_i16_f32": "v_cvt_pk_norm_i16_f32", "v_cvt_pknorm_u16_f32": "v_cvt_pk_norm_u16_f32",
+    "v_dot2c_f32_f16": "v_dot2acc_f32_f16", "s_flbit_i32_b32": "s_clz_i32_u32", "s_flbit_i32_b64": "s_clz_i32_u64",
+    "s_ff1_i32_b32": "s_ctz_i32_b32", "s_ff1_i32_b64": "s_ctz_i32_b64", "s_flbit_i32": "s_cls_i32",
+    "v_mul_legacy_f32": "v_mul_dx9_zero_f32", "ds_wrxchg_rtn_b32": "ds_storexchg_rtn_b32",
+    "ds_wrxchg_rtn_b64": "ds_storexchg_rtn_b64", "v_mad_legacy_u16": "v_mad_u16", "v_mad_legacy_i16": "v_mad_i16",
+    "v_fma_legacy_f16": "v_fma_f16", "v_div_fixup_legacy_f16": "v_div_fixup_f16",
+}  # fmt: skip
+_GFX12 = {
+    "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32", "s_add_co_i32": "s_add_i32", "s_sub_co_i32": "s_sub_i32",
+    "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32", "v_mad_co_u64_u32": "v_mad_u64_u32",
+    "v_mad_co_i64_i32": "v_mad_i64_i32", "s_addk_co_i32": "s_addk_i32",
+}  # fmt: skip
+_SIZES = (("dwordx4", "b128"), ("dwordx3", "b96"), ("dwordx2", "b64"), ("dword", "b32"))
+_PARTS = {
+    "ubyte": "u8", "sbyte": "i8", "ushort": "u16", "sshort": "i16", "byte": "b8", "short": "b16", "ubyte_d16": "d16_u8",
+    "ubyte_d16_hi": "d16_hi_u8", "sbyte_d16": "d16_i8", "sbyte_d16_hi": "d16_hi_i8", "short_d16": "d16_b16",
+    "short_d16_hi": "d16_hi_b16", "byte_d16_hi": "d16_hi_b8",
+}  # fmt: skip
+_ATOMICS = {"smin": "min_i", "umin": "min_u", "smax": "max_i", "umax": "max_u", "add": "add_u", "sub": "sub_u", "inc": "inc_u",
+            "dec": "dec_u", "swap": "swap_b", "cmpswap": "cmpswap_b", "and": "and_b", "or": "or_b", "xor": "xor_b"}  # fmt: skip
+
+
+@functools.cache
+def canonical(stem: str, family: str) -> str:
+    """Return the name under which an operation's meaning is found."""
+    if family == "gfx12":
+        name = _GFX12.get(stem, stem)
+        return name.replace("_num_", "_") if re.match(r"v_|ds_|global_|flat_|s_m", name) else name
+    if family == "gfx11":
+        return stem
+    stem = _GFX9.get(stem, stem).replace("_tru_", "_t_")
+    for old, new in (("andn2", "and_not1"), ("orn2", "or_not1"), ("andn1", "and_not0"), ("orn1", "or_not0")):
+        if stem.startswith(f"s_{old}_"):
+            return stem.replace(old, new)
+    match = re.fullmatch(r"(global|flat|scratch|buffer)_(load|store)_(\w+)", stem)
+    if match:
+        rest = match[3]
+        for old, new in _SIZES:
+            rest = rest.replace(old, new)
+        return f"{match[1]}_{match[2]}_{_PARTS.get(rest, rest)}"
+    match = re.fullmatch(r"(global|flat|buffer)_atomic_(\w+?)(_x2)?", stem)
+    if match and match[2] in _ATOMICS:
+        return f"{match[1]}_atomic_{_ATOMICS[match[2]]}{64 if match[3] else 32}"
+    match = re.fullmatch(r"s_(buffer_)?load_(dword)(x\d+)?", stem)
+    if match:
+        return f"s_{match[1] or ''}load_b{32 * int((match[3] or 'x1')[1:])}"
+    return _local(stem)
+
+
+def _local(stem: str) -> str:
+    match = re.fullmatch(r"ds_(read|write)(2|2st64)?_(\w+)", stem)
+    if match:
+        verb = "load" if match[1] == "read" else "store"
+        pair = {None: "", "2": "_2addr", "2st64": "_2addr_stride64"}[match[2]]
+        return f"ds_{verb}{pair}_{match[3]}"
+    return stem.replace("ds_cmpst_", "ds_cmpstore_")
+
+
+AGENT = 2
+"""The first scope of gfx12 that reaches other compute units."""
+
+
+def reaches_agent(i: Instruction, family: str) -> bool:
+    """Return whether a load, a store or a cache instruction acts at the agent's scope or beyond.
+
+    gfx11 encodes no scopes: its bits for all scopes beyond a wave count.
+    """
+    if family == "gfx9":
+        return bool(i.get("sc1"))
+    return bool(i.get("glc") or i.get("dlc") or i.get("scope") >= AGENT)
+
+
+def reach(i: Instruction, family: str) -> int:
+    """Return who sees a load or store: STRONG for the agent, STRONG | NARROW for the workgroup, else 0."""
+    if reaches_agent(i, family):
+        return STRONG
+    return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
+
+
+_SMALL = {"f16", "i16", "u16", "b16", "bf16"}
+_PACKED = re.compile(
+    r"v_pk_|v_dot|v_fma_mix|v_wmma|v_swmmac|v_cvt_pk_|v_perm|v_mfma|v_cvt_pknorm|v_mad_mix|v_dual"
+)
+
+
+@functools.cache
+def halves(stem: str) -> tuple[bool, tuple[bool, bool, bool]]:
+    """Return whether the destination is 16 bits, and which of the sources are."""
+    no = (False, False, False)
+    if stem in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
+        return True, (False, False, True)
+    if stem in ("v_mad_i32_i16", "v_mad_u32_u16"):
+        return False, (True, True, False)
+    if stem in ("v_alignbit_b32", "v_alignbyte_b32"):
+        return False, (False, False, True)
+    if stem == "v_pack_b32_f16":
+        return False, (True, True, False)
+    if stem == "v_sat_pk_u8_i16":
+        return True, no
+    if stem == "v_cndmask_b16":
+        return True, (True, True, False)
+    if stem.startswith(("v_cvt_pk_norm", "v_cvt_pk_")) and stem.endswith("_f16"):
+        return False, (True, True, False)
+    if stem.startswith(("v_interp", "v_cvt_sr")) or _PACKED.match(stem):
+        return False, no
+    parts = stem.split("_")
+    if stem.startswith("v_cvt_"):
+        return _convert(parts[2:])
+    if stem.startswith("v_cmp"):
+        return False, (True, True, False) if parts[-1] in _SMALL else no
+    if parts[-1] not in _SMALL:
+        return False, no
+    return True, (True, True, True)
+
+
+def _convert(parts: list[str]) -> tuple[bool, tuple[bool, bool, bool]]:
+    types = [p for p in parts if re.fullmatch(r"b?[fiu]\d+", p)]
+    if len(types) != 2:
+        return False, (False, False, False)
+    return types[0] in _SMALL, (types[1] in _SMALL, False, False)

@@ -1,0 +1,251 @@
+"""Sums of products of a matrix operation: one function a shape, called wherever the operation stands.
+
+Operands are laid out in memory as rows: what lies in the lanes of a register is a row of B, and a row of D is as
+many lanes of one register as B has columns. So each step of k adds, row by row, one number of A times a row of B.
+
+Of a sparse A, each element is multiplied by the row of B that its index names; rows that no index names take no part.
+
+Not here: where elements lie (`matrix_shapes`).
+"""
+
+# ruff: noqa: E501, PLR0917 - summaries read best on one line; sums take the operands one by one
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.matrix_shapes import BYTES
+from emulator.simt.vector import Code, Value
+
+if TYPE_CHECKING:
+    from emulator.amd.isa.matrix_shapes import Place, Shape
+    from emulator.simt.library import Library
+
+_XF32 = 0xFFFF_E000
+"""Bits of a float32 that an operation on xf32 reads: the others are cut off (measured on hardware: docs/sources-amd.md)."""
+_ROWS = 8
+"""Rows of D that are summed at a time: as many as stay in the host's registers."""
+
+
+def element(c: Code, register: Value, type_: str, part: int, family: str) -> Value:
+    """Return one part of every lane's register as float32 or int32."""
+    if type_ == "f32":
+        return c.as_float(register)
+    if type_ == "xf32":
+        return c.as_float(c.op("and", register, _XF32))
+    bits = 8 * BYTES[type_]
+    shifted = c.op("lshr", register, bits * part) if part else register
+    if type_ in ("i8", "u8"):
+        return c.resize(c.resize(shifted, 8), 32, signed=type_ == "i8")
+    small = c.resize(shifted, bits)
+    if type_ == "f16":
+        return c.cast("fpext", c.as_float(small), "float")
+    if type_ == "bf16":
+        return c.as_float(c.op("shl", c.resize(small, 32), 16))
+    return small_float(c, c.resize(small, 32), type_, fnuz=family == "gfx9")
+
+
+def small_float(c: Code, bits: Value, type_: str, *, fnuz: bool) -> Value:
+    """Return 8-bit floats (in i32) as float32: fp8 is e4m3, bf8 e5m2, of OCP or, with `fnuz`, without infinities and -0."""
+    mantissa = 3 if type_ == "fp8" else 2
+    bias = {"fp8": 7, "bf8": 15}[type_] + (1 if fnuz else 0)
+    magnitude = c.op("and", bits, 0x7F)
+    value = c.as_float(c.op("shl", magnitude, 23 - mantissa))
+    value = c.op("fmul", value, c.fconst(value.type, 2.0 ** (127 - bias)))
+    if not fnuz and type_ == "bf8":  # the top exponent is infinity and NaN
+        special = c.op("or", c.op("shl", c.op("and", magnitude, 3), 21), 0x7F80_0000)
+        value = c.select(c.icmp("uge", magnitude, 0x7C), c.as_float(special), value)
+    nan = c.as_float(c.const(bits.type, 0x7FC0_0000))
+    if fnuz:
+        is_nan = c.icmp("eq", bits, 0x80)
+    elif type_ == "fp8":
+        is_nan = c.icmp("eq", magnitude, 0x7F)
+    else:
+        is_nan = c.icmp("ugt", magnitude, 0x7C)
+    value = c.select(is_nan, nan, value)
+    negative = c.icmp("ne", c.op("and", bits, 0x80), 0)
+    return c.select(c.op("and", negative, c.not_(is_nan)), c.let(value.type, f"fneg {value}"), value)
+
+
+def sums(lib: Library, shape: Shape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
+    """Return the helper that adds A times B to C, and the type of its result.
+
+    It takes the registers of A, then of B, i32 a lane, of a sparse A then its index (two bits an element, from bit 0), then C as
+    float32 or int32 a lane in the order of registers and parts of D, and returns D so, in a structure. `blocks` has the
+    block of A that each block is computed of, where they are not its own.
+    """
+    number = "i32" if shape.d_type == "i32" else "float"
+    keys = _places(shape)
+    result = "{ " + ", ".join([lib.v(number)] * len(keys)) + " }"
+    b_count = shape.b_registers or shape.a_registers
+    counts = {"a": shape.a_registers, "b": b_count, "index": int(shape.sparse)}
+    parameters = {f"{side}{n}": lib.v("i32") for side, count in counts.items() for n in range(count)}
+    parameters |= {f"c{n}": lib.v(number) for n in range(len(keys))}
+
+    def body(c: Code, *values: Value) -> None:
+        count, left = shape.a_registers, list(values)
+        a = _decoded(c, tuple(left[:count]), shape.a_type, family, lib.lanes)
+        b = _decoded(c, tuple(left[count : count + b_count]), shape.b_type, family, lib.lanes)
+        del left[: count + b_count]
+        places = _indices(c, shape, lib.lanes, left.pop(0)) if shape.sparse else None
+        d = c.slot(f"[{len(keys) * lib.lanes} x {number}]")
+        for n, value in enumerate(left):
+            c.store(value, c.gep(d, 4 * n * lib.lanes), align=4)
+        for block in range(shape.blocks):
+            of = (blocks[block] if blocks else block, block)
+            for first in range(0, shape.m, _ROWS):
+                rows = range(first, min(first + _ROWS, shape.m))
+                if places is None:
+                    _add_rows(c, shape, lib.lanes, (a, b, d), of, rows, keys)
+                else:
+                    _add_sparse_rows(c, shape, lib.lanes, (a, b, d, places), rows, keys)
+        whole = Value(result, "poison")
+        for n in range(len(keys)):
+            row = c.load(lib.v(number), c.gep(d, 4 * n * lib.lanes), align=4)
+            whole = c.let(result, f"insertvalue {whole}, {row}, {n}")
+        c.ret(whole)
+
+    name = f"amd.matrix.{family}.{shape.m}x{shape.n}x{shape.k}.{shape.a_type}.{shape.b_type}.{shape.d_type}"
+    name += f".{shape.blocks}.{'_'.join(map(str, blocks))}" if shape.blocks > 1 else ""
+    name += ".sparse" if shape.sparse else ""
+    return lib.define(name, result, parameters, body, attributes="noinline #0"), result
+
+
+def _places(shape: Shape) -> dict[tuple[int, int], int]:
+    """Return the number of each (register, part) of D."""
+    found = {
+        (register + shape.d_block(block)[0], part)
+        for i in range(shape.m)
+        for j in range(shape.n)
+        for block in range(shape.blocks)
+        for register, part, _ in [shape.d_place(i, j)]
+    }
+    return {place: number for number, place in enumerate(sorted(found))}
+
+
+def _decoded(c: Code, registers: tuple[Value, ...], type_: str, family: str, lanes: int) -> Value:
+    """Store every part of every register as numbers, a row of lanes each."""
+    parts = 4 // BYTES[type_]
+    number = "i32" if type_ in ("i8", "u8") else "float"
+    area = c.slot(f"[{len(registers) * parts * lanes} x {number}]")
+    for n, register in enumerate(registers):
+        for part in range(parts):
+            value = element(c, register, type_, part, family)
+            c.store(value, c.gep(area, 4 * lanes * (n * parts + part)), align=4)
+    return area
+
+
+def _add_rows(
+    c: Code,
+    shape: Shape,
+    lanes: int,
+    areas: tuple[Value, Value, Value],
+    blocks: tuple[int, int],
+    rows: range,
+    keys: dict[tuple[int, int], int],
+) -> None:
+    """Add all products of some rows of D; `blocks`: that of A, that of B and D."""
+    a, b, d = areas
+    number = "i32" if shape.d_type == "i32" else "float"
+    begins = [_offset(shape, lanes, shape.a_place(0, step)) for step in range(shape.k)]
+    places = [_row_place(c, shape, lanes, d, i, blocks[1], keys) for i in rows]
+    row = f"<{shape.n} x {number}>"
+    totals = _begun(c, row, places)
+    with c.count(Value("i32", str(shape.k))) as k:
+        offset = c.resize(c.extract(c.ints(f"<{shape.k} x i32>", begins), k), 64)
+        right = c.load(row, c.gep(c.gep(b, offset), 4 * shape.m * blocks[1]), align=4)
+        left = c.gep(c.gep(a, offset), 4 * shape.m * blocks[0])
+        for i, total in zip(rows, totals, strict=True):
+            factor = c.load(number, c.gep(left, 4 * i), align=4)
+            _add_product(c, total, factor, right, row)
+    for total, place in zip(totals, places, strict=True):
+        c.store(c.load(row, total), place, align=4)
+
+
+def _add_sparse_rows(
+    c: Code,
+    shape: Shape,
+    lanes: int,
+    areas: tuple[Value, Value, Value, Value],
+    rows: range,
+    keys: dict[tuple[int, int], int],
+) -> None:
+    """Add the products of some rows of D: two elements of A for every four rows of B, which indices choose."""
+    a, b, d, indices = areas
+    assert shape.b_place is not None
+    number = "i32" if shape.d_type == "i32" else "float"
+    begins = []
+    for first in range(0, shape.k, 4):
+        register, part, lane = shape.a_place(0, first)
+        begins += [_offset(shape, lanes, (register, part + which, lane)) for which in (0, 1)]
+    targets = [_offset(shape, lanes, shape.b_place(0, step)) for step in range(shape.k)]
+    places = [_row_place(c, shape, lanes, d, i, 0, keys) for i in rows]
+    row = f"<{shape.n} x {number}>"
+    totals = _begun(c, row, places)
+    with c.count(Value("i32", str(len(begins)))) as slot:
+        offset = c.resize(c.extract(c.ints(f"<{len(begins)} x i32>", begins), slot), 64)
+        four = c.op("shl", c.op("lshr", slot, 1), 2)
+        for i, total in zip(rows, totals, strict=True):
+            which = c.load("i32", c.gep(c.gep(indices, offset), 4 * i), align=4)
+            target = c.extract(c.ints(f"<{shape.k} x i32>", targets), c.op("add", four, which))
+            right = c.load(row, c.gep(b, c.resize(target, 64)), align=4)
+            factor = c.load(number, c.gep(c.gep(a, offset), 4 * i), align=4)
+            _add_product(c, total, factor, right, row)
+    for total, place in zip(totals, places, strict=True):
+        c.store(c.load(row, total), place, align=4)
+
+
+def _offset(shape: Shape, lanes: int, place: Place) -> int:
+    """Return where an element of A or B lies in its area."""
+    register, part, lane = place
+    return 4 * ((register * (4 // BYTES[shape.a_type]) + part) * lanes + lane)
+
+
+def _row_place(
+    c: Code, shape: Shape, lanes: int, d: Value, i: int, block: int, keys: dict[tuple[int, int], int]
+) -> Value:
+    """Return where a row of D lies in its area."""
+    register, part, lane = shape.d_place(i, 0)
+    registers_on, lanes_on = shape.d_block(block)
+    return c.gep(d, 4 * (keys[register + registers_on, part] * lanes + lane + lanes_on))
+
+
+def _begun(c: Code, row: str, places: list[Value]) -> list[Value]:
+    """Return rows of D in slots of their own."""
+    totals = [c.slot(row) for _ in places]
+    for total, place in zip(totals, places, strict=True):
+        c.store(c.load(row, place, align=4), total)
+    return totals
+
+
+def _add_product(c: Code, total: Value, factor: Value, right: Value, row: str) -> None:
+    """Add a number of A times a row of B."""
+    before, each = c.load(row, total), c.splat(factor, int(row[1:].split(maxsplit=1)[0]))
+    if factor.type == "i32":
+        c.store(c.op("add", before, c.op("mul", each, right)), total)
+    else:
+        c.store(c.intrinsic("fma", each, right, before), total)
+
+
+def _indices(c: Code, shape: Shape, lanes: int, index: Value) -> Value:
+    """Store which of 4 rows of B each element of A is for, a row of lanes each."""
+    elements = shape.a_registers * (4 // BYTES[shape.a_type])
+    area = c.slot(f"[{elements * lanes} x i32]")
+    for n in range(elements):
+        which = c.op("and", c.op("lshr", index, 2 * n), 3)
+        c.store(which, c.gep(area, 4 * lanes * n), align=4)
+    return area
+
+
+def copies_differ(lib: Library, count: int) -> str:
+    """Return the helper that tells whether lanes of some registers differ from the lane of the same number modulo 16."""
+
+    def body(c: Code, *registers: Value) -> None:
+        bad = c.const(lib.mask, 0)
+        for register in registers:
+            first = c.shuffle(register, None, [lane % 16 for lane in range(lib.lanes)])
+            bad = c.op("or", bad, c.mask_bits(c.icmp("ne", register, first)))
+        c.ret(c.icmp("ne", bad, 0))
+
+    parameters = {f"r{n}": lib.v("i32") for n in range(count)}
+    return lib.define(f"amd.matrix.copies.{count}", "i1", parameters, body, attributes="noinline #0")

@@ -1,0 +1,98 @@
+"""Instructions that steer the program, not data: waits and hints, modes, sleeping.
+
+Branches and barriers are in `translate`.
+
+Next: `meanings`, how an operation is defined.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.instruction import AGENT
+from emulator.amd.isa.meanings import meaning
+from emulator.amd.isa.modes import MODE, changed
+from emulator.amd.isa.operands import Word
+
+if TYPE_CHECKING:
+    from emulator.amd.isa.values import Translator
+
+WAITS = (
+    "s_waitcnt", "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_waitcnt_depctr",
+    "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt",
+    "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_wait_alu", "s_wait_idle", "s_wait_event",
+)  # fmt: skip
+"""Every access is done at once here: `waits` judges statically whether the code waits where it must."""
+HINTS = (
+    "s_nop", "s_delay_alu", "s_clause", "s_setprio", "s_set_inst_prefetch_distance", "s_inst_prefetch", "s_icache_inv",
+    "s_ttracedata", "s_ttracedata_imm", "s_incperflevel", "s_decperflevel", "s_prefetch_data", "s_prefetch_inst",
+    "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_code_end", "s_wakeup",
+    "s_singleuse_vdst",
+)  # fmt: skip
+"""What steers the machine's timing alone. `s_delay_alu` orders nothing that the hardware does not order itself."""
+CACHES = (
+    "buffer_gl0_inv", "buffer_gl1_inv", "s_gl1_inv", "s_dcache_inv", "buffer_inv", "buffer_wbl2", "buffer_wbinvl1",
+    "buffer_wbinvl1_vol", "global_inv", "global_wb", "global_wbinv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol",
+)  # fmt: skip
+
+
+@meaning(*WAITS, *HINTS)
+def _nothing(t: Translator) -> None:
+    del t
+
+
+def _of_workgroup(t: Translator) -> bool:
+    """Return whether a cache instruction orders accesses of one workgroup only.
+
+    For wider scopes gfx11 invalidates GL1 as well, gfx12 and gfx942 say so in the instruction.
+    """
+    i = t.instruction
+    if t.target.family == "gfx12":
+        return t.stem.startswith("global_") and i.get("scope") < AGENT
+    return t.stem == "buffer_gl0_inv" or (t.stem == "buffer_inv" and not i.get("sc1"))
+
+
+@meaning(*CACHES)
+def _cache(t: Translator) -> None:
+    """Memory is coherent here; other threads' accesses are not moved across it.
+
+    A workgroup runs on one host thread, so a fence for it alone costs no instruction of the host.
+    """
+    t.c.emit("fence acq_rel" if _of_workgroup(t) else "fence seq_cst")
+
+
+@meaning("s_sleep")
+def _sleep(t: Translator) -> None:
+    t.c.emit("fence seq_cst")
+
+
+@meaning("s_round_mode", "s_denorm_mode", "s_setreg_imm32_b32")
+def _mode(t: Translator) -> None:
+    """Change how the following operations round, flush and overflow."""
+    t.modes = changed(t.modes, t.instruction, t.kernel)
+
+
+@meaning("s_sendmsg", "s_sendmsghalt")
+def _message(t: Translator) -> None:
+    """Messages: giving vector registers back changes nothing, all others would."""
+    if t.instruction.get("simm16") != 3 or t.stem != "s_sendmsg":
+        raise t.error("only MSG_DEALLOC_VGPRS is supported")
+
+
+@meaning("s_getreg_b32")
+def _getreg(t: Translator) -> None:
+    """Read a field of the MODE register."""
+    d, field = t.instruction.operands
+    if not isinstance(field, Word) or field.value & 63 != MODE:
+        raise t.error("only MODE can be read")
+    offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
+    mode = t.modes | (0x300 if t.target.family != "gfx12" else 0)
+    t.set_scalar(d, t.c.const("i32", mode >> offset & (1 << size) - 1))
+
+
+@meaning("s_setkill", "s_sethalt")
+def _halt(t: Translator) -> None:
+    if t.instruction.get("simm16"):
+        raise t.error("halting a wave is not supported")

@@ -1,0 +1,142 @@
+"""Loads of the scalar unit.
+
+Not here: operands (`memory_operands`). Next: `meanings`, how an operation is defined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.meanings import MEANINGS
+from emulator.amd.isa.operands import Reg, Word
+from emulator.simt import access
+from emulator.simt.addresses import STRONG
+from emulator.simt.findings import i32, site_record
+from emulator.simt.state import SITE
+
+if TYPE_CHECKING:
+    from emulator.amd.isa.values import Translator
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code, Value
+
+
+_STRIDE_AT, _STRIDE = 16, 0x3FFF
+
+
+def _buffer_start(t: Translator, base: Reg) -> Value:
+    c = t.c
+    low, high = (c.resize(t.sgpr(base.index + k), 64) for k in range(2))
+    return c.op("or", low, c.op("shl", c.op("and", high, 0xFFFF), 32))
+
+
+def _buffer_size(t: Translator, base: Reg) -> Value:
+    """Return the bytes of a buffer: its records, each a byte where there is no stride."""
+    c = t.c
+    stride = c.op("and", c.op("lshr", t.sgpr(base.index + 1), _STRIDE_AT), _STRIDE)
+    each = c.select(c.icmp("eq", stride, 0), c.const("i32", 1), stride)
+    return c.op("mul", c.resize(t.sgpr(base.index + 2), 64), c.resize(each, 64))
+
+
+def _dwords(lib: Library, count: int) -> str:
+    """`amd.scalar.COUNT(warp, address, site) -> dwords`: one check of the whole access, one load.
+
+    Where the allocation that the instruction last read does not hold all of it, lanes load a dword each: that
+    finds the allocation, or reports which dword lies in none.
+    """
+
+    def body(c: Code, warp: Value, address: Value, site: Value) -> None:
+        record = site_record(c, warp, site)
+        offset = c.op("sub", address, SITE.load(c, record, "start"))
+        room = c.intrinsic("usub.sat", SITE.load(c, record, "bytes"), c.const("i64", 4 * count - 1))
+        inside = c.icmp("ult", offset, room)
+        c.emit(f"br {inside}, label %good, label %look, !prof !0")
+        c.label("look")
+        c.ret(c.call(far, result, warp, address, site))
+        c.label("good")
+        host = c.let("ptr", f"inttoptr {c.op('add', address, SITE.load(c, record, 'delta'))} to ptr")
+        c.ret(c.load(f"<{count} x i32>", host, align=4))
+
+    def look(c: Code, warp: Value, address: Value, site: Value) -> None:
+        steps = c.ints(lib.v("i64"), [4 * lane for lane in range(lib.lanes)])
+        places = c.op("add", c.splat(address, lib.lanes), steps)
+        name = access.load(lib, "global", 32, 1)
+        wanted = c.const(lib.mask, (1 << count) - 1)
+        found = c.call(name, lib.v("i32"), warp, places, wanted, site)
+        c.ret(c.shuffle(found, None, range(count)))
+
+    parameters, result = {"warp": "ptr", "address": "i64", "site": "i32"}, f"<{count} x i32>"
+    far = lib.define(f"amd.scalar.{count}.any", result, parameters, look, core=True)
+    return lib.define(f"amd.scalar.{count}", result, parameters, body, core=True, small=True)
+
+
+def define_core(lib: Library) -> None:
+    """Write the loads of every number of dwords."""
+    if not lib.checks.any:
+        for count in (1, 2, 3, 4, 8, 16):
+            _dwords(lib, count)
+
+
+def _scalar_load(t: Translator) -> None:
+    """Load dwords into consecutive scalar registers; the address's two lowest bits do not count.
+
+    Of a buffer, dwords beyond its end are zero. A load that is validated (`guesses`) is strong.
+    """
+    c, i = t.c, t.instruction
+    d, base, *more = i.operands
+    count = int(t.stem.rsplit("b", 1)[1]) // 32
+    if not isinstance(d, Reg) or not isinstance(base, Reg):
+        raise t.error("no register to load")
+    buffer = t.stem.startswith("s_buffer_")
+    start = _buffer_start(t, base) if buffer else t.scalar(base, 64)
+    address = start
+    for operand in more:
+        if not isinstance(operand, Word):
+            address = c.op("add", address, c.resize(t.scalar(operand), 64))
+    if i.get("offset"):
+        address = c.op("add", address, i.get("offset"))
+    address = c.op("and", address, -4)
+    if not buffer and not t.lib.checks.any:
+        loaded = c.call(_dwords(t.lib, count), f"<{count} x i32>", t.wf.warp, address, i32(t.site()))
+        for n in range(count):
+            t.set_sgpr(d.index + n, c.extract(loaded, n))
+        return
+    steps = c.ints(t.v("i64"), [4 * lane for lane in range(t.lanes)])
+    places = c.op("add", c.splat(address, t.lanes), steps)
+    wanted = c.const(t.lib.mask, (1 << count) - 1)
+    inside = c.mask_lanes(wanted)
+    if buffer:
+        ends = c.op("add", c.op("sub", places, c.splat(start, t.lanes)), 4)
+        inside = c.icmp("ule", ends, c.splat(_buffer_size(t, base), t.lanes))
+        wanted = c.op("and", wanted, c.mask_bits(inside))
+    how = STRONG if i.address in t.guesses else 0
+    found = t.wf.load("global", 32, places, wanted, t.site(), how=how)
+    if buffer:
+        found = c.select(inside, found, c.zero(found.type))
+    for n in range(count):
+        t.set_sgpr(d.index + n, c.extract(found, n))
+
+
+for _size in (32, 64, 96, 128, 256, 512):
+    MEANINGS[f"s_load_b{_size}"] = _scalar_load
+    MEANINGS[f"s_buffer_load_b{_size}"] = _scalar_load
+
+
+def _scalar_part(t: Translator) -> None:
+    """Load a byte or half (gfx12), extended to a register; an address's bit below a half does not count."""
+    c, i = t.c, t.instruction
+    d, base, *more = i.operands
+    if not isinstance(d, Reg) or not isinstance(base, Reg):
+        raise t.error("no register to load")
+    kind = t.stem.rsplit("_", 1)[1]
+    bits = int(kind[1:])
+    address = t.scalar(base, 64)
+    for operand in more:
+        if not isinstance(operand, Word):
+            address = c.op("add", address, c.resize(t.scalar(operand), 64))
+    address = c.op("and", c.op("add", address, i.get("offset")), -(bits // 8))
+    found = t.wf.load("global", bits, c.splat(address, t.lanes), c.const(t.lib.mask, 1), t.site())
+    t.set_sgpr(d.index, c.resize(c.extract(found, 0), 32, signed=kind[0] == "i"))
+
+
+for _kind in ("u8", "i8", "u16", "i16"):
+    MEANINGS[f"s_load_{_kind}"] = _scalar_part

@@ -1,0 +1,152 @@
+"""Whether machine code waits where it must: the static verifier of `s_waitcnt` and of gfx12's split counters.
+
+Loads return later than they are issued, and a register that a load will fill must be neither read nor written
+before the code has waited for it. The verifier follows each pending register, on RDNA by halves, through the code
+with how many accesses were counted since, so it costs nothing while the code runs. It is exact for code without
+indirect register access.
+
+Stores to LDS must have arrived at a barrier, because a barrier does not go through LDS (docs/sources-amd.md).
+
+Scalar loads return out of order: only a wait for zero tells that one is there. `s_delay_alu` and
+`s_waitcnt_depctr` concern hazards of the ALUs, which are not modelled.
+
+Not here: the operands that it follows (`registers_used`), the counters (`wait_counters`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.operands import Reg
+from emulator.amd.isa.registers_used import Half, used_halves
+from emulator.amd.isa.translate import cut
+from emulator.amd.isa.wait_counters import events_of, waited
+from emulator.shared.report import Report, ReportKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emulator.amd.isa.instruction import Instruction
+
+_FAR = 64
+"""No counter counts further."""
+_STORED: Half = ("lds", 0, "l")
+"""Stands for stores to LDS that may not have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """One access that has not returned for sure: its counter, how many were counted since, whether it returns in order."""
+
+    counter: str
+    age: int
+    ordered: bool
+    issued: int
+
+
+_State = dict[Half, frozenset[_Pending]]
+_Early = tuple["Instruction", Half, _Pending]
+"""An instruction, a half of a register that it uses too early, and the access that will fill it."""
+
+
+def _step(i: Instruction, state: _State, family: str, found: dict[int, _Early] | None) -> _State:
+    for counter, left in waited(i, family).items():
+        state = _without(state, counter, left)
+    read, written = used_halves(i, family)
+    if i.stem in ("s_barrier", "s_barrier_signal"):
+        read = {_STORED}
+    events = events_of(i, family)
+    loads = bool(written) and bool(events)
+    names = set(events)
+    for register in sorted(read | written):
+        for pending in sorted(state.get(register, ()), key=lambda p: p.issued):
+            again = loads and register not in read and pending.counter in names and pending.ordered
+            if found is not None and not again:
+                found.setdefault(i.address, (i, register, pending))
+    after = {r: p for r, p in state.items() if r not in written}
+    if not events:
+        return after
+    ordered = not i.stem.startswith(("s_", "flat_"))
+    for register, entries in list(after.items()):
+        after[register] = frozenset(
+            _Pending(p.counter, min(p.age + 1, _FAR), p.ordered, p.issued) if p.counter in names else p
+            for p in entries
+        )
+    fresh = frozenset(_Pending(counter, 0, ordered, i.address) for counter in events)
+    for register in written:
+        after[register] = fresh
+    if i.stem.startswith("ds_") and not written:
+        after[_STORED] = after.get(_STORED, frozenset()) | fresh
+    return after
+
+
+def _without(state: _State, counter: str, left: int) -> _State:
+    """Return what is pending behind a wait. While something that returns out of order is pending only zero tells."""
+    mixed = any(p.counter == counter and not p.ordered for entries in state.values() for p in entries)
+    result = {}
+    for register, entries in state.items():
+        kept = frozenset(p for p in entries if p.counter != counter or (left > 0 and (mixed or p.age < left)))
+        if kept:
+            result[register] = kept
+    return result
+
+
+def _text(register: Half) -> str:
+    """Return a register as the assembler writes it; "LDS" where stores must have arrived at a barrier."""
+    return "LDS" if register == _STORED else str(Reg(*register[:2]))
+
+
+def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[Report]:
+    """Return the instructions that use registers too early, and barriers that stores to LDS have not reached, by address.
+
+    `instructions` are a kernel's (`read_kernel`), `kernel` names it in the reports.
+    """
+    blocks = cut(instructions)
+    begins: dict[int, _State] = {blocks[0][0][0].address: {}}
+    bodies = {body[0].address: (body, follow) for body, follow in blocks}
+    todo = [blocks[0][0][0].address]
+    while todo:
+        at = todo.pop()
+        body, follow = bodies[at]
+        state = begins[at]
+        for instruction in body:
+            state = _step(instruction, state, family, None)
+        for target in follow:
+            merged = _merged(begins.get(target), state)
+            if merged != begins.get(target):
+                begins[target] = merged
+                todo.append(target)
+    found: dict[int, _Early] = {}
+    for at, state in begins.items():
+        for instruction in bodies[at][0]:
+            state = _step(instruction, state, family, found)  # noqa: PLW2901 - followed through the block
+    texts = {i.address: i.text for i in instructions}
+    return [_report(*found[address], texts, kernel) for address in sorted(found)]
+
+
+def _report(
+    i: Instruction, register: Half, pending: _Pending, texts: Mapping[int, str], kernel: str
+) -> Report:
+    return Report(
+        kind=ReportKind.MISSING_WAIT, kernel=kernel, line=i.address, instruction=i.text, block=None, thread=None,
+        access="", address=None, size=0, nearest="",
+        other=f"line {pending.issued}: {texts[pending.issued]}; {_text(register)} needs a wait for {pending.counter}",
+    )  # fmt: skip
+
+
+def _merged(old: _State | None, new: _State) -> _State:
+    """Join two ways: of the same access the one that was counted less since."""
+    if old is None:
+        return new
+    result = dict(old)
+    for register, entries in new.items():
+        youngest: dict[tuple[str, int], _Pending] = {}
+        for pending in (*result.get(register, ()), *entries):
+            key = (pending.counter, pending.issued)
+            if key not in youngest or pending.age < youngest[key].age:
+                youngest[key] = pending
+        result[register] = frozenset(youngest.values())
+    return result

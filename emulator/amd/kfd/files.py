@@ -1,0 +1,92 @@
+"""Open files (/dev/kfd, render nodes, dma-bufs, texts of sysfs), and an ioctl in progress on one.
+
+Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `emulator.amd.machine.kernel`,
+which passes itself as `OpenFiles`.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from drivers.amd.layouts.kfd import Call, MemFlags
+    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.process import Process
+    from emulator.shared.backing import Backing
+    from emulator.shared.scheduler import TurnLock
+    from hcq.layout import Struct
+
+
+class Node(enum.Enum):
+    """What a descriptor stands for."""
+
+    KFD = "/dev/kfd"
+    RENDER = "render node"
+    DMABUF = "dma-buf"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a dma-buf holds."""
+
+    owner: Gpu
+    backing: Backing
+    size: int
+    kind: MemFlags
+    flags: MemFlags
+
+
+@dataclass(slots=True, eq=False)
+class OpenFile:
+    """A descriptor."""
+
+    fd: int
+    node: Node
+    path: str
+    gpu: Gpu | None = None
+    """Of a render node."""
+    shared: Shared | None = None
+    """Of a dma-buf."""
+    content: bytes = b""
+    at: int = 0
+    pid: int = field(default_factory=os.getpid)
+
+
+class OpenFiles(Protocol):
+    """What an ioctl reaches of the emulated kernel."""
+
+    @property
+    def process(self) -> Process:
+        """The one process that has /dev/kfd open."""
+
+    @property
+    def files(self) -> dict[int, OpenFile]:
+        """The open files by descriptor."""
+
+    @property
+    def lock(self) -> TurnLock:
+        """What guards the machine."""
+
+    def add_file(self, file: OpenFile) -> int:
+        """Open a file; return its descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call."""
+
+    kernel: OpenFiles
+    process: Process
+    file: OpenFile
+    call: Call
+    layout: type[Struct]
+    block: bytearray
+    """The structure, of the kernel's size."""
+
+    def answer(self, **values: int) -> None:
+        """Write fields of the structure."""
+        self.layout.store(self.block, **values)

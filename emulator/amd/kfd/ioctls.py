@@ -1,0 +1,223 @@
+"""The ioctls of /dev/kfd: dispatch by number, sizes, and the calls that are neither memory, queue nor event.
+
+As in Linux kfd_chardev.c (kfd_ioctl): a shorter structure is extended with zeros, of a longer one only
+the kernel's part is read; what the kernel writes comes back even when the call fails. A call that Linux
+has and this emulator has not is refused by name.
+
+Not here: the other calls (`ioctls_memory`, `ioctls_queues`, `ioctls_events`). Next:
+`drivers.amd.layouts.kfd`, the structures.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.amd.layouts import events as event_layouts
+from drivers.amd.layouts import kfd, kfd_unused
+from drivers.amd.layouts.kfd import Call, Request, RuntimeMode
+from emulator.amd.kfd import ioctls_events, ioctls_memory, ioctls_queues
+from emulator.amd.kfd.files import Asked, Node
+from emulator.amd.kfd.gpu import VA_BITS, GpuSpace
+from emulator.amd.kfd.refusal import NotEmulated, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emulator.amd.kfd.files import OpenFile, OpenFiles
+    from hcq.layout import Struct
+
+_HIGHEST_1_11: Final = Call.AVAILABLE_MEMORY
+_HIGHEST: Final = Call.DBG_TRAP
+_OLD_DEBUGGER: Final = range(0x0D, 0x11)
+NUMBERS: Final = frozenset(Call)
+_KFD_TYPE: Final = 0x4B
+_POLICIES: Final = 2
+_OLD_APERTURES: Final = 7
+_KNOWN_MODES: Final = int(RuntimeMode.ENABLE | RuntimeMode.TTMP_SAVE)
+
+
+def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
+    """Run one ioctl of /dev/kfd; `block` is the caller's structure, changed in place."""
+    number, size = request & 0xFF, request >> 16 & 0x3FFF
+    process = kernel.process
+    highest = _HIGHEST if process.kernel.has("EXPORT_DMABUF") else _HIGHEST_1_11
+    if number in _OLD_DEBUGGER:
+        refuse(errno.EPERM, f"ioctl {number:#x} is the removed debugger interface")
+    if request >> 8 & 0xFF != _KFD_TYPE or number not in NUMBERS or number > highest:
+        refuse(errno.ENOTTY, f"KFD 1.{process.kernel.minor} has no ioctl {number:#x} (request {request:#x})")
+    call = Call(number)
+    if call not in _CALLS:
+        raise NotEmulated(errno.EOPNOTSUPP, f"{call.name} is not emulated; hardware may support it")
+    layout, run = _CALLS[call]
+    if call is Call.CREATE_QUEUE and not process.kernel.has("SDMA_BY_ENG_ID"):
+        layout = kfd.kfd_ioctl_create_queue_args_1_11
+    if len(block) < size:
+        refuse(errno.EFAULT, f"{call.name} encodes {size} bytes, the caller gave {len(block)}")
+    own = bytearray(block[: min(size, layout.SIZE)].ljust(layout.SIZE, b"\0"))
+    kept = kfd.request(call, layout.SIZE)
+    if request >> 30 != kept >> 30:
+        process.hardware.advise(f"{call.name}: request {request:#x} goes another way than {kept:#x}")
+    if call is not Call.GET_VERSION:
+        for violation in layout.from_bytes(own).check():
+            if violation.field.startswith("byte "):
+                process.hardware.advise(f"{call.name}: {violation}")
+    try:
+        run(Asked(kernel, process, file, call, layout, own), layout.from_bytes(own))
+    finally:
+        if Request.from_int(kept).DIRECTION & kfd.Direction.READ:
+            block[: min(size, layout.SIZE)] = own[:size]
+
+
+def _get_version(ask: Asked, _args: object) -> None:
+    ask.answer(major_version=kfd.MAJOR, minor_version=ask.process.kernel.minor)
+
+
+def _entries(ask: Asked) -> list[bytes]:
+    limit = (1 << VA_BITS) - 1
+    return [
+        kfd.kfd_process_device_apertures.pack(
+            lds_base=kfd.LDS_APERTURE,
+            lds_limit=kfd.LDS_APERTURE | kfd.APERTURE_BYTES - 1,
+            scratch_base=kfd.SCRATCH_APERTURE,
+            scratch_limit=kfd.SCRATCH_APERTURE | kfd.APERTURE_BYTES - 1,
+            gpuvm_base=kfd.GPUVM_BASE,
+            gpuvm_limit=limit,
+            gpu_id=gpu.gpu_id,
+        )
+        for gpu in ask.process.gpus
+        if not gpu.masked
+    ]
+
+
+def _get_process_apertures(ask: Asked, _args: object) -> None:
+    found = _entries(ask)[:_OLD_APERTURES]
+    ask.block[: kfd.kfd_process_device_apertures.SIZE * len(found)] = b"".join(found)
+    ask.answer(num_of_nodes=len(found))
+
+
+def _get_process_apertures_new(ask: Asked, args: kfd.kfd_ioctl_get_process_apertures_new_args) -> None:
+    found = _entries(ask)
+    if args.num_of_nodes == 0:
+        ask.answer(num_of_nodes=len(found))
+        return
+    if args.num_of_nodes > len(ask.process.gpus) + 1:
+        refuse(errno.EINVAL, f"{args.num_of_nodes} entries, there are {len(ask.process.gpus) + 1} nodes")
+    found = found[: args.num_of_nodes]
+    ask.process.user.write(args.kfd_process_device_apertures_ptr, b"".join(found))
+    ask.answer(num_of_nodes=len(found))
+
+
+def _acquire_vm(ask: Asked, args: kfd.kfd_ioctl_acquire_vm_args) -> None:
+    gpu = ask.process.gpu(args.gpu_id)
+    file = ask.kernel.files.get(args.drm_fd)
+    if file is None or file.node is not Node.RENDER:
+        refuse(errno.EINVAL, f"drm_fd {args.drm_fd} is no render node of amdgpu")
+    if gpu.drm_fd is not None and gpu.drm_fd != args.drm_fd:
+        refuse(errno.EBUSY, f"{gpu.name} has the address space of descriptor {gpu.drm_fd}")
+    if file.gpu is not gpu:
+        refuse(errno.EINVAL, f"drm_fd {args.drm_fd} is {file.path}, which is not {gpu.name}")
+    if gpu.space is None:
+        gpu.drm_fd, gpu.space = args.drm_fd, GpuSpace()
+
+
+def _get_clock_counters(ask: Asked, args: kfd.kfd_ioctl_get_clock_counters_args) -> None:
+    gpu = next((one for one in ask.process.gpus if one.gpu_id == args.gpu_id), None)
+    ask.answer(
+        gpu_clock_counter=0 if gpu is None else ask.process.hardware.clock(gpu),
+        cpu_clock_counter=time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW),
+        system_clock_counter=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        system_clock_freq=kfd.SYSTEM_CLOCK_HZ,
+    )
+
+
+def _set_memory_policy(ask: Asked, args: kfd_unused.kfd_ioctl_set_memory_policy_args) -> None:
+    if args.default_policy >= _POLICIES or args.alternate_policy >= _POLICIES:
+        refuse(errno.EINVAL, f"memory policies {args.default_policy} and {args.alternate_policy}: 0 or 1")
+    ask.process.bound(args.gpu_id, errno.ESRCH)
+
+
+def _set_scratch_backing_va(ask: Asked, args: kfd_unused.kfd_ioctl_set_scratch_backing_va_args) -> None:
+    gpu, _ = ask.process.bound(args.gpu_id, errno.ENODEV)
+    gpu.scratch_va = args.va_addr
+
+
+def _set_trap_handler(ask: Asked, args: kfd_unused.kfd_ioctl_set_trap_handler_args) -> None:
+    gpu, _ = ask.process.bound(args.gpu_id, errno.ESRCH)
+    gpu.trap_handler = args.tba_addr, args.tma_addr
+
+
+def _set_xnack_mode(ask: Asked, args: kfd_unused.kfd_ioctl_set_xnack_mode_args) -> None:
+    if args.xnack_enabled < 0:
+        ask.answer(xnack_enabled=ask.process.xnack)
+        return
+    if ask.process.queues:
+        refuse(errno.EBUSY, "the XNACK mode changes before the first queue only")
+    if args.xnack_enabled:
+        refuse(errno.EPERM, "no emulated GPU retries page faults")
+
+
+def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None:
+    mode = int(args.mode_mask)
+    if mode & ~_KNOWN_MODES:
+        refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
+    if value := ask.process.hardware.other.refuses("runtime", mode):
+        refuse(errno.EPERM, f"this machine takes no mode_mask {mode:#x} (doubt {value})")
+    if mode == RuntimeMode.TTMP_SAVE:
+        ask.process.hardware.lint("RUNTIME_ENABLE with TTMP_SAVE alone enables nothing: ENABLE is missing")
+    ask.process.runtime_asked = True
+    if not mode & RuntimeMode.ENABLE:
+        ask.process.runtime = False
+        return
+    if ask.process.runtime:
+        refuse(errno.EBUSY, "the runtime is enabled already")
+    if ask.process.queues:
+        refuse(errno.EEXIST, "RUNTIME_ENABLE comes before the first queue")
+    ask.process.runtime = True
+
+
+def _svm(_ask: Asked, args: kfd_unused.kfd_ioctl_svm_args) -> None:
+    page = os.sysconf("SC_PAGESIZE")
+    if args.start_addr % page or args.size % page or not args.size:
+        refuse(errno.EINVAL, f"SVM range [{args.start_addr:#x}, +{args.size:#x}) is empty or not of pages")
+    raise NotEmulated(errno.EOPNOTSUPP, "SVM is not emulated; hardware may support it")
+
+
+_CALLS: Final[dict[Call, tuple[type[Struct], Callable[[Asked, Any], None]]]] = {
+    Call.GET_VERSION: (kfd.kfd_ioctl_get_version_args, _get_version),
+    Call.GET_PROCESS_APERTURES: (kfd_unused.kfd_ioctl_get_process_apertures_args, _get_process_apertures),
+    Call.GET_PROCESS_APERTURES_NEW: (
+        kfd.kfd_ioctl_get_process_apertures_new_args,
+        _get_process_apertures_new,
+    ),
+    Call.ACQUIRE_VM: (kfd.kfd_ioctl_acquire_vm_args, _acquire_vm),
+    Call.GET_CLOCK_COUNTERS: (kfd.kfd_ioctl_get_clock_counters_args, _get_clock_counters),
+    Call.SET_MEMORY_POLICY: (kfd_unused.kfd_ioctl_set_memory_policy_args, _set_memory_policy),
+    Call.SET_SCRATCH_BACKING_VA: (kfd_unused.kfd_ioctl_set_scratch_backing_va_args, _set_scratch_backing_va),
+    Call.SET_TRAP_HANDLER: (kfd_unused.kfd_ioctl_set_trap_handler_args, _set_trap_handler),
+    Call.SET_XNACK_MODE: (kfd_unused.kfd_ioctl_set_xnack_mode_args, _set_xnack_mode),
+    Call.RUNTIME_ENABLE: (kfd.kfd_ioctl_runtime_enable_args, _runtime_enable),
+    Call.SVM: (kfd_unused.kfd_ioctl_svm_args, _svm),
+    Call.ALLOC_MEMORY_OF_GPU: (kfd.kfd_ioctl_alloc_memory_of_gpu_args, ioctls_memory.allocate),
+    Call.FREE_MEMORY_OF_GPU: (kfd.kfd_ioctl_free_memory_of_gpu_args, ioctls_memory.free),
+    Call.MAP_MEMORY_TO_GPU: (kfd.kfd_ioctl_map_memory_to_gpu_args, ioctls_memory.map_to_gpus),
+    Call.UNMAP_MEMORY_FROM_GPU: (kfd.kfd_ioctl_unmap_memory_from_gpu_args, ioctls_memory.unmap_from_gpus),
+    Call.AVAILABLE_MEMORY: (kfd.kfd_ioctl_get_available_memory_args, ioctls_memory.available),
+    Call.EXPORT_DMABUF: (kfd_unused.kfd_ioctl_export_dmabuf_args, ioctls_memory.export),
+    Call.IMPORT_DMABUF: (kfd_unused.kfd_ioctl_import_dmabuf_args, ioctls_memory.import_),
+    Call.GET_DMABUF_INFO: (kfd_unused.kfd_ioctl_get_dmabuf_info_args, ioctls_memory.describe),
+    Call.CREATE_QUEUE: (kfd.kfd_ioctl_create_queue_args, ioctls_queues.create),
+    Call.UPDATE_QUEUE: (kfd.kfd_ioctl_update_queue_args, ioctls_queues.update),
+    Call.DESTROY_QUEUE: (kfd.kfd_ioctl_destroy_queue_args, ioctls_queues.destroy),
+    Call.SET_CU_MASK: (kfd_unused.kfd_ioctl_set_cu_mask_args, ioctls_queues.set_cu_mask),
+    Call.CREATE_EVENT: (event_layouts.kfd_ioctl_create_event_args, ioctls_events.create),
+    Call.DESTROY_EVENT: (event_layouts.kfd_ioctl_destroy_event_args, ioctls_events.destroy),
+    Call.SET_EVENT: (event_layouts.kfd_ioctl_set_event_args, ioctls_events.set_),
+    Call.RESET_EVENT: (event_layouts.kfd_ioctl_reset_event_args, ioctls_events.reset),
+    Call.WAIT_EVENTS: (event_layouts.kfd_ioctl_wait_events_args, ioctls_events.wait),
+}
+"""Call -> its structure, and what runs it."""
+UNLOCKED: Final = frozenset({int(Call.WAIT_EVENTS)})
+"""Calls that sleep: they run without the machine's lock."""

@@ -1,0 +1,208 @@
+"""What one process has of the emulated kernel driver: GPUs, memory, events, queues.
+
+All opens of /dev/kfd share it; it ends with the last of them. Not here: the calls (`ioctls`).
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from emulator.amd.kfd.events import Events
+from emulator.amd.kfd.refusal import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.kernel import LinuxKernel
+    from emulator.amd.kfd.gpu import Buffer, Gpu, GpuSpace
+    from emulator.amd.kfd.profiles import KernelProfile
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.user_memory import UserMemory
+
+MOST_QUEUES: Final = 1024
+"""Of a process, all GPUs together (kfd_priv.h, KFD_MAX_NUM_OF_QUEUES_PER_PROCESS)."""
+
+
+class Hardware(Protocol):
+    """What the kernel driver needs of the GPUs."""
+
+    other: Otherwise
+    """The doubtful values that the machine takes the other way."""
+
+    def queue_created(self, queue: QueueObject) -> None:
+        """Take a new queue; it may be inactive."""
+
+    def queue_changed(self, queue: QueueObject) -> None:
+        """Take note that a queue has another ring, priority or state."""
+
+    def queue_destroyed(self, queue: QueueObject) -> None:
+        """Forget a queue, finished or not."""
+
+    def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
+        """Take note that a buffer is about to leave a GPU's address space."""
+
+    def clock(self, gpu: Gpu) -> int:
+        """Return a GPU's counter, in its ticks."""
+
+    def advise(self, message: str) -> None:
+        """Report what works though facts advise otherwise."""
+
+    def lint(self, message: str) -> None:
+        """Report once what works, and is a sign of a mistake all the same."""
+
+    def doubt(self, message: str) -> None:
+        """Report once what works here and need not elsewhere: as a fault where all is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Something that the process did not give back before it closed /dev/kfd."""
+
+    kind: str
+    """"memory", "event" or "queue"."""
+    what: str
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """The state of a process."""
+
+    gpus: Sequence[Gpu]
+    kernel: KernelProfile
+    hardware: Hardware
+    linux: LinuxKernel
+    user: UserMemory
+    host_bytes: int
+    """System memory that may be allocated."""
+    tracks: bool = False
+    """Whether reads of video memory that was never written are found."""
+    pid: int = field(default_factory=os.getpid)
+    events: Events = field(default_factory=Events)
+    host_used: int = 0
+    runtime: bool = False
+    """RUNTIME_ENABLE was called with ENABLE: queue exceptions are delivered."""
+    runtime_asked: bool = False
+    """RUNTIME_ENABLE was called, with any mode."""
+    xnack: int = 0
+
+    def gpu(self, gpu_id: int) -> Gpu:
+        """Return a GPU that the process may use, or refuse."""
+        found = next((gpu for gpu in self.gpus if gpu.gpu_id == gpu_id and not gpu.masked), None)
+        if found is None:
+            ids = ", ".join(f"{gpu.gpu_id:#x}" for gpu in self.gpus if not gpu.masked)
+            refuse(errno.EINVAL, f"no GPU has gpu_id {gpu_id:#x}; there are {ids}")
+        return found
+
+    def bound(self, gpu_id: int, number: int = errno.ENODEV) -> tuple[Gpu, GpuSpace]:
+        """Return a GPU with its address space; refuses with `number` before ACQUIRE_VM."""
+        gpu = self.gpu(gpu_id)
+        if gpu.space is None:
+            refuse(number, f"{gpu.name} has no address space: ACQUIRE_VM comes first")
+        return gpu, gpu.space
+
+    def buffer(self, handle: int, number: int) -> Buffer:
+        """Return a buffer by handle; refuses an unknown one with `number`."""
+        gpu = self.gpu(handle >> 32)
+        found = gpu.handles.get(handle & 0xFFFF_FFFF)
+        if found is None:
+            refuse(number, f"{gpu.name} has no memory with handle {handle:#x}")
+        return found
+
+    def slots(self, gpu: Gpu) -> range:
+        """Return the addresses on a GPU of the signal page, which the process gave; empty without one."""
+        handle = self.events.page_handle
+        page = None if handle is None else self.buffer(handle, errno.EINVAL)
+        mapped = page is not None and gpu in page.mapped
+        return range(page.va, page.va + page.size) if page is not None and mapped else range(0)
+
+    @property
+    def queues(self) -> list[QueueObject]:
+        """Return all queues."""
+        return [queue for gpu in self.gpus for queue in gpu.queues]
+
+    def queue(self, number: int, refusal: int) -> QueueObject:
+        """Return a queue; refuses an unknown one with `refusal`."""
+        found = next((one for one in self.queues if one.number == number), None)
+        if found is None:
+            refuse(refusal, f"there is no queue {number}")
+        return found
+
+    def new_queue_number(self) -> int:
+        """Return the lowest free number of a queue."""
+        taken = {one.number for one in self.queues}
+        if len(taken) >= MOST_QUEUES:
+            refuse(errno.ENOMEM, f"the process has {MOST_QUEUES} queues")
+        return next(one for one in itertools.count() if one not in taken)
+
+    def drop(self, buffer: Buffer) -> None:
+        """Free a buffer that no GPU has mapped."""
+        owner = buffer.owner
+        del owner.handles[buffer.handle & 0xFFFF_FFFF]
+        owner.offsets.pop(buffer.mmap_offset, None)
+        if buffer.backing is not None:
+            buffer.backing.drop()
+
+    def unmap(self, gpu: Gpu, buffer: Buffer, why: str) -> None:
+        """Take a buffer out of a GPU's address space."""
+        self.hardware.memory_gone(gpu, buffer)
+        if gpu.space is not None:
+            gpu.space.detach(buffer, why)
+        buffer.mapped.discard(gpu)
+
+    def lose_pages(self, va: int, size: int) -> None:
+        """Take user pages away that the process has unmapped: the GPU faults there from now on."""
+        for gpu in self.gpus:
+            for buffer in gpu.handles.values():
+                backing = buffer.backing
+                pinned = backing is not None and backing.fd < 0
+                if (
+                    backing is None
+                    or not pinned
+                    or not (backing.host < va + size and va < backing.host + backing.size)
+                ):
+                    continue
+                buffer.lost = True
+                for mapped in buffer.mapped:
+                    if mapped.space is not None:
+                        mapped.space.lose(buffer, "with munmap of its user pages")
+
+    def leaks(self) -> list[Leak]:
+        """Return what is still there; the signal page cannot be given back."""
+        found = [Leak("queue", queue.name) for queue in self.queues]
+        found += [
+            Leak("memory", str(buffer))
+            for gpu in self.gpus
+            for buffer in gpu.handles.values()
+            if buffer.handle != self.events.page_handle
+        ]
+        found += [
+            Leak("event", f"{event.kind.name} event {event.number:#x}")
+            for event in self.events.table.values()
+        ]
+        return found
+
+    def end(self) -> list[Leak]:
+        """Give everything back; returns what the process did not."""
+        found = self.leaks()
+        for queue in self.queues:
+            self.hardware.queue_destroyed(queue)
+            queue.release()
+            queue.gpu.queues.remove(queue)
+        for number in tuple(self.events.table):
+            self.events.destroy(number)
+        if self.events.page is not None and self.events.page_handle is None:
+            self.events.page.drop()
+        for gpu in self.gpus:
+            for buffer in tuple(gpu.handles.values()):
+                for mapped in tuple(buffer.mapped):
+                    self.unmap(mapped, buffer, "with its process")
+                self.drop(buffer)
+            gpu.begin()
+        self.events = Events()
+        self.runtime = self.runtime_asked = False
+        return found

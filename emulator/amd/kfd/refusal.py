@@ -1,0 +1,42 @@
+"""Refused calls of the emulated kernel: the errno, and the rule that the call broke.
+
+Not here: faults of queues (`emulator.amd.machine.reports`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
+    """A call ends with this errno."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"{reason} (errno {number})")
+        self.number = number
+        self.reason = reason
+
+
+class NotEmulated(Refused):
+    """A call or an argument that hardware may support and this emulator does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One call that was refused."""
+
+    call: str
+    number: int
+    """The errno."""
+    reason: str
+    emulated: bool = True
+    """False where hardware may support it."""
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.reason} (errno {self.number})"
+
+
+def refuse(number: int, reason: str) -> NoReturn:
+    """End the call in progress with an errno."""
+    raise Refused(number, reason)

@@ -1,0 +1,204 @@
+"""sysfs of the emulated machine: the KFD topology, and the IP blocks of each render node.
+
+Files are texts by path; a node that the device cgroup hides refuses its `gpu_id` with EPERM. Source:
+Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sources-amd.md).
+
+Not here: open files (`files`). Next: `profiles`, the properties of each GPU.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.topology import (
+    ALIAS,
+    GPU_PROPERTIES,
+    PROPERTIES,
+    ROOT,
+    Capability,
+    DoorbellType,
+    HeapType,
+    LinkFlags,
+    LinkType,
+    Location,
+)
+from emulator.amd.kfd.profiles import BIF_SEGMENTS
+from emulator.amd.kfd.refusal import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.profiles import KernelProfile
+    from emulator.shared.otherwise import Otherwise
+
+_AMD: Final = 0x1002
+_CPU_CORES: Final = 16
+_GENERATION: Final = 2
+_HIVE: Final = 0x5EED_0000_0001
+_GC_BASES: Final = (0x0000_1260, 0x0000_A000, 0x0240_2C00)
+_BLOCKS: Final = {
+    "GC": (11, _GC_BASES),
+    "SDMA0": (42, _GC_BASES),
+    "SDMA1": (43, _GC_BASES),
+    "NBIF": (108, BIF_SEGMENTS),
+}
+"""Name -> (hardware id, bases of its segments in dwords), of the blocks that a driver looks for."""
+_CACHES: Final = ((1, 32, 128), (2, 6144, 128))
+"""(level, KiB, bytes of a line)."""
+
+
+class Sysfs:
+    """The texts of sysfs."""
+
+    def __init__(self, gpus: Sequence[Gpu], kernel: KernelProfile, host_bytes: int, other: Otherwise) -> None:
+        self._files: dict[str, str] = {}
+        self._hidden: set[str] = set()
+        self._kernel = kernel
+        self._missing = 4096 if other.refuses("save area in sysfs") else 0
+        """Bytes by which the size of the context-save area is too small."""
+        self._topology("generation_id", f"{_GENERATION}\n")
+        self._topology("system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0\n")
+        self._cpu(gpus, host_bytes)
+        for gpu in gpus:
+            self._gpu(gpu, gpus)
+            self._discovery(gpu)
+        self._folders = self._list()
+
+    def _topology(self, path: str, text: str) -> None:
+        for root in (ROOT, ALIAS):
+            self._files[f"{root}/{path}"] = text
+
+    def _cpu(self, gpus: Sequence[Gpu], host_bytes: int) -> None:
+        values = {
+            "cpu_cores_count": _CPU_CORES,
+            "mem_banks_count": 1,
+            "io_links_count": len(gpus),
+        }
+        self._node(0, 0, "", values, gpu=False)
+        self._bank(0, HeapType.SYSTEM, host_bytes)
+        for at, gpu in enumerate(gpus):
+            self._link("io_links", at, 0, gpu.node, LinkType.PCIEXPRESS)
+
+    def _gpu(self, gpu: Gpu, gpus: Sequence[Gpu]) -> None:
+        profile, peers = gpu.profile, [other for other in gpus if other is not gpu and gpu.reaches(other)]
+        xgmi = profile.xgmi_engines > 0
+        area = profile.save_area(self._kernel)
+        banks = [(HeapType.FB_PUBLIC, profile.visible_bytes)]
+        if not profile.large_bar:
+            banks.append((HeapType.FB_PRIVATE, profile.vram_bytes - profile.visible_bytes))
+        values = {
+            "simd_count": profile.units * profile.simds_per_unit,
+            "mem_banks_count": len(banks),
+            "caches_count": len(_CACHES),
+            "io_links_count": 1 + (len(peers) if xgmi else 0),
+            "p2p_links_count": 0 if xgmi else len(peers),
+            "simd_id_base": 0x8000_0000 + (gpu.node << 12),
+            "max_waves_per_simd": profile.waves_per_simd,
+            "lds_size_in_kb": profile.target.lds_bytes >> 10,
+            "wave_front_size": profile.wave_size,
+            "array_count": profile.array_count,
+            "simd_arrays_per_engine": profile.arrays_per_engine,
+            "cu_per_simd_array": profile.units_per_array,
+            "simd_per_cu": profile.simds_per_unit,
+            "max_slots_scratch_cu": profile.scratch_slots,
+            "gfx_target_version": profile.target.version,
+            "vendor_id": _AMD,
+            "device_id": profile.device_id,
+            "location_id": int(Location(BUS=3 * gpu.node, SLOT=0, FUNCTION=0)),
+            "drm_render_minor": gpu.minor,
+            "hive_id": _HIVE if xgmi else 0,
+            "num_sdma_engines": profile.sdma_engines,
+            "num_sdma_xgmi_engines": profile.xgmi_engines,
+            "num_sdma_queues_per_engine": profile.queues_per_engine,
+            "num_cp_queues": profile.compute_pipes,
+            "cwsr_size": area.context - self._missing,
+            "ctl_stack_size": area.control_stack,
+            "max_engine_clk_fcompute": profile.clock_mhz,
+            "fw_version": profile.firmware,
+            "capability": int(Capability(DOORBELL_TYPE=DoorbellType.V2_0, ASIC_REVISION=profile.revision)),
+            "sdma_fw_version": profile.sdma_firmware,
+            "unique_id": gpu.unique_id,
+            "num_xcc": profile.xccs,
+            "max_engine_clk_ccompute": profile.clock_mhz,
+        }
+        self._node(gpu.node, gpu.gpu_id, profile.label, values, gpu=True)
+        if gpu.masked:
+            self._hidden |= {f"{root}/nodes/{gpu.node}/gpu_id" for root in (ROOT, ALIAS)}
+        for at, (heap, size) in enumerate(banks):
+            self._bank(gpu.node, heap, size, at)
+        for at, (level, kib, line) in enumerate(_CACHES):
+            text = f"processor_id_low {values['simd_id_base']}\nlevel {level}\nsize {kib}\n"
+            text += f"cache_line_size {line}\n"
+            rest = "cache_lines_per_tag 1\nassociation 16\nlatency 0\ntype 9\nsibling_map 1\n"
+            self._topology(f"nodes/{gpu.node}/caches/{at}/properties", text + rest)
+        self._link("io_links", 0, gpu.node, 0, LinkType.PCIEXPRESS)
+        for at, peer in enumerate(peers):
+            if xgmi:
+                self._link("io_links", 1 + at, gpu.node, peer.node, LinkType.XGMI)
+            else:
+                self._link("p2p_links", at, gpu.node, peer.node, LinkType.PCIEXPRESS)
+
+    def _node(self, node: int, gpu_id: int, name: str, values: dict[str, int], *, gpu: bool) -> None:
+        names = [
+            one
+            for one in PROPERTIES
+            if self._kernel.prints_save_area or one not in ("cwsr_size", "ctl_stack_size")
+        ]
+        text = "".join(f"{one} {values.get(one, 0)}\n" for one in (*names, *(GPU_PROPERTIES if gpu else ())))
+        self._topology(f"nodes/{node}/properties", text)
+        self._topology(f"nodes/{node}/gpu_id", f"{gpu_id}\n")
+        self._topology(f"nodes/{node}/name", f"{name}\n")
+
+    def _bank(self, node: int, heap: HeapType, size: int, at: int = 0) -> None:
+        text = f"heap_type {int(heap)}\nsize_in_bytes {size}\nflags 0\nwidth 64\nmem_clk_max 1250\n"
+        self._topology(f"nodes/{node}/mem_banks/{at}/properties", text)
+
+    def _link(self, folder: str, at: int, source: int, to: int, kind: LinkType) -> None:
+        flags = LinkFlags.ENABLED
+        text = (
+            f"type {int(kind)}\nversion_major 0\nversion_minor 0\nnode_from {source}\nnode_to {to}\n"
+            "weight 20\n"
+            "min_latency 0\nmax_latency 0\nmin_bandwidth 312\nmax_bandwidth 31504\n"
+            f"recommended_transfer_size 0\nrecommended_sdma_engine_id_mask 0\nflags {int(flags)}\n"
+        )
+        self._topology(f"nodes/{source}/{folder}/{at}/properties", text)
+
+    def _discovery(self, gpu: Gpu) -> None:
+        profile = gpu.profile
+        versions = {"GC": profile.gc_version, "NBIF": profile.nbif_version}
+        for name, (number, bases) in _BLOCKS.items():
+            major, minor, step = versions.get(name, profile.target.sdma)
+            for instance in range(profile.xccs if name == "GC" else 1):
+                values = {
+                    "hw_id": f"{number}", "num_instance": f"{instance}", "major": f"{major}",
+                    "minor": f"{minor}", "revision": f"{step}", "harvest": "0x0",
+                    "num_base_addresses": f"{len(bases)}",
+                    "base_addr": "\n".join(f"0x{base:08X}" for base in bases),
+                }  # fmt: skip
+                for key in (name, str(number)):
+                    folder = f"/sys/class/drm/renderD{gpu.minor}/device/ip_discovery/die/0/{key}/{instance}"
+                    self._files.update({f"{folder}/{what}": f"{text}\n" for what, text in values.items()})
+
+    def _list(self) -> dict[str, set[str]]:
+        folders: dict[str, set[str]] = {}
+        for path in self._files:
+            at = path
+            while "/" in at[1:]:
+                at, name = at.rsplit("/", 1)
+                folders.setdefault(at, set()).add(name)
+        return folders
+
+    def read(self, path: str) -> bytes:
+        """Return a file's text."""
+        if path in self._hidden:
+            refuse(errno.EPERM, f"{path} is hidden by the device cgroup")
+        if path not in self._files:
+            refuse(errno.ENOENT, path)
+        return self._files[path].encode()
+
+    def list(self, path: str) -> list[str] | None:
+        """Return the sorted names in a folder, or None if it is none."""
+        found = self._folders.get(path.rstrip("/"))
+        return None if found is None else sorted(found)

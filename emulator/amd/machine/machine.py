@@ -1,0 +1,402 @@
+"""The emulated AMD GPUs of one machine: which queues run, what faults and interrupts do, what was reported.
+
+Not here: the ioctls (`emulator.amd.kfd`), descriptors in front of them (`kernel`), what a queue executes
+(the engines).
+"""
+
+# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.cwsr import kfd_context_save_area_header
+from drivers.amd.layouts.events import (
+    END_OF_PIPE_CONTEXT_BITS,
+    EVENT_SLOT_BYTES,
+    EventType,
+    MemoryError_,
+    QueueException,
+    ResetCause,
+    ResetType,
+    kfd_hsa_hw_exception_data,
+    kfd_hsa_memory_exception_data,
+    kfd_memory_exception_failure,
+)
+from drivers.kernel import LinuxKernel
+from emulator.amd.kfd.gpu import Gpu
+from emulator.amd.kfd.process import Process
+from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
+from emulator.shared.backing import PAGE
+from emulator.shared.otherwise import Otherwise
+from emulator.shared.scheduler import Scheduler, TurnLock
+from emulator.shared.surprises import Surprises
+from emulator.shared.user_memory import UserMemory
+from hcq.errors import DriverError, HcqError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.process import Leak
+    from emulator.amd.kfd.profiles import GpuProfile, KernelProfile
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.kfd.refusal import Refusal
+    from emulator.amd.machine.runs import Engines, QueueRun
+    from emulator.shared.memory import AddressSpace
+    from hcq.counters import Counters
+
+_KEPT: Final = 256
+_HOST_BYTES: Final = 64 << 30
+_FIRST_MINOR: Final = 128
+
+
+class Machine:
+    """Emulated GPUs and the state of their kernel driver. `lock` guards it all."""
+
+    def __init__(
+        self,
+        profiles: Sequence[GpuProfile],
+        kernel: KernelProfile,
+        *,
+        engines: Engines | None = None,
+        seed: int = 0,
+        first_minor: int = _FIRST_MINOR,
+        masked: Sequence[int] = (),
+        peers: bool = True,
+        tracks: bool = False,
+        fences: bool = False,
+        other: Otherwise | None = None,
+    ) -> None:
+        """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access.
+
+        With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
+        a fence of the kernel's interface before them. `other` is what is taken the other way.
+        """
+        self.surprises = Surprises()
+        self.lock = TurnLock()
+        self.other = other or Otherwise()
+        self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+        self.linux = LinuxKernel()
+        self.user = UserMemory()
+        self.kernel_profile = kernel
+        self.gpus = [
+            Gpu(profile, at, minor=first_minor + at, masked=at in masked, peers=peers)
+            for at, profile in enumerate(profiles)
+        ]
+        self.process = Process(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES, tracks)
+        self.host_bytes = _HOST_BYTES
+        self.reports: list[Report] = []
+        self._told = 0
+        """How many of the reports `new_texts` returned."""
+        self._linted: set[str] = set()
+        self.refusals: deque[Refusal] = deque(maxlen=_KEPT)
+        """Why calls were refused, the latest last."""
+        self.leaks: list[Leak] = []
+        """What processes left behind."""
+        self.counters: dict[int, Counters] = {}
+        """gpu_id -> what dispatches of the GPU are counted into."""
+        self.launches: Counter[str] = Counter()
+        """Kernel name -> dispatches run."""
+        self.hdp_flushes = 0
+        self._flushes_seen = 0
+        """Flushes at the last doorbell."""
+        self.shows_vram = False
+        """Whether the CPU has mapped video memory."""
+        self.fences = fences
+        self._fenced: dict[QueueObject, int] = {}
+        """The write pointers at the last fence."""
+        self.runs: dict[QueueObject, QueueRun] = {}
+        self.stopped: dict[QueueObject, QueueFault] = {}
+        """Queues that an exception stopped."""
+        self._engines = engines
+        order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        self.scheduler: Scheduler[QueueRun] = Scheduler(self, order, thread_name="hcq amd-emu")
+
+    # What the kernel driver needs (`emulator.amd.kfd.process.Hardware`).
+
+    def queue_created(self, queue: QueueObject) -> None:
+        if self._engines is not None:
+            self.runs[queue] = self._engines.make(self, queue)
+
+    def queue_changed(self, queue: QueueObject) -> None:
+        run = self.runs.get(queue)
+        if run is not None:
+            try:
+                run.changed()
+            except (QueueFault, MemoryFault) as fault:
+                self.failed(run, fault)
+            self.scheduler.doorbell_rung()
+
+    def queue_destroyed(self, queue: QueueObject) -> None:
+        run = self.runs.pop(queue, None)
+        self.stopped.pop(queue, None)
+        if run is None:
+            return
+        if run.busy and queue.active:
+            self.advise(f"{queue.name} was destroyed with work left: {run.at}")
+        run.close()
+
+    def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
+        for run in tuple(self.runs.values()):
+            if run.queue.gpu is gpu:
+                try:
+                    run.memory_gone(buffer)
+                except QueueFault as fault:
+                    self.stop(run.queue, fault)
+
+    def maps(self) -> list[AddressSpace]:
+        """Return the memory maps of all GPUs. The caller holds the lock."""
+        return [gpu.space.map for gpu in self.gpus if gpu.space is not None]
+
+    def clock(self, gpu: Gpu) -> int:
+        return time.monotonic_ns() * gpu.profile.counter_khz // 1_000_000
+
+    def advise(self, message: str) -> None:
+        self.reports.append(Report(kind=Kind.ADVICE, message=message))
+
+    def lint(self, message: str) -> None:
+        if message not in self._linted:
+            self._linted.add(message)
+            self.advise(message)
+
+    def doubt(self, message: str) -> None:
+        if not self.process.tracks:
+            self.lint(message)
+        elif message not in self._linted:
+            self._linted.add(message)
+            self.find(Kind.HOST, message)
+
+    def event_of(self, gpu: Gpu, va: int) -> int | None:
+        slots = self.process.slots(gpu)
+        return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
+
+    def fenced(self) -> None:
+        """Take note of a fence of the host, which orders the write pointers of now before later stores."""
+        with self.lock:
+            self._fenced = {queue: self._pointer(queue) for queue in self.runs}
+
+    @staticmethod
+    def _pointer(queue: QueueObject) -> int:
+        """Return the write pointer in memory; -1 where it is not mapped, which the doorbell finds."""
+        assert queue.gpu.space is not None
+        try:
+            return int.from_bytes(queue.gpu.space.read(queue.wptr_va, 8, "the write pointer"), "little")
+        except MemoryFault:
+            return -1
+
+    def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
+        """Return the queue that a doorbell of a GPU belongs to."""
+        return next((queue for queue in gpu.queues if queue.doorbell == doorbell), None)
+
+    def rung(self, queue: QueueObject, value: int) -> None:
+        """Take a store to a queue's doorbell; nothing of the ring is executed here."""
+        run = self.runs.get(queue)
+        if run is None:
+            self.find(
+                Kind.UNSUPPORTED, f"the doorbell of {queue.name} rang, and no engine is emulated", queue
+            )
+            return
+        if queue in self.stopped or not self.surprises.doorbell(self, queue):
+            return
+        if not queue.active and not queue.gpu.evicted:
+            self.doubt(
+                f"the doorbell of {queue.name} rang, which UPDATE_QUEUE or a percentage of 0 made inactive"
+            )
+        try:
+            if self.fences and self._fenced.get(queue) != self._pointer(queue):
+                self.doubt(
+                    f"the doorbell of {queue.name} rang without a fence behind its write pointer: the GPU "
+                    "may see the doorbell before the packets (facts 3)"
+                )
+            flushed, self._flushes_seen = self.hdp_flushes > self._flushes_seen, self.hdp_flushes
+            if self.shows_vram and not flushed and self.other.refuses("doorbell"):
+                raise host_path_fault()
+            run.rung(value)
+        except (QueueFault, MemoryFault) as fault:
+            self.failed(run, fault)
+        self.scheduler.doorbell_rung()
+
+    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+        """Raise an interrupt that carries the low `bits` of an event's number; its slot is written before.
+
+        `written`: by the queue itself. Another queue's interrupt may then have reset the slot, which loses
+        nothing: what is waited for was stored before the slot.
+        `bits` is 32 for the end of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
+        """
+        if self.surprises.at("interrupt") is not None:
+            return
+        if context == 0 and bits == END_OF_PIPE_CONTEXT_BITS and gpu.profile.ignores_context_zero:
+            return
+        if not self.process.events.names(context & (1 << bits) - 1, bits):
+            self.doubt(f"an interrupt of {gpu.name} with context {context:#x}, which names no event")
+        if not self.process.events.interrupt(context & (1 << bits) - 1, bits) and not written:
+            self.lint(
+                f"an interrupt of {gpu.name} with event {context:#x} found every slot of the signal page "
+                "unsignalled: the slot is written first"
+            )
+
+    def stop(self, queue: QueueObject, fault: QueueFault) -> None:
+        """Stop one queue, and tell the process if it enabled the runtime."""
+        with self.lock:
+            if queue in self.stopped or queue.gpu.evicted:
+                return
+            run = self.runs.get(queue)
+            self.stopped[queue] = fault
+            self.reports.append(
+                Report(
+                    kind=fault.kind,
+                    message=fault.message,
+                    queue=queue.name,
+                    code=int(fault.exception),
+                    code_name=f"exception {fault.exception.name}",
+                    at="" if run is None else run.at,
+                )
+            )
+            if run is not None:
+                run.stopped(fault)
+            if self.process.runtime:
+                self._deliver(queue, fault.exception)
+
+    def _deliver(self, queue: QueueObject, exception: QueueException) -> None:
+        """OR the exception into the queue's payload word and set its event, both named by the save area."""
+        if not queue.save_va:
+            return
+        try:
+            raw = self.user.read(queue.save_va, kfd_context_save_area_header.SIZE)
+            header = kfd_context_save_area_header.from_bytes(raw)
+            if not header.err_payload_addr:
+                return
+            word = int.from_bytes(self.user.read(header.err_payload_addr, 8), "little")
+            word |= 1 << int(exception) - 1
+            self.user.write(header.err_payload_addr, word.to_bytes(8, "little"))
+        except DriverError as error:
+            self.advise(f"the exception of {queue.name} could not be delivered: {error}")
+            return
+        event = self.process.events.table.get(header.err_event_id)
+        if event is None:
+            self.advise(
+                f"the exception of {queue.name} names event {header.err_event_id}, which there is not"
+            )
+            return
+        self.process.events.set(event)
+
+    def memory_fault(self, queue: QueueObject, fault: MemoryFault) -> None:
+        """Evict every queue of the process on the GPU, and fire MEMORY events."""
+        with self.lock:
+            gpu = queue.gpu
+            if gpu.evicted:
+                return
+            run = self.runs.get(queue)
+            self.reports.append(
+                Report(
+                    kind=fault.kind,
+                    message=fault.message,
+                    queue=queue.name,
+                    va=fault.address,
+                    at="" if run is None else run.at,
+                )
+            )
+            self._evict(gpu, fault, fault.message)
+            page = fault.address // PAGE * PAGE
+            payload = kfd_hsa_memory_exception_data.pack(
+                failure=kfd_memory_exception_failure(NotPresent=fault.not_present, ReadOnly=fault.writes),
+                va=page & (1 << 64) - 1,
+                gpu_id=gpu.gpu_id,
+                ErrorType=MemoryError_.NO_RAS,
+            )
+            self.process.events.fire(EventType.MEMORY, payload)
+
+    def reset(self, gpu: Gpu, kind: Kind, message: str, *, memory_lost: bool = False, at: str = "") -> None:
+        """Reset a GPU that hangs: its queues are lost, HW_EXCEPTION events fire."""
+        with self.lock:
+            if gpu.evicted:
+                return
+            self.reports.append(Report(kind=kind, message=message, queue=gpu.name, at=at))
+            self._evict(gpu, QueueFault(kind, message, QueueException.PREEMPTION_ERROR), message)
+            payload = kfd_hsa_hw_exception_data.pack(
+                reset_type=ResetType.WHOLE_GPU,
+                reset_cause=ResetCause.GPU_HANG,
+                memory_lost=memory_lost,
+                gpu_id=gpu.gpu_id,
+            )
+            self.process.events.fire(EventType.HW_EXCEPTION, payload)
+
+    def _evict(self, gpu: Gpu, error: QueueFault | MemoryFault, why: str) -> None:
+        gpu.evicted = why
+        for run in self.runs.values():
+            if run.queue.gpu is gpu:
+                run.stopped(error)
+
+    def find(self, kind: Kind, message: str, queue: QueueObject | None = None) -> None:
+        """Report something that stops no queue."""
+        with self.lock:
+            self.reports.append(Report(kind=kind, message=message, queue="" if queue is None else queue.name))
+
+    @property
+    def fatal(self) -> list[Report]:
+        """The reports that a driver must have seen as faults."""
+        return [report for report in self.reports if report.fatal]
+
+    def new_texts(self) -> tuple[str, ...]:
+        """Return the reports of faults since the last call as texts, the oldest first.
+
+        Where there are none, what queues wait for: the caller has work that does not finish.
+        """
+        with self.lock:
+            new, self._told = self.reports[self._told :], len(self.reports)
+            texts = tuple(str(report) for report in new if report.fatal)
+            waits = (
+                f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.standing()}"
+                for run in self.pending()
+            )
+            return texts or tuple(waits)
+
+    # What the scheduler needs (`emulator.shared.scheduler.Machine`).
+
+    def pending(self) -> Sequence[QueueRun]:
+        """Return the runs that have work left."""
+        return [run for queue, run in tuple(self.runs.items()) if run.busy and queue not in self.stopped]
+
+    def runnable(self) -> list[QueueRun]:
+        """Return those of them whose queue is on the hardware."""
+        return [run for run in self.pending() if run.queue.active]
+
+    def failed(self, queue: QueueRun, error: Exception) -> None:
+        """Stop a queue whose step raised."""
+        if isinstance(error, MemoryFault):
+            self.memory_fault(queue.queue, error)
+        elif isinstance(error, QueueFault):
+            self.stop(queue.queue, error)
+        elif isinstance(error, HcqError):
+            self.stop(queue.queue, QueueFault(Kind.UNSUPPORTED, f"{type(error).__name__}: {error}"))
+        else:
+            self.stop(queue.queue, defect(error))
+
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        """Return which queues wait for what can never come, and why."""
+        return {} if self._engines is None else self._engines.endless_waits(stuck)
+
+    def hung(self, queue: QueueRun, why: str) -> None:
+        """Reset the GPU of a queue whose wait never ends."""
+        self.reset(queue.queue.gpu, Kind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
+
+    def end_process(self) -> None:
+        """Give back what the process had; what it left is reported."""
+        with self.lock:
+            left = self.process.end()
+            for gpu in self.gpus:
+                gpu.evicted = ""  # a process is kept off a GPU, not the next one (kfd_dqm_evict_pasid)
+            self.leaks += left
+            for one in left:
+                self.doubt(f"{one.kind} was not given back: {one.what}")
+
+    def close(self) -> None:
+        """End the thread; the next doorbell starts another."""
+        self.scheduler.close()
+        if self._engines is not None:
+            self._engines.close()
+        self.user.close()

@@ -1,0 +1,70 @@
+"""What the machine and its engines want of each other: `Engines` makes a `QueueRun` for each queue.
+
+The machine decides which queues run and what faults do; a run reads its ring and executes it. Not here: the
+order of steps (`emulator.shared.scheduler`), packets (the engines).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.shared.scheduler import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.reports import MemoryFault, QueueFault
+
+
+class QueueRun(Queue, Protocol):
+    """One queue being executed; all methods are called with the machine's lock held."""
+
+    @property
+    def queue(self) -> QueueObject:
+        """The kernel driver's object."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is left."""
+
+    @property
+    def in_background(self) -> bool:
+        """Whether a kernel of it runs on a thread of its own now."""
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed, for reports; empty where none is."""
+
+    def standing(self) -> str:
+        """Return the packet at which it stands and, if it waits, for what and what is seen."""
+
+    def rung(self, value: int) -> None:
+        """Take a store to the queue's doorbell."""
+
+    def changed(self) -> None:
+        """Take note that the queue has another ring, or is active again: its write pointer is read anew."""
+
+    def memory_gone(self, buffer: Buffer) -> None:
+        """Take note that a buffer is about to leave the address space; may raise a `QueueFault`."""
+
+    def stopped(self, error: QueueFault | MemoryFault) -> None:
+        """Give up all work: the queue never runs again."""
+
+    def close(self) -> None:
+        """Release what it holds: the queue is destroyed."""
+
+
+class Engines(Protocol):
+    """Makes and judges runs."""
+
+    def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
+        """Return what executes a new queue."""
+
+    def close(self) -> None:
+        """Take note that the machine closes; it may be used again."""
+
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        """Return which runs wait for what can never come, and why; changes nothing."""

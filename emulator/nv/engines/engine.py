@@ -1,0 +1,207 @@
+"""The protocols between a channel and the engine objects that are bound to its subchannels.
+
+An engine runs methods of its class. It uses its channel through `Run` and the emulated GPU through `Gpu`.
+
+Not here: fetching and host methods (`channel`, `host`). Next: `compute` and `copy`, the two engines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Mapping
+
+    from emulator.nv.engines.grid import Grids
+    from emulator.nv.engines.images import Images
+    from emulator.nv.engines.inflight import InFlight
+    from emulator.nv.engines.pushbuffer import MethodCall
+    from emulator.nv.engines.semaphore import Acquire
+    from emulator.nv.machine.caches import Caches
+    from emulator.nv.machine.profiles import Profile
+    from emulator.nv.machine.reports import ChannelError
+    from emulator.shared.accuracy import Ledger
+    from emulator.shared.backing import Backing
+    from emulator.shared.caches import UnflushedStores
+    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.releases import SemaphoreStore
+    from emulator.shared.scheduler import Operation, TurnLock
+    from emulator.shared.vaspace import VaSpace
+    from emulator.simt.slices import SlicedLaunch
+    from hcq.counters import Counters
+
+
+class Engine(Protocol):
+    """An engine object that is bound to a subchannel."""
+
+    @property
+    def cls(self) -> int:
+        """The number of its class."""
+
+    def method(self, call: MethodCall) -> bool:
+        """Run one method of the class; return whether it did more than set a register."""
+
+    def left_over(self) -> ChannelError | None:
+        """Return the error for settings that no launch has used, or None."""
+
+
+class Backed(Protocol):
+    """A memory object with backing pages: a `emulator.nv.rm.objects.Memory`."""
+
+    @property
+    def backing(self) -> Backing:
+        """The pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The parameters with which a channel was created."""
+
+    cls: int
+    ring_va: int
+    entries: int
+    userd: tuple[Backed, int]
+    notifier: Backed | None
+    engine: int
+    subcontext: int
+    space: VaSpace
+
+
+class Gpu(Protocol):
+    """The emulated GPU as engines use it: a `emulator.nv.machine.machine.Machine`."""
+
+    @property
+    def profile(self) -> Profile:
+        """The profile of the GPU."""
+
+    @property
+    def other(self) -> Otherwise:
+        """What the GPU takes the other way."""
+
+    @property
+    def lock(self) -> TurnLock:
+        """The lock of the machine's state."""
+
+    @property
+    def images(self) -> Images:
+        """The kernel images that were found in device memory."""
+
+    @property
+    def grids(self) -> Grids:
+        """The runner of grids."""
+
+    @property
+    def caches(self) -> Caches | None:
+        """The model of caches; None if cache maintenance is not checked."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The counts of instructions by accuracy; None without a report file."""
+
+    @property
+    def counters(self) -> Counters | None:
+        """What grids are counted into; None while they are not counted."""
+
+    @property
+    def descriptors(self) -> dict[tuple[int, int], bytes]:
+        """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+
+    @property
+    def notes(self) -> bool:
+        """Whether accesses of engine work are recorded."""
+
+    @property
+    def tracks(self) -> bool:
+        """Whether uninitialised reads are reported."""
+
+    def time_ns(self) -> int:
+        """Return the GPU's clock."""
+
+    def launched(self, kernel: str) -> None:
+        """Count a grid."""
+
+    def lint(self, message: str) -> None:
+        """Report, once, something that works but is probably a mistake."""
+
+    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
+        """Report something that works here but may fail on hardware."""
+
+    def notify_work(self, run: Run, /) -> None:
+        """Wake the host threads that wait for finished work."""
+
+
+class Run(Protocol):
+    """A channel as its engines use it: a `emulator.nv.engines.channel.ChannelRun`."""
+
+    waiting: Acquire | None
+    """The semaphore that it waits for."""
+    yielded: bool
+
+    @property
+    def machine(self) -> Gpu:
+        """The GPU."""
+
+    @property
+    def name(self) -> str:
+        """Its name in reports."""
+
+    @property
+    def setup(self) -> Setup:
+        """The parameters with which it was created."""
+
+    @property
+    def space(self) -> VaSpace:
+        """Its address space."""
+
+    @property
+    def bound(self) -> Mapping[int, Engine]:
+        """Subchannel -> the engine object bound to it."""
+
+    @property
+    def at(self) -> str:
+        """Its position in the ring, for reports."""
+
+    @property
+    def acting(self) -> Operation | None:
+        """The engine operation that is running, or None."""
+
+    @property
+    def inflight(self) -> InFlight:
+        """Its engine work in flight."""
+
+    @property
+    def unflushed(self) -> UnflushedStores:
+        """Stores of its engines that may not be visible yet."""
+
+    @property
+    def rng(self) -> random.Random:
+        """Its own random generator."""
+
+    @property
+    def host_put(self) -> int:
+        """GPPut in the user area."""
+
+    def slot(self, number: int) -> int:
+        """Return the contents of a slot of the ring."""
+
+    def stale(self, slot: int) -> int:
+        """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
+
+    def launch(
+        self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
+    ) -> None:
+        """Start engine work."""
+
+    def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
+        """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
+
+    def released(self, written: SemaphoreStore) -> None:
+        """Record that the running operation or method is about to write a semaphore."""
+
+    def touches(self, va: int, size: int, *, write: bool) -> None:
+        """Record an access of the running operation."""
+
+    def wrote(self, engine: str, what: str, va: int, size: int) -> None:
+        """Record a write that the current method itself has made."""

@@ -1,0 +1,292 @@
+"""The execution of a grid: its image and constant banks, then its PTX on the SIMT engine (nv.md 4, 5).
+
+Not here: the check of the resources that the machine code requires (`fit`).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.nv.layouts.cubin import BANK0
+from emulator.nv.engines.faults import in_source, kernel_error
+from emulator.nv.engines.fit import bank_bytes, judge
+from emulator.nv.engines.images import check_bank
+from emulator.nv.engines.modules import Modules
+from emulator.nv.engines.ready import Launches, Ready, key_of, ready
+from emulator.nv.machine.caches import ACTION_ALONE, GridCaches
+from emulator.nv.machine.reports import Kind, launch_error
+from emulator.nv.ptx.statements import PtxError
+from emulator.shared.backing import HeldPages
+from emulator.shared.counts import Resources, counters
+from emulator.shared.turns import Turn, Turns
+from emulator.simt.engine import engine
+from emulator.simt.slices import SlicedLaunch
+from emulator.simt.work import Options
+from hcq.config import config
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.nv.engines.banks import Bank
+    from emulator.nv.engines.compute import Windows
+    from emulator.nv.engines.descriptor import Descriptor
+    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.images import Loaded
+    from emulator.nv.ptx.module import Kernel
+    from emulator.simt.engine import Settings
+
+_LANES = 32
+_INSTRUCTION_BYTES = 16
+"""Bytes of a machine instruction since Volta; the padding behind the last one counts, too."""
+_TURNS = 1024
+"""Turns of workgroups in a slice: some milliseconds as a rule."""
+_PATIENCE_S = 0.02
+"""Time that the machine waits for a slice, before it continues while the slice runs in the background."""
+
+
+def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
+    """Read a constant bank: all of it, or only the part that the kernel reads if the rest is not mapped."""
+    size = bank.size
+    if used < size and run.space.mapped(bank.va, size) < size:
+        run.machine.lint(
+            f"constant bank {bank.index} of {loaded.kernel.name} has {size:#x} bytes, of which not all are "
+            f"mapped; the kernel reads {used:#x}"
+        )
+        size = used
+    return run.space.read(bank.va, size, f"constant bank {bank.index}")
+
+
+def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -> None:
+    """Refuse arguments that changed while the grid was running.
+
+    A change that the kernel does not read is lint.
+    """
+    used, bank = bank_bytes(run, loaded, 0), one.banks[0]
+    after = run.space.read(bank.va, len(before), "constant bank 0")
+    if after[:used] != before[:used]:
+        raise launch_error(
+            f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
+        )
+    if after != before:
+        run.machine.lint(
+            f"constant bank 0 of {loaded.kernel.name} has {bank.size:#x} bytes and changed while its grid "
+            f"was running, behind the {used:#x} that the kernel reads"
+        )
+
+
+def _check_banks(run: Run, loaded: Loaded, banks: dict[int, bytes]) -> None:
+    """Compare the constant banks other than 0 with those of the image."""
+    for index in banks:
+        if index and index not in loaded.kernel.banks:
+            raise launch_error(f"constant bank {index} is bound, the image has none")
+    for index, section in loaded.kernel.banks.items():
+        if len(banks.get(index, b"")) < section.size:
+            raise launch_error(
+                f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
+                f"{len(banks.get(index, b'')):#x}"
+            )
+        check_bank(run.space, loaded, index, banks[index])
+
+
+def _count(run: Run, loaded: Loaded, launch: SlicedLaunch) -> None:
+    """Add the counters of a grid, if it counts, to those of its kernel."""
+    into, counted, raw = run.machine.counters, launch.counted, launch.counts
+    if into is None or counted is None or raw is None:
+        return
+    kernel = loaded.kernel
+    what = Resources(
+        kernel=kernel.name, arch=run.machine.profile.name, lanes=_LANES, registers=kernel.registers,
+        shared_bytes=launch.work.shared_bytes, code=len(kernel.code) // _INSTRUCTION_BYTES,
+    )  # fmt: skip
+    into.add(counters(counted, raw, launch.work, what))
+
+
+class Invalidation(NamedTuple):
+    """The maintenance of one cache by a launch, for the check that always runs."""
+
+    known: bool
+    """Whether the descriptor invalidated the cache, or `caches` checks it more precisely."""
+    by_action: bool
+    """Whether the launch's action invalidated it, which only one source states."""
+
+    def tell(self, run: Run, what: str, va: int, missing: str) -> None:
+        """Report that memory changed while a cache may hold the old contents."""
+        if self.known:
+            return
+        if not self.by_action:
+            raise launch_error(f"{what} at {va:#x} {missing}", Kind.COHERENCE)
+        run.machine.lint(f"{what} {missing} {ACTION_ALONE}")  # without the address: once for each kernel
+
+
+class Grids:
+    """The runner of grids of one machine; it keeps the modules that ran last, and the contents of caches."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.timeout_s: float = config().emu_timeout_s
+        """Time limit of a kernel in seconds; one that takes longer is a hang."""
+        self._turns = Turns(_TURNS, _PATIENCE_S)
+        self.modules = Modules(settings)
+        self._loaded: dict[tuple[int, int], Loaded] = {}
+        self._constants: dict[tuple[int, int], bytes] = {}
+        self._launches = Launches()
+
+    def prepare(self) -> None:
+        """Create the SIMT engine in advance; this takes some seconds if its code is not cached on disk."""
+        engine(self.settings)
+
+    def invalidate(self, *, instructions: bool, constants: bool) -> None:
+        """Invalidate all caches."""
+        if instructions:
+            self._loaded.clear()
+        if constants:
+            self._constants.clear()
+
+    def run(self, run: Run, windows: Windows, one: Descriptor, *, fresh: bool) -> Iterator[SlicedLaunch]:
+        """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
+        model = run.machine.caches  # more exact than what is always checked
+        checked = model is not None
+        found = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
+        constants = Invalidation(checked or one.invalidates_constants, fresh)
+        caches = None
+        if model is None:
+            banks = self._banks(run, one, found, constants)
+            words = BANK0[run.machine.profile.name].SIZE
+            counted = run.machine.counters is not None
+            around = run.space.number, run.space.map.version, windows, counted
+            key = key_of(one, found, banks, words, around)
+            what = self._launches.find(key, lambda: self._judge(run, windows, one, found, banks))
+        else:
+            loaded = replace(found, bases=dict(found.bases))
+            caches = GridCaches(run=run, caches=model, one=one, loaded=loaded, fresh=fresh)
+            caches.begin()
+            banks = self._banks(run, one, loaded, constants)
+            what = self._judge(run, windows, one, loaded, banks)
+        yield from self._execute(run, windows, one, what, banks[0], caches=caches)
+        _check_unchanged(run, one, what.loaded, banks[0])
+
+    def _judge(
+        self, run: Run, windows: Windows, one: Descriptor, found: Loaded, banks: dict[int, bytes]
+    ) -> Ready:
+        """Check a launch whose code and constants are fresh, and translate its kernel."""
+        loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
+        _check_banks(run, loaded, banks)
+        bank0 = banks.get(0, b"")
+        dynamic = judge(run, windows, one, loaded, bank0)
+        try:
+            kernel = self._kernel(run, loaded, one)
+            words = BANK0[run.machine.profile.name].SIZE
+            return ready(one, found, loaded, kernel, words=words, room=len(bank0), dynamic=dynamic)
+        except PtxError as error:
+            if run.machine.ledger is not None:
+                run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")
+            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
+
+    def _find(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
+        """Return the kernel at the program address."""
+        key = (run.space.number, one.program)
+        known = self._loaded.get(key)
+        if known is not None:
+            code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
+            if code == known.code:
+                return known
+            missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
+            done.tell(run, "the code", one.program, missing)
+        found = run.machine.images.find(run.space, one.program)
+        own = int(run.machine.profile.name[3:])
+        if found.cubin.arch // 10 != own // 10 or found.cubin.arch > own:
+            # CUDA C++ Programming Guide, binary compatibility: later minor revisions run it
+            raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
+        if not found.cubin.ptx:
+            raise launch_error(
+                f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
+            )
+        if not found.kernel.registers:
+            raise launch_error(f"the image does not declare how many registers {found.kernel.name} needs")
+        self._loaded[key] = found
+        return found
+
+    def _banks(self, run: Run, one: Descriptor, loaded: Loaded, done: Invalidation) -> dict[int, bytes]:
+        """Return the contents of the constant banks; check that no cache may hold older ones."""
+        out = {}
+        for index, bank in one.banks.items():
+            used = bank_bytes(run, loaded, index)
+            content = _bank_content(run, loaded, bank, used)
+            key = (run.space.number, bank.va)
+            cached = self._constants.get(key, b"")
+            common = min(len(content), len(cached), used)
+            if not bank.invalidate and content[:common] != cached[:common]:
+                what = f"constant bank {index} of kernel {loaded.kernel.name}"
+                missing = "changed since it was last read, and nothing invalidated the constant cache"
+                done.tell(run, what, bank.va, missing)
+            self._constants[key] = content
+            out[index] = content
+        return out
+
+    def _kernel(self, run: Run, loaded: Loaded, one: Descriptor) -> Kernel:
+        module = self.modules.find(loaded.cubin.ptx, run.machine.profile.assembler_arch)
+        addresses = {}
+        bank3 = loaded.kernel.banks.get(3)
+        for symbol in loaded.cubin.elf.symbols:
+            if bank3 is not None and symbol.section == bank3.index:
+                addresses[symbol.name] = one.banks[3].va + symbol.value
+            elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
+                addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
+        return module.kernel(loaded.kernel.name, addresses, counts=run.machine.counters is not None)
+
+    def _execute(
+        self,
+        run: Run,
+        windows: Windows,
+        one: Descriptor,
+        what: Ready,
+        bank0: bytes,
+        *,
+        caches: GridCaches | None,
+    ) -> Iterator[SlicedLaunch]:
+        loaded, pages = what.loaded, HeldPages(run.machine.lock)
+        try:
+            launch = self._begin(run, windows, what, bank0, pages=pages)
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
+        turn = None
+        if run.acting is not None and run.machine.notes:
+            loads = None if caches is None else caches.watch(launch.instructions)
+            turn = Turn(launch, run.acting.work, run.space.map, loads)
+            turn.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
+            turn.work.locate = launch.describe
+        with closing(launch):
+            yield from self._turns.run(launch, turn, partial(pages.hold, run.space))
+            result = launch.result()
+        run.machine.launched(loaded.kernel.name)
+        _count(run, loaded, launch)
+        if result.fault is not None:
+            raise kernel_error(result.fault, result.findings, loaded, one.grid, run.machine.profile.sms)
+        if result.findings:
+            texts = [in_source(finding, loaded) for finding in result.findings]
+            raise launch_error("\nalso: ".join(texts), Kind.KERNEL)
+        if caches is not None:
+            caches.end()
+
+    def _begin(
+        self, run: Run, windows: Windows, what: Ready, bank0: bytes, *, pages: HeldPages
+    ) -> SlicedLaunch:
+        rng, kernel = run.rng, what.kernel
+        options = Options(
+            group_seed=rng.randrange(1, 1 << 30),
+            warp_order=rng.randrange(1 << 30),
+            timeout_s=self.timeout_s,
+            shared_window=windows.shared or 0,
+            local_window=windows.local or 0,
+        )
+        if run.machine.ledger is not None:
+            judged = self.modules.judged(what.loaded.cubin.ptx, kernel)
+            run.machine.ledger.launched(kernel.name, *judged)
+        work = what.work(bank0)
+        return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

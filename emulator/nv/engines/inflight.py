@@ -1,0 +1,134 @@
+"""The engine work that a channel has in flight, in the order of its start, and which of it may run next.
+
+Adding, choosing and removing an operation takes a time that does not grow with the number in flight.
+
+Not here: when a channel runs it (`channel`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+    from emulator.shared.scheduler import Operation
+
+_number = attrgetter("number")
+
+
+class InFlight:
+    """The operations in flight of one channel.
+
+    An ordered operation may run when all earlier ones of its engine are over, another one at any time.
+    """
+
+    def __init__(self) -> None:
+        self._started = 0
+        self._engines: dict[str, deque[Operation]] = {}
+        """All of each engine, oldest first. Those that are over are dropped when they are oldest."""
+        self._unordered: list[Operation] = []
+        self._begun: list[Operation] = []
+        """Those that ran for a slice and are not over."""
+
+    def add(self, operation: Operation) -> None:
+        """Put an operation in flight, behind all others."""
+        self._started += 1
+        operation.number = self._started
+        self._engines.setdefault(operation.engine, deque()).append(operation)
+        if not operation.ordered:
+            self._unordered.append(operation)
+
+    def any(self, engine: str | None = None) -> bool:
+        """Return whether an engine (None: any engine) has work in flight."""
+        return bool(self._engines) if engine is None else engine in self._engines
+
+    def first(self) -> Operation:
+        """Return the operation that started first."""
+        return min((own[0] for own in self._engines.values()), key=_number)
+
+    @property
+    def computing(self) -> bool:
+        """Whether it can only continue kernels that have begun."""
+        count = len(self._unordered) + len(self._first())
+        return count == len(self._begun) > 0
+
+    def ready(self) -> Ready:
+        """Return the operations that may run next, without those that run on other threads now."""
+        away = [one for one in self._begun if one.in_background]
+        return Ready(self._unordered, self._first(), away)
+
+    def _first(self) -> list[Operation]:
+        """Return the ordered operations that are the oldest of their engine."""
+        return [own[0] for own in self._engines.values() if own[0].ordered]
+
+    def ran(self, operation: Operation, *, over: bool) -> None:
+        """Record that an operation was advanced. Nothing happens if it was abandoned meanwhile."""
+        if operation.over:
+            return
+        begun = operation in self._begun
+        if not over:
+            if not begun:
+                self._begun.append(operation)
+            return
+        operation.over = True
+        if begun:
+            self._begun.remove(operation)
+        if not operation.ordered:
+            del self._unordered[bisect_left(self._unordered, operation.number, key=_number)]
+        own = self._engines[operation.engine]
+        while own and own[0].over:
+            own.popleft()
+        if not own:
+            del self._engines[operation.engine]
+
+    def abandon(self) -> None:
+        """Stop all of them, and release what they hold."""
+        for one in self:
+            one.over = True
+            one.abandon()
+        self._engines.clear()
+        self._unordered.clear()
+        self._begun.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._engines)
+
+    def __iter__(self) -> Iterator[Operation]:
+        """Yield all of them, those of one engine after those of another. Other threads may look, too."""
+        return iter([one for own in tuple(self._engines.values()) for one in tuple(own) if not one.over])
+
+
+class Ready:
+    """Operations that may run next, in the order of their start; false if there are none."""
+
+    def __init__(self, unordered: list[Operation], first: list[Operation], away: list[Operation]) -> None:
+        self._unordered = unordered
+        self._first = sorted(first, key=_number)
+        self._skipped = sorted(self._place(one) for one in away)
+        self._count = len(unordered) + len(first) - len(away)
+
+    def _place(self, one: Operation) -> int:
+        """Return the position of an operation among all that are ready."""
+        before = sum(other.number < one.number for other in self._first)
+        return bisect_left(self._unordered, one.number, key=_number) + before
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def choose(self, rng: random.Random) -> Operation:
+        """Return one of them at random."""
+        at = rng.randrange(self._count)
+        for place in self._skipped:
+            at += place <= at
+        for one in self._first:
+            place = self._place(one)
+            if place == at:
+                return one
+            if place > at:
+                break
+        return self._unordered[at - sum(self._place(one) < at for one in self._first)]

@@ -1,0 +1,103 @@
+"""The doorbell page: the clock registers and the doorbell register (nv.md 2.3).
+
+Both mappings accept doorbell stores. Only the mapping through BAR0 can be read: a load through BAR1 returns
+all ones, as on the bus.
+
+Not here: what a doorbell starts (`channel`). Next: `drivers.nv.doorbell`, the driver's side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv.layouts.gpfifo import UsermodeRegister, WorkSubmitToken
+from emulator.nv.machine.reports import Kind
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from emulator.nv.machine.machine import Machine
+    from emulator.nv.rm.objects import Usermode
+
+_HIGH_BITS = 0x1FFF_FFFF
+_ALL_ONES = 0xFFFF_FFFF
+_CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
+
+
+class Doorbell:
+    """A `drivers.kernel.Mmio` of the page. A doorbell store only records.
+
+    The scheduler's thread does the work.
+    """
+
+    def __init__(self, machine: Machine, target: Usermode) -> None:
+        self._machine = machine
+        self._stores_only = target.bar1
+        self._told = False
+        self._open = True
+
+    def read32(self, offset: int) -> int:
+        """Read a clock register; through BAR1 it returns all ones and reports the mistake once."""
+        if not self._open:
+            self._refuse("a read of a page that was unmapped")
+        if offset not in _CLOCK:
+            return self._refuse(f"a read of 32 bits at {offset:#x}")
+        register = UsermodeRegister(offset)
+        if self._stores_only:
+            self._tell(register)
+            return _ALL_ONES
+        if self._machine.surprises.at("clock") is not None:
+            return _ALL_ONES
+        now = self._machine.time_ns()
+        return now & 0xFFFF_FFFF if register == UsermodeRegister.TIME_0 else now >> 32 & _HIGH_BITS
+
+    def _tell(self, register: UsermodeRegister) -> None:
+        if not self._told:
+            self._told = True
+            text = f"doorbell page: {register.name} was read through BAR1, which takes stores only"
+            self._machine.find(Kind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock")
+
+    def read64(self, offset: int) -> int:
+        """Raise an error: the registers have 32 bits."""
+        return self._refuse(f"a read of 64 bits at {offset:#x}")
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write the doorbell."""
+        machine = self._machine
+        if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
+            self._refuse(f"a write of 32 bits at {offset:#x}")
+        if not self._open:
+            self._refuse("a write to a page that was unmapped")
+        channel = machine.tokens.get(value)
+        if channel is None:
+            machine.find(Kind.HOST, self._strange(value))
+            return
+        machine.doorbell_rung(channel)
+
+    def _strange(self, value: int) -> str:
+        """Describe a token that belongs to no channel."""
+        text = f"the doorbell was rung with {value:#x}, which is no channel's token"
+        mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
+        near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]
+        for token, channel in near:
+            fields = WorkSubmitToken.FIELDS.items()
+            changed = [name for name, field in fields if (token ^ value) & field.mask()]
+            other = f"{', '.join(changed)} differs" if changed else f"bits {token ^ value:#x} differ"
+            text += (
+                f"; {channel.run.name} has {token:#x}: {other}. A token is rung as "
+                "GPFIFO_GET_WORK_SUBMIT_TOKEN gave it"
+            )
+        return text
+
+    def write64(self, offset: int, value: int) -> None:
+        """Raise an error: the registers have 32 bits."""
+        self._refuse(f"a write of 64 bits at {offset:#x}: {value:#x}")
+
+    def close(self) -> None:
+        """Unmap."""
+        self._open = False
+
+    def _refuse(self, what: str) -> int:
+        self._machine.find(Kind.HOST, f"doorbell page: {what}")
+        raise UsageError(
+            f"the doorbell page has TIME_0, TIME_1 and NOTIFY_CHANNEL_PENDING, 32 bits each; seen: {what}"
+        )

@@ -1,0 +1,70 @@
+"""An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns its kernel.
+
+A driver uses this kernel as it uses Linux.
+
+It never accepts more than hardware does: unsupported features are errors, and everything that hardware
+rejects is a fault. It is written from the facts, independently of the driver.
+
+Next: `kernel`, the operating system's interface; `machine`, the state; `profiles`, the GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from emulator.nv.machine.reports import Kind, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.shared.otherwise import Otherwise
+    from emulator.simt.library import Sanitizers
+
+__all__ = ["Kind", "Report", "open_machine"]
+
+
+def open_machine(
+    profile: str = "sm_90",
+    *,
+    seed: int = 0,
+    driver: str = "580",
+    filtered: bool = True,
+    checks: Sanitizers | None = None,
+    report: Path | None = None,
+    surprises: Mapping[str, object] | None = None,
+    other: Otherwise | None = None,
+) -> EmulatedKernel:
+    """Return the kernel of a machine with one emulated GPU.
+
+    `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), `driver` a branch ("570",
+    "580", "590", "595").
+    With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
+    hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
+    `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.
+    `surprises` is what goes otherwise than on a healthy machine (`emulator.shared.surprises`). `other` is
+    what is taken the other way.
+    Raises `UnsupportedError` for unknown names.
+
+    The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
+    and its group, or every channel if no channel caused it, is stopped and its error notifier is written.
+    `machine.refusals` has the reasons of refused ioctls.
+    """
+    from emulator.nv.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
+    from emulator.nv.machine.machine import Machine  # noqa: PLC0415 - the same
+    from emulator.nv.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same
+    from emulator.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
+    from hcq.config import config  # noqa: PLC0415 - the same
+
+    branch, version = find_version(driver)
+    settings = Settings(cache=config().cache)
+    if checks is not None:
+        settings = replace(settings, checks=checks)
+    found = find_profile(profile)
+    machine = Machine(
+        found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report, other=other
+    )
+    machine.surprises.table = surprises or {}
+    return EmulatedKernel(machine)

@@ -1,0 +1,432 @@
+"""The state of one emulated GPU and its kernel driver: clients, channels, faults, reports.
+
+Not here: the ioctls that change it (`frontend`, `uvm`), the file descriptors in front of it (`kernel`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from drivers.kernel import LinuxKernel
+from drivers.nv.layouts.branches import STRUCTS
+from drivers.nv.layouts.controls import EVENT_RC_ERROR
+from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification, NvTimeStamp, RcCode
+from drivers.nv.layouts.gpfifo import WorkSubmitToken
+from drivers.nv.layouts.rm_classes import EngineType, copy_engine
+from drivers.nv.layouts.status import NvStatus
+from emulator.nv.engines.grid import Grids
+from emulator.nv.engines.images import Images
+from emulator.nv.machine.caches import Caches
+from emulator.nv.machine.reports import ChannelError, Kind, Refused, Report, defect
+from emulator.nv.machine.standstill import passed, promised, standing
+from emulator.nv.rm.objects import (
+    Channel,
+    Client,
+    Device,
+    EngineObject,
+    Event,
+    Memory,
+    RmObject,
+    Usermode,
+    VaSpaceObject,
+    VirtualMemory,
+)
+from emulator.shared.accuracy import Ledger
+from emulator.shared.otherwise import Otherwise
+from emulator.shared.races import Races
+from emulator.shared.scheduler import Scheduler, TurnLock
+from emulator.shared.surprises import Surprises
+from emulator.shared.user_memory import UserMemory
+from emulator.shared.waits import SemaphoreHistory, find_deadlock
+from hcq.errors import HcqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from emulator.nv.engines.channel import ChannelRun
+    from emulator.nv.engines.engine import Run
+    from emulator.nv.machine.profiles import Profile
+    from emulator.shared.backing import Backing, CpuMapping
+    from emulator.shared.memory import AddressSpace
+    from emulator.simt.engine import Settings
+    from hcq.counters import Counters
+
+_FIRST_CLIENT = 0xC1D0_0001
+_FIRST_HANDLE = 0xCAF0_0000
+_FIRST_COOKIE = 0x5EED_0000_0000
+_TIME_BITS = ~0x1F
+_KEPT = 256
+_CHANNELS = 4096
+FIFO_EVENT = 35
+
+
+class Machine:
+    """One emulated GPU."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        branch: int,
+        version: str,
+        *,
+        filtered: bool,
+        seed: int,
+        settings: Settings,
+        report: Path | None = None,
+        other: Otherwise | None = None,
+    ) -> None:
+        """With `report` the machine appends a line of JSON to that file when it closes.
+
+        `other` is what is taken the other way.
+        """
+        self.surprises = Surprises()
+        self.other = other or Otherwise()
+        self.profile = profile
+        self.branch = branch
+        self.version = version
+        self.filtered = filtered
+        self.structs = STRUCTS[branch]
+        self.lock = TurnLock()
+        self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+        self.linux = LinuxKernel()
+        self.user = UserMemory()
+        self.gpu_id = 0x100
+        self.device_instance = 0
+        self.uuid = hashlib.sha256(f"hcq emulated {profile.name}".encode()).digest()[:16]
+        self.clients: dict[int, Client] = {}
+        self.channels: list[Channel] = []
+        self.tokens: dict[int, Channel] = {}
+        self.vram_used = 0
+        self.pinned: list[Backing] = []
+        self.cpu_mappings: list[CpuMapping] = []
+        self.reports: list[Report] = []
+        self._told = 0
+        """Number of reports that `new_texts` has returned."""
+        self._linted: set[str] = set()
+        self.refusals: deque[str] = deque(maxlen=_KEPT)
+        self.reason = ""
+        """Why the latest call was refused, until the kernel's `refusal` returns it."""
+        """Reasons of refused ioctls, the latest last."""
+        self.counters: Counters | None = None
+        """What grids are counted into; None while they are not counted."""
+        self.launches: Counter[str] = Counter()
+        """Name of a kernel -> number of grids run."""
+        self._report = report
+        self.ledger = None if report is None else Ledger(f"nv-emu {profile.name}")
+        """The counts of instructions by accuracy; None without a report file."""
+        self.images = Images()
+        self.grids = Grids(settings)
+        self.tracks = settings.checks.uninitialised
+        """Whether uninitialised reads are reported."""
+        self.strict = settings.checks.caches
+        """Whether doubtful findings stop a channel."""
+        self.races = Races() if settings.checks.global_races else None
+        """The race detector; None if it is off."""
+        self.caches = Caches() if settings.checks.caches else None
+        """The model of caches; None if cache maintenance is not checked."""
+        self.descriptors: dict[tuple[int, int], bytes] = {}
+        """(address space, address) -> the launch descriptor in the scheduler's cache."""
+        self.os_events: set[tuple[int, int]] = set()
+        """(client, descriptor) of every OS event: the client's events may wake the descriptor."""
+        self.events: set[int] = set()
+        """Descriptors that an event has woken and that were not polled since."""
+        self.event_wake = threading.Condition()
+        self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
+        """Cookie of MAP_MEMORY -> the mapped object, and the object through which it is mapped."""
+        self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
+        """Chooses the user areas that report GPGet; a separate generator, so that no order depends on it."""
+        self.history = SemaphoreHistory()
+        order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        self.scheduler: Scheduler[ChannelRun] = Scheduler(self, order, thread_name="hcq nv-emu")
+        self._next = 0
+        self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
+        self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
+
+    def client(self, handle: int, ctl_fd: int | None) -> Client:
+        """Return the client of a handle; refuse one of another descriptor than `ctl_fd` (None: any)."""
+        client = self.clients.get(handle)
+        if client is None:
+            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
+        if ctl_fd not in (None, client.ctl_fd):
+            raise Refused(
+                NvStatus.INSUFFICIENT_PERMISSIONS, f"client {handle:#x} belongs to another descriptor"
+            )
+        return client
+
+    def new_client_handle(self) -> int:
+        """Return a handle for a new client."""
+        self._next += 1
+        return _FIRST_CLIENT + self._next
+
+    def new_handle(self, client: Client) -> int:
+        """Return a handle for a new object."""
+        while True:
+            self._next += 1
+            if _FIRST_HANDLE + self._next not in client.objects:
+                return _FIRST_HANDLE + self._next
+
+    def new_cookie(self, target: RmObject, above: RmObject) -> int:
+        """Return the key of a mapping of `target`, valid until it is dropped."""
+        self._next += 1
+        cookie = _FIRST_COOKIE + (self._next << 12)
+        self.cookies[cookie] = target, above
+        return cookie
+
+    def free(self, client: Client, top: RmObject) -> None:
+        """Free an object with its descendants and all objects that depend on them."""
+        for one in top.walk():
+            for user in tuple(one.users):
+                if not user.live:
+                    continue
+                if not user.under(top):
+                    self.advise(f"{one} was freed before {user}, which needs it and went with it")
+                self.free(client, user)
+            self._gone(one)
+            del client.objects[one.handle]
+        if top.parent is not None:
+            top.parent.children.remove(top)
+        if isinstance(top, Client):
+            self.clients.pop(top.handle, None)
+            self.os_events = {one for one in self.os_events if one[0] != top.handle}
+
+    def _gone(self, one: RmObject) -> None:
+        for needed in one.needs:
+            needed.users.remove(one)
+        if isinstance(one, (Memory, Usermode)):
+            self.cookies = {cookie: pair for cookie, pair in self.cookies.items() if pair[0] is not one}
+        match one:
+            case Channel():
+                if one.run.busy:
+                    self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
+                one.run.abandon()
+                one.run.combining.close()
+                one.run.release()
+                if self.races is not None:
+                    self.races.drop_queue(one.run.number)
+                self.channels.remove(one)
+                self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
+            case EngineObject(parent=Channel() as channel):
+                channel.run.unbind(one.cls)
+            case Memory():
+                self.history.forget(one.backing.host, one.backing.host + one.backing.size)
+                one.backing.drop()
+            case VirtualMemory():
+                for va in tuple(one.mapped):
+                    one.unmap(va, "with its NV01_MEMORY_VIRTUAL")
+            case VaSpaceObject():
+                one.space.clear("with its address space")
+
+    def maps(self) -> list[AddressSpace]:
+        """Return the memory maps of all address spaces. The caller holds the lock."""
+        objects = (one for client in self.clients.values() for one in client.objects.values())
+        spaces = [one.space for one in objects if isinstance(one, (Device, VaSpaceObject))]
+        return [space.map for space in spaces if space is not None]
+
+    def add_channel(self, channel: Channel) -> None:
+        """Assign a channel its token."""
+        if len(self.channels) >= _CHANNELS:
+            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
+        self.channels.append(channel)
+        engine = channel.group.engine
+        runlist = (
+            0 if engine == EngineType.GR0 or engine in self.graphics_engines else self.engines.index(engine)
+        )
+        self._next += 1
+        number = self._next % _CHANNELS
+        rings = self.profile.runlist_doorbell
+        while (
+            token := int(WorkSubmitToken(CHANNEL=number, RUNLIST=runlist, RUNLIST_DOORBELL=rings))
+        ) in self.tokens:
+            number = (number + 1) % _CHANNELS
+        self.tokens[token] = channel
+
+    def token_of(self, channel: Channel) -> int:
+        """Return the value that is stored to the doorbell for a channel."""
+        return next(token for token, one in self.tokens.items() if one is channel)
+
+    def time_ns(self) -> int:
+        """Return the GPU's clock; the low five bits are zero."""
+        return time.monotonic_ns() & _TIME_BITS
+
+    def launched(self, kernel: str) -> None:
+        """Count a grid."""
+        self.launches[kernel] += 1
+
+    @property
+    def notes(self) -> bool:
+        """Whether accesses of engine work are recorded."""
+        return self.races is not None or self.caches is not None
+
+    def doorbell_rung(self, channel: Channel) -> None:
+        """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
+        if not self.surprises.doorbell(self, channel.run):
+            return
+        channel.run.doorbell()
+        if not channel.scheduled:
+            text = "the doorbell rang for a channel that is not scheduled"
+            self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
+        self.scheduler.doorbell_rung()
+
+    # What the scheduler needs (`emulator.shared.scheduler.Machine`).
+
+    def pending(self) -> Sequence[ChannelRun]:
+        """Return the channels that have work left."""
+        return [channel.run for channel in self.channels if channel.run.busy]
+
+    def runnable(self) -> list[ChannelRun]:
+        """Return the pending channels that are scheduled and enabled."""
+        return [channel.run for channel in self.channels if channel.run.busy and channel.runs]
+
+    def failed(self, queue: ChannelRun, error: Exception) -> None:
+        """Stop a channel whose step raised `error`."""
+        if isinstance(error, ChannelError):
+            self.stop(queue, error)
+        elif isinstance(error, HcqError):
+            text = f"{type(error).__name__}: {error}"
+            self.stop(queue, ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, text))
+        else:
+            self.stop(queue, defect(error))
+
+    def endless_waits(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
+        """Return the channels that wait in a cycle or for a value that has passed, each with the reason."""
+        cycle = find_deadlock(stuck, promised)
+        return cycle or {run: text for run in stuck if (text := passed(run, self.history))}
+
+    def hung(self, queue: ChannelRun, why: str) -> None:
+        """Stop a channel whose wait never ends."""
+        self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, why))
+
+    def stop(self, run: ChannelRun, error: ChannelError) -> None:
+        """Stop a channel and its siblings with a robust-channel error."""
+        with self.lock:
+            if run.dead is not None:
+                return
+            self.reports.append(
+                Report(
+                    kind=error.kind,
+                    message=error.message,
+                    queue=run.name,
+                    code=error.rc,
+                    code_name="Xid",
+                    va=error.va,
+                    at=run.at,
+                )
+            )
+            run.faults.take(error)
+            owner = next((c for c in self.channels if c.run is run), None)
+            if owner is not None:
+                owner.group.dead = True
+            siblings = [
+                c for c in self.channels if owner is not None and c.group is owner.group and c.run is not run
+            ]
+            self._kill(run, error)
+            for sibling in siblings:
+                self._kill(
+                    sibling.run,
+                    ChannelError(
+                        RcCode.PREEMPTIVE_REMOVAL, error.kind, f"its group was stopped: {error.message}"
+                    ),
+                )
+            self.notify(EVENT_RC_ERROR)
+
+    def _kill(self, run: ChannelRun, error: ChannelError) -> None:
+        if run.dead is not None:
+            return
+        run.dead = error
+        run.abandon()
+        memory = run.setup.notifier
+        if memory is None:
+            return
+        now = self.time_ns()
+        NvNotification.store(
+            memory.backing.view,
+            NOTIFIER_ERROR * NvNotification.SIZE,
+            timeStamp=NvTimeStamp(nanoseconds=(now & 0xFFFF_FFFF, now >> 32)),
+            info32=error.rc,
+            info16=0,
+            status=NOTIFIER_POSTED,
+        )
+
+    def find(self, kind: Kind, message: str) -> None:
+        """Report a finding that no channel caused; the driver observes it as a fault of every channel."""
+        with self.lock:
+            self.reports.append(Report(kind=kind, message=message))
+            for channel in tuple(self.channels):
+                channel.group.dead = True
+                self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
+
+    def advise(self, message: str) -> None:
+        """Report something that works although the facts advise otherwise."""
+        self.reports.append(Report(kind=Kind.ADVICE, message=message))
+
+    def lint(self, message: str) -> None:
+        """Report, once, something that works but is probably a mistake."""
+        if message not in self._linted:
+            self._linted.add(message)
+            self.advise(message)
+
+    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
+        """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
+        if self.strict:
+            raise error(message)
+        self.lint(message)
+
+    def note(self, message: str) -> None:
+        """Record why a call was refused."""
+        self.refusals.append(message)
+        self.reason = message
+
+    @property
+    def fatal(self) -> list[Report]:
+        """The reports that the driver must have observed as faults."""
+        return [report for report in self.reports if report.fatal]
+
+    def new_texts(self) -> tuple[str, ...]:
+        """Return the texts of the fault reports since the last call, the oldest first.
+
+        If there are none, the caller has work that does not finish: describe the waits of channels, channels
+        that are stopped, and entries without a doorbell.
+        """
+        with self.lock:
+            new, self._told = self.reports[self._told :], len(self.reports)
+            texts = tuple(str(report) for report in new if report.fatal)
+            return texts or tuple(text for channel in self.channels for text in standing(channel))
+
+    def notify(self, number: int) -> None:
+        """Wake the descriptors that wait for an event of the subdevice."""
+        with self.event_wake:
+            for client in self.clients.values():
+                for one in client.objects.values():
+                    if (
+                        isinstance(one, Event)
+                        and one.index == number
+                        and (client.handle, one.fd) in self.os_events
+                        and one.subdevice.notifications.get(number)
+                    ):
+                        self.events.add(one.fd)
+            self.event_wake.notify_all()
+
+    def notify_work(self, _run: Run) -> None:
+        """Wake the host threads that wait for finished work."""
+        self.notify(FIFO_EVENT)
+
+    def pin(self, backing: Backing) -> None:
+        """Record pinned pages of the user until they are released."""
+        self.pinned.append(backing)
+        backing.on_release = lambda: self.pinned.remove(backing)
+
+    def close(self) -> None:
+        """Stop the thread, once all descriptors and clients are closed; the machine can be opened again."""
+        self.scheduler.close()
+        self.user.close()
+        if self.ledger is not None and self._report is not None:
+            self.ledger.write(self._report)
+            self.ledger = Ledger(f"nv-emu {self.profile.name}")
+        if self.races is not None:
+            self.races.close()

@@ -1,0 +1,241 @@
+"""The table of emulated GPUs, with the replies to queries, and the calls that a sandbox allows.
+
+Not here: the numbers of classes and controls (`drivers.nv.layouts`), the replies to controls
+(`emulator.nv.rm.controls`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.families import GENERATIONS, Generation
+from drivers.nv.layouts.rm import Escape
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.uvm import UvmCommand
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One emulated GPU."""
+
+    name: str
+    """The architecture by which it is opened, such as "sm_90"."""
+    generation: Generation
+    gpu_name: str
+    device_id: int
+    vram_bytes: int
+    tpcs_per_gpc: int
+    """Litter count of TPCs in a GPC: the number on the full die."""
+    tpc_masks: tuple[int, ...]
+    """Mask of the TPCs that are not floor-swept, for each GPC of the full die; 0 for a floor-swept GPC.
+
+    Their number is what NVIDIA states of the board, which ones is made up: boards of a kind differ.
+    """
+    copy_engines: int
+    """Copy engines present."""
+    graphics_copy_engines: int
+    """Number of copy engines that share the graphics run list; these come first."""
+    va_bits: int
+    """UVM's limit of addresses (nv.md 2.5)."""
+    context_bytes: int
+    """The reply to GR_GET_CTX_BUFFER_SIZE in bytes."""
+    assembler_arch: str
+    """The architecture that determines its PTX features."""
+
+    @property
+    def gpcs(self) -> int:
+        """Litter count of GPCs: the number on the full die."""
+        return len(self.tpc_masks)
+
+    @property
+    def gpc_mask(self) -> int:
+        """The GPCs that are not floor-swept."""
+        return sum(1 << gpc for gpc, mask in enumerate(self.tpc_masks) if mask)
+
+    @property
+    def tpcs(self) -> int:
+        """The number of TPCs in use."""
+        return sum(mask.bit_count() for mask in self.tpc_masks)
+
+    @property
+    def tpc_numbers(self) -> tuple[int, ...]:
+        """The numbers on the die of the TPCs in use, in order, with gaps where some are floor-swept."""
+        return tuple(
+            gpc * self.tpcs_per_gpc + local
+            for gpc, mask in enumerate(self.tpc_masks)
+            for local in range(self.tpcs_per_gpc)
+            if mask >> local & 1
+        )
+
+    @property
+    def sms(self) -> int:
+        """The number of streaming multiprocessors in use."""
+        return self.tpcs * SMS_PER_TPC
+
+    @property
+    def wide(self) -> bool:
+        """Whether methods have 57-bit addresses (Hopper and later)."""
+        return self.generation.wide_addresses
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The class list of the device."""
+        row = self.generation
+        return (*_EVERYWHERE, *self.channels, *self.doorbells, row.compute, *row.copy)
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """The channel classes, also those of older generations."""
+        return _LISTED[self.generation.compute][0]
+
+    @property
+    def doorbells(self) -> tuple[int, ...]:
+        """The doorbell classes, also those of older generations."""
+        return _LISTED[self.generation.compute][1]
+
+    @property
+    def runlist_doorbell(self) -> bool:
+        """Whether a doorbell has no effect without RUNLIST_DOORBELL in the token (kernel_fifo_gb202.c)."""
+        return self.generation.compute == _GB20X
+
+    @property
+    def space_bits(self) -> int:
+        """The limit of an address space of the resource manager, which may exceed UVM's."""
+        return 57 if self.wide else 49
+
+
+SMS_PER_TPC: Final = 2
+MAX_WARPS_PER_SM: Final = 64
+
+_EVERYWHERE: Final = tuple(int(one) for one in RmClass)
+
+_GB20X = 0xCEC0
+_AMPERE = (0xC56F, 0xC46F, 0xC36F), (0xC561, 0xC461, 0xC361)
+_HOPPER = (0xC86F, *_AMPERE[0]), (0xC661, *_AMPERE[1])
+_GB100 = (0xC96F, *_HOPPER[0]), _HOPPER[1]
+_LISTED: Final[Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]] = MappingProxyType(
+    {
+        0xC6C0: _AMPERE,
+        0xC7C0: _AMPERE,
+        0xC9C0: _AMPERE,
+        0xCBC0: _HOPPER,
+        0xCDC0: _GB100,
+        0xCEC0: ((0xCA6F, *_GB100[0]), (0xC761, *_GB100[1])),
+    }
+)
+"""Compute class -> channel classes and doorbell classes, the newest first.
+
+Source: open-gpu-kernel-modules 570.211.01, 580.142 and 595.45.04, g_gpu_class_list.c (alike in all three).
+"""
+
+PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            Profile(
+                name="sm_80", generation=GENERATIONS[0xC6C0], gpu_name="Emulated A100", device_id=0x20B2,
+                vram_bytes=16 * GIB, tpcs_per_gpc=8, tpc_masks=(0xFF, 0xFE, 0xFF, 0, 0xFF, 0xDF, 0xFF, 0xFF),
+                copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
+                assembler_arch="sm_80",
+            ),
+            Profile(
+                name="sm_86", generation=GENERATIONS[0xC7C0], gpu_name="Emulated RTX 3090", device_id=0x2204,
+                vram_bytes=16 * GIB, tpcs_per_gpc=6, tpc_masks=(0x3F, 0x3F, 0x2F, 0x3F, 0x3F, 0x3F, 0x3F),
+                copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
+                assembler_arch="sm_86",
+            ),
+            Profile(
+                name="sm_89", generation=GENERATIONS[0xC9C0], gpu_name="Emulated RTX 4090", device_id=0x2684,
+                vram_bytes=16 * GIB, tpcs_per_gpc=6, tpc_masks=(0x3F, 0x3D, 0x3F, 0x3F, 0x3F, 0x1F, 0x3F, 0,
+                0x3F, 0x3F, 0x3F, 0x3F), copy_engines=5, graphics_copy_engines=2, va_bits=47,
+                context_bytes=0x1_2340_00, assembler_arch="sm_89",
+            ),
+            Profile(
+                name="sm_90", generation=GENERATIONS[0xCBC0], gpu_name="Emulated H200", device_id=0x2335,
+                vram_bytes=16 * GIB, tpcs_per_gpc=9, tpc_masks=(0x1FE, 0x1FB, 0x1FF, 0x1EF, 0x1FD, 0x1BF,
+                0x0FF, 0x1FF), copy_engines=6, graphics_copy_engines=2, va_bits=56, context_bytes=0x2_3450_00,
+                assembler_arch="sm_90a",
+            ),
+            Profile(
+                name="sm_120", generation=GENERATIONS[0xCEC0], gpu_name="Emulated RTX 5090", device_id=0x2B85,
+                vram_bytes=16 * GIB, tpcs_per_gpc=8, tpc_masks=(0xFF, 0xFF, 0xFD, 0xFF, 0, 0xFF, 0xBF, 0xFF,
+                0xFF, 0xFE, 0xFF, 0xFF), copy_engines=4, graphics_copy_engines=1, va_bits=56,
+                context_bytes=0x2_3450_00, assembler_arch="sm_120a",
+            ),
+        )
+    }
+)  # fmt: skip
+"""Name -> GPU."""
+
+VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+    {
+        "570": (570, "570.211.01"),
+        "580": (580, "580.159.03"),
+        "590": (590, "590.48.01"),
+        "595": (595, "595.45.04"),
+    }
+)
+"""Valid value of `driver` -> branch and version string."""
+
+SANDBOX_ESCAPES: Final = frozenset(
+    {
+        Escape.NV_ESC_CARD_INFO,
+        Escape.NV_ESC_CHECK_VERSION_STR,
+        Escape.NV_ESC_REGISTER_FD,
+        Escape.NV_ESC_SYS_PARAMS,
+        Escape.NV_ESC_ATTACH_GPUS_TO_FD,
+        Escape.NV_ESC_ALLOC_OS_EVENT,
+        Escape.NV_ESC_FREE_OS_EVENT,
+        Escape.NV_ESC_RM_ALLOC_MEMORY,
+        Escape.NV_ESC_RM_ALLOC,
+        Escape.NV_ESC_RM_FREE,
+        Escape.NV_ESC_RM_CONTROL,
+        Escape.NV_ESC_RM_DUP_OBJECT,
+        Escape.NV_ESC_RM_SHARE,
+        Escape.NV_ESC_RM_VID_HEAP_CONTROL,
+        Escape.NV_ESC_RM_MAP_MEMORY,
+        Escape.NV_ESC_RM_UNMAP_MEMORY,
+        Escape.NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO,
+        Escape.NV_ESC_WAIT_OPEN_COMPLETE,
+    }
+)
+"""Frontend ioctls that the sandbox allows (nv.md 7.2); all others are EINVAL."""
+
+SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561, 0xC361, 0xC36F})
+"""Classes that the sandbox does not list though the device has them (nv.md 7.2)."""
+
+SANDBOX_REFUSES_CONTROLS: Final = frozenset(
+    {
+        Control.NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2,
+        Control.NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE,
+        Control.NV83DE_CTRL_CMD_DEBUG_READ_MMU_FAULT_INFO,
+        Control.NV906F_CTRL_GET_MMU_FAULT_INFO,
+    }
+)
+"""Controls for which the sandbox returns NOT_SUPPORTED (nv.md 7.2)."""
+
+SANDBOX_REFUSES_UVM: Final = frozenset({UvmCommand.UVM_MAP_EXTERNAL_SPARSE})
+"""UVM commands that are EINVAL in the sandbox (nv.md 7.2)."""
+
+
+def find_profile(name: str) -> Profile:
+    """Return the emulated GPU of that name. Raises `UnsupportedError`, which lists the names, if unknown."""
+    if name not in PROFILES:
+        raise UnsupportedError(f"there is no emulated GPU {name!r}; there are: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def find_version(driver: str) -> tuple[int, str]:
+    """Return branch and version string of an emulated kernel driver."""
+    if driver not in VERSIONS:
+        raise UnsupportedError(f"there is no emulated driver {driver!r}; there are: {', '.join(VERSIONS)}")
+    return VERSIONS[driver]

@@ -1,0 +1,101 @@
+"""Errors of the emulated NVIDIA GPU: refusals of ioctls, and errors that stop channels.
+
+A `Refused` becomes the status word of the current ioctl. A `ChannelError` stops the channel as on hardware:
+it is written to the error notifier, and the other channels of the group are stopped, too. It creates a
+`Report`.
+
+Not here: findings about kernels (`emulator.shared.report`), the neutral report
+(`emulator.shared.machine_report`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.fault import MmuAccess, MmuFaultType, RcCode
+from emulator.shared.machine_report import Kind, QueueError, Report
+from emulator.shared.vaspace import Access, Miss
+
+if TYPE_CHECKING:
+    from drivers.nv.layouts.status import NvStatus
+
+
+__all__ = ["ChannelError", "Kind", "Refused", "Report"]
+
+_ACCESSES: Final = MappingProxyType(
+    {
+        Access.READ: MmuAccess.READ,
+        Access.WRITE: MmuAccess.WRITE,
+        Access.ATOMIC: MmuAccess.ATOMIC_STRONG,
+        Access.PREFETCH: MmuAccess.PREFETCH,
+    }
+)
+_MISSES: Final = MappingProxyType(
+    {Miss.UNMAPPED: MmuFaultType.PTE, Miss.BEYOND: MmuFaultType.VA_LIMIT, Miss.READ_ONLY: MmuFaultType.RO}
+)
+
+
+class Refused(Exception):  # noqa: N818 - a reply, not a failure of the emulator
+    """The resource manager or UVM refuses a call with this status."""
+
+    def __init__(self, status: NvStatus | int, reason: str) -> None:
+        super().__init__(f"{reason} (status {int(status):#x})")
+        self.status = int(status)
+        self.reason = reason
+
+
+class ChannelError(QueueError):
+    """An error that stops a channel with robust-channel code `rc`."""
+
+    def __init__(
+        self,
+        rc: RcCode | int,
+        kind: Kind,
+        message: str,
+        *,
+        va: int | None = None,
+        fault: MmuFaultType = MmuFaultType.PTE,
+        access: MmuAccess = MmuAccess.READ,
+        esr: int = 0,
+        pc: int = 0,
+        sm: int | None = None,
+    ) -> None:
+        super().__init__(kind, message, va=va)
+        self.rc = int(rc)
+        self.fault = fault
+        self.access = access
+        self.esr = esr
+        self.pc = pc
+        """Device address of the faulting instruction; None if no warp faulted."""
+        self.sm = sm
+        """The SM of the faulting warp; None if no SM faulted."""
+
+
+def host_error(message: str) -> ChannelError:
+    """Return the error of a malformed ring, header or host method."""
+    return ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, message)
+
+
+def defect(error: Exception) -> ChannelError:
+    """Return the error for a channel that cannot continue because of a limit of the emulator."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return ChannelError(RcCode.GR_EXCEPTION, Kind.DEFECT, text)
+
+
+def launch_error(message: str, kind: Kind = Kind.LAUNCH) -> ChannelError:
+    """Return the error for an invalid launch."""
+    return ChannelError(RcCode.GR_EXCEPTION, kind, message)
+
+
+def mmu_fault(
+    va: int, access: MmuAccess, message: str, fault: MmuFaultType = MmuFaultType.PTE
+) -> ChannelError:
+    """Return the error for an access that the MMU refuses."""
+    return ChannelError(RcCode.MMU_FAULT, Kind.MMU_FAULT, message, va=va, fault=fault, access=access)
+
+
+def page_fault(va: int, access: Access, message: str, miss: Miss) -> ChannelError:
+    """Return the error for an access that an address space refuses (`emulator.shared.vaspace.PageFault`)."""
+    return mmu_fault(va, _ACCESSES[access], message, _MISSES[miss])

@@ -1,0 +1,221 @@
+"""Basic blocks of a flat kernel, and the registers that each instruction reads and writes.
+
+The lanes in the mask of a warp-wide operation (shfl.sync, vote.sync, ...) must converge before it executes.
+So a block begins at such an operation (`BasicBlock.gathers`), and lanes wait there for the rest of its mask.
+
+Not here: inlining (`flat`), the translation of a block (`translate`), the order of blocks
+(`emulator.simt.schedule`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.statements import (
+    Args,
+    Instruction,
+    Label,
+    Mem,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.nv.ptx.flat import Flat
+
+NO_RESULT = {  # opcodes whose first operand is a source, too
+    "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
+    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp", "tensormap",
+}  # fmt: skip
+ENDS = {"bra", "brx", "ret", "exit", "trap", "brkpt"}
+
+
+def registers_of(operand: Operand) -> Iterator[Reg]:
+    """Yield the registers in an operand."""
+    match operand:
+        case Reg():
+            yield operand
+        case Mem(base, _, coordinates):
+            for item in (base, *coordinates):
+                if item is not None:
+                    yield from registers_of(item)
+        case Vec(items) | Args(items):
+            for item in items:
+                yield from registers_of(item)
+        case Pair(first, second):
+            yield from registers_of(first)
+            yield from registers_of(second)
+        case Not(reg):
+            yield reg
+        case _:
+            return
+
+
+def writes(instruction: Instruction) -> list[Reg]:
+    """Return the registers that an instruction writes."""
+    if instruction.opcode in NO_RESULT or not instruction.operands:
+        return []
+    first = instruction.operands[0]
+    return [] if isinstance(first, Mem) else list(registers_of(first))
+
+
+def reads(instruction: Instruction) -> list[Reg]:
+    """Return the registers that an instruction reads, including its guard."""
+    operands = instruction.operands
+    found = [instruction.guard] if instruction.guard else []
+    updates = instruction.opcode == "wgmma"  # D is added to
+    for operand in operands[1:] if writes(instruction) and not updates else operands:
+        found += registers_of(operand)
+    return found
+
+
+@dataclass(slots=True)
+class BasicBlock:
+    """Instructions with at most one branch, at the end; `successors` are block numbers."""
+
+    labels: list[str]
+    instructions: list[Instruction] = field(default_factory=list)
+    successors: tuple[int, ...] = ()
+    sleeps: bool = False
+    gathers: Instruction | None = None
+    """The warp-wide operation at the head of the block, whose lanes must converge before it; None if there is none."""
+
+
+def sleeps(instruction: Instruction) -> bool:
+    """Whether lanes wait at this instruction for others of their workgroup."""
+    words = instruction.modifiers
+    if instruction.opcode == "setmaxnreg":
+        return "inc" in words
+    if instruction.opcode == "bar" and words[:1] not in (("sync",), ("red",), ("cta",)):
+        return False
+    return instruction.opcode in ("bar", "barrier") and "arrive" not in words
+
+
+_REPEATABLE = {  # opcodes that give the same every time and change nothing but their result
+    "bra", "nanosleep", "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "and", "or", "xor", "not", "shl", "shr", "setp", "selp", "lop3",
+}  # fmt: skip
+_CHANGING = ("%clock", "%globaltimer")
+"""Special registers that change by themselves."""
+
+
+def polls(block: BasicBlock) -> bool:
+    """Whether a block does nothing but test mbarriers and compute."""
+    return block.gathers is None and not block.sleeps and all(_repeats(i) for i in block.instructions)
+
+
+def _repeats(instruction: Instruction) -> bool:
+    if any(isinstance(o, Special) and o.name.startswith(_CHANGING) for o in instruction.operands):
+        return False
+    tests = instruction.opcode == "mbarrier" and instruction.modifiers[:1] in (("try_wait",), ("test_wait",))
+    return tests or instruction.opcode in _REPEATABLE
+
+
+def blocks(flat: Flat) -> list[BasicBlock]:
+    """Split a kernel into basic blocks, the entry first; an empty last block exits.
+
+    Raises `PtxError` for a branch to an unknown label.
+    """
+    found = [BasicBlock([])]
+    for statement in _unguarded(flat.statements):
+        if isinstance(statement, Label):
+            if found[-1].instructions:
+                found.append(BasicBlock([]))
+            found[-1].labels.append(statement.name)
+            continue
+        result = _barrier_result(statement) if sleeps(statement) else None
+        if result is not None:
+            statement = replace(statement, operands=statement.operands[1:])  # noqa: PLW2901 - split in two
+        if warp_mask(statement) is not None and not _converged(found[-1], statement):
+            if found[-1].instructions:
+                found.append(BasicBlock([]))
+            found[-1].gathers = statement
+        found[-1].instructions.append(statement)
+        if statement.opcode in ENDS or sleeps(statement):
+            found[-1].sleeps = sleeps(statement)
+            found.append(BasicBlock([]))
+        if result is not None:
+            found[-1].instructions.append(result)
+    where = {label: i for i, block in enumerate(found) for label in block.labels}
+    for i, block in enumerate(found):
+        block.successors = _successors(flat, block, i, where, len(found))
+    return found
+
+
+def warp_mask(instruction: Instruction) -> Operand | None:
+    """Return the member mask of a warp-wide operation; None for any other instruction."""
+    opcode, words = instruction.opcode, instruction.modifiers
+    named = "sync" in words and (opcode in ("shfl", "vote", "match", "redux", "elect") or "warp" in words)
+    return instruction.operands[-1] if named and instruction.operands else None
+
+
+def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
+    """Replace the predicate of a warp-wide operation or a barrier by a branch around it.
+
+    Lanes with a false predicate must not take part, and lanes converge only at unpredicated operations.
+    """
+    for number, statement in enumerate(statements):
+        if isinstance(statement, Label) or statement.guard is None or not _converges(statement):
+            yield statement
+            continue
+        behind = f"behind@{number}"
+        yield replace(
+            statement, opcode="bra", modifiers=(), operands=(Sym(behind),), negated=not statement.negated
+        )
+        yield replace(statement, guard=None, negated=False)
+        yield Label(behind, statement.line)
+
+
+def _converges(instruction: Instruction) -> bool:
+    return warp_mask(instruction) is not None or sleeps(instruction)
+
+
+def _converged(block: BasicBlock, instruction: Instruction) -> bool:
+    """Whether the lanes of an instruction's mask have converged at the head of its block already."""
+    mask = warp_mask(instruction)
+    if block.gathers is None or warp_mask(block.gathers) != mask:
+        return False
+    return not any(reg == mask for before in block.instructions for reg in writes(before))
+
+
+def _barrier_result(statement: Instruction) -> Instruction | None:
+    """Return the instruction that reads the vote of a bar.red after the barrier; None for other barriers."""
+    if "red" not in statement.modifiers:
+        return None
+    return replace(statement, opcode="barrier_result", operands=statement.operands[:2])
+
+
+def _successors(
+    flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int
+) -> tuple[int, ...]:
+    last = block.instructions[-1] if block.instructions else None
+    following = (number + 1,) if number + 1 < count else ()
+
+    def at(label: str, line: int) -> int:
+        if label not in where:
+            raise PtxError(line, f"branch to {label}, which is no label here")
+        return where[label]
+
+    if last is None or last.opcode not in ENDS:
+        return following
+    fall_through = following if last.guard else ()
+    target = last.operands[-1] if last.operands else None
+    if last.opcode == "bra":
+        if not isinstance(target, Sym):
+            raise PtxError(last.line, f"branch to {target}")
+        return (*fall_through, at(target.name, last.line))
+    if last.opcode == "brx":
+        if not isinstance(target, Sym) or target.name not in flat.targets:
+            raise PtxError(last.line, "brx.idx needs a .branchtargets list")
+        return (*fall_through, *(at(label, last.line) for label in flat.targets[target.name]))
+    return fall_through

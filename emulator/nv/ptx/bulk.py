@@ -1,0 +1,152 @@
+"""Bulk copies (cp.async.bulk) between global and shared memory.
+
+Source: PTX ISA 9.7.9.25.4.
+
+A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group.
+
+Not here: the ring of copies (`bulk_ring`), boxes of a tensor (`bulk_tensors`), reductions (`bulk_reductions`), smaller copies
+(`async_copies`), the mbarrier (`mbarrier`).
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.bulk_places import SPACES, host_of_barrier, placed, watch, wide_address
+from emulator.nv.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
+from emulator.nv.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
+from emulator.nv.ptx.core import Modifiers, Translator, operands
+from emulator.nv.ptx.counted import count_copy
+from emulator.nv.ptx.statements import Imm, Instruction
+from emulator.sanitizers.clocks import COPY
+from emulator.simt.addresses import READ, WRITE
+from emulator.simt.clusters import absolute
+from emulator.simt.findings import i32
+from emulator.simt.state import WARP
+from emulator.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from emulator.nv.ptx.statements import Operand
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+
+def uses(instruction: Instruction) -> bool:
+    """Whether an instruction needs the ring."""
+    return instruction.opcode == "cp" and "bulk" in instruction.modifiers
+
+
+def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
+    groups = t.area("bulk")
+    if m.flag("commit_group"):
+        operands(t, i, 0)
+        counts = t.c.load(t.v("i32"), groups, align=4)
+        t.c.store(t.c.op("add", counts, t.c.resize(t.wf.active_lanes, 32)), groups, align=4)
+    elif m.flag("wait_group"):
+        only_read = m.flag("read")
+        (count,) = operands(t, i, 1)
+        if not isinstance(count, Imm):
+            raise t.error("the number of groups must be a constant")
+        t.c.call(
+            wait(t.wf.lib, only_read=only_read),
+            "void",
+            t.wf.warp,
+            ring_of(t),
+            groups,
+            i32(count.value),
+            t.wf.active,
+        )
+        waited(t)
+    elif m.flag("prefetch"):
+        _prefetch(t, i, m)
+    elif m.rest[:1] == ["tensor"]:
+        tensor(t, i, m, groups)
+    else:
+        _copy(t, i, m, groups)
+
+
+def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Check a prefetch: of bytes, or of a box of a tensor."""
+    of_tensor = m.flag("tensor")
+    rank = rank_of(t, m) if of_tensor else 0
+    m.need("L2")
+    m.need("global")
+    fixed = 1 if of_tensor else 2
+    address, *rest = operands(t, i, fixed + 1 if m.flag("L2::cache_hint") else fixed)
+    if of_tensor:
+        tile_only(t, m)
+        coordinates_of(t, address, rank)
+    else:
+        t.address(address, 64)
+    for operand in rest:
+        t.bits(operand, 64 if operand is not rest[0] or of_tensor else 32)
+
+
+def _issue(lib: Library, target: str, source: str) -> str:
+    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`.
+
+    Queue copies. Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier, or 0.
+    """
+
+    def body(
+        c: Code, warp: Value, ring: Value, groups: Value, targets: Value, sources: Value, sizes: Value, barriers: Value,
+        lanes: Value, site: Value,
+    ) -> None:  # fmt: skip
+        given = [Spilled(c, v) for v in (targets, sources, sizes, barriers)]
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
+        with c.each_lane(lanes) as lane:
+            to, origin, size, barrier = (v.get(lane) for v in given)
+            there = placed(lib, c, target, warp, to, size, site, lane, WRITE)
+            here = placed(lib, c, source, warp, origin, size, site, lane, READ)
+            good = c.op(
+                "and", c.icmp("ne", there, Value("ptr", "null")), c.icmp("ne", here, Value("ptr", "null"))
+            )
+            with c.when(good):
+                own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+                watch(lib, c, source, warp, origin, own, site, size, READ)
+                watch(lib, c, target, warp, to, own, site, size, COPY if target == "global" else WRITE)
+                count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
+                fields = {
+                    "target": there, "source": here, "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
+                    "thread": c.op("add", before, lane), "group": count, "site": site,
+                    "offset": i32(NOWHERE) if target == "global" else absolute(c, WARP.load(c, warp, "group"), c.resize(to, 32)),
+                    "waits": i32(1), "rank": i32(0), "to": to,
+                }  # fmt: skip
+                push(lib, c, warp, ring, fields)
+
+    wide = lib.v("i64")
+    return lib.define(
+        f"ptx.bulk.{source}.{target}",
+        "void",
+        f"ptr, ptr, ptr, {wide}, {wide}, i32 each, {wide}, mask, i32",
+        body,
+    )
+
+
+def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
+    for word in REFUSED:
+        if word in m.rest:
+            raise t.error(f".{word} of bulk copies is not supported")
+    spaces = [SPACES[m.need(*SPACES)] for _ in ("target", "source")]
+    items = list(i.operands)
+    if m.flag("L2::cache_hint"):
+        t.bits(items.pop(), 64)
+    barrier: Operand | None = None
+    if spaces[0] == "global":
+        m.need("bulk_group")
+    else:
+        m.need("mbarrier::complete_tx::bytes")
+        barrier = items.pop()
+    if spaces[0] == spaces[1] or spaces[1] == "cluster" or len(items) != 3:
+        raise t.error("copies between global and shared memory, of an address to an address, and a size")
+    c = t.c
+    where = [wide_address(t, space, item) for space, item in zip(spaces, items, strict=False)]
+    hosts = c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
+    if "global" in spaces:
+        stores = spaces[0] == "global"
+        count_copy(t, where[0 if stores else 1], t.bits(items[2], 32), "store" if stores else "load")
+    arguments = (*where, t.bits(items[2], 32), hosts, t.wf.active, i32(t.site()))
+    c.call(_issue(t.wf.lib, *spaces), "void", t.wf.warp, ring_of(t), groups, *arguments)

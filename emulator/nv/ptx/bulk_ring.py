@@ -1,0 +1,234 @@
+"""The ring of bulk copies: its entries, and how they are executed and ended at an mbarrier or for a group.
+
+Source: PTX ISA 9.7.9.25.4.
+
+A copy executes not when it is issued, but when it is waited for. The copies of a cluster are queued in one ring, in the
+memory of its first warp; if the ring is full, the oldest copy is executed.
+
+Not here: issuing copies (`bulk`, `bulk_tensors`). Next: `bulk_places`.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx import tensor_copies
+from emulator.nv.ptx.phases import advanced
+from emulator.sanitizers import sanitize
+from emulator.sanitizers.clocks import LANDED
+from emulator.shared.report import ReportKind
+from emulator.simt.clusters import group_of_rank, warp_at
+from emulator.simt.findings import emit_report, i32, i64
+from emulator.simt.library import helper
+from emulator.simt.state import WARP, Record
+from emulator.simt.vector import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.nv.ptx.core import Translator
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+COPY_ENTRY = Record(
+    "bulk copy",
+    target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
+    map="ptr", rank="i32", place="i32", phase="i32", to="i64", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32"
+)  # fmt: skip
+"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
+the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster. `phase` is that
+of the mbarrier when the copy was issued: it must not end before the bytes have arrived. `to` is the target's device address. `waits`
+is 1 until the copy was executed, and then 2 while bytes that it wrote to global memory may not be used.
+
+With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
+"""
+_ENTRIES, _HEAD = 64, 64
+_GROUPS = 4 * 32
+AREA = _GROUPS + _HEAD + _ENTRIES * COPY_ENTRY.size
+"""Memory of a warp for bulk copies: its threads' counts of groups, then the ring (the first warp's is used)."""
+NOWHERE = -1
+"""The `offset` of a copy that does not write shared memory."""
+
+
+def ring_of(t: Translator) -> Value:
+    """Return the address of the cluster's ring."""
+    first = warp_at(t.c, t.wf.thread, group_of_rank(t.c, t.wf.group, i32(0)), i32(0))
+    return t.c.gep(t.area("bulk", first), _GROUPS)
+
+
+def _entry(c: Code, ring: Value, number: Value) -> Value:
+    at = c.op("mul", c.resize(c.op("and", number, _ENTRIES - 1), 64), COPY_ENTRY.size)
+    return c.gep(ring, c.op("add", at, _HEAD))
+
+
+@contextmanager
+def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
+    """Loop over the queued copies, oldest first."""
+    at = c.slot("i32")
+    c.store(c.load("i32", ring), at)
+    test, look, after, end = (c.fresh(name) for name in ("test", "look", "after", "end"))
+    c.jump(test)
+    c.label(test)
+    number = c.load("i32", at)
+    c.branch(c.icmp("ne", number, c.load("i32", c.gep(ring, 4))), look, end)
+    c.label(look)
+    entry = _entry(c, ring, number)
+    with c.when(c.icmp("ne", COPY_ENTRY.load(c, entry, "waits"), 0)):
+        yield entry
+    idle = c.icmp("eq", COPY_ENTRY.load(c, entry, "waits"), 0)
+    with c.when(c.op("and", idle, c.icmp("eq", c.load("i32", ring), number))):
+        c.store(c.op("add", number, 1), ring)
+    c.jump(after)
+    c.label(after)
+    c.store(c.op("add", number, 1), at)
+    c.jump(test)
+    c.label(end)
+
+
+def _phase(c: Code, state: Value) -> Value:
+    """Return the phase of an mbarrier's state, 0 or 1."""
+    return c.resize(c.op("lshr", state, 63), 32)
+
+
+def push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Value]) -> None:
+    """Append code that queues a copy with the given fields of its entry."""
+    oldest, newest = c.load("i32", ring), c.load("i32", c.gep(ring, 4))
+    with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
+        first = _entry(c, ring, oldest)
+        with c.when(c.icmp("ne", COPY_ENTRY.load(c, first, "waits"), 0)):
+            _complete(lib, c, warp, first)
+        c.store(c.op("add", oldest, 1), ring)
+    entry = _entry(c, ring, newest)
+    for name, value in fields.items():
+        COPY_ENTRY.store(c, entry, name, value)
+    with c.when(c.icmp("ne", fields["barrier"], Value("ptr", "null"))):
+        COPY_ENTRY.store(c, entry, "phase", _phase(c, c.load("i64", fields["barrier"])))
+    c.store(c.op("add", newest, 1), c.gep(ring, 4))
+
+
+@helper("ptx.bulk.finish", "ptr, ptr")
+def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
+    """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
+    size, site = COPY_ENTRY.load(c, copy, "size"), COPY_ENTRY.load(c, copy, "site")
+    COPY_ENTRY.store(c, copy, "waits", 0)
+    to, origin = COPY_ENTRY.load(c, copy, "target"), COPY_ENTRY.load(c, copy, "source")
+    offset, rank = COPY_ENTRY.load(c, copy, "offset"), COPY_ENTRY.load(c, copy, "rank")
+    with c.when(c.icmp("eq", rank, 0)):
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
+    with c.when(c.icmp("ne", rank, 0)):
+        stores = c.icmp("eq", offset, NOWHERE)
+        place = COPY_ENTRY.load(c, copy, "place")
+        box = c.select(stores, origin, to)
+        shared = c.gep(box, c.op("sub", i64(0), c.resize(place, 64)))
+        fields = (COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0"), shared)
+        c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
+    with c.when(c.icmp("ne", offset, NOWHERE)):
+        first = c.const(lib.mask, 1)
+        sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
+    barrier = COPY_ENTRY.load(c, copy, "barrier")
+    with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
+        sanitize.publish(lib, c, warp)
+        done = c.op("sub", i64(0), c.resize(size, 64))
+        before = c.load("i64", barrier)
+        state, bad = advanced(c, "tx", before, i64(0), done)
+        bad = c.op("or", bad, c.icmp("ne", _phase(c, before), COPY_ENTRY.load(c, copy, "phase")))
+        with c.when(bad):
+            emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, i32(0))
+        c.store(state, barrier)
+
+
+@helper("ptx.bulk.land", "ptr, ptr")
+def _land(lib: Library, c: Code, warp: Value, copy: Value) -> None:
+    """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
+    COPY_ENTRY.store(c, copy, "waits", 0)
+    first, site, rank = (
+        c.const(lib.mask, 1),
+        COPY_ENTRY.load(c, copy, "site"),
+        COPY_ENTRY.load(c, copy, "rank"),
+    )
+    with c.when(c.icmp("eq", rank, 0)):
+        at, size = c.splat(COPY_ENTRY.load(c, copy, "to"), lib.lanes), COPY_ENTRY.load(c, copy, "size")
+        sanitize.watch(lib, c, "global", warp, at, first, site, size, LANDED)
+    with c.when(c.icmp("ne", rank, 0)):
+        box = COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0")
+        c.call(tensor_copies.watch_rows(lib), "void", warp, *box, first, site, i32(LANDED))
+
+
+def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: bool = False) -> None:
+    """Append code that executes a copy if it was not, and ends it; with `only_read` its target may not be used yet."""
+    if not lib.checks.shadows:
+        c.call(_finish(lib), "void", warp, copy)
+        return
+    with c.when(c.icmp("eq", COPY_ENTRY.load(c, copy, "waits"), 1)):
+        c.call(_finish(lib), "void", warp, copy)
+        with c.when(c.icmp("eq", COPY_ENTRY.load(c, copy, "offset"), NOWHERE)):
+            COPY_ENTRY.store(c, copy, "waits", 2)
+    if not only_read:
+        with c.when(c.icmp("ne", COPY_ENTRY.load(c, copy, "waits"), 0)):
+            c.call(_land(lib), "void", warp, copy)
+
+
+@helper("ptx.bulk.settle", "ptr, ptr, i64 each, mask")
+def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
+    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
+    with _each_waiting(c, ring) as entry:
+        barrier = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'barrier')} to i64")
+        same = c.mask_bits(c.icmp("eq", hosts, c.splat(barrier, lib.lanes)))
+        with c.when(c.icmp("ne", c.op("and", same, lanes), 0)):
+            c.call(_finish(lib), "void", warp, entry)
+
+
+@helper("ptx.bulk.reads", "ptr, ptr")
+def _still_reads(lib: Library, c: Code, warp: Value, ring: Value) -> None:
+    """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
+    before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
+    shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
+    with _each_waiting(c, ring) as entry:
+        lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
+        reads = c.icmp("eq", COPY_ENTRY.load(c, entry, "offset"), NOWHERE)
+        queued = c.op("and", reads, c.icmp("eq", COPY_ENTRY.load(c, entry, "waits"), 1))
+        with c.when(c.op("and", queued, c.icmp("ult", lane, lib.lanes))):
+            own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+            source = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'source')} to i64")
+            at = c.splat(c.resize(c.op("sub", source, shared), 32), lib.lanes)
+            site, size = COPY_ENTRY.load(c, entry, "site"), COPY_ENTRY.load(c, entry, "size")
+            sanitize.proxy_reads(lib, c, warp, at, own, site, size)
+
+
+def waited(t: Translator) -> None:
+    """Append code for a warp that has waited for groups: the copies of the others go on reading."""
+    sanitize.proxy_waited(t.wf)
+    if t.wf.lib.checks.shared_races:
+        with t.c.when(t.c.icmp("ne", t.wf.active, 0)):
+            t.c.call(_still_reads(t.wf.lib), "void", t.wf.warp, ring_of(t))
+
+
+def settle(t: Translator, hosts: Value, lanes: Value) -> None:
+    """Execute the copies that complete at the mbarriers, given by host addresses, that some lanes wait for."""
+    if t.has_area("bulk"):
+        t.c.call(_settle(t.wf.lib), "void", t.wf.warp, ring_of(t), hosts, lanes)
+
+
+def wait(lib: Library, *, only_read: bool) -> str:
+    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`.
+
+    With `only_read` they have read their sources; what they write may not be used yet.
+    """
+
+    def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
+        before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
+        with _each_waiting(c, ring) as entry:
+            lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
+            none = c.icmp("eq", COPY_ENTRY.load(c, entry, "barrier"), Value("ptr", "null"))
+            with c.when(c.op("and", none, c.icmp("ult", lane, lib.lanes))):
+                count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
+                old = c.icmp("slt", COPY_ENTRY.load(c, entry, "group"), c.op("sub", count, keep))
+                here = c.op("and", c.op("lshr", lanes, c.resize(lane, lib.lanes)), 1)
+                with c.when(c.op("and", old, c.icmp("ne", here, 0))):
+                    _complete(lib, c, warp, entry, only_read=only_read)
+
+    name = "ptx.bulk.wait.read" if only_read else "ptx.bulk.wait"
+    return lib.define(name, "void", "ptr, ptr, ptr, i32, mask", body)

@@ -1,0 +1,166 @@
+"""Comparison and selection, of integers and floating-point values. Source: PTX ISA 9.7.6, 9.7.7.
+
+Next: `core`, how an instruction is defined.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.floats import SMALL, floating, flush_small, flushed, small_halves, sources
+from emulator.nv.ptx.integers import INTEGERS, integer, is_signed, join_halves
+from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Pair
+
+if TYPE_CHECKING:
+    from emulator.simt.vector import Value
+
+COMPARE = {
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "lo": "lt",
+    "ls": "le",
+    "hi": "gt",
+    "hs": "ge",
+}
+
+
+def compare_integers(t: Translator, how: str, type_: str, a: Value, b: Value) -> Value:
+    """Compare as PTX's integer operators do."""
+    if how not in COMPARE:
+        raise t.error(f".{how} does not compare integers")
+    name = COMPARE[how]
+    signed = is_signed(type_) and how not in ("lo", "ls", "hi", "hs")
+    return t.c.icmp(name if name in ("eq", "ne") else ("s" if signed else "u") + name, a, b)
+
+
+def combine(t: Translator, how: str, value: Value, other: Value) -> Value:
+    """Combine a comparison with a predicate."""
+    return t.c.op(how, value, other) if how else value
+
+
+@integer("setp")
+def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    first, *_ = i.operands
+    bits = TYPES[type_]
+    how = m.need(*COMPARE)
+    a, b = t.bits(i.operands[1], bits), t.bits(i.operands[2], bits)
+    set_predicates(t, i, m, compare_integers(t, how, type_, a, b))
+    del first
+
+
+def set_predicates(t: Translator, i: Instruction, m: Modifiers, value: Value) -> None:
+    """Write p and q of a setp: the comparison and its opposite, each combined with a third predicate if one is given."""
+    how = m.one_of("and", "or", "xor")
+    d, *rest = operands(t, i, 4 if how else 3)
+    other = t.pred(rest[2]) if how else None
+    p, q = (d.first, d.second) if isinstance(d, Pair) else (d, None)
+    opposite = t.c.not_(value)
+    if other is not None:
+        value, opposite = combine(t, how, value, other), combine(t, how, opposite, other)
+    t.write(p, value)
+    if q is not None:
+        t.write(q, opposite)
+
+
+@meaning("selp")
+def _selp(t: Translator, i: Instruction, m: Modifiers) -> None:
+    bits = TYPES[m.type()]
+    d, x, y, p = operands(t, i, 4)
+    t.write(d, t.c.select(t.pred(p), t.bits(x, bits), t.bits(y, bits)))
+
+
+@meaning("slct")
+def _slct(t: Translator, i: Instruction, m: Modifiers) -> None:
+    by = m.type()
+    bits = TYPES[m.type()]
+    ftz = m.flag("ftz")
+    d, x, y, z = operands(t, i, 4)
+    if by == "f32":
+        value = t.float(z, "f32")
+        if ftz:
+            value = flushed(t, value)
+        condition = t.c.fcmp("oge", value, t.c.fconst(value.type, 0.0))
+    else:
+        condition = t.c.icmp("sge", t.bits(z, 32), 0)
+    t.write(d, t.c.select(condition, t.bits(x, bits), t.bits(y, bits)))
+
+
+_FLOATING = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
+
+
+def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
+    """Compare; return one vector of i1, or two for packed types."""
+    if how not in _FLOATING:
+        raise t.error(f".{how} does not compare floating-point values")
+    if type_ in SMALL:
+        pairs = zip(small_halves(t, x, type_), small_halves(t, y, type_), strict=True)
+        return [
+            t.c.fcmp(_FLOATING[how], *((flush_small(t, v) for v in pair) if ftz else pair)) for pair in pairs
+        ]
+    return [t.c.fcmp(_FLOATING[how], *sources(t, type_, ftz, x, y))]
+
+
+@floating("setp")
+def _setp_floats(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    how, ftz = m.need(*_FLOATING), m.flag("ftz")
+    found = compare_floats(t, how, type_, i.operands[1], i.operands[2], ftz=ftz)
+    if len(found) == 1:
+        set_predicates(t, i, m, found[0])
+        return
+    combined = m.one_of("and", "or", "xor")
+    other = t.pred(i.operands[3]) if combined else None
+    d = i.operands[0]
+    if not isinstance(d, Pair):
+        raise t.error("a packed comparison writes two predicates")
+    for target, value in zip((d.first, d.second), found, strict=True):
+        t.write(target, value if other is None else combine(t, combined, value, other))
+
+
+@meaning("set")
+def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
+    source, target = m.type(), m.type()
+    how, combined, ftz = (
+        m.need(*_FLOATING, "lo", "ls", "hi", "hs"),
+        m.one_of("and", "or", "xor"),
+        m.flag("ftz"),
+    )
+    d, x, y, *rest = operands(t, i, 4 if combined else 3)
+    if source in INTEGERS:
+        found = [compare_integers(t, how, source, t.bits(x, TYPES[source]), t.bits(y, TYPES[source]))]
+    else:
+        found = compare_floats(t, how, source, x, y, ftz=ftz)
+    if combined:
+        found = [combine(t, combined, value, t.pred(rest[0])) for value in found]
+    c = t.c
+    if target in ("f16", "bf16", "f16x2", "bf16x2"):
+        one = c.const(t.v("i16"), 0x3C00 if target.startswith("f16") else 0x3F80)
+        values = [c.select(v, one, c.const(one.type, 0)) for v in found]
+    elif target == "f32":
+        values = [c.select(v, c.const(t.v("i32"), 0x3F80_0000), c.const(t.v("i32"), 0)) for v in found]
+    else:
+        width = 16 if len(found) == 2 else TYPES[target]
+        values = [c.resize(v, width, signed=True) for v in found]
+    t.write(d, values[0] if len(values) == 1 else join_halves(t, *values))

@@ -1,0 +1,385 @@
+"""The common parts of all instructions: operands as lane values, modifiers, and the registry of opcodes.
+
+Special registers (PTX ISA chapter 10) are operands, too.
+
+An instruction is a function that is registered by opcode. It consumes its modifiers from `Modifiers`; a remaining
+modifier is an error, so an unknown one is never ignored.
+
+Not here: the instructions (`integers`, `floats`, `memory` and others), control flow (`translate`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.statements import (
+    TYPES,
+    Imm,
+    Instruction,
+    Mem,
+    Not,
+    Operand,
+    PtxError,
+    Reg,
+    Special,
+    Sym,
+)
+from emulator.simt.ir_text import bits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from emulator.nv.ptx.flat import Flat
+    from emulator.simt.vector import Code, Value
+    from emulator.simt.warp_function import WarpFunction
+
+    Meaning = Callable[["Translator", Instruction, "Modifiers"], None]
+
+CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
+FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
+
+
+class Modifiers:
+    """The dotted words after an opcode; an instruction consumes them one by one."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.rest = list(instruction.modifiers)
+        self._instruction = instruction
+
+    def flag(self, name: str) -> bool:
+        """Consume a word if it is present; return whether it was."""
+        if name in self.rest:
+            self.rest.remove(name)
+            return True
+        return False
+
+    def one_of(self, *names: str, default: str = "") -> str:
+        """Consume the first word that is one of `names`."""
+        for name in self.rest:
+            if name in names:
+                self.rest.remove(name)
+                return name
+        if not default:
+            return ""
+        return default
+
+    def need(self, *names: str) -> str:
+        """Consume a mandatory word."""
+        found = self.one_of(*names)
+        if not found:
+            raise PtxError(
+                self._instruction.line,
+                f"{self._instruction.text}: needs one of {', '.join('.' + n for n in names)}",
+            )
+        return found
+
+    def type(self, *, last: bool = True) -> str:
+        """Consume a type: the last one, or the first."""
+        found = [m for m in self.rest if m in TYPES]
+        if not found:
+            raise PtxError(self._instruction.line, f"{self._instruction.text}: names no type")
+        name = found[-1 if last else 0]
+        for i in range(len(self.rest) - 1, -1, -1) if last else range(len(self.rest)):
+            if self.rest[i] == name:
+                del self.rest[i]
+                break
+        return name
+
+    def done(self) -> None:
+        """Raise `PtxError` if modifiers remain."""
+        if self.rest:
+            unknown = ", ".join("." + m for m in self.rest)
+            raise PtxError(
+                self._instruction.line, f"{unknown} is not supported here: {self._instruction.text}"
+            )
+
+
+class Translator:
+    """The operands of one kernel as values, and the warp function under construction."""
+
+    def __init__(
+        self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str], areas: Mapping[str, int]
+    ) -> None:
+        self.wf = wf
+        self.flat = flat
+        self.arch = arch
+        self._areas = areas
+        self._lazy = lazy_nans
+        self._canonical: dict[str, tuple[Value, Value]] = {}
+        self._scratch: dict[str, Value] = {}
+        self.guesses: frozenset[int] = frozenset()
+        """The `id`s of loads that a compare-and-swap validates (`guesses`); empty unless races are checked."""
+        self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
+
+    @property
+    def c(self) -> Code:
+        """The builder of the current code."""
+        return self.wf.c
+
+    def v(self, type_: str) -> str:
+        """Return the vector type with one `type_` for each lane."""
+        return self.wf.lib.v(type_)
+
+    def error(self, message: str) -> PtxError:
+        """Return an error that names the current instruction."""
+        return PtxError(self.instruction.line, f"{message}: {self.instruction.text}")
+
+    def site(self) -> int:
+        """Register the current instruction for reports; return its number."""
+        return self.wf.site(self.instruction.line, self.instruction.text)
+
+    def has_area(self, name: str) -> bool:
+        """Return whether the kernel has reserved memory of a warp under a name."""
+        return name in self._areas
+
+    def area(self, name: str, warp: Value | None = None) -> Value:
+        """Return the address of a named part of the reserved memory, of this warp or another of its workgroup."""
+        return self.c.gep(self.wf.reserved(warp), self._areas[name])
+
+    def scratch(self, name: str, type_: str) -> Value:
+        """Return the address of stack memory of one type, the same for every use of a name."""
+        if name not in self._scratch:
+            self._scratch[name] = self.c.slot(type_)
+        return self._scratch[name]
+
+    def begin_block(self) -> None:
+        """Forget the cached facts about registers."""
+        self._canonical.clear()
+
+    def raw(self, operand: Operand) -> Value:
+        """Return a register's raw bits."""
+        if not isinstance(operand, Reg):
+            raise self.error(f"{operand} must be a register")
+        value = self.wf.read(operand.name)
+        if operand.name not in self._lazy:
+            return value
+        known = self._canonical.get(operand.name)
+        if known is None or known[0] != value:
+            known = (value, self.canonical(value))
+            self._canonical[operand.name] = known
+        return known[1]
+
+    def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> Value:
+        """Return an operand as integers of `bits`; with `relaxed` a wider register gives its low bits."""
+        match operand:
+            case Reg():
+                if operand.bits == bits:
+                    return self.raw(operand)
+                if relaxed and operand.bits > bits:
+                    return self.c.resize(self.raw(operand), bits)
+                raise self.error(f"{operand.name} has {operand.bits} bits where {bits} are wanted")
+            case Imm(value, kind):
+                if kind == "f64" and bits == 32:
+                    value = f32_bits(struct.unpack("<d", struct.pack("<Q", value))[0])
+                elif kind == "f32" and bits == 64:
+                    value = struct.unpack("<Q", struct.pack("<d", f32_value(value)))[0]
+                return self.c.const(self.v(f"i{bits}"), value)
+            case Special(name):
+                return self.c.resize(self.special(name), bits)
+            case Sym():
+                return self.address_of(operand, bits)
+            case _:
+                raise self.error(f"{operand} is no source of {bits} bits")
+
+    def float(self, operand: Operand, type_: str) -> Value:
+        """Return an operand as f16, f32 or f64."""
+        bits = TYPES[type_]
+        if isinstance(operand, Reg) and operand.bits == bits:
+            value = self.wf.read(operand.name)
+        else:
+            value = self.bits(operand, bits)
+        return self.c.bitcast(value, self.v(FLOATS[type_]))
+
+    def pred(self, operand: Operand) -> Value:
+        """Return a predicate as a vector of i1."""
+        match operand:
+            case Reg(name) if operand.bits == 1:
+                return self.wf.read(name)
+            case Not(reg) if reg.bits == 1:
+                return self.c.not_(self.wf.read(reg.name))
+            case Imm(value, "int"):
+                return self.c.const(self.v("i1"), 1 if value else 0)
+            case Special("%is_explicit_cluster"):
+                explicit = self.c.icmp("ne", self.wf.of_thread("explicit_cluster"), 0)
+                return self.c.splat(explicit, self.wf.lanes)
+            case _:
+                raise self.error(f"{operand} is no predicate")
+
+    def special(self, name: str) -> Value:
+        """Return a special register as a vector of i32 or i64."""
+        from emulator.nv.ptx.core import read_special  # noqa: PLC0415 - it registers nothing and needs this class
+
+        return read_special(self, name)
+
+    def address_of(self, symbol: Sym, bits: int) -> Value:
+        """Return the address of a variable in its own space."""
+        type_ = self.v(f"i{bits}")
+        for places in (self.flat.shared, self.flat.local):
+            if symbol.name in places:
+                return self.c.const(type_, places[symbol.name] + symbol.offset)
+        if symbol.name in self.flat.params:
+            return self.c.const(type_, self.flat.params[symbol.name][0] + symbol.offset)
+        if symbol.name in self.flat.symbols:
+            at = self.flat.table_offset + 8 * self.flat.symbols.index(symbol.name)
+            scalar = self.c.load("i64", self.c.gep(self.wf.of_thread("params"), at))
+            return self.c.resize(self.wf.uniform(self.c.op("add", scalar, symbol.offset)), bits)
+        raise self.error(f"{symbol.name} is not defined")
+
+    def space_of(self, symbol: str) -> str:
+        """Return the state space of a variable."""
+        for space, places in (
+            ("shared", self.flat.shared),
+            ("local", self.flat.local),
+            ("param", self.flat.params),
+        ):
+            if symbol in places:
+                return space
+        return "global"
+
+    def address(self, operand: Operand, bits: int) -> Value:
+        """Return the address [base + offset] as integers of `bits`."""
+        if not isinstance(operand, Mem):
+            raise self.error(f"{operand} is no address")
+        base = operand.base
+        if base is None:
+            return self.c.const(self.v(f"i{bits}"), operand.offset)
+        if isinstance(base, Sym):
+            return self.address_of(Sym(base.name, base.offset + operand.offset), bits)
+        value = self.raw(base)
+        if base.bits not in (32, 64):
+            raise self.error(f"an address in a register of {base.bits} bits")
+        value = self.c.op("add", value, operand.offset) if operand.offset else value
+        return self.c.resize(value, bits)
+
+    def write(self, operand: Operand, value: Value, *, signed: bool = False, relaxed: bool = False) -> None:
+        """Write a register; `relaxed` extends a narrower value into a wider register."""
+        if isinstance(operand, Special) and operand.name == "_":
+            return
+        if not isinstance(operand, Reg):
+            raise self.error(f"{operand} is no destination")
+        if relaxed and operand.bits > bits_of(value.type):
+            value = self.c.resize(value, operand.bits, signed=signed)
+        if operand.bits != bits_of(value.type):
+            raise self.error(f"{operand.name} has {operand.bits} bits, the result {bits_of(value.type)}")
+        self.wf.write(operand.name, value)
+
+    def is_lazy(self, target: Reg, source: Operand) -> bool:
+        """Return whether a move copies a value whose NaNs are made canonical later."""
+        return target.name in self._lazy and (not isinstance(source, Reg) or source.name in self._lazy)
+
+    def write_float(self, operand: Operand, value: Value) -> None:
+        """Write the result of floating-point arithmetic; NaNs become the hardware's canonical NaN."""
+        bits = self.c.as_int(value)
+        lazy = isinstance(operand, Reg) and operand.name in self._lazy
+        self.write(operand, bits if lazy else self.canonical(bits))
+
+    def canonical(self, bits: Value) -> Value:
+        """Replace NaNs by the hardware's canonical NaN."""
+        value = self.c.as_float(bits)
+        nan = self.c.fcmp("uno", value, value)
+        return self.c.select(nan, self.c.const(bits.type, CANONICAL_NAN[bits_of(bits.type)]), bits)
+
+
+def f32_bits(value: float) -> int:
+    """Return the bits of the float32 nearest to a number."""
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        bits = 0x7F80_0000 if value > 0 else 0xFF80_0000
+    return bits
+
+
+def f32_value(bits: int) -> float:
+    """Return the value of float32 bits."""
+    value: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return value
+
+
+MEANINGS: dict[str, Meaning] = {}
+"""Opcode -> its translation."""
+
+
+def meaning(*opcodes: str) -> Callable[[Meaning], Meaning]:
+    """Register the translation of opcodes; an opcode with its first modifier ("st.async") precedes the bare opcode."""
+
+    def register(function: Meaning) -> Meaning:
+        for opcode in opcodes:
+            MEANINGS[opcode] = function
+        return function
+
+    return register
+
+
+def operands(t: Translator, instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
+    """Return an instruction's operands. Raises `PtxError` if their number is wrong."""
+    if len(instruction.operands) not in counts:
+        raise t.error(f"takes {' or '.join(map(str, counts))} operands, has {len(instruction.operands)}")
+    return instruction.operands
+
+
+_AXES = {"x": 0, "y": 1, "z": 2}
+_OF_CLUSTER = ("%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
+_OF_BLOCK = {"%ntid": "visible_block", "%nctaid": "visible_grid"}
+_CONSTANTS = {
+    "%nsmid": 132, "%smid": 0, "%gridid": 0,
+    "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0, "%current_graph_exec": 0,
+}  # fmt: skip
+
+
+def read_special(t: Translator, name: str) -> Value:
+    """Return a special register as i32, or i64 for the 64-bit clocks."""
+    base, _, axis = name.partition(".")
+    c, wf = t.c, t.wf
+    if axis in _AXES:
+        if base == "%tid":
+            return wf.thread_id(_AXES[axis])
+        if base == "%ctaid":
+            return wf.uniform(wf.of_group(axis))
+        if base in _OF_CLUSTER:
+            return wf.uniform(_of_cluster(t, base, axis))
+        if base in _OF_BLOCK:
+            return wf.uniform(wf.of_thread(f"{_OF_BLOCK[base]}_{axis}"))
+    if not axis and name in _CONSTANTS:
+        return c.const(t.v("i32"), _CONSTANTS[name])
+    if name.startswith("%lanemask_"):
+        return _lane_mask(t, name.removeprefix("%lanemask_"))
+    simple: dict[str, Callable[[], Value]] = {
+        "%laneid": wf.lane_id, "%warpid": lambda: wf.uniform(wf.of_warp("index")), "%nwarpid": lambda: wf.uniform(wf.of_thread("warps")),
+        "%cluster_ctarank": lambda: wf.uniform(wf.of_group("rank")), "%cluster_nctarank": lambda: wf.uniform(wf.of_thread("cluster")),
+        "%dynamic_smem_size": lambda: wf.uniform(wf.of_thread("dynamic_shared")),
+        "%total_smem_size": lambda: wf.uniform(wf.of_thread("shared_bytes")),
+        "%aggr_smem_size": lambda: wf.uniform(wf.of_thread("shared_bytes")),
+        "%clock": lambda: _clock(t, 0, 32), "%clock_hi": lambda: _clock(t, 32, 32), "%clock64": lambda: _clock(t, 0, 64),
+        "%globaltimer": lambda: _clock(t, 0, 64), "%globaltimer_lo": lambda: _clock(t, 0, 32), "%globaltimer_hi": lambda: _clock(t, 32, 32),
+    }  # fmt: skip
+    if name not in simple:
+        raise t.error(f"special register {name} is not supported")
+    return simple[name]()
+
+
+def _of_cluster(t: Translator, base: str, axis: str) -> Value:
+    """Return a register of a cluster with an axis, as a scalar."""
+    size = t.wf.of_thread(f"cluster_{axis}")
+    if base == "%cluster_nctaid":
+        return size
+    whole = t.wf.of_thread(f"grid_{axis}") if base == "%nclusterid" else t.wf.of_group(axis)
+    return t.c.op("urem" if base == "%cluster_ctaid" else "udiv", whole, size)
+
+
+def _clock(t: Translator, shift: int, bits: int) -> Value:
+    """Return the host's cycle counter, which is monotonic; its rate has no meaning."""
+    now = t.c.call("llvm.readcyclecounter", "i64")
+    return t.wf.uniform(t.c.resize(t.c.op("lshr", now, shift) if shift else now, bits))
+
+
+def _lane_mask(t: Translator, how: str) -> Value:
+    values: dict[str, Callable[[int], int]] = {
+        "eq": lambda lane: 1 << lane, "lt": lambda lane: (1 << lane) - 1, "le": lambda lane: (2 << lane) - 1,
+        "gt": lambda lane: ~((2 << lane) - 1) & 0xFFFF_FFFF, "ge": lambda lane: ~((1 << lane) - 1) & 0xFFFF_FFFF,
+    }  # fmt: skip
+    if how not in values:
+        raise t.error(f"special register %lanemask_{how} is not supported")
+    return t.c.ints(t.v("i32"), [values[how](lane) for lane in range(t.wf.lanes)])

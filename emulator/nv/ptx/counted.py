@@ -1,0 +1,173 @@
+"""The operations of PTX instructions for the counters, and counters of bulk copies and of wgmma.
+
+An addition, subtraction or multiplication of floating-point numbers is one operation, a fused one two; a
+packed instruction has as many for each element. Divisions, roots and transcendental functions are of the
+class "special" and have none. A matrix instruction has 2 M N K operations, of which a warp of a warp group
+does a quarter.
+
+A bulk copy counts as a request for each run of consecutive bytes: one, or one for each row of a box of a
+tensor. Of a box only what lies inside the tensor is read or written.
+
+Of wgmma's operands in shared memory a block of 8 rows of 16 bytes is one request; it takes a cycle if its
+rows lie in different banks, as in every layout whose descriptor fits its tile. Each warp reads its 16 rows of
+A. B is read once for the four warps of a warp group: read by each, m64n256k16 would take more than the 128
+cycles of its published rate.
+
+Not here: the code that counts (`emulator.simt.counting`), the copies (`bulk`, `tensor_copies`), the tiles
+(`wgmma_tiles`). Next: `translate`, the user.
+"""
+
+# ruff: noqa: PLR0917 - a copy has that many parts
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from emulator.nv.ptx import wgmma_tiles as tiles
+from emulator.nv.ptx.tensor_copies import each_row, take_coordinates
+from emulator.nv.ptx.tensor_maps import read_map
+from emulator.simt.counting import Operation, shared_counter
+from emulator.simt.findings import i32
+from emulator.simt.state import WARP
+from emulator.simt.vector import Spilled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emulator.nv.ptx.core import Translator
+    from emulator.nv.ptx.statements import Instruction
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code, Value
+
+SECTOR: Final = 32
+"""Bytes of a sector, the unit in which memory is moved (CUDA C++ Best Practices Guide, 10.2.1)."""
+_SPECIAL: Final = frozenset({"div", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh"})
+_ARITHMETIC: Final = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2}
+_FLOATS: Final = {
+    "f16": ("f16", 1), "f16x2": ("f16", 2), "bf16": ("bf16", 1), "bf16x2": ("bf16", 2),
+    "f32": ("f32", 1), "f32x2": ("f32", 2), "f64": ("f64", 1),
+}  # fmt: skip
+"""Type -> the type of its elements, and their number."""
+_KINDS: Final = {
+    "ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store", "atom": "atomic",
+    "red": "atomic", "cp": "copy", "bar": "barrier", "barrier": "barrier", "mbarrier": "barrier",
+    "bra": "branch", "brx": "branch", "ret": "branch", "exit": "branch", "trap": "branch", "brkpt": "branch",
+    "cvt": "convert", "cvta": "convert", "mov": "move", "movmatrix": "shuffle", "selp": "move",
+    "shfl": "shuffle",
+    "vote": "shuffle", "match": "shuffle", "redux": "shuffle", "activemask": "shuffle", "elect": "shuffle",
+    "prefetch": "load", "prefetchu": "load", "membar": "fence", "fence": "fence",
+}  # fmt: skip
+_MATRIX_TYPES: Final = frozenset(
+    ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "s32")
+)
+_WARPS_OF_GROUP: Final = 4
+
+
+def operation(instruction: Instruction) -> Operation:
+    """Return an instruction's class and operations."""
+    opcode, words = instruction.opcode, instruction.modifiers
+    if opcode in ("mma", "wgmma", "wmma"):
+        return _matrix(opcode, words)
+    if opcode in _SPECIAL:
+        return Operation(kind="special")
+    found = [word for word in words if word in _FLOATS]
+    if opcode in _KINDS:
+        return Operation(kind=_KINDS[opcode])
+    if not found:
+        return Operation(kind="integer")
+    type_, count = _FLOATS[found[-1]]
+    return Operation(kind="float", flops=_ARITHMETIC.get(opcode, 0) * count, type=type_)
+
+
+def _matrix(opcode: str, words: tuple[str, ...]) -> Operation:
+    shape = next((found for word in words if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word))), None)
+    if shape is None or (opcode == "wmma" and "mma" not in words):
+        kind = {"load": "load", "store": "store"}.get(words[0] if words else "", "barrier")
+        return Operation(kind=kind)
+    types = [word for word in words if word in _MATRIX_TYPES]
+    factor = types[1] if len(types) > 2 else "f16"  # wmma of f16 names only the types of D and C
+    total = 2 * int(shape[1]) * int(shape[2]) * int(shape[3])
+    return Operation(
+        kind="matrix", matrix=total // _WARPS_OF_GROUP if opcode == "wgmma" else total, type=factor
+    )
+
+
+def count_copy(t: Translator, addresses: Value, sizes: Value, what: str) -> None:
+    """Count linear copies: the lanes' addresses in global memory (i64) and sizes in bytes (i32)."""
+    counting, c = t.wf.counting, t.c
+    if counting is None:
+        return
+    places, bytes_ = Spilled(c, addresses), Spilled(c, sizes)
+    one = c.const(t.wf.lib.mask, 1)
+    with c.each_lane(t.wf.active) as lane:
+        size = c.resize(bytes_.get(lane), 64)
+        counting.run(what, places.get(lane), size, one)
+        counting.copy(one, size)
+
+
+def count_boxes(
+    t: Translator,
+    maps: Value,
+    coordinates: Value,
+    rank: Value,
+    what: str,
+    host: Callable[[Value, Value], Value],
+) -> None:
+    """Count copies of boxes by the lanes' tensor maps.
+
+    `coordinates` points to the vectors of coordinates. `host` returns the host address of the map at an
+    address, for a lane; null if the map is not there, which it reports.
+    """
+    counting, c = t.wf.counting, t.c
+    if counting is None:
+        return
+    places, own = Spilled(c, maps), c.slot("[5 x i32]")
+    one = c.const(t.wf.lib.mask, 1)
+    with c.each_lane(t.wf.active) as lane:
+        take_coordinates(t.wf.lib, c, coordinates, lane, own)
+        there = host(places.get(lane), lane)
+        with c.when(c.icmp("ne", there, c.zero("ptr"))):
+            map_ = read_map(c, there, rank)
+            with c.otherwise(map_.bad), each_row(c, map_, own) as row:
+                size = c.op("sub", row.last, row.first)
+                at = c.op("add", map_.address, c.op("add", row.address, row.first))
+                counting.run(what, at, size, one)
+                counting.copy(one, size)
+
+
+_WARPS = 3
+"""Mask of a warp's number in its warp group."""
+
+
+def count_tile(t: Translator, descriptor: Value, *, by_rows: bool, groups: int = 0) -> None:
+    """Count the reads of a tile: of B, with its groups of 8 columns, else of the rows of A that the warp has.
+
+    `descriptor` is a scalar i64; `by_rows`: the tile is MN-major. Does nothing where nothing is counted.
+    """
+    if t.wf.counting is None:
+        return
+    at = t.wf.counting.record("shared", "load")
+    name = _tile(t.wf.lib, by_rows=by_rows, whole=bool(groups))
+    t.c.call(name, "void", t.wf.warp, i32(at), descriptor, i32(groups))
+
+
+def _tile(lib: Library, *, by_rows: bool, whole: bool) -> str:
+    """`ptx.wgmma.count...(warp, at, descriptor, groups)`: count the blocks of a tile."""
+
+    def body(c: Code, warp: Value, at: Value, descriptor: Value, groups: Value) -> None:
+        matrix = tiles.decoded(c, descriptor)
+        number = c.op("and", WARP.load(c, warp, "index"), _WARPS)
+        count, first = groups, i32(0)
+        if whole:
+            count = c.select(c.icmp("eq", number, 0), groups, i32(0))
+        else:
+            count, first = i32(2), c.op("shl", number, 1)
+        with c.count(c.op("shl", count, 1)) as block:
+            group, chunk = c.op("add", first, c.op("lshr", block, 1)), c.op("and", block, 1)
+            rows = tiles.addresses(c, tiles.base(c, matrix, group, chunk, by_rows=by_rows), matrix.width)
+            offsets = c.shuffle(rows, None, [*range(8), *([0] * (lib.lanes - 8))])
+            c.call(shared_counter(lib, tiles.CHUNK), "void", warp, at, offsets, c.const(lib.mask, 0xFF))
+
+    kind = "b" if whole else "a"
+    return lib.define(f"ptx.wgmma.count.{kind}{'.rows' * by_rows}", "void", "ptr, i32, i64, i32", body)

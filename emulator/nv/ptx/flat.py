@@ -1,0 +1,384 @@
+"""The flattening of a kernel: device functions are inlined, variables get addresses.
+
+A call is replaced by the callee's body with unique names. Parameters of calls become registers if all accesses agree
+on offset and width, otherwise a part of local memory.
+
+Not here: parsing (`syntax`), basic blocks (`blocks`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.statements import (
+    TYPES,
+    Args,
+    Function,
+    Imm,
+    Instruction,
+    Label,
+    Mem,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Reg,
+    Source,
+    Sym,
+    Vec,
+)
+from emulator.simt.work import PARAM_WINDOW
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.nv.ptx.statements import Variable
+
+_MOST_INSTRUCTIONS = 200_000
+
+
+@dataclass(slots=True)
+class Flat:
+    """A kernel without calls."""
+
+    name: str
+    params: dict[str, tuple[int, int]]
+    """Offset and size of every kernel parameter."""
+    param_bytes: int
+    param_address: int = PARAM_WINDOW
+    """Generic address of the first parameter."""
+    statements: list[Instruction | Label] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
+    shared_bytes: int = 0
+    dynamic: set[str] = field(default_factory=set)
+    """Shared variables without a size; they start at the end of the static ones."""
+    local: dict[str, int] = field(default_factory=dict)
+    local_bytes: int = 0
+    symbols: list[str] = field(default_factory=list)
+    """Global and constant variables, in the order of the table of a launch."""
+    targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def addresses_params(self) -> bool:
+        """Whether it makes generic addresses of its parameters."""
+        return any(
+            isinstance(s, Instruction)
+            and s.opcode == "cvta"
+            and any(m.startswith("param") for m in s.modifiers)
+            for s in self.statements
+        )
+
+    @property
+    def table_offset(self) -> int:
+        """Offset of the addresses of `symbols`, which follow the parameters."""
+        return -(-self.param_bytes // 8) * 8
+
+
+class _Flattener:
+    def __init__(self, source: Source, kernel: Function, param_base: int) -> None:
+        self._source = source
+        self._kernel = kernel
+        params, offset = {}, param_base
+        for variable in kernel.params:
+            offset = -(-offset // variable.align) * variable.align
+            params[variable.name] = (offset - param_base, variable.size)
+            offset += variable.size
+        address = PARAM_WINDOW + param_base
+        self.flat = Flat(kernel.name, params, offset - param_base, address, limits=dict(kernel.limits))
+        self._instances = 0
+        self._aliases: dict[str, str] = {}
+        self._call_params: dict[str, Variable] = {}
+
+    def run(self) -> Flat:
+        self._function(self._kernel, "", {}, None, ())
+        self._promote()
+        self._place_shared()
+        return self.flat
+
+    def _function(
+        self,
+        function: Function,
+        prefix: str,
+        names: dict[str, str],
+        after: str | None,
+        stack: tuple[str, ...],
+    ) -> None:
+        """Append a function's body; `names` maps its parameters to variables or registers of the caller."""
+        if function.name in stack:
+            raise PtxError(function.line, f"{function.name} is recursive: that is not supported")
+        stack = (*stack, function.name)
+        names = dict(names)
+        for name, type_ in function.registers.items():
+            names.setdefault(name, prefix + name)
+            self.flat.registers.setdefault(names[name], type_)
+        for name, variable in function.variables.items():
+            names[name] = prefix + name
+            if variable.space == "local":
+                self._local(names[name], variable)
+            elif variable.space == "param":
+                self._call_params[names[name]] = variable
+            elif variable.space == "shared":
+                names[name] = name
+                self._source.variables.setdefault(name, variable)
+            else:
+                raise PtxError(variable.line, f".{variable.space} variable {name} inside a function")
+        labels = {s.name for s in function.body if isinstance(s, Label)}
+        names |= {label: prefix + label for label in labels}
+        for name, items in function.targets.items():
+            names[name] = prefix + name
+            self.flat.targets[prefix + name] = tuple(prefix + item for item in items)
+        for statement in function.body:
+            if len(self.flat.statements) > _MOST_INSTRUCTIONS:
+                raise PtxError(
+                    function.line,
+                    f"{self.flat.name} has more than {_MOST_INSTRUCTIONS} instructions with its functions inlined",
+                )
+            if isinstance(statement, Label):
+                self.flat.statements.append(Label(prefix + statement.name, statement.line))
+                continue
+            renamed = _rename(statement, names)
+            if renamed.opcode == "call":
+                self._call(renamed, stack)
+            elif renamed.opcode == "ret" and after is not None:
+                self._append(renamed, "bra", (), (Sym(after),))
+            else:
+                self.flat.statements.append(renamed)
+
+    def _append(
+        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+    ) -> None:
+        self.flat.statements.append(
+            Instruction(opcode, modifiers, operands, like.guard, like.negated, like.line, like.text)
+        )  # fmt: skip
+
+    def _call(self, call: Instruction, stack: tuple[str, ...]) -> None:
+        operands = list(call.operands)
+        returned = operands.pop(0) if isinstance(operands[0], Args) else Args(())
+        target = operands.pop(0)
+        given = operands.pop(0) if operands else Args(())
+        if (
+            not isinstance(target, Sym)
+            or operands
+            or not isinstance(returned, Args)
+            or not isinstance(given, Args)
+        ):
+            raise PtxError(call.line, f"indirect calls are not supported: {call.text}")
+        callee = self._source.functions.get(target.name)
+        if callee is None or not callee.body:
+            raise PtxError(call.line, f"call of {target.name}, which this module does not define")
+        if len(returned.items) != len(callee.returns) or len(given.items) != len(callee.params):
+            raise PtxError(
+                call.line,
+                f"call of {target.name} with {len(given.items)} arguments; it takes {len(callee.params)}",
+            )
+        self._instances += 1
+        prefix = f"{callee.name}#{self._instances}:"
+        after, skip = f"{prefix}after", f"{prefix}skip"
+        names: dict[str, str] = {}
+        for variable, item in zip(callee.params, given.items, strict=True):
+            names[variable.name] = self._argument(call, variable, item, prefix)
+        for variable, item in zip(callee.returns, returned.items, strict=True):
+            if not isinstance(item, Sym | Reg):
+                raise PtxError(call.line, f"cannot return into {item}")
+            names[variable.name] = item.name if isinstance(item, Sym) else prefix + variable.name
+        if call.guard is not None:
+            self.flat.statements.append(
+                Instruction("bra", (), (Sym(skip),), call.guard, not call.negated, call.line, call.text)
+            )
+        self._function(callee, prefix, names, after, stack)
+        self.flat.statements.append(Label(after, call.line))
+        for variable, item in zip(callee.returns, returned.items, strict=True):
+            if isinstance(item, Reg):
+                self._append_plain(
+                    call, "mov", (f"b{item.bits}",), (item, Reg(prefix + variable.name, variable.type))
+                )
+        self.flat.statements.append(Label(skip, call.line))
+
+    def _append_plain(
+        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+    ) -> None:
+        self.flat.statements.append(
+            Instruction(opcode, modifiers, operands, None, False, like.line, like.text)
+        )
+
+    def _argument(self, call: Instruction, variable: Variable, item: Operand, prefix: str) -> str:
+        if variable.space == "reg":
+            reg = Reg(prefix + variable.name, variable.type)
+            self.flat.registers[reg.name] = variable.type
+            self._append_plain(call, "mov", (f"b{reg.bits}",), (reg, item))
+            return reg.name
+        if isinstance(item, Sym) and item.name in self._call_params:
+            return item.name
+        name = prefix + variable.name
+        self._call_params[name] = variable
+        if not isinstance(item, Reg | Imm):
+            raise PtxError(call.line, f"cannot pass {item}")
+        self._append_plain(call, "st", ("param", f"b{TYPES[variable.type]}"), (Mem(Sym(name)), item))
+        return name
+
+    def _local(self, name: str, variable: Variable) -> None:
+        at = -(-self.flat.local_bytes // variable.align) * variable.align
+        self.flat.local[name] = at
+        self.flat.local_bytes = at + variable.size
+
+    def _promote(self) -> None:
+        """Replace parameters of calls by registers, or by local memory if their accesses differ."""
+        pieces: dict[str, set[tuple[int, int]]] = {name: set() for name in self._call_params}
+        whole: set[str] = set()
+        for statement in self.flat.statements:
+            if isinstance(statement, Instruction):
+                for operand in statement.operands:
+                    if (
+                        isinstance(operand, Mem)
+                        and isinstance(operand.base, Sym)
+                        and operand.base.name in pieces
+                    ):
+                        pieces[operand.base.name] |= set(_pieces(statement, operand))
+                    elif isinstance(operand, Sym) and operand.name in pieces:
+                        whole.add(operand.name)
+        for name, variable in self._call_params.items():
+            ordered = sorted(pieces[name])
+            apart = all(a + n // 8 <= b for (a, n), (b, _) in pairwise(ordered))
+            if name in whole or not apart:
+                self._local(name, variable)
+            else:
+                self.flat.registers |= {f"{name}+{at}": f"b{bits}" for at, bits in ordered}
+        self.flat.statements = [
+            self._promoted(s) if isinstance(s, Instruction) else s for s in self.flat.statements
+        ]
+
+    def _promoted(self, statement: Instruction) -> Instruction:
+        for operand in statement.operands:
+            if not (
+                isinstance(operand, Mem)
+                and isinstance(operand.base, Sym)
+                and operand.base.name in self._call_params
+            ):
+                continue
+            if operand.base.name in self.flat.local:
+                modifiers = tuple("local" if m.startswith("param") else m for m in statement.modifiers)
+                return Instruction(
+                    statement.opcode,
+                    modifiers,
+                    statement.operands,
+                    statement.guard,
+                    statement.negated,
+                    statement.line,
+                    statement.text,
+                )
+            found = _pieces(statement, operand)
+            inside: list[Operand] = [Reg(f"{operand.base.name}+{at}", f"b{bits}") for at, bits in found]
+            outside = statement.operands[0 if statement.opcode == "ld" else 1]
+            there: Operand = inside[0] if len(inside) == 1 else Vec(tuple(inside))
+            sides = (outside, there) if statement.opcode == "ld" else (there, outside)
+            modifiers = tuple(m for m in statement.modifiers if not m.startswith("param"))
+            return Instruction(
+                "move_param",
+                modifiers,
+                sides,
+                statement.guard,
+                statement.negated,
+                statement.line,
+                statement.text,
+            )
+        return statement
+
+    def _place_shared(self) -> None:
+        used: dict[str, None] = {}
+        for statement in self.flat.statements:
+            if isinstance(statement, Instruction):
+                for operand in statement.operands:
+                    for symbol in _symbols(operand):
+                        used.setdefault(symbol)
+        at = 0
+        for name in used:
+            variable = self._source.variables.get(name)
+            if variable is None:
+                continue
+            if variable.space in ("global", "const"):
+                self.flat.symbols.append(name)
+            elif variable.size == 0:
+                self.flat.dynamic.add(name)
+            else:
+                at = -(-at // variable.align) * variable.align
+                self.flat.shared[name] = at
+                at += variable.size
+        align = max([16, *(self._source.variables[n].align for n in self.flat.dynamic)])
+        self.flat.shared_bytes = -(-at // align) * align if self.flat.dynamic else at
+        self.flat.shared |= dict.fromkeys(self.flat.dynamic, self.flat.shared_bytes)
+
+
+def _pieces(statement: Instruction, operand: Mem) -> list[tuple[int, int]]:
+    bits = TYPES[statement.modifiers[-1]]
+    count = next((int(m[1:]) for m in statement.modifiers if m in ("v2", "v4", "v8")), 1)
+    return [(operand.offset + i * bits // 8, bits) for i in range(count)]
+
+
+def _symbols(operand: Operand) -> Iterator[str]:
+    match operand:
+        case Sym(name):
+            yield name
+        case Mem(Sym(name)):
+            yield name
+        case Vec(items) | Args(items):
+            for item in items:
+                yield from _symbols(item)
+        case _:
+            return
+
+
+def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
+    def fix(operand: Operand) -> Operand:
+        match operand:
+            case Reg(name, type_):
+                return Reg(names.get(name, name), type_)
+            case Sym(name, offset):
+                return Sym(names.get(name, name), offset)
+            case Mem(base, offset, coordinates) if base is not None:
+                inner = fix(base)
+                assert isinstance(inner, Reg | Sym)
+                return Mem(inner, offset, tuple(map(fix, coordinates)))
+            case Vec(items):
+                return Vec(tuple(map(fix, items)))
+            case Args(items):
+                return Args(tuple(map(fix, items)))
+            case Pair(first, second):
+                return Pair(fix(first), fix(second))
+            case Not(reg):
+                return Not(Reg(names.get(reg.name, reg.name), reg.type))
+            case _:
+                return operand
+
+    guard = (
+        Reg(names.get(statement.guard.name, statement.guard.name), statement.guard.type)
+        if statement.guard
+        else None
+    )
+    return Instruction(
+        statement.opcode,
+        statement.modifiers,
+        tuple(map(fix, statement.operands)),
+        guard,
+        statement.negated,
+        statement.line,
+        statement.text,
+    )
+
+
+def flatten(source: Source, name: str, param_base: int = 0) -> Flat:
+    """Return kernel `name` without calls and with its variables placed.
+
+    `param_base`: where its parameters begin in constant bank 0, from whose start they are aligned.
+    """
+    kernel = source.functions.get(name)
+    if kernel is None or not kernel.entry:
+        known = [f.name for f in source.functions.values() if f.entry]
+        raise UsageError(f"no kernel {name!r} in this module; it has {known}")
+    return _Flattener(source, kernel, param_base).run()

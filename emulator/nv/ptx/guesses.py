@@ -1,0 +1,92 @@
+"""Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
+
+CUDA's programming guide makes atomic operations of others so:
+`old = *p; do { seen = old; old = atomicCAS(p, seen, f(seen)); } while (seen != old);`
+The code relies on the first value only if the comparison finds it unchanged, so the plain load does not race with
+atomics. A load counts if its register reaches the comparison, with the same address, on the one path from it: no
+store, barrier, fence or reduction comes between, and no branch on a condition.
+
+Not here: the orders that instructions state (`memory`).
+"""
+
+# ruff: noqa: E501 - summaries read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.blocks import NO_RESULT, sleeps, writes
+from emulator.nv.ptx.statements import TYPES, Mem, Reg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.nv.ptx.blocks import BasicBlock
+    from emulator.nv.ptx.statements import Instruction
+
+_SPACES = frozenset({"global", "shared", "shared::cta", "shared::cluster"})
+_OTHERS = frozenset({"volatile", "relaxed", "acquire", "mmio", "nc", "v2", "v4", "v8"})
+"""Modifiers of loads that are no plain loads of one element that is coherent with atomics."""
+_STOPS = NO_RESULT - {"bra", "prefetch", "prefetchu", "nanosleep", "pmevent"}
+
+
+def guesses(cut: Sequence[BasicBlock]) -> frozenset[int]:
+    """Return the `id`s of the loads of a kernel, as split by `blocks.blocks`, that a compare-and-swap validates."""
+    if not any(_swaps(i) for block in cut for i in block.instructions):
+        return frozenset()
+    return frozenset(
+        id(i)
+        for number, block in enumerate(cut)
+        for n, i in enumerate(block.instructions)
+        if _loads(i) and _validated(i, _path(cut, number, n + 1))
+    )
+
+
+def _swaps(i: Instruction) -> bool:
+    return i.opcode == "atom" and "cas" in i.modifiers
+
+
+def _loads(i: Instruction) -> bool:
+    """Return whether an instruction is a plain load of one element, from an address in a register."""
+    if i.opcode != "ld" or i.guard is not None or _OTHERS & set(i.modifiers):
+        return False
+    target, at = i.operands[:2]
+    return isinstance(target, Reg) and isinstance(at, Mem) and isinstance(at.base, Reg) and at.base != target
+
+
+def _width(i: Instruction) -> int:
+    """Return the bits of the last type that an instruction names."""
+    return next((TYPES[word] for word in reversed(i.modifiers) if word in TYPES), 0)
+
+
+def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[Instruction]:
+    """Return the instructions behind a place up to the first branch that splits the path, each once."""
+    found, seen = list(cut[number].instructions[begin:]), {number}
+    while len(cut[number].successors) == 1 and cut[number].successors[0] not in seen:
+        number = cut[number].successors[0]
+        seen.add(number)
+        found += cut[number].instructions
+    return found
+
+
+def _validated(load: Instruction, path: Sequence[Instruction]) -> bool:
+    """Return whether a compare-and-swap on the path behind a load compares with the value that it loaded."""
+    target, at = load.operands[:2]
+    assert isinstance(target, Reg)
+    assert isinstance(at, Mem)
+    space, width, held = _SPACES & set(load.modifiers), _width(load), {target.name}
+    for i in path:
+        if _swaps(i) and i.guard is None and i.operands[1] == at and _SPACES & set(i.modifiers) == space:
+            compared = i.operands[2]
+            return _width(i) == width and isinstance(compared, Reg) and compared.name in held
+        if i.opcode in _STOPS or sleeps(i):
+            return False
+        written = {one.name for one in writes(i)}
+        if isinstance(at.base, Reg) and at.base.name in written:
+            return False
+        source = i.operands[1] if i.opcode == "mov" and i.guard is None and len(i.operands) > 1 else None
+        if isinstance(source, Reg) and source.name in held:
+            held |= written
+        else:
+            held -= written
+    return False

@@ -1,0 +1,296 @@
+"""Loads, stores and fences. Source: PTX ISA 9.7.9 (ld, st), 9.7.13 (membar, fence).
+
+Cache operators, eviction priorities and prefetch sizes are hints: their names are checked, and they have no effect.
+Ordering modifiers have no effect on values either, because the host's ordering is stronger and every loop that may
+wait reads memory again; but the sanitizers use them.
+
+Not here: address checks (`emulator.simt.access`), atomics (`atomics`), asynchronous copies
+(`async_copies`, `bulk`).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.integers import is_signed
+from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
+from emulator.sanitizers import sanitize
+from emulator.sanitizers.sanitize import Scope
+from emulator.shared.report import ReportKind
+from emulator.simt.addresses import PRIVATE, STRONG, VOLATILE, split_generic
+from emulator.simt.vector import Spilled
+
+if TYPE_CHECKING:
+    from emulator.simt.vector import Value
+
+_TENSOR_MAP = 128
+"""Bytes of a tensor map."""
+_NOWHERE = 0xFFFF_FF00
+"""An offset outside every workgroup's shared memory."""
+_SPACES = {
+    "global": "global",
+    "const": "global",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "shared::cluster": "cluster",
+    "local": "local",
+    "param": "param",
+    "param::entry": "param",
+    "param::func": "param",
+}
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+_L1 = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
+_L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
+_LOAD_HINTS = ("ca", "cg", "cs", "lu", "cv", "nc", "unified", *_L1, *_L2, "L2::64B", "L2::128B", "L2::256B")
+_STORE_HINTS = ("wb", "cg", "cs", "wt", *_L1, *_L2)
+_OF_GLOBAL = {"nc", "unified", *_L1, *_L2}
+"""Hints that are valid for global memory only."""
+
+
+def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
+    """Consume the state space; without one, return the variable's or generic."""
+    for word in list(m.rest):
+        if word in _SPACES:
+            m.rest.remove(word)
+            return _SPACES[word]
+    if isinstance(address, Mem) and isinstance(address.base, Sym):
+        return t.space_of(address.base.name)
+    return "generic"
+
+
+def take_hints(m: Modifiers, *words: str) -> set[str]:
+    """Consume all of `words`, which are cache hints; return those that were present."""
+    return {word for word in words if m.flag(word)}
+
+
+def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
+    """Return an address in shared memory as offsets, or with ranks; a generic address elsewhere becomes an invalid one."""
+    if space not in ("shared", "cluster", "generic"):
+        raise t.error(f"works in shared memory, not in .{space}")
+    if space != "generic":
+        return t.address(address, 32)
+    c = t.c
+    offsets, inside = split_generic(t.wf.lib, c, t.wf.warp, t.address(address, 64), "shared")
+    return c.select(inside, offsets, c.const(offsets.type, _NOWHERE))
+
+
+def address_bits(space: str) -> int:
+    """Return the width of the engine's addresses in a space."""
+    return 32 if space in ("shared", "cluster", "local", "param") else 64
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of a memory access: whether it releases and acquires, and its scope."""
+
+    strong: bool = False
+    acquires: bool = False
+    releases: bool = False
+    scope: Scope = Scope.ALL
+    volatile: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether its scope includes other clusters."""
+        return self.scope is Scope.ALL
+
+    @property
+    def how(self) -> int:
+        """The engine's flags of a load or store: 0, or STRONG and its scope."""
+        flags = STRONG | self.scope.flags if self.strong else 0
+        return flags | VOLATILE if self.volatile else flags
+
+
+def scope_of(word: str) -> Scope:
+    """Return a scope; "" is the default one, all of the GPU."""
+    return {"cta": Scope.GROUP, "cluster": Scope.CLUSTER}.get(word, Scope.ALL)
+
+
+def _private(space: str) -> int:
+    """Return the flag of accesses that may lead to local memory."""
+    return PRIVATE if space in ("local", "generic") else 0
+
+
+def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
+    """Consume .weak, .volatile, .mmio, or an order and its scope; with `scoped` an order requires a scope."""
+    if m.flag("weak"):
+        return Order()
+    if m.flag("volatile"):
+        return Order(strong=True, volatile=True)
+    if m.flag("mmio"):
+        m.need("relaxed")
+        m.need("sys")
+        return Order(strong=True)
+    word = m.one_of(*words)
+    scope = m.one_of(*_SCOPES)
+    if scoped and bool(word) != bool(scope):
+        raise t.error("an order needs a scope, and a scope an order")
+    acquires, releases = word in ("acquire", "acq_rel"), word in ("release", "acq_rel")
+    return Order(bool(word), acquires, releases, scope_of(scope))
+
+
+def take_count(m: Modifiers) -> int:
+    """Consume the vector modifier; return the number of elements."""
+    return {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
+
+
+def _take_place(t: Translator, m: Modifiers, address: Operand, hints: tuple[str, ...]) -> tuple[str, int]:
+    space = take_space(t, m, address)
+    if take_hints(m, *hints) & _OF_GLOBAL and space not in ("global", "generic"):
+        raise t.error(f"that advice does not go with .{space}")
+    return space, take_count(m)
+
+
+def plain_operands(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
+    """Return the operands without the cache policy, which is checked and ignored."""
+    if not m.flag("L2::cache_hint"):
+        return operands(t, i, fixed)
+    *found, policy = operands(t, i, fixed + 1)
+    t.bits(policy, 64)
+    return tuple(found)
+
+
+@meaning("ld", "ldu")
+def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
+    d, a = plain_operands(t, i, m, 2)
+    order = take_order(t, m, "relaxed", "acquire", scoped=True)
+    space, count = _take_place(t, m, a, _LOAD_HINTS)
+    type_ = m.type()
+    bits = TYPES[type_]
+    targets = d.items if isinstance(d, Vec) else (d,)
+    if len(targets) != count or (bits > 64 and count > 1) or bits < 8:
+        raise t.error(f"{len(targets)} destinations of {bits} bits")
+    pieces = 2 if bits > 64 else count
+    if space == "param":
+        values = _parameters(t, a, min(bits, 64), pieces)
+    else:
+        address, site = t.address(a, address_bits(space)), t.site()
+        if t.wf.counting is not None:
+            t.wf.counting.access(space, "load", address, count * bits // 8, t.wf.active)
+        how = STRONG if id(i) in t.guesses else order.how
+        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=how | _private(space))
+        if order.strong and order.wide:
+            sanitize.observed(t.wf, space, address, count * bits // 8)
+    if order.acquires:
+        sanitize.acquired(t.wf, order.scope)
+    if bits > 64:
+        values = [t.c.op("or", t.c.resize(values[0], 128), t.c.op("shl", t.c.resize(values[1], 128), 64))]
+    for target, value in zip(targets, values, strict=True):
+        t.write(target, value, signed=is_signed(type_), relaxed=True)
+
+
+def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]:
+    """Load kernel parameters: the same for every lane, unless the address contains a register."""
+    if isinstance(a, Mem) and isinstance(a.base, Reg):
+        return _indexed_parameters(t, a, bits, count)
+    if not isinstance(a, Mem):
+        raise t.error(f"{a} is no address")
+    at = a.offset + (t.flat.params[a.base.name][0] if isinstance(a.base, Sym) else 0)
+    if at < 0 or at + count * bits // 8 > t.flat.param_bytes:
+        raise t.error(f"reads {count * bits // 8} bytes at {at} of {t.flat.param_bytes} bytes of parameters")
+    base = t.wf.of_thread("params")
+    return [
+        t.wf.uniform(t.c.load(f"i{bits}", t.c.gep(base, at + k * bits // 8), align=1)) for k in range(count)
+    ]
+
+
+def _indexed_parameters(t: Translator, a: Mem, bits: int, count: int) -> list[Value]:
+    """Load parameters at addresses that differ between lanes."""
+    c, size = t.c, count * bits // 8
+    at, lanes = t.address(a, 32), t.wf.active
+    steps = max(t.flat.param_bytes - size + 1, 0)
+    bad = c.op("and", lanes, c.not_(c.mask_bits(c.icmp("ult", at, steps))))
+    with c.when(c.icmp("ne", bad, 0), likely=False):
+        t.wf.report(ReportKind.PARAM_OUT_OF_BOUNDS, t.site(), bad)
+    good = c.op("and", lanes, c.not_(bad))
+    found = [Spilled(c, t.v(f"i{bits}")) for _ in range(count)]
+    where, base = Spilled(c, at), t.wf.of_thread("params")
+    with c.each_lane(good) as lane:
+        place = c.gep(base, c.resize(where.get(lane), 64))
+        for k, values in enumerate(found):
+            values.set(lane, c.load(f"i{bits}", c.gep(place, k * bits // 8), align=1))
+    return [values.whole() for values in found]
+
+
+@meaning("st")
+def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
+    a, s = plain_operands(t, i, m, 2)
+    order = take_order(t, m, "relaxed", "release", scoped=True)
+    space, count = _take_place(t, m, a, _STORE_HINTS)
+    bits = TYPES[m.type()]
+    sources = s.items if isinstance(s, Vec) else (s,)
+    if len(sources) != count or (bits > 64 and count > 1) or bits < 8:
+        raise t.error(f"{len(sources)} sources of {bits} bits")
+    if space == "param":
+        raise t.error("kernel parameters cannot be written")
+    values = [t.bits(source, bits, relaxed=True) for source in sources]
+    if bits > 64:
+        values = [t.c.resize(values[0], 64), t.c.resize(t.c.op("lshr", values[0], 64), 64)]
+    if order.releases:
+        sanitize.released(t.wf, order.scope)
+    address = t.address(a, address_bits(space))
+    if t.wf.counting is not None:
+        t.wf.counting.access(space, "store", address, count * bits // 8, t.wf.active)
+    t.wf.store(space, address, values, t.site(), how=order.how | _private(space))
+
+
+@meaning("membar")
+def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
+    operands(t, i, 0)
+    if m.flag("proxy"):
+        m.need("alias")
+        return
+    level = m.need("cta", "gl", "sys")
+    t.c.emit("fence seq_cst")
+    sanitize.fenced(t.wf, scope_of(level))
+
+
+@meaning("fence")
+def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Translate a fence; fences between proxies have no effect on values."""
+    if m.flag("proxy"):
+        if m.flag("tensormap::generic"):
+            _fence_of_tensor_maps(t, i, m)
+            return
+        operands(t, i, 0)
+        which = m.need("alias", "async", "async::generic")
+        if which == "async":
+            space = m.one_of("global", "shared::cta", "shared::cluster")
+            if space != "global":
+                sanitize.proxy_fenced(t.wf)
+        elif which == "async::generic":
+            m.need("acquire", "release")
+            m.need("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
+            m.need("cluster")
+        return
+    operands(t, i, 0)
+    if m.flag("mbarrier_init"):
+        m.need("release")
+        m.need("cluster")
+        sanitize.released(t.wf, Scope.CLUSTER)
+        return
+    word = m.one_of("sc", "acq_rel", "acquire", "release", default="acq_rel")
+    if word in ("acquire", "release"):
+        m.one_of("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
+    scope = scope_of(m.need(*_SCOPES))
+    t.c.emit("fence seq_cst")
+    {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, scope)
+
+
+def _fence_of_tensor_maps(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
+    acquires = m.need("acquire", "release") == "acquire"
+    scope = scope_of(m.need(*_SCOPES))
+    if acquires:
+        address, size = operands(t, i, 2)
+        t.address(address, 64)
+        if not isinstance(size, Imm) or size.value != _TENSOR_MAP:
+            raise t.error(f"the size must be {_TENSOR_MAP}")
+    else:
+        operands(t, i, 0)
+    t.c.emit("fence seq_cst")
+    (sanitize.acquired if acquires else sanitize.released)(t.wf, scope)

@@ -1,0 +1,352 @@
+"""Matrix instructions of a warp: mma.sync, ldmatrix, stmatrix, movmatrix.
+
+Source: PTX ISA 9.7.14 (fragment layouts of each shape).
+
+Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
+ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
+exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
+
+Not here: conversions of elements (`convert`, `emulator.simt.numeric`), checks of addresses
+(`emulator.simt.addresses`), products of a warpgroup (`wgmma`), fragments of CUDA's interface (`wmma`). Sparse and
+block-scaled products are not supported. Next: `core`, how an instruction is defined.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.convert import small_to_f16
+from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.floats import write_small
+from emulator.nv.ptx.integers import is_signed, join_halves
+from emulator.nv.ptx.memory import take_space
+from emulator.nv.ptx.statements import Instruction, Operand, Vec
+from emulator.simt import numeric
+from emulator.simt.addresses import READ, WRITE, translate
+from emulator.simt.vector import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from emulator.simt.vector import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape m x n x k of a product, and the width of an operand element in bits."""
+
+    m: int
+    n: int
+    k: int
+    bits: int
+
+    @property
+    def a_registers(self) -> int:
+        """The number of registers of A in each lane. A register has 32 bits, 64 for f64."""
+        return self.m * self.k * self.bits // (32 * max(self.bits, 32))
+
+    @property
+    def b_registers(self) -> int:
+        """The number of registers of B in each lane."""
+        return self.n * self.k * self.bits // (32 * max(self.bits, 32))
+
+    def place(self, row: int, k: int, rows: int) -> tuple[int, int, int]:
+        """Return which lane, register and part of it holds element (row, k) of an operand with `rows` rows (B: columns).
+
+        A register holds `pack` neighbours in k; four lanes side by side span 4 * pack of them; rows above 8 and then higher k
+        follow in further registers.
+        """
+        pack = max(32 // self.bits, 1)
+        span = 4 * pack
+        lane = row % 8 * 4 + k % span // pack
+        register = (row // 8) + (k // span) * (rows // 8)
+        return lane, register, k % pack
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Operand types that may be combined, and the shapes and accumulators that they support."""
+
+    types: tuple[str, ...]
+    """The types of A and B; the two may differ."""
+    bits: int
+    """Width of an element of A and B."""
+    shapes: tuple[str, ...]
+    sums: tuple[str, ...]
+    """The types of C and D, which are equal."""
+    arch: int = 80
+    """The lowest architecture: 80 is sm_80."""
+
+
+_INTEGER = ("s32",)
+FAMILIES = (
+    Family(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
+    Family(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
+    Family(("tf32",), 32, ("m16n8k4", "m16n8k8"), ("f32",)),
+    Family(("e4m3", "e5m2"), 8, ("m16n8k16", "m16n8k32"), ("f32", "f16"), 89),
+    Family(("s8", "u8"), 8, ("m8n8k16", "m16n8k16", "m16n8k32"), _INTEGER),
+    Family(("s4", "u4"), 4, ("m8n8k32", "m16n8k32", "m16n8k64"), _INTEGER),
+    Family(("b1",), 1, ("m8n8k128", "m16n8k128", "m16n8k256"), _INTEGER),
+    Family(("f64",), 64, ("m8n8k4",), ("f64",)),
+    Family(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
+)
+_KIND = 120
+"""The first architecture whose mma names the kind of its elements."""
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return the registers of a fragment: {a, b, ...}, or one without braces."""
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+@meaning("mma")
+def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
+    of_bytes = m.flag("kind::f8f6f4")
+    for word in m.rest:
+        if word.startswith(("sp", "kind::", "block_scale")):
+            raise t.error(f".{word} is not supported")
+    for word in ("sync", "aligned", "row", "col"):
+        m.need(word)
+    word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
+    m.flag(word)
+    saturates, bit_op = m.flag("satfinite"), m.one_of("xor", "and")
+    if bit_op:
+        m.need("popc")
+    if len(m.rest) != 4:
+        raise t.error("needs a shape and the types of D, A, B and C")
+    d_type, a_type, b_type, c_type = m.rest
+    m.rest.clear()
+    family = _family(t, word, (a_type, b_type), (d_type, c_type))
+    if of_bytes and (t.arch < _KIND or word != "m16n8k32" or not {a_type, b_type} <= {"e4m3", "e5m2"}):
+        raise t.error(
+            f".kind::f8f6f4 needs sm_{_KIND}a, m16n8k32 and .e4m3 or .e5m2; others are not supported"
+        )
+    if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
+        raise t.error("only .b1 needs an operation (.xor, .and), and only other integers take .satfinite")
+    shape = _shape(word, family)
+    d, a, b, c = operands(t, i, 4)
+    if len(items_of(a)) != shape.a_registers or len(items_of(b)) != shape.b_registers:
+        raise t.error(f"needs {shape.a_registers} and {shape.b_registers} registers")
+    width = 64 if shape.bits == 64 else 32
+    a_regs = [t.bits(o, width) for o in items_of(a)]
+    b_regs = [t.bits(o, width) for o in items_of(b)]
+    kind = d_type if d_type != "s32" else bit_op or ("saturated" if saturates else "int")
+    sums = [accumulator(t, item, d_type) for item in items_of(c)]
+    flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
+    if len(flat) != shape.m * shape.n // 32:
+        raise t.error(f"needs {shape.m * shape.n // 32} accumulators")
+    result = product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
+    if kind == "f16":
+        for k, target in enumerate(items_of(d)):
+            write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
+    else:
+        for target, value in zip(items_of(d), result, strict=True):
+            (t.write if d_type == "s32" else t.write_float)(target, value)
+
+
+def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> Family:
+    for family in FAMILIES:
+        if shape in family.shapes and set(types) <= set(family.types):
+            if t.arch < family.arch:
+                raise t.error(f"needs sm_{family.arch}")
+            if sums[0] != sums[1] or sums[0] not in family.sums:
+                raise t.error(f"needs the same type for C and D, one of .{', .'.join(family.sums)}")
+            return family
+    raise t.error(f"shape {shape or '(none)'} of .{types[0]} and .{types[1]} is not supported")
+
+
+def _shape(word: str, family: Family) -> Shape:
+    match = _SHAPE.fullmatch(word)
+    assert match is not None
+    m, n, k = map(int, match.groups())
+    return Shape(m, n, k, family.bits) if family.bits > 1 else Shape(m, n, k // 32, 32)
+
+
+def accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
+    """Return the sums in a register of C or D of type `kind`: two of f16, else one."""
+    if kind == "s32":
+        return [t.bits(item, 32)]
+    if kind in ("f32", "f64"):
+        return [t.float(item, kind)]
+    raw = t.bits(item, 32)
+    return [numeric.from_small(t.c, t.c.resize(t.c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
+
+
+def product(
+    t: Translator,
+    shape: Shape,
+    types: tuple[str, str],
+    kind: str,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    sums: Sequence[Value],
+) -> list[Value]:
+    """Return A B + C from a helper function for each shape and types, because kernels repeat few of them."""
+    lib = t.wf.lib
+    one = sums[0].type
+    result = "{ " + ", ".join([one] * len(sums)) + " }"
+
+    def body(c: Code, *values: Value) -> None:
+        left, right = values[: len(a)], values[len(a) : len(a) + len(b)]
+        totals = list(values[len(a) + len(b) :])
+        parts_a, parts_b = unpacked(c, left, types[0], shape), unpacked(c, right, types[1], shape)
+        moved: dict[tuple[int, int, str], Value] = {}
+
+        def operand(side: str, index: Callable[[int], int], k: int, key: int) -> Value:
+            parts, rows = (parts_a, shape.m) if side == "a" else (parts_b, shape.n)
+            if (key, k, side) not in moved:
+                places = [shape.place(index(lane), k, rows) for lane in range(32)]
+                _, register, part = places[0]
+                moved[key, k, side] = c.shuffle(parts[register][part], None, [lane for lane, _, _ in places])
+            return moved[key, k, side]
+
+        for n, first in enumerate(totals):
+            total = first if kind != "saturated" else c.zero(first.type)
+            for k in range(shape.k):
+                x = operand("a", lambda lane, n=n: lane // 4 + 8 * (n // 2), k, n // 2)  # type: ignore[misc]
+                y = operand("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
+                total = step(c, kind, x, y, total)
+            totals[n] = total if kind != "saturated" else c.intrinsic("sadd.sat", first, total)
+        whole = Value(result, "poison")
+        for n, total in enumerate(totals):
+            whole = c.let(result, f"insertvalue {whole}, {total}, {n}")
+        c.ret(whole)
+
+    name = f"ptx.mma.m{shape.m}n{shape.n}k{shape.k}.{types[0]}.{types[1]}.{kind}"
+    parameters = {f"x{n}": v.type for n, v in enumerate((*a, *b, *sums))}
+    lib.define(name, result, parameters, body)
+    whole = t.c.call(name, result, *a, *b, *sums)
+    return [t.c.let(one, f"extractvalue {whole}, {n}") for n in range(len(sums))]
+
+
+def unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> list[list[Value]]:
+    """Split registers into their elements, as float32, double or i32."""
+    found = []
+    for register in registers:
+        pack = max(32 // shape.bits, 1)
+        parts = [c.op("lshr", register, shape.bits * n) if n else register for n in range(pack)]
+        found.append([element(c, part, type_) for part in parts])
+    return found
+
+
+def element(c: Code, value: Value, type_: str) -> Value:
+    """Return elements of A or B, in the low bits of `value`, as float32, double or i32."""
+    if type_ == "f64":
+        return c.as_float(value)
+    if type_ == "tf32":
+        return c.as_float(c.op("and", value, ~0x1FFF))
+    if type_ in ("f16", "bf16"):
+        return numeric.from_small(c, c.resize(value, 16), type_)
+    if type_ in ("e4m3", "e5m2"):
+        return numeric.from_small(c, small_to_f16(c, c.op("and", c.resize(value, 16), 255), type_), "f16")
+    if type_ == "b1":
+        return value
+    return c.resize(c.resize(value, int(type_[1:])), 32, signed=is_signed(type_))
+
+
+def step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
+    """Return total + x y; `kind` is the type of a sum, or the operation on bits."""
+    if kind in ("int", "saturated"):
+        return c.op("add", c.op("mul", x, y), total)
+    if kind in ("xor", "and"):
+        return c.op("add", c.intrinsic("ctpop", c.op(kind, x, y)), total)
+    return c.intrinsic("fma", x, y, total)
+
+
+def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
+    m.need("sync")
+    m.need("aligned")
+    if m.need("m8n8") and not m.flag("b16"):
+        raise t.error(f"{opcode} supports only .b16")
+    count = {"x1": 1, "x2": 2, "x4": 4}[m.need("x1", "x2", "x4")]
+    return count, m.flag("trans")
+
+
+def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
+    """Return the lanes' row addresses, after a check that each row is mapped and aligned."""
+    rows = t.address(operand, 32)
+    c = t.c
+    naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
+    name = translate(t.wf.lib, "shared", 16)
+    c.call(name, t.v("i64"), t.wf.warp, rows, naming, Value("i32", str(t.site())), Value("i32", str(mode)))
+    return rows
+
+
+def _count_rows(t: Translator, rows: Value, count: int, what: str) -> None:
+    """Count an access to rows of 16 bytes, eight a matrix, by the lanes that name them."""
+    if t.wf.counting is not None:
+        naming = t.c.op("and", t.wf.active, t.c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
+        t.wf.counting.access("shared", what, rows, 16, naming)
+
+
+def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, trans: bool) -> Value:
+    """Return the addresses of each lane's elements of a matrix: a pair of b16, or with `trans` one b16 in two rows."""
+    c = t.c
+    row = [8 * matrix + (lane % 4 * 2 + part if trans else lane // 4) for lane in range(32)]
+    column = [lane // 4 * 2 if trans else lane % 4 * 4 for lane in range(32)]
+    return c.op("add", c.shuffle(rows, None, row), c.ints(rows.type, column))
+
+
+@meaning("ldmatrix")
+def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    count, trans = _matrix_words(t, m, i.opcode)
+    d, a = operands(t, i, 2)
+    _shared_only(t, m, a)
+    rows = _rows(t, a, count, READ)
+    _count_rows(t, rows, count, "load")
+    values = []
+    for matrix in range(count):
+        site = t.site()
+        if trans:
+            halves = [
+                t.wf.load("shared", 16, 1, _element_address(t, rows, matrix, part, trans=True), site)[0]
+                for part in (0, 1)
+            ]
+            values.append(join_halves(t, *halves))
+        else:
+            values += t.wf.load("shared", 32, 1, _element_address(t, rows, matrix, 0, trans=False), site)
+    for target, value in zip(items_of(d), values, strict=True):
+        t.write(target, value)
+
+
+@meaning("stmatrix")
+def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    count, trans = _matrix_words(t, m, i.opcode)
+    a, s = operands(t, i, 2)
+    _shared_only(t, m, a)
+    rows = _rows(t, a, count, WRITE)
+    _count_rows(t, rows, count, "store")
+    for matrix, item in enumerate(items_of(s)):
+        value, site = t.bits(item, 32), t.site()
+        if not trans:
+            t.wf.store("shared", _element_address(t, rows, matrix, 0, trans=False), [value], site)
+            continue
+        for part in (0, 1):
+            half = t.c.resize(t.c.op("lshr", value, 16 * part), 16)
+            t.wf.store("shared", _element_address(t, rows, matrix, part, trans=True), [half], site)
+
+
+def _shared_only(t: Translator, m: Modifiers, address: Operand) -> None:
+    if take_space(t, m, address) not in ("shared", "generic"):
+        raise t.error("needs an address in shared memory")
+
+
+@meaning("movmatrix")
+def _movmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    for word in ("sync", "aligned", "m8n8", "trans", "b16"):
+        m.need(word)
+    d, x = operands(t, i, 2)
+    c, value = t.c, t.bits(x, 32)
+    halves = [c.resize(value, 16), c.resize(c.op("lshr", value, 16), 16)]
+    found = []
+    for part in (0, 1):
+        source = [(lane % 4 * 2 + part) * 4 + lane // 8 for lane in range(32)]
+        both = [c.shuffle(half, None, source) for half in halves]
+        odd = c.ints(t.v("i1"), [lane // 4 % 2 for lane in range(32)])
+        found.append(c.select(odd, both[1], both[0]))
+    t.write(d, join_halves(t, *found))

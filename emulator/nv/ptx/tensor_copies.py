@@ -1,0 +1,234 @@
+"""Copies of boxes of a tensor between global and shared memory (cp.async.bulk.tensor). Source: PTX ISA 9.7.9.25.5.
+
+A copy is queued like other bulk copies and executes when it is waited for. Elements outside the tensor are filled with
+zeros, or not stored. In shared memory the box is dense, the first dimension innermost, its 16-byte chunks swizzled by
+their address. The part of a tensor that a copy touches must lie within one allocation.
+
+Not here: the queue (`bulk`), the map (`tensor_maps`). Refused by name: im2col, multicast, gather4, fill with NaN,
+interleaved layouts and boxes with steps.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.nv.layouts.tensor_map import RANKS
+from emulator.nv.ptx.tensor_maps import TensorMap, read_map
+from emulator.sanitizers import sanitize
+from emulator.sanitizers.clocks import COPY, LANDED
+from emulator.shared.report import ReportKind
+from emulator.simt.addresses import READ, WRITE, search
+from emulator.simt.findings import emit_report, i32, i64, report
+from emulator.simt.library import helper
+from emulator.simt.state import MAP_ENTRY, THREAD, WARP
+from emulator.simt.vector import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+_CHUNK = 16
+_ALIGNMENT = 128
+"""Alignment of a box in shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a box: its number, the address of its first element relative to the tensor, and the bytes inside the tensor."""
+
+    number: Value
+    address: Value
+    first: Value
+    last: Value
+
+
+def _clamped(c: Code, value: Value, limit: Value) -> Value:
+    return c.intrinsic("smin", c.intrinsic("smax", value, i64(0)), limit)
+
+
+def _coordinate(c: Code, coordinates: Value, n: int) -> Value:
+    return c.resize(c.load("i32", c.gep(coordinates, 4 * n)), 64, signed=True)
+
+
+def row_bytes(c: Code, map_: TensorMap) -> Value:
+    """Return the bytes of a row of a box, i64."""
+    return c.op("shl", c.resize(map_.boxes[0], 64), map_.log)
+
+
+def _rows(c: Code, map_: TensorMap) -> Value:
+    total = map_.boxes[1]
+    for box in map_.boxes[2:]:
+        total = c.op("mul", total, box)
+    return total
+
+
+@contextmanager
+def each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[Row]:
+    """Loop over the rows of a box."""
+    first = _coordinate(c, coordinates, 0)
+    wide = c.resize(map_.boxes[0], 64)
+    low = _clamped(c, c.op("sub", i64(0), first), wide)
+    high = _clamped(c, c.op("sub", map_.dimensions[0], first), wide)
+    start = c.op("shl", first, map_.log)
+    with c.count(_rows(c, map_)) as number:
+        rest, inside, address = number, Value("i1", "true"), start
+        for n in range(1, RANKS):
+            step = c.resize(c.op("urem", rest, map_.boxes[n]), 64)
+            rest = c.op("udiv", rest, map_.boxes[n])
+            at = c.op("add", _coordinate(c, coordinates, n), step)
+            inside = c.op("and", inside, c.icmp("ult", at, map_.dimensions[n]))
+            address = c.op("add", address, c.op("mul", at, map_.strides[n - 1]))
+        last = c.select(inside, high, low)
+        yield Row(number, address, c.op("shl", low, map_.log), c.op("shl", last, map_.log))
+
+
+def take_coordinates(lib: Library, c: Code, vectors: Value, lane: Value, target: Value) -> None:
+    """Write a lane's coordinates; `vectors` points to one vector of all lanes for each dimension."""
+    for n in range(RANKS):
+        at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
+        c.store(c.load("i32", c.gep(vectors, at)), c.gep(target, 4 * n))
+
+
+def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> None:
+    """Append a report of a tensor map that a copy cannot use."""
+    emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
+
+
+@helper("ptx.tensor.move", "ptr, i32, ptr, ptr, i32, ptr, i1")
+def move(
+    _lib: Library,
+    c: Code,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    shared: Value,
+    offset: Value,
+    tensor: Value,
+    stores: Value,
+) -> None:
+    """`ptx.tensor.move(map, rank, coordinates, shared, offset, tensor, stores)`: copy a box.
+
+    `shared` is the host address of shared memory, `offset` the place of the box there; `tensor` is the host address of
+    the tensor. Bytes outside the tensor are neither read nor written there.
+    """
+    map_ = read_map(c, map_at, rank)
+    size = row_bytes(c, map_)
+    with each_row(c, map_, coordinates) as row:
+        there = c.gep(tensor, row.address)
+        begin = c.op("add", offset, c.op("mul", row.number, c.resize(size, 32)))
+        with c.count(c.resize(c.op("lshr", size, 4), 32)) as chunk:
+            at = c.op("add", begin, c.op("shl", chunk, 4))
+            at = c.op("xor", at, c.op("and", c.op("lshr", at, 3), map_.pattern))
+            here, byte = c.gep(shared, c.resize(at, 64)), c.resize(c.op("shl", chunk, 4), 64)
+            _move_chunk(c, row, here, there, byte, stores)
+
+
+def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
+    """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one."""
+    whole = c.op("and", c.icmp("uge", byte, row.first), c.icmp("ule", c.op("add", byte, _CHUNK), row.last))
+    to, origin = (c.select(stores, a, b) for a, b in ((c.gep(there, byte), here), (here, c.gep(there, byte))))
+    with c.when(whole, likely=True):
+        c.store(c.load("<16 x i8>", origin, align=1), to, align=1)
+    with c.otherwise(whole):
+        with c.otherwise(stores):
+            c.store(c.zero("<16 x i8>"), here, align=1)
+        with c.count(i64(_CHUNK)) as n:
+            at = c.op("add", byte, n)
+            with c.when(c.op("and", c.icmp("uge", at, row.first), c.icmp("ult", at, row.last))):
+                c.store(c.load("i8", c.gep(origin, n)), c.gep(to, n))
+
+
+def _scaled(c: Code, map_: TensorMap, n: int, index: Value) -> Value:
+    """Return the bytes that `index` steps in a dimension are apart."""
+    return c.op("mul", index, map_.strides[n - 1]) if n else c.op("shl", index, map_.log)
+
+
+@helper("ptx.tensor.place", "ptr, ptr, i32, ptr, i32, i32, i32", result="i64")
+def place(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    site: Value,
+    lane: Value,
+    access: Value,
+) -> None:
+    """`ptx.tensor.place(warp, map, rank, coordinates, site, lane, access) -> tensor`: the tensor's host address.
+
+    0 if the map is not good, or the box is not within one allocation that allows the access: that is reported. A box
+    outside the tensor has the address 1, which is not used.
+    """
+    map_ = read_map(c, map_at, rank)
+    with c.when(map_.bad):
+        report_map(lib, c, warp, site, lane)
+        c.ret(i64(0))
+        c.label(c.fresh("unreachable"))
+    low, high, nothing = i64(0), i64(0), Value("i1", "false")
+    for n in range(RANKS):
+        at = _coordinate(c, coordinates, n)
+        begin = c.intrinsic("smax", at, i64(0))
+        end = c.intrinsic("smin", c.op("add", at, c.resize(map_.boxes[n], 64)), map_.dimensions[n])
+        nothing = c.op("or", nothing, c.icmp("sge", begin, end))
+        last = end if n == 0 else c.op("sub", end, 1)
+        low, high = (c.op("add", total, _scaled(c, map_, n, v)) for total, v in ((low, begin), (high, last)))
+    with c.when(nothing):
+        c.ret(i64(1))
+        c.label(c.fresh("unreachable"))
+    thread = WARP.load(c, warp, "thread")
+    address, size = c.op("add", map_.address, low), c.op("sub", high, low)
+    entry = c.call(search(lib), "ptr", thread, address)
+    offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
+    length = MAP_ENTRY.load(c, entry, "size")
+    inside = c.op("and", c.icmp("ule", offset, length), c.icmp("ule", size, c.op("sub", length, offset)))
+    inside = c.op("and", inside, c.icmp("ne", THREAD.load(c, thread, "map_count"), 0))
+    want = c.resize(access, 64)
+    allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
+    good = c.op("and", inside, allowed)
+    with c.otherwise(good):
+        kind = c.select(inside, i32(ReportKind.FORBIDDEN), i32(ReportKind.OUT_OF_BOUNDS))
+        c.call(report(lib), "void", warp, kind, site, lane, address, c.resize(size, 32), want)
+    c.ret(c.select(good, c.op("add", map_.address, MAP_ENTRY.load(c, entry, "delta")), i64(0)))
+
+
+@helper("ptx.tensor.bytes", "ptr, i32", result="i32")
+def box_bytes(_lib: Library, c: Code, map_at: Value, rank: Value) -> None:
+    """`ptx.tensor.bytes(map, rank) -> i32`: the bytes of a box in shared memory."""
+    map_ = read_map(c, map_at, rank)
+    c.ret(c.op("mul", _rows(c, map_), c.resize(row_bytes(c, map_), 32)))
+
+
+@helper("ptx.tensor.watch", "ptr, ptr, i32, ptr, mask, i32, i32")
+def watch_rows(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    map_at: Value,
+    rank: Value,
+    coordinates: Value,
+    lane: Value,
+    site: Value,
+    access: Value,
+) -> None:
+    """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: report a box's global bytes to the sanitizers."""
+    map_ = read_map(c, map_at, rank)
+    with each_row(c, map_, coordinates) as row:
+        size = c.resize(c.op("sub", row.last, row.first), 32)
+        with c.when(c.icmp("ne", size, 0)):
+            at = c.op("add", map_.address, c.op("add", row.address, row.first))
+            address = c.splat(at, lib.lanes)
+            for wanted in (READ, WRITE, COPY, LANDED):
+                with c.when(c.icmp("eq", access, wanted)):
+                    sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
+
+
+def aligned(c: Code, offset: Value) -> Value:
+    """Return whether a box may lie at an offset in shared memory."""
+    return c.icmp("eq", c.op("and", offset, _ALIGNMENT - 1), 0)

@@ -1,0 +1,119 @@
+"""Checks of the registers of wgmma: used before wgmma.wait_group, or written without wgmma.fence.
+
+Source: PTX ISA 9.7.15.7. A dataflow over the blocks of a kernel: which registers a product may still write
+(D) or read (A), and in how many groups since; and which registers were written since the last fence.
+Where paths join, a register counts as used by either.
+
+Not here: shared memory that a product reads (`emulator.sanitizers.shadow_shared`), the products (`wgmma`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.blocks import BasicBlock, reads, registers_of, writes
+from emulator.nv.ptx.statements import Imm, Instruction, Vec
+from emulator.shared.report import ReportKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MOST_GROUPS = 16
+"""Groups are counted up to here; wait_group names fewer."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Registers in use by products -> groups committed since; and registers written since the last fence."""
+
+    sums: dict[str, int] = field(default_factory=dict[str, int])
+    operands: dict[str, int] = field(default_factory=dict[str, int])
+    written: set[str] = field(default_factory=set[str])
+
+    def copy(self) -> _State:
+        """Return an independent copy."""
+        return _State(dict(self.sums), dict(self.operands), set(self.written))
+
+    def merge(self, other: _State) -> bool:
+        """Add what holds on another path; return whether anything changed."""
+        before = (dict(self.sums), dict(self.operands), len(self.written))
+        for mine, theirs in ((self.sums, other.sums), (self.operands, other.operands)):
+            for name, groups in theirs.items():
+                mine[name] = min(groups, mine.get(name, groups))
+        self.written |= other.written
+        return before != (self.sums, self.operands, len(self.written))
+
+
+def hazards(cut: Sequence[BasicBlock]) -> Mapping[int, tuple[ReportKind, ...]]:
+    """Return the hazards of instructions, by `id`; empty for a kernel without wgmma."""
+    if not any(i.opcode == "wgmma" for block in cut for i in block.instructions):
+        return {}
+    begins: list[_State | None] = [None] * len(cut)
+    begins[0] = _State()
+    todo = [0]
+    while todo:
+        number = todo.pop()
+        state = begins[number]
+        assert state is not None
+        after = state.copy()
+        for instruction in cut[number].instructions:
+            _step(after, instruction)
+        for target in cut[number].successors:
+            known = begins[target]
+            if known is None:
+                begins[target] = after.copy()
+                todo.append(target)
+            elif known.merge(after):
+                todo.append(target)
+    found: dict[int, tuple[ReportKind, ...]] = {}
+    for block, begin in zip(cut, begins, strict=True):
+        state = (begin or _State()).copy()
+        for instruction in block.instructions:
+            kinds = _step(state, instruction)
+            if kinds:
+                found[id(instruction)] = kinds
+    return found
+
+
+def _step(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+    """Change the state by one instruction; return its hazards."""
+    if i.opcode != "wgmma":
+        return _ordinary(state, i)
+    what = i.modifiers[0]
+    if what == "fence":
+        state.written.clear()
+    elif what == "commit_group":
+        for used in (state.sums, state.operands):
+            for name in used:
+                used[name] = min(used[name] + 1, _MOST_GROUPS)
+    elif what == "wait_group":
+        keep = i.operands[0].value if isinstance(i.operands[0], Imm) else 0
+        for used in (state.sums, state.operands):
+            for name in [name for name, groups in used.items() if groups > keep]:
+                del used[name]
+    else:
+        return _product(state, i)
+    return ()
+
+
+def _ordinary(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+    changed = {reg.name for reg in writes(i)}
+    touched = changed | {reg.name for reg in reads(i)}
+    state.written |= changed
+    late = not touched.isdisjoint(state.sums) or not changed.isdisjoint(state.operands)
+    return (ReportKind.UNWAITED_WGMMA,) if late else ()
+
+
+def _product(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+    sums = {reg.name for reg in registers_of(i.operands[0])}
+    left = {reg.name for reg in registers_of(i.operands[1])} if isinstance(i.operands[1], Vec) else set()
+    others = {reg.name for operand in i.operands[2:] for reg in registers_of(operand)}
+    kinds = []
+    if not (left | others).isdisjoint(state.sums) or not sums.isdisjoint(state.operands):
+        kinds.append(ReportKind.UNWAITED_WGMMA)
+    if not (left | sums).isdisjoint(state.written):
+        kinds.append(ReportKind.MISSING_WGMMA_FENCE)
+    state.sums |= dict.fromkeys(sums, 0)
+    state.operands |= dict.fromkeys(left, 0)
+    return tuple(kinds)

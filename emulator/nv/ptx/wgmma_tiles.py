@@ -1,0 +1,181 @@
+"""The tiles of A and B of a wgmma in shared memory: descriptors, swizzles, and their elements as vectors.
+
+Source: PTX ISA 9.7.15.5 (layouts in shared memory, matrix descriptors); the strides of each layout as CUTLASS states
+them (CUT in `docs/sources.md`). A tile consists of blocks of 8 rows of 16 bytes. In a *K-major* block a row is a row of A (or
+a column of B) and holds consecutive k; in an *MN-major* block a row is one k and holds consecutive rows of A.
+
+Not here: the product (`wgmma`). Next: `wgmma`, the user.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.nv.ptx.mma import element
+from emulator.sanitizers import sanitize
+from emulator.simt.findings import i32
+from emulator.simt.ir_text import lanes_of
+from emulator.simt.library import helper
+from emulator.simt.state import THREAD, WARP
+
+if TYPE_CHECKING:
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code, Value
+
+ROW_BYTES = 32
+"""Bytes of a row of A in one product, for every type: k elements."""
+CHUNK = 16
+"""Bytes of a row of a block."""
+_PLACES = [2 * (at % 4) + at // 4 for at in range(8)]
+"""The column at each place of a stored group of 8: even ones first, as the registers of D need them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The element type of a tile, the width of an element, whether it is MN-major, and whether it is negated."""
+
+    type: str
+    bits: int
+    by_rows: bool
+    negated: bool
+
+    @property
+    def per_chunk(self) -> int:
+        """Elements of 16 bytes."""
+        return 8 * CHUNK // self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """A decoded matrix descriptor: scalars of i32; `width` is the 16-byte chunks of a swizzled row."""
+
+    start: Value
+    leading: Value
+    stride: Value
+    width: Value
+    width_log: Value
+    plain: Value
+    """Whether it is not swizzled."""
+
+
+def decoded(c: Code, descriptor: Value, bad: Value | None = None) -> _Matrix:
+    """Return the fields of a matrix descriptor (i64); a base offset, which is refused, sets `bad`."""
+
+    def field(at: int) -> Value:
+        return c.op("shl", c.resize(c.op("and", c.op("lshr", descriptor, at), 0x3FFF), 32), 4)
+
+    mode = c.resize(c.op("lshr", descriptor, 62), 32)
+    plain = c.icmp("eq", mode, 0)
+    log = c.select(plain, i32(0), c.op("sub", i32(4), mode))
+    if bad is not None:
+        shifted = c.icmp("ne", c.op("and", c.op("lshr", descriptor, 49), 7), 0)
+        c.store(c.op("or", c.load("i8", bad), c.resize(shifted, 8)), bad)
+    return _Matrix(field(0), field(16), field(32), c.op("shl", i32(1), log), log, plain)
+
+
+def addresses(c: Code, start: Value, width: Value) -> Value:
+    """Return the offsets in shared memory of the 8 rows of a block, the first at `start` before swizzling."""
+    row = c.op("mul", c.ints("<8 x i32>", range(8)), c.splat(c.op("shl", width, 4), 8))
+    linear = c.op("add", row, c.splat(start, 8))
+    pattern = c.splat(c.op("shl", c.op("sub", width, 1), 4), 8)
+    return c.op("xor", linear, c.op("and", c.op("lshr", linear, 3), pattern))
+
+
+@helper("ptx.wgmma.rows", "ptr, i32, i32, ptr, i32", result="<16 x i64>")
+def _rows(lib: Library, c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
+    """`ptx.wgmma.rows(warp, base, width, bad, site)`: 8 rows of 16 bytes, the first at `base` before swizzling.
+
+    If a row is outside shared memory, `bad` is set.
+    """
+    address = addresses(c, start, width)
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    outside = c.icmp("ugt", c.op("add", address, CHUNK), c.splat(limit, 8))
+    c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
+    address = c.select(outside, c.zero(address.type), address)
+    offsets = c.shuffle(address, None, [*range(8), *([0] * (lib.lanes - 8))])
+    sanitize.proxy_reads(lib, c, warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK)
+    shared = WARP.load(c, warp, "shared")
+    parts = []
+    for n in range(8):
+        at = c.gep(shared, c.resize(c.extract(address, n), 64))
+        parts.append(c.load("<2 x i64>", at, align=CHUNK))
+    while len(parts) > 1:
+        count = 2 * lanes_of(parts[0].type)
+        parts = [c.shuffle(parts[n], parts[n + 1], range(count)) for n in range(0, len(parts), 2)]
+    c.ret(parts[0])
+
+
+def _block(
+    lib: Library, c: Code, tile: Tile, matrix: _Matrix, warp: Value, start: Value, bad: Value, site: Value
+) -> Value:
+    """Load a block; return its elements, row by row."""
+    raw = c.call(_rows(lib), "<16 x i64>", warp, start, matrix.width, bad, site)
+    return c.bitcast(raw, f"<{8 * tile.per_chunk} x i{tile.bits}>")
+
+
+def base(c: Code, matrix: _Matrix, group: Value, chunk: Value, *, by_rows: bool) -> Value:
+    """Return the address of a block: `group` counts 8 rows of A (columns of B), `chunk` 16 bytes of k, or 8 k if MN-major."""
+    if by_rows:
+        inner = c.op("shl", c.op("and", group, c.op("sub", matrix.width, 1)), 4)
+        outer = c.select(matrix.plain, matrix.stride, matrix.leading)
+        far = c.op("mul", c.op("lshr", group, matrix.width_log), outer)
+        step = c.select(matrix.plain, matrix.leading, matrix.stride)
+        start = c.op("add", c.op("add", matrix.start, inner), far)
+    else:
+        step = c.select(matrix.plain, matrix.leading, i32(CHUNK))
+        start = c.op("add", matrix.start, c.op("mul", group, matrix.stride))
+    return c.op("add", start, c.op("mul", step, chunk))
+
+
+def _values(c: Code, tile: Tile, raw: Value) -> Value:
+    value = element(c, raw, tile.type)
+    return c.let(value.type, f"fneg {value}") if tile.negated else value
+
+
+def load_a(
+    lib: Library, c: Code, tile: Tile, warp: Value, descriptor: Value, target: Value, bad: Value, site: Value
+) -> None:
+    """Write the warp's 16 rows: for each k and half of the rows a vector; its lanes 4 n to 4 n + 3 hold row n."""
+    matrix, per = decoded(c, descriptor, bad), tile.per_chunk
+    first = c.op("shl", c.op("and", WARP.load(c, warp, "index"), 3), 1)
+    with c.count(i32(4)) as number:
+        half, chunk = c.op("and", number, 1), c.op("lshr", number, 1)
+        group = c.op("add", first, half)
+        raw = _block(
+            lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site
+        )
+        if not tile.by_rows:
+            raw = c.shuffle(raw, None, [row * per + k for k in range(per) for row in range(8)])
+        value = _values(c, tile, raw)
+        at = c.op("add", c.op("mul", chunk, 256 * per), c.op("mul", half, 128))
+        place = c.gep(target, c.resize(at, 64))
+        for k in range(per):
+            one = c.shuffle(value, None, [8 * k + lane // 4 for lane in range(lib.lanes)])
+            c.store(one, c.gep(place, 256 * k), align=64)
+
+
+def load_b(
+    lib: Library,
+    c: Code,
+    tile: Tile,
+    warp: Value,
+    descriptor: Value,
+    groups: Value,
+    target: Value,
+    bad: Value,
+    site: Value,
+) -> None:
+    """Write all columns: for each group of 8 and each k, its 8 elements in the order of `_PLACES`."""
+    matrix, per = decoded(c, descriptor, bad), tile.per_chunk
+    across, along = (8, 1) if tile.by_rows else (1, per)
+    with c.count(c.op("shl", groups, 1)) as number:
+        group, chunk = c.op("lshr", number, 1), c.op("and", number, 1)
+        raw = _block(
+            lib, c, tile, matrix, warp, base(c, matrix, group, chunk, by_rows=tile.by_rows), bad, site
+        )
+        raw = c.shuffle(raw, None, [k * across + n * along for k in range(per) for n in _PLACES])
+        at = c.op("mul", c.resize(number, 64), per * 32)
+        c.store(_values(c, tile, raw), c.gep(target, at), align=32)

@@ -1,0 +1,127 @@
+"""Address spaces of the resource manager: NV01_MEMORY_VIRTUAL and the mappings through it (cl0070.h).
+
+Public drivers use it beside UVM or instead of it; a sandbox for compute alone passes neither (nv.md 7.2). Not
+here: spaces that UVM owns (`uvm_space`), in which nothing can be mapped this way.
+
+Next: `alloc` and `ioctls`, the callers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.layouts.rm_classes import NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS, RmClass
+from drivers.nv.layouts.status import NvStatus
+from emulator.nv.machine.reports import Refused, page_fault
+from emulator.nv.rm.objects import (
+    Client,
+    Device,
+    Memory,
+    RmObject,
+    VaSpaceObject,
+    VirtualMemory,
+    find,
+)
+from emulator.shared.backing import PAGE, page_up
+from emulator.shared.vaspace import VaSpace
+
+if TYPE_CHECKING:
+    from drivers.nv.layouts.rm import NVOS47_PARAMETERS
+    from emulator.nv.machine.machine import Machine
+    from emulator.nv.rm.files import OpenFile, OpenFiles
+
+_FIRST_VA = 2 << 20
+_ACCESS_MASK, _READ_ONLY, _ACCESSES = 0x3, 1, 3
+_SNOOP = 1 << 4
+_OFFSET_FIXED = 1 << 15
+_KNOWN = _ACCESS_MASK | 1 << 3 | _SNOOP | 3 << 6 | 0xF << 8 | _OFFSET_FIXED | 3 << 17
+"""NVOS46_FLAGS (nvos.h): ACCESS, PAGE_KIND, CACHE_SNOOP, SHADER_ACCESS, PAGE_SIZE, OFFSET_FIXED, caching."""
+
+
+def make_virtual(  # noqa: PLR0917 - the signature of all makers
+    machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+) -> RmObject:
+    """Create a window into an address space; its limit is written back to the parameters."""
+    assert isinstance(parent, Device)
+    assert block is not None
+    params = NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.from_bytes(block)
+    bits = machine.profile.space_bits
+    last = params.limit or (1 << bits) - 1
+    if not params.offset < last < 1 << bits:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT, f"addresses {params.offset:#x} to {last:#x}: {bits} bits are there"
+        )
+    NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.store(block, limit=last)
+    needs: tuple[RmObject, ...] = ()
+    if params.hVASpace:
+        owner = find(client, params.hVASpace, VaSpaceObject, "hVASpace")
+        space, needs, external = owner.space, (owner,), owner.externally_owned
+    else:
+        if parent.space is None:
+            parent.space = VaSpace(bits, page_fault)
+        space, external = parent.space, False
+    return VirtualMemory(
+        handle=handle,
+        cls=cls,
+        space=space,
+        first=params.offset,
+        last=last,
+        externally_owned=external,
+        needs=needs,
+    )
+
+
+def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
+    """Map memory according to the branch's NVOS46_PARAMETERS; return its address."""
+    window, memory = _objects(kernel, file, params)
+    if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
+        raise Refused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")
+    if getattr(params, "flags2", 0) or getattr(params, "kindOverride", 0):
+        raise Refused(NvStatus.INVALID_FLAGS, "flags2 and kindOverride are not known")
+    size = page_up(params.length)
+    if not size or params.offset % PAGE or params.offset + params.length > memory.size:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT,
+            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
+        )
+    va = params.dmaOffset if params.flags & _OFFSET_FIXED else _free_address(window, size)
+    taken = window.space.overlapping(va, size)
+    if va % PAGE or va < window.first or va + size - 1 > window.last or taken is not None:
+        raise Refused(
+            NvStatus.INVALID_ADDRESS,
+            f"[{va:#x}, +{size:#x}) is not free in [{window.first:#x}, {window.last:#x}]: "
+            f"{taken or 'outside'}",
+        )
+    window.space.add(
+        va, size, memory.backing, params.offset, writable=params.flags & _ACCESS_MASK != _READ_ONLY
+    )
+    window.mapped[va] = memory
+    if memory.cls != RmClass.NV01_MEMORY_LOCAL_USER and not params.flags & _SNOOP:
+        kernel.machine.lint(f"{memory} is mapped without CACHE_SNOOP: the GPU may not see the CPU's caches")
+    return int(va)
+
+
+def unmap_dma(kernel: OpenFiles, file: OpenFile, params: NVOS47_PARAMETERS) -> None:
+    """Unmap the mapping that starts at an address."""
+    window, memory = _objects(kernel, file, params)
+    if window.mapped.get(params.dmaOffset) is not memory:
+        raise Refused(NvStatus.INVALID_ADDRESS, f"{memory} is not mapped at {params.dmaOffset:#x}")
+    window.unmap(params.dmaOffset, "by UNMAP_MEMORY_DMA")
+
+
+def _objects(kernel: OpenFiles, file: OpenFile, params: Any) -> tuple[VirtualMemory, Memory]:
+    client = kernel.machine.client(params.hClient, file.fd)
+    find(client, params.hDevice, Device, "hDevice")
+    window = find(client, params.hDma, VirtualMemory, "hDma")
+    if window.externally_owned:
+        raise Refused(NvStatus.INVALID_STATE, f"the address space of {window} is UVM's: it maps there")
+    return window, find(client, params.hMemory, Memory, "hMemory")
+
+
+def _free_address(window: VirtualMemory, size: int) -> int:
+    at = max(window.first, _FIRST_VA)
+    for one in sorted(window.space.map.mappings(), key=lambda mapping: mapping.va):
+        if one.va >= at + size:
+            break
+        at = max(at, page_up(one.end))
+    return at

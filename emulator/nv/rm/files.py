@@ -1,0 +1,63 @@
+"""Open files of the emulated kernel: the node of each, its registered client, and its prepared mapping.
+
+Next: `ioctls` and `mapping`, which read them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from emulator.nv.machine.machine import Machine
+    from emulator.nv.rm.objects import Memory, Usermode
+    from emulator.nv.rm.uvm_space import Uvm
+    from emulator.shared.backing import Backing
+
+
+class Node(enum.Enum):
+    """The device nodes, and read-only text files."""
+
+    CTL = "/dev/nvidiactl"
+    GPU = "/dev/nvidia0"
+    UVM = "/dev/nvidia-uvm"
+    TEXT = "text"
+
+
+@dataclass(slots=True, eq=False)
+class MapContext:
+    """The object range that a descriptor's only mmap will map."""
+
+    target: Memory | Usermode
+    backing: Backing | None
+    offset: int
+    length: int
+    used: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class OpenFile:
+    """A descriptor."""
+
+    fd: int
+    node: Node
+    path: str
+    ctl_fd: int | None = None
+    """The client's descriptor that REGISTER_FD named."""
+    context: MapContext | None = None
+    uvm: Uvm | None = None
+    content: bytes = b""
+    at: int = 0
+
+
+class OpenFiles(Protocol):
+    """The emulated kernel as ioctls use it: a `emulator.nv.machine.kernel.EmulatedKernel`."""
+
+    @property
+    def machine(self) -> Machine:
+        """The emulated GPU."""
+
+    @property
+    def files(self) -> dict[int, OpenFile]:
+        """Open files by descriptor."""

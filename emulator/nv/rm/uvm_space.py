@@ -1,0 +1,271 @@
+"""The state of one open of /dev/nvidia-uvm: ranges, mappings, channels, and the use of addresses.
+
+Of the commands those of ranges are here (nv.md 2.6): a range of addresses is made first, memory is mapped
+into it then.
+
+Not here: registration (`uvm`), what the GPU finds at an address (`vaspace`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.status import NvStatus
+from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType, UvmInitFlags
+from emulator.nv.machine.reports import Refused
+from emulator.nv.rm.objects import Memory, find
+from emulator.shared.backing import PAGE, Backing
+
+if TYPE_CHECKING:
+    from drivers.nv.layouts import uvm as layout
+    from drivers.nv.layouts.uvm import NvProcessorUuid
+    from emulator.nv.machine.machine import Machine
+    from emulator.nv.rm.files import OpenFile, OpenFiles
+    from emulator.nv.rm.objects import Channel, Client, VaSpaceObject
+
+Ranges = dict[int, int]
+"""Base -> length."""
+
+
+@dataclass(slots=True)
+class Uvm:
+    """The VA manager of one open file."""
+
+    flags: int | None = None
+    """The flags of UVM_INITIALIZE; None before that call."""
+    mm_of: OpenFile | None = None
+    """The first descriptor, if this is the second one."""
+    has_mm: bool = False
+    gpu: bool = False
+    vaspace: VaSpaceObject | None = None
+    ranges: Ranges = field(default_factory=dict)
+    """External ranges and semaphore pools."""
+    pools: dict[int, Backing] = field(default_factory=dict)
+    """Base of a semaphore pool -> its pages."""
+    mapped: Ranges = field(default_factory=dict)
+    """Mappings in the address space."""
+    owned: Ranges = field(default_factory=dict)
+    """Mappings of the descriptor itself in this process: addresses that UVM owns."""
+    channels: dict[Channel, tuple[int, int] | None] = field(default_factory=dict)
+    """Registered channel -> the window (base, length) of its context buffers, if it has one."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it was initialized in multi-process sharing mode."""
+        return bool((self.flags or 0) & UvmInitFlags.MULTI_PROCESS_SHARING_MODE)
+
+    @property
+    def windows(self) -> Ranges:
+        """The windows of context buffers."""
+        return {window[0]: window[1] for window in self.channels.values() if window is not None}
+
+    def claim(self, base: int, length: int, *tables: Ranges) -> None:
+        """Refuse [base, base + length) if it overlaps an entry of a table."""
+        for other, size in (entry for table in tables for entry in table.items()):
+            if base < other + size and other < base + length:
+                raise Refused(
+                    NvStatus.UVM_ADDRESS_IN_USE,
+                    f"[{base:#x}, +{length:#x}) overlaps [{other:#x}, +{size:#x})",
+                )
+
+    def range_of(self, base: int, length: int) -> int:
+        """Return the base of the range that holds all of [base, base + length), or refuse."""
+        for start, size in self.ranges.items():
+            if start <= base and base + length <= start + size:
+                return start
+        raise Refused(
+            NvStatus.INVALID_ADDRESS,
+            f"[{base:#x}, +{length:#x}) lies in no range of UVM_CREATE_EXTERNAL_RANGE",
+        )
+
+    def unmap(self, base: int, length: int, why: str) -> None:
+        """Remove the mappings inside a range."""
+        for va in [va for va in self.mapped if base <= va < base + length]:
+            del self.mapped[va]
+            if self.vaspace is not None and va in self.vaspace.space.backings:  # else it went with its space
+                self.vaspace.space.remove(va, why)
+
+    def disown(self, va: int, size: int) -> None:
+        """Drop the mapping [va, va + size) of the descriptor."""
+        for base, length in tuple(self.owned.items()):
+            if base < va + size and va < base + length:
+                del self.owned[base]
+                if base < va:
+                    self.owned[base] = va - base
+                if va + size < base + length:
+                    self.owned[va + size] = base + length - va - size
+
+    def drop_channel(self, channel: Channel) -> None:
+        """Unregister a channel; without its context buffers it cannot run."""
+        del self.channels[channel]
+        channel.registered = channel.scheduled = False
+
+    def end(self) -> None:
+        """Free everything, because the descriptor is closed."""
+        self.close()
+        while self.pools:
+            self.pools.popitem()[1].drop()
+
+    def close(self) -> None:
+        """Release the address space, with its channels and mappings."""
+        for channel in tuple(self.channels):
+            self.drop_channel(channel)
+        if self.vaspace is not None:
+            self.unmap(0, 1 << 64, "with UVM")
+            self.vaspace.registered = False
+            self.vaspace = None
+
+
+def check_gpu(machine: Machine, uuid: NvProcessorUuid) -> None:
+    """Refuse the uuid of another GPU."""
+    if uuid.uuid != machine.uuid:
+        raise Refused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
+
+
+def check_pages(machine: Machine, base: int, length: int) -> None:
+    """Refuse a range that is not whole pages, or lies beyond the GPU's addresses."""
+    if base == 0 or length == 0 or base % PAGE or length % PAGE:
+        raise Refused(
+            NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) is empty, at 0 or not made of 4 KiB pages"
+        )
+    bits = machine.profile.va_bits
+    if base + length > 1 << bits:
+        raise Refused(NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) ends above {bits} bits")
+
+
+_BAD_ADDRESS = NvStatus.INVALID_ADDRESS
+_TAIL = 2 << 20
+"""A mapping that leaves out less than this at the end of its memory is taken for too short: a large page."""
+
+
+def create_range(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS) -> None:
+    """Create a range for memory of the resource manager."""
+    check_pages(kernel.machine, params.base, params.length)
+    uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
+    uvm.ranges[params.base] = params.length
+
+
+def free(_kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
+    """Free a range with its mappings."""
+    length = uvm.ranges.get(params.base)
+    if length is None:
+        raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
+    given = getattr(params, "length", length)
+    if given != length:
+        raise Refused(
+            _BAD_ADDRESS,
+            f"UVM_CREATE_EXTERNAL_RANGE made the range at {params.base:#x} with {length:#x} bytes, and "
+            f"UVM_FREE names {given:#x}",
+        )
+    uvm.unmap(params.base, length, "by UVM_FREE")
+    del uvm.ranges[params.base]
+    if params.base in uvm.pools:
+        uvm.pools.pop(params.base).drop()
+
+
+def _attributes(kernel: OpenFiles, params: Any) -> UvmGpuMappingAttributes:
+    if params.gpuAttributesCount != 1:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT, f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU"
+        )
+    one: UvmGpuMappingAttributes = params.perGpuAttributes[0]
+    check_gpu(kernel.machine, one.gpuUuid)
+    if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
+        UvmGpuCachingType
+    ):
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
+    if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
+    return one
+
+
+def map_external(
+    kernel: OpenFiles,
+    uvm: Uvm,
+    params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
+    client: Client,
+) -> None:
+    """Map memory of the resource manager into a range."""
+    one = _attributes(kernel, params)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.vaspace is None:
+        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+    memory = find(client, params.hMemory, Memory, "hMemory")
+    if uvm.range_of(params.base, params.length) in uvm.pools:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+    uvm.claim(params.base, params.length, uvm.mapped)
+    if params.offset % PAGE or params.offset + params.length > memory.size:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT,
+            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
+        )
+    writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
+    note, rest = "", memory.size - params.offset - params.length
+    if params.offset == 0 and 0 < rest < min(_TAIL, params.length):
+        note = f" (mapped without its last {rest:#x} bytes)"
+        kernel.machine.advise(
+            f"UVM_MAP_EXTERNAL_ALLOCATION at {params.base:#x} maps {params.length:#x} bytes of {memory} of "
+            f"{memory.size:#x}: the GPU has no address for the last {rest:#x}"
+        )
+    space = uvm.vaspace.space
+    space.add(params.base, params.length, memory.backing, params.offset, writable=writable, note=note)
+    uvm.mapped[params.base] = params.length
+    _compare_addresses(kernel.machine, memory, params.base, params.offset)
+
+
+def unmap_external(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS) -> None:
+    """Unmap the whole mappings in a part of a range; refuse if there are none."""
+    check_gpu(kernel.machine, params.gpuUuid)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.range_of(params.base, params.length) in uvm.pools:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+    end = params.base + params.length
+    touched = {va: size for va, size in uvm.mapped.items() if va < end and params.base < va + size}
+    if not touched:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) holds no mapping")
+    if min(touched) < params.base or max(va + size for va, size in touched.items()) > end:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) cuts a mapping: not emulated")
+    uvm.unmap(params.base, params.length, "by UVM_UNMAP_EXTERNAL")
+
+
+def validate(_kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
+    """Check that addresses lie in a range."""
+    uvm.range_of(params.base, params.length)
+
+
+def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
+    """Allocate memory of UVM and map it for the GPU; an mmap at its address maps it for the CPU."""
+    one = _attributes(kernel, params)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.vaspace is None:
+        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+    uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
+    backing = Backing.new(kernel.machine.linux, params.length, "semaphore pool")
+    writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
+    uvm.vaspace.space.add(params.base, params.length, backing, 0, writable=writable)
+    uvm.pools[params.base] = backing
+    uvm.ranges[params.base] = uvm.mapped[params.base] = params.length
+
+
+def peer(kernel: OpenFiles, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS) -> None:
+    """Refuse: there is one GPU."""
+    check_gpu(kernel.machine, params.gpuUuidA)
+    check_gpu(kernel.machine, params.gpuUuidB)
+    raise Refused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
+
+
+def _compare_addresses(machine: Machine, memory: Memory, va: int, offset: int) -> None:
+    """Advise if memory has different addresses for the CPU and the GPU (nv.md 2.6)."""
+    for one in machine.cpu_mappings:
+        if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
+            machine.advise(
+                f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: "
+                "make them equal"
+            )
+    pinned = memory.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
+    if pinned and memory.backing.host + offset != va:
+        machine.advise(
+            f"user pages at {memory.backing.host:#x} are mapped at {va:#x} for the GPU: make them equal"
+        )

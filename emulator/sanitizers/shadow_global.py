@@ -1,0 +1,267 @@
+"""Shadows of global memory: the last writer and reader of each dword, and the bytes that were written.
+
+An access races with an earlier access of another workgroup, unless that workgroup released afterwards and then
+wrote strongly, and this one observed the write, directly or through others, and acquired (`group_order`). Once a
+workgroup has executed a fence, each of its atomics acquires, too, as in the "last block" pattern. Strong accesses,
+whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
+checked: different workgroups may access different bytes of one dword. A store that may be plain (`addresses.UNMARKED`)
+is strong beside strong accesses only.
+
+Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`), races within one (`shadow_order`).
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.sanitizers import group_order
+from emulator.sanitizers.clocks import LANDED
+from emulator.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
+from emulator.sanitizers.shadow_order import Warps, touch_page
+from emulator.shared.report import ReportKind
+from emulator.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
+from emulator.simt.findings import i32, i64, report_conflict
+from emulator.simt.library import helper
+from emulator.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
+from emulator.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
+"""Byte offsets of the u32 fields in a cell of global memory.
+
+`writer` and `reader` are workgroup numbers from 1, with `STRONG_PARTY` set for a strong access, and `UNMARKED_PARTY`
+for a store that may be plain; the time of the access follows each. `read_at`, `atomic_at` and `stored_at` name the
+instruction and thread of the last read, strong write and plain store (`race_place`; 0 is none); a store that may be
+plain is named with the plain ones. `storer` is the workgroup of the plain store.
+"""
+THREAD_BITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What all lanes of one access share: computed before the loop over the lanes."""
+
+    lib: Library
+    c: Code
+    warp: Value
+    site: Value
+    size: Value
+    access: Value
+    """The kind and the flags of the access."""
+    kind: Value
+    thread: Value
+    group: Value
+
+    @classmethod
+    def of(cls, lib: Library, c: Code, warp: Value, site: Value, size: Value, access: Value) -> Access:
+        """Append the loads that all lanes share."""
+        kind = c.op("and", access, STRONG - 1)
+        thread, group = WARP.load(c, warp, "thread"), WARP.load(c, warp, "group")
+        return cls(lib, c, warp, site, size, access, kind, thread, group)
+
+    def conflict(self, kind: ReportKind, lane: Value, address: Value, party: Value) -> None:
+        """Append a report of a conflict of a lane's access."""
+        report_conflict(
+            self.lib, self.c, self.warp, kind, self.site, lane, address, self.size, self.kind, party
+        )
+
+
+class _Entry:
+    """The map entry that the last lane accessed, in stack variables: neighbouring lanes rarely need a search."""
+
+    PARTS = ("start", "size", "initialised", "touched", "order")
+
+    def __init__(self, c: Code) -> None:
+        self._c = c
+        self._slots = {name: c.slot("i64") for name in self.PARTS}
+        for slot in self._slots.values():
+            c.store(i64(0), slot)
+
+    def part(self, name: str) -> Value:
+        """Return a field of the entry, as i64."""
+        return self._c.load("i64", self._slots[name])
+
+    def holds(self, address: Value, size: Value) -> Value:
+        """Return whether the entry contains all of `size` bytes."""
+        c, length = self._c, self.part("size")
+        offset = c.op("sub", address, self.part("start"))
+        return c.op("and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size), length))
+
+    def look_up(self, lib: Library, thread: Value, address: Value) -> None:
+        """Append a search of the map for an address."""
+        c = self._c
+        entry = c.call(search(lib), "ptr", thread, address)
+        for name, slot in self._slots.items():
+            c.store(MAP_ENTRY.load(c, entry, name), slot)
+
+
+@helper("emu.watch.global", "ptr, i64 each, mask, i32, i32, i32", core=True)
+def watch_global(
+    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+) -> None:
+    """`emu.watch.global(warp, addresses, mask, site, size, access)`: check and update the shadows of each lane's access."""
+    checks = lib.checks
+    one = Access.of(lib, c, warp, site, size, access)
+    all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
+    note_party = _Parties(one) if checks.last_accesses else None
+    dwords = c.intrinsic("umax", c.op("lshr", size, 2), i32(1))
+    some, entry = c.icmp("ne", THREAD.load(c, one.thread, "map_count"), 0), _Entry(c)
+    with c.when(some), c.each_lane(mask) as lane:
+        address = all_in.get(lane)
+        with c.otherwise(entry.holds(address, size64)):
+            entry.look_up(lib, one.thread, address)
+        with c.when(entry.holds(address, size64)):
+            offset = c.op("sub", address, entry.part("start"))
+            if checks.uninitialised:
+                _note_initialised(one, entry.part("initialised"), offset, lane, address)
+            if note_party is not None:
+                recorded = c.op("or", c.icmp("uge", size, 4), note_party.published)
+                with c.when(recorded), c.count(dwords) as dword:
+                    at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
+                    note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
+
+
+def _note_initialised(one: Access, shadow: Value, offset: Value, lane: Value, address: Value) -> None:
+    """Append the check and the record of written bytes; dwords that need neither are one comparison each."""
+    c, kind, size = one.c, one.kind, one.size
+    relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
+    with c.when(c.icmp("ne", shadow, 0)):
+        first = c.let("ptr", f"inttoptr {c.op('add', shadow, offset)} to ptr")
+        written = c.slot("i1")
+        c.store(Value("i1", "false"), written)
+        with c.when(c.icmp("eq", c.op("and", size, 3), 0)):
+            c.store(Value("i1", "true"), written)
+            with c.count(c.op("lshr", size, 2)) as dword:
+                four = c.load("i32", c.gep(first, c.op("shl", c.resize(dword, 64), 2)), align=1)
+                c.store(c.op("and", c.load("i1", written), c.icmp("eq", four, 0x01010101)), written)
+        with c.otherwise(c.load("i1", written)), c.count(size) as byte:
+            at = c.gep(first, c.resize(byte, 64))
+            fresh = c.icmp("eq", c.load("i8", at), 0)
+            with c.when(c.op("and", fresh, relies), likely=False):
+                one.conflict(ReportKind.UNINITIALISED, lane, address, i32(0))
+            with c.when(c.icmp("ne", kind, READ)):
+                c.store(Value("i8", "1"), at)
+
+
+def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
+    """Return the word that encodes an instruction and a thread of its workgroup; never 0. `race_place` decodes it."""
+    thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
+    return c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), thread), 1)
+
+
+def race_place(word: int) -> tuple[int, int]:
+    """Return the numbers of the instruction and of the thread in its workgroup that a `place_of` word encodes."""
+    return (word - 1) >> THREAD_BITS, (word - 1) & ((1 << THREAD_BITS) - 1)
+
+
+def _strong(c: Code, thread: Value, access: Value) -> Value:
+    """Return whether an access is strong with a scope beyond its workgroup.
+
+    Where clusters have several workgroups, the scope of a cluster counts as that of the GPU.
+    """
+    strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+    alone = c.icmp("eq", THREAD.load(c, thread, "cluster"), 1)
+    narrow = c.op("and", access, c.select(alone, i32(NARROW | CLUSTERED), i32(NARROW)))
+    return c.op("and", strong, c.icmp("eq", narrow, 0))
+
+
+def _unmarked(c: Code, access: Value) -> Value:
+    """Return whether an access is a store that may be atomic or plain."""
+    return c.icmp("ne", c.op("and", access, UNMARKED), 0)
+
+
+class _Parties:
+    """The check and the record of who accesses a dword, for all lanes of an access.
+
+    The first access to a page of shadow should write: a read maps a page of zeros, and the write after it faults again.
+    """
+
+    def __init__(self, one: Access) -> None:
+        c, lib = one.c, one.lib
+        self.one = one
+        launch = THREAD.load(c, one.thread, "launch")
+        self.now = c.resize(LAUNCH.load(c, launch, "sequence"), 32)
+        self.acquired = c.resize(GROUP.load(c, one.group, "acquired"), 32)
+        self.index = GROUP.load(c, one.group, "index")
+        self.me = c.op("add", self.index, 1)
+        self.strong, self.unmarked = _strong(c, one.thread, one.access), _unmarked(c, one.access)
+        self.published = c.op("or", self.strong, self.unmarked)
+        self.writes = c.icmp("ne", one.kind, READ)
+        self.lands = c.icmp("eq", one.kind, LANDED)
+        weak = c.select(self.unmarked, c.const("i32", STRONG_PARTY | UNMARKED_PARTY), i32(0))
+        self.flags = c.select(self.strong, c.const("i32", STRONG_PARTY), weak)
+        self.mine = c.op("or", self.me, self.flags)
+        self.lanes_before = c.op("mul", WARP.load(c, one.warp, "index"), lib.lanes)
+        self.in_group = Warps(one) if lib.checks.global_races and lib.checks.shared_races else None
+
+    def note(self, shadow: Value, ordered: Value, dword: Value, lane: Value, address: Value) -> None:
+        """Append the check and the record of a lane's access to a dword of an entry with these shadows."""
+        one, c, lib = self.one, self.one.c, self.one.lib
+        me, strong, writes = self.me, self.strong, self.writes
+        cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
+        flat = c.op("add", self.lanes_before, c.resize(lane, 32))
+        place = c.op("add", c.op("or", c.op("shl", one.site, THREAD_BITS), flat), 1)
+
+        def part(name: str) -> Value:
+            return c.gep(cell, RACE_CELL[name])
+
+        with c.when(c.icmp("ne", shadow, 0)):
+            with c.otherwise(writes):  # first of all: its check does not read what it stores
+                c.store(self.mine, part("reader"))
+                c.store(self.now, c.gep(cell, 12))
+                c.store(place, part("read_at"))
+            with c.when(writes):
+                touch_page(c, cell)
+        if self.in_group is not None:
+            with c.when(c.icmp("ne", ordered, 0)):
+                stored = c.icmp("eq", c.load("i32", part("storer")), me), c.load("i32", part("stored_at"))
+                reader = c.op("and", c.load("i32", part("reader")), PARTY)
+                read = c.icmp("eq", reader, me), c.load("i32", part("read_at"))
+                self.in_group.check(ordered, dword, lane, address, stored, read)
+        with c.when(c.op("and", c.icmp("ne", shadow, 0), c.not_(self.lands))):
+            self._check(part("writer"), lane, address)
+            with c.when(writes):
+                self._check(part("reader"), lane, address)
+                if lib.checks.global_races:
+                    with c.when(self.published):
+                        group_order.publish(lib, c, one.thread, self.index, cell, self.flags)
+                    with c.otherwise(self.published):
+                        self._store_writer(cell)
+                else:
+                    self._store_writer(cell)
+                with c.when(strong):
+                    c.store(place, part("atomic_at"))
+                with c.otherwise(strong):
+                    c.store(place, part("stored_at"))
+                    c.store(me, part("storer"))
+
+    def _store_writer(self, cell: Value) -> None:
+        self.one.c.store(self.mine, cell)
+        self.one.c.store(self.now, self.one.c.gep(cell, 4))
+
+    def _check(self, at: Value, lane: Value, address: Value) -> None:
+        """Append the check against the other workgroup whose number is at `at`, with the time behind it."""
+        one, c = self.one, self.one.c
+        if not one.lib.checks.global_races:
+            return
+        other = c.load("i32", at)
+        party = c.op("and", other, PARTY)
+        foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, self.me))
+        marked = c.icmp("eq", c.op("and", other, STRONG_PARTY | UNMARKED_PARTY), c.const("i32", STRONG_PARTY))
+        both = c.op("and", self.strong, c.icmp("slt", other, 0))
+        both = c.op("or", both, c.op("and", self.unmarked, marked))
+        exempt = c.op("or", both, c.icmp("ult", one.size, 4))
+        with c.when(c.op("and", foreign, c.not_(exempt))):
+            number, when = c.op("sub", party, 1), c.load("i32", c.gep(at, 4))
+            late = group_order.unordered(c, one.thread, self.index, number, when, self.acquired)
+            with c.when(late, likely=False):
+                published = c.op("and", self.unmarked, c.icmp("slt", other, 0))  # replaces what it has read
+                seen = group_order.observed(c, one.thread, self.index, number, when)
+                with c.otherwise(c.op("and", published, seen)):
+                    one.conflict(ReportKind.GLOBAL_RACE, lane, address, number)

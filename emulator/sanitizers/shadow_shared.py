@@ -1,0 +1,349 @@
+"""Shadows of shared memory: the last writer and two readers of each byte, with their clocks.
+
+An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
+of one warp are ordered where they meet (`lane_order`), or always if they run in step. Bytes that an asynchronous
+copy writes must not be used until its warp has waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
+another, nor does a store that changes nothing with other stores. A store that may be atomic (`addresses.UNMARKED`) is plain beside
+plain accesses and others like it, and does not race with accesses that poll: strong loads, and atomics that are marked so (STRONG).
+It races with other atomics.
+
+What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
+between. Such a read has a later clock than its warp (`READ_AHEAD`): the warp reaches it when it waits, not at
+barriers before. An earlier write of these bytes, also by the same warp, is reported.
+
+Where a warp's accesses are executed in their order, as AMD's LDS does, an atomic that returns what was there is ordered
+after the last one of another warp at the same place, and after all that this warp had done before. The clock of a warp
+advances behind each of its atomics, so that they do not order what it does later. The clocks that the other warp had
+joined since then count, too, which is more than hardware promises.
+
+Not here: global memory (`shadow_global`), the clocks (`clocks`).
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.sanitizers import clocks, lane_order
+from emulator.sanitizers.clocks import (
+    CELL,
+    CLOCK,
+    COPY,
+    IN_FLIGHT,
+    LANDED,
+    PARTY_SHIFT,
+    PLACES,
+    PLAIN,
+    PLAIN_PLACE,
+    READ_AHEAD,
+    STRONG_CLOCK,
+)
+from emulator.sanitizers.read_groups import BULK, GROUPED
+from emulator.sanitizers.shadow_global import THREAD_BITS, place_of
+from emulator.shared.report import ReportKind
+from emulator.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
+from emulator.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
+from emulator.simt.findings import i32, i64, report_conflict
+from emulator.simt.library import helper
+from emulator.simt.state import GROUP, THREAD, WARP
+from emulator.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from emulator.sanitizers.sanitize import Ordering
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+
+def observes(wf: Ordering, offsets: Value, lanes: Value) -> None:
+    """Append code for an atomic of some lanes that is about to return what is at some offsets."""
+    if wf.lib.checks.shared_races:
+        wf.c.call(_observe(wf.lib), "void", wf.warp, offsets, lanes)
+
+
+def published(wf: Ordering) -> None:
+    """Append code for a warp behind an atomic."""
+    if wf.lib.checks.shared_races:
+        c = wf.c
+        clocks.tick(c, WARP.load(c, wf.warp, "group"), WARP.load(c, wf.warp, "party"))
+
+
+@helper("emu.observe.shared", "ptr, i32 each, mask")
+def _observe(lib: Library, c: Code, warp: Value, offsets: Value, mask: Value) -> None:
+    """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that wrote there last."""
+    group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+    with c.each_lane(mask) as lane:
+        offset = all_in.get(lane)
+        with c.when(c.icmp("ult", offset, limit)):
+            stamp = c.load("i32", c.gep(cells, c.op("mul", c.resize(offset, 64), CELL)))
+            other, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
+            strong = c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0)
+            with c.when(c.op("and", strong, c.icmp("ne", other, party))):
+                known = clocks.clock(c, group, party, other)
+                with c.when(c.icmp("ugt", then, c.load("i32", known))):
+                    c.call(clocks.join(lib), "void", group, party, other)
+                    c.store(then, known)  # what the other warp did behind its atomic is not ordered
+
+
+ASYNC = 128
+"""A flag of an access: the asynchronous proxy makes it."""
+
+
+_PLACE = (1 << 31) - 1
+_WHOLE = "<8 x i32>"
+"""A cell."""
+
+
+def _is_proxy(c: Code, cell: Value) -> Value:
+    """Return whether the asynchronous proxy wrote a byte last."""
+    return c.icmp("slt", c.load("i32", c.gep(cell, PLAIN_PLACE)), 0)
+
+
+@helper("emu.group.exits", "ptr", core=True)
+def group_exits(lib: Library, c: Code, group: Value) -> None:
+    """`emu.group.exits(group)`: report accesses of others to its memory without an order before its exit."""
+    thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
+    warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
+    first = c.op("mul", rank, warps)
+    with c.count(THREAD.load(c, thread, "shared_bytes")) as byte:
+        cell = c.gep(cells, c.op("mul", c.resize(byte, 64), CELL))
+        for at in (0, 4, 8):
+            stamp = c.load("i32", c.gep(cell, at))
+            party = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1)
+            foreign = c.icmp("uge", c.op("sub", party, first), warps)
+            with c.when(c.op("and", c.icmp("ne", stamp, 0), foreign)):
+                known = c.slot("i32")
+                c.store(i32(0), known)
+                with c.count(warps) as number:
+                    seen = c.load("i32", clocks.clock(c, group, c.op("add", first, number), party))
+                    c.store(c.intrinsic("umax", seen, c.load("i32", known)), known)
+                with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), c.load("i32", known))):
+                    word = c.op("sub", c.load("i32", c.gep(cell, PLACES + at)), 1)
+                    there = group_of_rank(c, group, c.op("udiv", party, warps))
+                    warp = warp_at(c, thread, there, c.op("urem", party, warps))
+                    site, lane = c.op("lshr", word, THREAD_BITS), c.op("and", word, lib.lanes - 1)
+                    upper = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
+                    kind, access = ReportKind.UNORDERED_EXIT, i32(WRITE if at == 0 else READ)
+                    report_conflict(
+                        lib, c, warp, kind, site, lane, c.op("or", upper, byte), i32(1), access, i32(0)
+                    )
+
+
+def watch_shared(lib: Library, space: str) -> str:
+    """`emu.watch.SPACE(warp, addresses, mask, site, size, access)`: check and record each byte.
+
+    The space is "shared" or "cluster", whose addresses (`clusters`) may lead to another workgroup.
+    """
+    checks = lib.checks
+
+    def body(
+        c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
+        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+        clock = c.load("i32", clocks.clock(c, group, index, index))
+        kind = c.op("and", access, STRONG - 1)
+        strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+        volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
+        unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
+        changes = c.icmp("eq", c.op("and", access, UNCHANGED), 0)
+        polls = c.icmp("ne", c.op("and", access, STRONG), 0)
+        published = c.op("or", strong, unmarked)
+        writes = c.icmp("ne", kind, READ)
+        uses = c.icmp("ne", kind, LANDED)
+        relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
+        by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
+        reads_later = c.op("and", by_proxy, c.not_(writes))
+        until = WARP.load(c, warp, "reads_until")
+        grouped = c.icmp("ne", until, 0)
+        later = c.intrinsic("umin", c.op("add", clock, READ_AHEAD), i32(IN_FLIGHT - 1))
+        later = c.select(grouped, until, later)
+        clock = c.select(reads_later, later, clock)
+        clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
+        flag = c.select(published, i32(STRONG_CLOCK), i32(0))
+        mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
+        synced = WARP.load(c, warp, "synced")
+        if checks.lane_races:
+            WARP.store(c, warp, "touched", 1)
+        with c.when(reads_later):
+            who = c.select(grouped, i32(GROUPED), i32(BULK))
+            WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
+        own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+
+        def of_party(place: Value, party: Value) -> Value:
+            """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
+            rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, warp, "thread"), "warps"))
+            return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
+
+        def check_lanes(stamp: Value, place: Value, lane: Value, offset: Value, *, stored: bool) -> None:
+            """Report an access of another lane of the warp that is not ordered before this one."""
+            other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
+            once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), site)
+            same = c.op("and", once, writes) if stored else Value("i1", "false")
+            with c.when(c.not_(c.op("or", same, by_proxy))):
+                late = lane_order.apart(lib, c, warp, lane, other, c.op("and", stamp, CLOCK))
+                with c.when(late):
+                    whom = of_party(place, index)
+                    report_conflict(
+                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
+                    )
+
+        def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
+            stamp = c.load("i32", c.gep(cell, at))
+            other = c.op("lshr", stamp, PARTY_SHIFT)
+            some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
+            both = c.op("and", published, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+            away = c.icmp("eq", c.op("and", stamp, CLOCK), IN_FLIGHT)
+            with c.when(c.op("and", away, uses)):
+                report_conflict(
+                    lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
+                )
+            if checks.lane_races:
+                both = c.op("and", both, c.not_(c.op("and", own, volatile)))
+            if at == 0:
+                both = c.op("or", both, c.not_(changes))
+            exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
+            with c.when(c.op("and", some, c.not_(exempt))):
+                party = c.op("sub", other, 1)
+                known = c.load("i32", clocks.clock(c, group, index, party))
+                place = c.load("i32", c.gep(cell, PLACES + at))
+                late = c.icmp("ugt", c.op("and", stamp, CLOCK), known)
+                for what, wanted in ((ReportKind.SHARED_RACE, c.not_(own)), (ReportKind.ASYNC_READ, own)):
+                    with c.when(c.op("and", late, wanted)):
+                        whom = of_party(place, party)
+                        report_conflict(lib, c, warp, what, site, lane, offset, size, kind, whom)
+                if checks.lane_races:
+                    before = c.op("and", own, c.not_(late))
+                    if at == 0:
+                        before = c.op("and", before, c.not_(_is_proxy(c, cell)))
+                    with c.when(before):
+                        check_lanes(stamp, place, lane, offset, stored=at == 0)
+                if at == 0:
+                    reads = c.op("and", reads_later, c.not_(late))
+                    check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
+
+        def check_plain(cell: Value, lane: Value, offset: Value) -> None:
+            """Report a strong access that is ordered after the last write, but not after the last plain one.
+
+            What polls does not race with a store that may be atomic.
+            """
+            stamp = c.load("i32", c.gep(cell, PLAIN))
+            exempt = c.op("and", polls, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+            party, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
+            foreign = c.op("and", c.icmp("ne", stamp, 0), c.icmp("ne", party, index))
+            foreign = c.op("and", foreign, c.not_(exempt))
+            with c.when(c.op("and", foreign, c.icmp("ne", then, IN_FLIGHT))):
+                known = c.load("i32", clocks.clock(c, group, index, party))
+                with c.when(c.icmp("ugt", then, known)):
+                    whom = of_party(c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE), party)
+                    report_conflict(
+                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
+                    )
+
+        def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
+            cell: Value, stamp: Value, party: Value, reads: Value, lane: Value, offset: Value
+        ) -> None:
+            plain = c.not_(_is_proxy(c, cell))
+            fenced = c.load("i32", clocks.fenced(c, group, index, party))
+            missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
+            with c.when(c.op("and", reads, c.op("and", plain, missing))):
+                whom = of_party(c.load("i32", c.gep(cell, PLACES)), party)
+                report_conflict(
+                    lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, whom
+                )
+
+        def settled(stamp: Value, cell: Value, lane: Value) -> Value:
+            """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
+
+            Where lanes need not run in step, those of one warp are two readers.
+            """
+            other = c.op("lshr", stamp, PARTY_SHIFT)
+            mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
+            party = c.select(mine_or_none, index, c.op("sub", other, 1))
+            known = c.load("i32", clocks.clock(c, group, index, party))
+            then = c.op("and", stamp, CLOCK)
+            if checks.lane_races:
+                reader = c.op("and", c.op("sub", c.load("i32", c.gep(cell, 4 + PLACES)), 1), lib.lanes - 1)
+                away = c.op("and", c.icmp("ne", reader, lane), c.icmp("ugt", then, synced))
+                mine_or_none = c.op("and", mine_or_none, c.not_(c.op("and", c.icmp("ne", other, 0), away)))
+                ordered = c.op("and", c.icmp("ule", then, known), c.icmp("ne", party, index))
+                return c.op("or", mine_or_none, ordered)
+            return c.op("or", mine_or_none, c.icmp("ule", then, known))
+
+        def check_started(one: Value, lane: Value, offset: Value) -> None:
+            """Report memory of a workgroup of which the accessing warp does not know that it has started."""
+            known = c.slot("i32")
+            c.store(GROUP.load(c, one, "met"), known)
+            foreign = c.icmp("ne", one, group)
+            with c.when(c.op("and", foreign, c.icmp("eq", c.load("i32", known), 0))):
+                warps = THREAD.load(c, WARP.load(c, warp, "thread"), "warps")
+                first = c.op("mul", GROUP.load(c, one, "rank"), warps)
+                with c.count(warps) as number:
+                    seen = c.load("i32", clocks.clock(c, group, index, c.op("add", first, number)))
+                    c.store(c.op("or", c.load("i32", known), seen), known)
+                with c.when(c.icmp("eq", c.load("i32", known), 0)):
+                    kind_of = ReportKind.UNSTARTED_PEER
+                    report_conflict(lib, c, warp, kind_of, site, lane, offset, size, kind, i32(0))
+
+        def note(cell: Value, lane: Value, offset: Value, place: Value) -> None:
+            """Append the checks and the record of one byte."""
+            last_write = c.load("i32", cell)
+            if checks.uninitialised:
+                with c.when(c.op("and", c.icmp("eq", last_write, 0), relies), likely=False):
+                    what = ReportKind.UNINITIALISED
+                    report_conflict(lib, c, warp, what, site, lane, offset, size, kind, i32(0))
+            if checks.shared_races:
+                check(cell, 0, lane, offset)
+                with c.when(c.op("or", strong, c.op("and", unmarked, changes))):
+                    check_plain(cell, lane, offset)
+                with c.when(writes):
+                    for reader in (4, 8):
+                        check(cell, reader, lane, offset)
+            with c.when(writes):
+                c.store(mine, cell)
+                c.store(place, c.gep(cell, PLACES))
+                proxy = c.op("shl", c.resize(by_proxy, 32), 31)
+                kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
+                c.store(c.op("or", c.select(strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
+                with c.otherwise(strong):
+                    c.store(mine, c.gep(cell, PLAIN))
+            with c.otherwise(writes):
+                first = c.load("i32", c.gep(cell, 4))
+                at = c.select(settled(first, cell, lane), i64(4), i64(8))
+                c.store(mine, c.gep(cell, at))
+                c.store(place, c.gep(c.gep(cell, at), PLACES))
+
+        state, after = c.slot(_WHOLE), c.slot(_WHOLE)
+        with c.each_lane(mask) as lane:
+            offset = all_in.get(lane)
+            inner, cells = offset, own_cells
+            if space == "cluster":
+                inner = c.op("and", offset, OFFSET)
+                one = c.call(peer(lib), "ptr", group, offset)
+                limit_here = c.select(c.icmp("ne", one, Value("ptr", "null")), limit, i32(0))
+                one = c.select(c.icmp("ne", one, Value("ptr", "null")), one, group)
+                cells = clocks.cells(c, one)
+                if checks.shared_races:
+                    check_started(one, lane, offset)
+            else:
+                limit_here = limit
+            place = place_of(lib, c, warp, site, lane)
+            fits, room = c.icmp("ule", size, limit_here), c.op("sub", limit_here, size)
+            whole = c.op("and", fits, c.icmp("ule", inner, room))  # no sum: it would wrap
+            c.store(c.zero(_WHOLE), state)
+            first_cell = c.gep(cells, c.op("mul", c.resize(inner, 64), CELL))
+            with c.when(whole), c.count(size) as byte:
+                cell = c.gep(first_cell, c.op("mul", c.resize(byte, 64), CELL))
+                now = c.load(_WHOLE, cell, align=4)
+                alike = c.icmp("eq", c.bitcast(c.icmp("eq", now, c.load(_WHOLE, state)), "i8"), -1)
+                alike = c.op("and", alike, c.icmp("ne", byte, 0))
+                with c.when(alike):  # as the byte before it: the same findings, the same record
+                    c.store(c.load(_WHOLE, after), cell, align=4)
+                with c.otherwise(alike):
+                    c.store(now, state)
+                    note(cell, lane, offset, place)
+                    c.store(c.load(_WHOLE, cell, align=4), after)
+
+    return lib.define(f"emu.watch.{space}", "void", "ptr, i32 each, mask, i32, i32, i32", body, core=True)

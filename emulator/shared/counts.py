@@ -1,0 +1,152 @@
+"""The counters of a launch as numbers of a kernel, and how many of its workgroups a multiprocessor holds.
+
+The limits of occupancy are published ones; docs/counters.md names the source of each. On AMD GPUs of RDNA the
+unit is a workgroup processor (two compute units), on CDNA a compute unit.
+
+Not here: the code that counts (`emulator.simt.counting`), GPUs and their rates (`chips`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from emulator.shared.chips import estimates
+from emulator.simt.counting import BYTES, LANES, LEAST, RECORD, REQUESTS, SERIAL, UNITS
+from hcq.counters import Access, KernelCounters, Occupancy
+
+if TYPE_CHECKING:
+    from emulator.simt.counting import Counted
+    from emulator.simt.running import RawCounts
+    from emulator.simt.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a kernel takes of a multiprocessor, and its code."""
+
+    kernel: str
+    arch: str
+    lanes: int
+    """Lanes of a warp."""
+    registers: int
+    """Registers of a thread, as allocated."""
+    shared_bytes: int
+    """Shared memory of a workgroup."""
+    code: int = 0
+    """Machine instructions of its code; 0: not known."""
+
+
+def counters(counted: Counted, raw: RawCounts, work: Work, what: Resources) -> KernelCounters:
+    """Return the counts of one launch."""
+    sizes = Counter({work.threads: work.groups})
+    if work.last is not None:
+        sizes = Counter(math.prod(work.block_of(group)) for group in range(work.groups))
+    warps = sum(-(-size // what.lanes) * count for size, count in sizes.items())
+    threads = sum(size * count for size, count in sizes.items())
+    found = KernelCounters(
+        kernel=what.kernel, arch=what.arch, lanes=what.lanes, unit=counted.unit, launches=1,
+        groups=work.groups, warps=warps, threads=threads, registers=what.registers,
+        shared_bytes=what.shared_bytes, code=what.code,
+    )  # fmt: skip
+    _instructions(found, counted, raw)
+    spaces = {"global": found.global_, "shared": found.shared, "local": found.local}
+    for one in counted.accessed:
+        slots = raw.slots[one.at : one.at + RECORD]
+        access = Access(
+            requests=slots[REQUESTS], lanes=slots[LANES], bytes=slots[BYTES], units=slots[UNITS],
+            least=slots[LEAST], serial=slots[SERIAL],
+        )  # fmt: skip
+        spaces[one.space][one.what].add(access)
+    found.divergent = sum(raw.slots[at] for at in counted.branches)
+    found.copied = sum(raw.slots[at] for at in counted.copied)
+    found.read = counted.unit * sum(read.bit_count() for read, _ in raw.touched)
+    found.written = counted.unit * sum(written.bit_count() for _, written in raw.touched)
+    found.lost = raw.lost
+    found.occupancy = occupancy(what, work.threads)
+    found.estimates = estimates(found)
+    return found
+
+
+def _instructions(found: KernelCounters, counted: Counted, raw: RawCounts) -> None:
+    for one in counted.executed:
+        operation, warps = one.operation, raw.slots[one.warps]
+        found.instructions[operation.kind] += warps
+        if operation.kind == "branch":
+            found.branches += warps
+        if operation.matrix:
+            found.matrix[operation.type] += operation.matrix * warps
+        if one.lanes < 0:
+            continue
+        lanes = raw.slots[one.lanes]
+        found.lane_instructions[operation.kind] += lanes
+        if operation.flops:
+            found.flops[operation.type] += operation.flops * lanes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one multiprocessor has."""
+
+    warps: int
+    groups: int
+    parts: int
+    """Schedulers (SIMDs) that the warps are divided among, each with its share of the registers."""
+    registers: int
+    """Registers of a lane that a part has for all of its warps."""
+    granule: int
+    """Registers of a lane are allocated in multiples of it."""
+    shared: int
+    """Bytes of shared memory."""
+    shared_granule: int
+    reserved: int = 0
+    """Bytes of shared memory that the system takes in each workgroup."""
+
+
+def _nvidia(warps: int, groups: int, shared_kib: int) -> Limits:
+    return Limits(
+        warps=warps, groups=groups, parts=4, registers=65536 // 4 // 32, granule=8, shared=shared_kib << 10,
+        shared_granule=128, reserved=1024,
+    )  # fmt: skip
+
+
+_RDNA: Final = Limits(
+    warps=64, groups=32, parts=4, registers=1536, granule=24, shared=128 << 10, shared_granule=1024
+)
+LIMITS: Final = {
+    "sm_80": _nvidia(64, 32, 164),
+    "sm_86": _nvidia(48, 16, 100),
+    "sm_89": _nvidia(48, 24, 100),
+    "sm_90": _nvidia(64, 32, 228),
+    "sm_120": _nvidia(48, 24, 100),
+    "gfx942": Limits(
+        warps=32, groups=32, parts=4, registers=512, granule=8, shared=64 << 10, shared_granule=512
+    ),
+    "gfx1100": _RDNA,
+    "gfx1201": _RDNA,
+}
+"""Architecture -> the limits of its multiprocessor."""
+
+
+def occupancy(what: Resources, threads: int) -> Occupancy | None:
+    """Return the occupancy of a kernel with workgroups of `threads`; None if nothing is known of its GPU."""
+    limits = LIMITS.get(what.arch)
+    if limits is None:
+        return None
+    warps = -(-threads // what.lanes)
+    wide = what.lanes // 32 if what.arch.startswith("gfx1") else 1
+    granule = limits.granule // wide
+    allocated = max(-(-what.registers // granule), 1) * granule * wide
+    held = limits.registers // allocated * limits.parts
+    shared = -(-(what.shared_bytes + limits.reserved) // limits.shared_granule) * limits.shared_granule
+    most = {
+        "workgroups": limits.groups,
+        "warps": limits.warps // warps,
+        "registers": held // warps,
+        "shared memory": limits.shared // shared if shared else limits.groups,
+    }
+    groups = min(most.values())
+    limited = tuple(name for name, count in most.items() if count == groups)
+    return Occupancy(groups=groups, warps=groups * warps, most_warps=limits.warps, limits=limited)

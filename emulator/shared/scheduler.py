@@ -1,0 +1,289 @@
+"""The command processor of an emulated machine: queues take turns on one thread, in a seeded order.
+
+Nothing runs inside the store to a doorbell. A queue that waits for a semaphore is retried after any progress,
+and at intervals, because the host may write the semaphore. Deadlock detection reads whole rings, so it runs
+only when no queue progresses.
+
+A step has one of a few outcomes, and may leave engine work in flight. The state of the machine is guarded by
+a fair, reentrant lock, which the thread takes for each turn.
+
+Not here: the work of a step, which the vendor defines; the wait graph (`waits`).
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from emulator.shared.races import Work
+    from emulator.simt.slices import SlicedLaunch
+
+
+class TurnLock:
+    """A reentrant lock that a waiting thread gets before the previous holder can take it again.
+
+    The scheduler's thread takes it continuously; calls of the driver on other threads get it between two
+    steps.
+    """
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._held = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            with self._next:
+                self._held.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._held.release()
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Engine work in flight. The vendor supplies `run`, the engine's name and the descriptions."""
+
+    run: Callable[[], Iterator[SlicedLaunch] | None]
+    """Does the work at once and returns None, or returns an iterator that does one step for each item."""
+    engine: str
+    ordered: bool
+    """Whether it waits for all earlier work of its engine."""
+    what: str
+    at: str
+    work: Work
+    """Its vector clock and the memory that it accesses, for the race check."""
+    steps: Iterator[SlicedLaunch] | None = None
+    """The remaining steps, once it has begun."""
+    slice: SlicedLaunch | None = None
+    """The launch that the last step advanced."""
+    number: int = 0
+    """Its place in the order of the starts of its queue, which sets it."""
+    over: bool = False
+    """Whether its queue has nothing more to do for it."""
+
+    @property
+    def in_background(self) -> bool:
+        """Whether it runs on other threads now, so that a step of the queue cannot advance it."""
+        return self.slice is not None and self.slice.in_background
+
+    def advance(self) -> bool:
+        """Do the next step; return whether the work is complete."""
+        if self.steps is None:
+            self.steps = self.run()
+        self.slice = None if self.steps is None else next(self.steps, None)
+        return self.slice is None
+
+    def abandon(self) -> None:
+        """Stop unfinished work and release what it holds."""
+        if isinstance(self.steps, Generator):
+            self.steps.close()
+
+
+class Outcome(enum.Enum):
+    """The result of one step of a queue."""
+
+    PROGRESS = enum.auto()
+    SLICE = enum.auto()
+    """A kernel ran for a slice and is not complete."""
+    BLOCKED = enum.auto()
+    IDLE = enum.auto()
+
+
+_ASK_AGAIN_S = 0.0005
+"""The first interval between retries of blocked queues; it doubles up to `_SLOWEST_S`."""
+_SLOWEST_S = 0.01
+_STILL_S = 0.015
+"""Time without progress, other than of kernels, after which waits are checked for deadlock."""
+_MOST_STEPS = 6
+
+
+class Queue(Protocol):
+    """A queue as the scheduler uses it."""
+
+    @property
+    def yielded(self) -> bool:
+        """Whether the last step requested that another queue run next."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can only wait for a semaphore."""
+
+    @property
+    def computing(self) -> bool:
+        """Whether it can only continue kernels that are in flight."""
+
+    def step(self) -> Outcome:
+        """Execute one operation in flight, or one command. An exception is passed to `Machine.failed`."""
+
+
+Q = TypeVar("Q", bound=Queue)
+
+
+class Machine(Protocol[Q]):
+    """A machine as the scheduler uses it. Methods are called with the lock held, except `pending`."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Guards the machine's state."""
+
+    def pending(self) -> Sequence[Q]:
+        """Return the queues that have work left, whether or not they are enabled."""
+
+    def runnable(self) -> list[Q]:
+        """Return the pending queues that may run, in a deterministic order."""
+
+    def failed(self, queue: Q, error: Exception) -> None:
+        """Stop a queue whose step raised `error`."""
+
+    def endless_waits(self, stuck: Sequence[Q]) -> Mapping[Q, str]:
+        """Return the queues whose wait can never end, each with the reason; change nothing."""
+
+    def hung(self, queue: Q, why: str) -> None:
+        """Stop a queue whose wait never ends, for the reason `why`."""
+
+
+class Scheduler(Generic[Q]):
+    """The command processor of one machine. Its thread starts at the first doorbell and ends at `close`.
+
+    Thread-safe. An exception in a step stops its queue, never the thread.
+    """
+
+    def __init__(self, machine: Machine[Q], rng: random.Random, *, thread_name: str) -> None:
+        self._machine = machine
+        self._wake = threading.Condition()
+        self._rang = False
+        """Whether a doorbell rang since the last turn began."""
+        self._rng = rng
+        self._thread_name = thread_name
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._checked = False
+        """Whether waits were checked since the last progress or doorbell. Stores of the host do not reset
+        it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has been started and not ended."""
+        return self._thread is not None
+
+    def doorbell_rung(self) -> None:
+        """Wake the thread after a doorbell whose queue has read its new entries; return at once."""
+        with self._wake:
+            self._rang = True
+            self._start()
+            self._wake.notify()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name=self._thread_name, daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Retry blocked queues now, because state outside the scheduler changed."""
+        with self._wake:
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End the thread after its current step; `resume` or the next doorbell starts a new one."""
+        with self._wake:
+            thread, self._thread = self._thread, None
+            self._closed = True
+            self._wake.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._closed = False
+
+    def resume(self) -> None:
+        """Run the remaining work after `close`.
+
+        A forked child calls it, too, because it has no other threads.
+        """
+        with self._wake:
+            if self._machine.pending():
+                self._start()
+
+    def _loop(self) -> None:
+        pause = _ASK_AGAIN_S
+        still_since = time.monotonic()
+        while True:
+            with self._wake:
+                rang, self._rang = self._rang, False
+                if self._closed:
+                    return
+            with self._machine.lock:
+                outcome = self._turn()
+                if outcome is Outcome.PROGRESS or rang:
+                    pause, still_since = _ASK_AGAIN_S, time.monotonic()
+                    self._checked = False
+                    continue
+                if not self._checked and time.monotonic() - still_since >= _STILL_S:
+                    self.check_waits()
+            if outcome is Outcome.SLICE:
+                continue
+            with self._wake:
+                if not self._rang and not self._closed:
+                    self._wake.wait(None if outcome is Outcome.IDLE else pause)
+            pause = min(pause * 2, _SLOWEST_S)
+
+    def _turn(self) -> Outcome:
+        """Run a few steps of one queue, chosen at random among those that are not blocked."""
+        busy = self._machine.runnable()
+        if len(busy) > 1:
+            self._rng.shuffle(busy)
+        for queue in busy:
+            outcome = self._advance(queue)
+            if outcome is not Outcome.BLOCKED:
+                return outcome
+        return Outcome.BLOCKED if busy else Outcome.IDLE
+
+    def _advance(self, queue: Q) -> Outcome:
+        """Run a few steps of a queue; return PROGRESS if any made progress, else the last outcome."""
+        moved = Outcome.BLOCKED
+        for _ in range(self._rng.randint(1, _MOST_STEPS)):
+            try:
+                outcome = queue.step()
+            except Exception as error:  # noqa: BLE001 - otherwise the thread ends and no waiter gets an error
+                self._machine.failed(queue, error)
+                return Outcome.PROGRESS
+            if outcome is Outcome.SLICE:
+                return outcome if moved is Outcome.BLOCKED else moved
+            if outcome is not Outcome.PROGRESS:
+                break
+            moved = outcome
+            if queue.yielded:
+                break
+        return moved
+
+    def check_waits(self) -> None:
+        """Stop the queues whose waits never end, if no queue of the machine can progress.
+
+        The caller holds the machine's lock. Nothing is stopped while a queue can progress or a doorbell has
+        just been written: such a queue may still release what others wait for.
+        """
+        busy = self._machine.runnable()
+        if not all(queue.stuck or queue.computing for queue in busy):
+            return
+        found = self._machine.endless_waits([queue for queue in busy if queue.stuck])
+        with self._wake:
+            if self._rang:
+                return
+        self._checked = True
+        for queue, why in found.items():
+            self._machine.hung(queue, why)

@@ -1,0 +1,90 @@
+"""Turns of launches at the shadows of global memory, which record the accesses of one launch at a time.
+
+A waiting launch gets the shadows between two slices of the current one, because the current launch may itself
+wait for the waiting one.
+
+Not here: the shadows (`emulator.sanitizers.shadow_global`), slices (`emulator.simt.slices`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.shared.races import record_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from emulator.shared.memory import AddressSpace
+    from emulator.shared.races import Observer, Work
+    from emulator.simt.slices import SlicedLaunch
+
+_SLICES = 8
+"""Slices of a launch after which a waiting launch gets the shadows."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """The turn of one launch, during which the shadows record its accesses."""
+
+    launch: SlicedLaunch
+    work: Work
+    memory: AddressSpace
+    observer: Observer | None
+    """A second consumer of the accesses, or None."""
+    slices: int = 0
+
+    def begin(self) -> None:
+        """Start the turn: clear the shadows."""
+        self.slices = 0
+        self.memory.clear_accesses()
+
+    def over(self) -> bool:
+        """End the turn if it is due and no slice runs, and record its accesses; return whether it ended.
+
+        Races between accesses before and after the end of the turn are not detected.
+        """
+        if self.slices < _SLICES or self.launch.in_background:
+            return False
+        self.note()
+        return True
+
+    def note(self) -> None:
+        """Record the accesses of the launch so far."""
+        record_kernel(self.work, self.memory, self.observer)
+
+
+class Turns:
+    """The launches of one machine. A launch with a `Turn` runs only while it has the shadows."""
+
+    def __init__(self, turns: int, patience_s: float) -> None:
+        """`turns` and `patience_s` are the arguments of `SlicedLaunch.advance` for each slice."""
+        self._slice = turns, patience_s
+        self._turn: Turn | None = None
+
+    def run(
+        self, launch: SlicedLaunch, turn: Turn | None, hold: Callable[[], None]
+    ) -> Iterator[SlicedLaunch]:
+        """Run a launch to its end, one slice for each item; `hold` is called while one is in background."""
+        turns, patience_s = self._slice
+        try:
+            while True:
+                while turn is not None and self._turn is not turn:
+                    if self._turn is None or self._turn.over():
+                        self._turn = turn
+                        turn.begin()
+                    else:
+                        yield self._turn.launch
+                if launch.advance(turns=turns, patience_s=patience_s):
+                    break
+                if turn is not None:
+                    turn.slices += not launch.in_background
+                if launch.in_background:
+                    hold()
+                yield launch
+            if turn is not None:
+                turn.note()
+        finally:
+            if self._turn is turn:
+                self._turn = None

@@ -1,0 +1,193 @@
+"""Waits that never end: deadlocks over semaphores, and equality waits whose value has passed.
+
+The host may also write a semaphore, and submit more to any queue. So a wait counts as endless in two cases
+only: every release of the least value that ends it comes later in the stream of a queue that itself waits
+without end; or the word only rises and is past the one value that ends the wait. A later release of a greater
+value tells nothing: on a timeline that queues share, another store brings the values between.
+
+Not here: how a vendor's queue finds its later releases; the vendor's error codes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from emulator.shared.releases import SemaphoreStore
+
+_REMEMBERED = 64
+
+
+class Wait(Protocol):
+    """A queue's wait for a semaphore; `str` of it names the condition."""
+
+    @property
+    def va(self) -> int:
+        """Device address of the word."""
+
+    @property
+    def bits(self) -> int:
+        """Number of bits that are compared."""
+
+    @property
+    def payload(self) -> int:
+        """The value that the word is compared with."""
+
+    @property
+    def equality(self) -> bool:
+        """Whether only the exact payload ends the wait."""
+
+    def satisfied(self, value: int) -> bool:
+        """Return whether a value of the word ends the wait."""
+
+
+class Promise(Protocol):
+    """A release that a queue has not reached yet."""
+
+    @property
+    def va(self) -> int:
+        """Device address of the word."""
+
+    @property
+    def payload(self) -> int:
+        """The value that it will write."""
+
+
+class Waiter(Protocol):
+    """A queue as deadlock detection uses it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in reports."""
+
+    @property
+    def at(self) -> str:
+        """The position in its stream at which it waits."""
+
+    @property
+    def waiting(self) -> Wait | None:
+        """The wait that blocks it, or None."""
+
+
+W = TypeVar("W", bound=Waiter)
+
+
+def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise]]) -> dict[W, str] | None:
+    """Return the queues that wait in a cycle, each with a description of the cycle, or None.
+
+    `blocked` are queues that can only wait; `promised` returns the later releases in the stream of a queue.
+    """
+    edges: dict[int, list[tuple[W, Promise]]] = {}
+    promises = {id(queue): list(promised(queue)) for queue in blocked}
+    for queue in blocked:
+        wait = queue.waiting
+        if wait is not None:
+            edges[id(queue)] = [
+                (other, one) for other in blocked for one in promises[id(other)] if _ends(wait, one)
+            ]
+    while free := [
+        waiter for waiter, ways in edges.items() if not ways or any(id(one) not in edges for one, _ in ways)
+    ]:
+        for waiter in free:
+            del edges[waiter]
+    for queue in blocked:
+        cycle = _cycle(queue, edges)
+        if cycle:
+            words = "; ".join(_describe(one, edges) for one in cycle)
+            return dict.fromkeys(cycle, f"queues wait for each other: {words}")
+    return None
+
+
+def _ends(wait: Wait, one: Promise) -> bool:
+    """Return whether a release stores the least value that ends a wait."""
+    whole = (1 << wait.bits) - 1
+    value = one.payload & whole
+    return one.va == wait.va and wait.satisfied(value) and not wait.satisfied((value - 1) & whole)
+
+
+def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> list[W]:
+    """Return a cycle of waits that is reachable from a queue; empty if there is none."""
+    path: list[W] = []
+    queue = start
+    while all(queue is not one for one in path):
+        path.append(queue)
+        following = edges.get(id(queue), [])
+        if not following:
+            return []
+        queue = following[0][0]
+    first = next(i for i, one in enumerate(path) if one is queue)
+    return path[first:]
+
+
+def _describe(queue: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> str:
+    other, one = edges[id(queue)][0]
+    who = "itself" if other is queue else other.name
+    later = f"which {who} would release with {one.payload:#x} later"
+    return f"{queue.name} does {queue.waiting} ({queue.at}), {later}"
+
+
+@dataclass(slots=True)
+class _Word:
+    """The recent values that engines wrote to a word."""
+
+    values: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    rising: bool = True
+    """Whether each value exceeds the one before, and nothing else wrote the word in between."""
+    bits: int = 64
+    """Width of the last store in bits."""
+    by: str = ""
+    """What made the last store."""
+
+
+class SemaphoreHistory:
+    """The recent values that engines of a machine wrote to semaphores, by host address.
+
+    The vendor records every store to a semaphore immediately before it becomes visible.
+    """
+
+    def __init__(self) -> None:
+        self._words: dict[int, _Word] = {}
+
+    def width(self, at: int) -> int:
+        """Return the width in bits of the last engine store to a word; 0 if there was none."""
+        word = self._words.get(at)
+        return 0 if word is None else word.bits
+
+    def writer(self, at: int) -> str:
+        """Return what made the last engine store to a word, for reports."""
+        word = self._words.get(at)
+        return "" if word is None else word.by
+
+    def forget(self, start: int, end: int) -> None:
+        """Drop the words in [start, end), whose memory is freed."""
+        for at in [at for at in self._words if start <= at < end]:
+            del self._words[at]
+
+    def record(self, one: SemaphoreStore) -> None:
+        """Record a store that is about to become visible."""
+        word = self._words.get(one.at)
+        if word is None or (word.values and one.old != word.values[-1] and one.old == 0):
+            word = self._words[one.at] = _Word()  # new, or reset by its owner
+        if (word.values and one.old != word.values[-1]) or one.new <= one.old:
+            word.rising = False
+        word.values.append(one.new)
+        word.bits, word.by = one.bits, one.by
+
+    def passed(self, at: int, wait: Wait, seen: int) -> bool:
+        """Return whether an equality wait never ends: the word had its value, rose above it and never fell.
+
+        `at` is the host address of the word, `seen` its current value.
+        """
+        word = self._words.get(at)
+        return (
+            word is not None
+            and wait.equality
+            and word.rising
+            and seen > wait.payload
+            and word.values[-1] == seen
+            and wait.payload in word.values
+        )

@@ -1,0 +1,87 @@
+"""Clusters of workgroups: the places of their workgroups and warps, and addresses in the shared memory of others.
+
+The workgroups of a cluster are resident together, in the slots of one unit in order of their ranks, and one host thread
+runs them. An address in the shared memory of a cluster has the rank, from 1, in its upper 8 bits and the offset in
+the others; with upper bits 0 it is an offset in the workgroup's own. A workgroup alone has offsets only.
+
+Not here: the turns of warps (`dispatch`), the barrier of a cluster (`cluster_barrier`). Next: `state`, the records.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from emulator.simt.library import helper
+from emulator.simt.state import GROUP, THREAD
+from emulator.simt.vector import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code
+
+RANK_SHIFT = 24
+"""The lowest bit of the rank in an address of the shared memory of a cluster."""
+OFFSET = (1 << RANK_SHIFT) - 1
+MOST_GROUPS = 16
+"""The most workgroups of a cluster, which not every GPU and kernel allows; 8 are portable."""
+
+
+def group_of_rank(c: Code, group: Value, rank: Value) -> Value:
+    """Return the address of the workgroup of a rank in the cluster of another."""
+    step = c.resize(THREAD.load(c, GROUP.load(c, group, "thread"), "slot_bytes"), 64)
+    far = c.op("sub", c.resize(rank, 64), c.resize(GROUP.load(c, group, "rank"), 64))
+    return c.gep(group, c.op("mul", far, step))
+
+
+@helper("emu.peer", "ptr, i32", result="ptr", core=True)
+def peer(_lib: Library, c: Code, group: Value, address: Value) -> None:
+    """`emu.peer(group, address) -> group`: the workgroup to whose shared memory an address of the cluster leads; null if none."""
+    upper = c.op("lshr", address, RANK_SHIFT)
+    own = c.icmp("eq", upper, 0)
+    rank = c.select(own, GROUP.load(c, group, "rank"), c.op("sub", upper, 1))
+    size = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
+    there = c.op("or", own, c.op("and", c.icmp("ult", rank, size), c.icmp("ne", size, 1)))
+    c.ret(c.select(there, group_of_rank(c, group, rank), Value("ptr", "null")))
+
+
+def address_in(c: Code, group: Value, rank: Value, offset: Value) -> Value:
+    """Return the address of an offset (i32) in the shared memory of the workgroup of a rank."""
+    alone = c.icmp("eq", THREAD.load(c, GROUP.load(c, group, "thread"), "cluster"), 1)
+    ranked = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
+    upper = c.select(c.op("and", alone, c.icmp("eq", rank, 0)), c.const(rank.type, 0), ranked)
+    return c.op("or", upper, c.op("and", offset, OFFSET))
+
+
+def absolute(c: Code, group: Value, address: Value) -> Value:
+    """Return an address (i32) of the shared memory of a cluster in the form that all its workgroups understand."""
+    own = c.icmp("eq", c.op("lshr", address, RANK_SHIFT), 0)
+    return c.select(own, address_in(c, group, GROUP.load(c, group, "rank"), address), address)
+
+
+def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
+    """Return the address of warp `number` of a workgroup."""
+    step, first = (
+        c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
+        c.resize(THREAD.load(c, thread, "warps_at"), 64),
+    )
+    return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), step), first))
+
+
+@contextmanager
+def each_group(c: Code, group: Value) -> Iterator[Value]:
+    """Loop over the workgroups of a cluster, given one of them."""
+    with c.count(THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")) as rank:
+        yield group_of_rank(c, group, rank)
+
+
+@contextmanager
+def each_party(c: Code, group: Value) -> Iterator[Value]:
+    """Loop over the warps of a cluster, in order of their numbers, given one of its workgroups."""
+    thread = GROUP.load(c, group, "thread")
+    with each_group(c, group) as one, c.count(THREAD.load(c, thread, "warps")) as number:
+        yield warp_at(c, thread, one, number)

@@ -1,0 +1,148 @@
+"""One configuration of the engine: the core library for a warp width and a host, and its programs.
+
+Not here: running a program (`launch`), LLVM (`jit`), the helpers (`library`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emulator.simt import access, dispatch, jit
+from emulator.simt.library import Library, Sanitizers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from emulator.simt.blocks import Translation
+
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+QUICK, OPTIMISED = "quick", "optimised"
+_PLANS_KEPT = 64
+_PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE = 0.05, 2e-6
+"""How long a kernel runs before it is optimised: about as long as that takes, which grows with its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parameters of generated code, apart from the kernel."""
+
+    lanes: int = 32
+    vector_bits: int = 0
+    """Width of host vectors in bits; 0 is the widest that this host has."""
+    checks: Sanitizers = field(default_factory=Sanitizers)
+    cache: Path | None = None
+    """Folder of the cache of compiled code; None disables the cache."""
+    shapes: tuple[tuple[int, int], ...] = access.SHAPES
+    """Accesses (bits, count) that the core library contains; others are compiled with the kernels that use
+    them."""
+    strips: bool = False
+    """Whether quick code loops over strips of lanes (`strips`): LLVM compiles it in a third of the time, and
+    it runs slower where the kernel's blocks are short."""
+    brings: tuple[Callable[[Library], object], ...] = ()
+    """Functions that define helpers of a front end in the core library."""
+
+
+class Engine:
+    """The helper library of one `Settings`, compiled and loaded."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.library = self._new_library()
+        text, names = self.library.core_module()
+        self.library.sealed = True
+        self._cache = jit.Cache(settings.cache)
+        self._loaded = jit.load(self._cache.object(text, self.library.target, optimise=True), names, {})
+        self.run = _RUN(self._loaded.addresses["emu.run"])
+
+    def _new_library(self) -> Library:
+        library = Library(
+            self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks,
+            in_strips=self.settings.strips,
+        )  # fmt: skip
+        access.define_core(library, self.settings.shapes)
+        dispatch.run(library)
+        for define in self.settings.brings:
+            define(library)
+        return library
+
+    def link(self, translation: Translation, *, optimise: bool) -> jit.Loaded:
+        """Compile one kernel's warp function and link it against the core library."""
+        text, imports = self._module(translation, optimise=optimise)
+        code = self._cache.object(text, self.library.target, optimise=optimise)
+        wanted = {name: self._loaded.addresses[name] for name in imports}
+        return jit.load(code, [f"warp.{translation.name}"], wanted)
+
+    def compiled(self, translation: Translation, *, optimise: bool) -> bool:
+        """Return whether the cache on disk holds the object that `link` needs."""
+        return self._cache.has(
+            self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise
+        )
+
+    def _module(self, translation: Translation, *, optimise: bool) -> tuple[str, list[str]]:
+        return self.library.module(translation.text, translation.called, optimise=optimise)
+
+
+_making = threading.Lock()
+
+
+def engine(settings: Settings) -> Engine:
+    """Return the engine for some settings, created once in a process.
+
+    Thread-safe: other callers wait for it.
+    """
+    with _making:
+        return _made(settings)
+
+
+@functools.lru_cache(maxsize=16)
+def _made(settings: Settings) -> Engine:
+    return Engine(settings)
+
+
+class Program:
+    """A translated kernel with two tiers of code: compiled quickly at first, optimised once it runs long.
+
+    Thread-safe.
+    """
+
+    def __init__(self, engine_: Engine, translation: Translation) -> None:
+        self.engine = engine_
+        self.translation = translation
+        self.seconds = 0.0
+        """Host time spent running it so far, in seconds, summed over threads."""
+        self.plans: dict[object, object] = {}
+        """What `plan` has computed for the shapes of launches."""
+        self._tiers: dict[str, jit.Loaded] = {}
+        self._lock = threading.Lock()
+
+    def keep_plan(self, key: object, plan: object) -> None:
+        """Keep a plan, and forget the oldest if they are many."""
+        with self._lock:
+            if len(self.plans) >= _PLANS_KEPT:
+                del self.plans[next(iter(self.plans))]
+            self.plans[key] = plan
+
+    @property
+    def promote_after_s(self) -> float:
+        """Host time after which a kernel is worth optimising, in seconds."""
+        return max(_PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE * len(self.translation.text))
+
+    def has(self, tier: str) -> bool:
+        """Return whether the code of a tier is loaded."""
+        return tier in self._tiers
+
+    def on_disk(self, tier: str) -> bool:
+        """Return whether the code of a tier is in the cache on disk, so that loading it is cheap."""
+        return self.engine.compiled(self.translation, optimise=tier == OPTIMISED)
+
+    def entry(self, tier: str) -> int:
+        """Return the address of the warp function of a tier; compile it if necessary."""
+        with self._lock:
+            if tier not in self._tiers:
+                self._tiers[tier] = self.engine.link(self.translation, optimise=tier == OPTIMISED)
+            return self._tiers[tier].addresses[f"warp.{self.translation.name}"]

@@ -1,0 +1,149 @@
+"""A launch of a translated kernel over a grid: host threads, time limit, tiers of code, result.
+
+Not here: what is launched (`work`), its memory (`running`), the order of warps and workgroups (`dispatch`),
+launches that run in slices (`slices`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emulator.shared.report import ReportKind
+from emulator.shared.report_records import decode, hang
+from emulator.simt.deadline import Deadline, HostTime
+from emulator.simt.engine import OPTIMISED, QUICK, Program
+from emulator.simt.running import RawCounts, Running, address_of, prepare
+from emulator.simt.work import Options, Work, check, warps_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from emulator.shared.memory import AddressSpace
+    from emulator.shared.report import Report
+
+_WORTH_THREADS = 4096
+"""A launch with fewer lanes, in warps of any width, runs on the caller's thread only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchResult:
+    """The result of a launch."""
+
+    fault: Report | None
+    """The fault that ended it early, or None. Stores made before the fault remain in memory."""
+    findings: tuple[Report, ...]
+    """The findings of the sanitizers."""
+    seconds: float
+    tier: str
+    counts: RawCounts | None = None
+    """The counters, if the translation counts."""
+
+
+_pool: list[ThreadPoolExecutor] = []
+_pool_lock = threading.Lock()
+
+
+def _executor() -> ThreadPoolExecutor:
+    with _pool_lock:
+        if not _pool:
+            _pool.append(
+                ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="hcq emu")
+            )
+        return _pool[0]
+
+
+def launch(
+    program: Program, work: Work, memory: AddressSpace, options: Options | None = None
+) -> LaunchResult:
+    """Run a kernel over its grid; return when every workgroup is done or one of them has faulted.
+
+    Raises `UsageError` if the shape of the launch is invalid (`check`).
+    """
+    options = options or Options()
+    check(work)
+    began = time.perf_counter()
+    tier = first_tier(program, options)
+    count = host_threads(program, work, options)
+    if program.engine.settings.checks.last_accesses:
+        memory.clear_accesses()
+    running = prepare(program, work, memory, options, program.entry(tier), count)
+    started = time.perf_counter()
+    hung = _run(program, running, options, tier, count)
+    program.seconds += (time.perf_counter() - started) * count
+    reports = decode(program, work, memory, running.reports)
+    running.return_memories()
+    return make_result(
+        program, options, reports,
+        hung=hung, seconds=time.perf_counter() - began, tier=tier, counts=running.read_counts(),
+    )  # fmt: skip
+
+
+def host_threads(program: Program, work: Work, options: Options) -> int:
+    """Return the number of host threads that a launch should use."""
+    if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
+        return 1  # the shadows of global memory and the counters support one writer only
+    lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
+    worth, units = lanes >= _WORTH_THREADS, work.groups // work.cluster_groups
+    return min(options.threads or os.cpu_count() or 1, units) if worth or options.threads else 1
+
+
+def make_result(
+    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str,
+    counts: RawCounts | None = None,
+) -> LaunchResult:  # fmt: skip
+    """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
+    fatal = [r for r in reports if r.kind.fatal and r.kind is not ReportKind.HANG]
+    if hung and not fatal:
+        fatal = [hang(program, options.timeout_s, [r for r in reports if r.kind is ReportKind.HANG])]
+    findings = tuple(r for r in reports if not r.kind.fatal)
+    fault = fatal[0] if fatal else None
+    return LaunchResult(fault=fault, findings=findings, seconds=seconds, tier=tier, counts=counts)
+
+
+def first_tier(program: Program, options: Options) -> str:
+    """Return the tier of code to start with."""
+    if options.tier != "auto":
+        return options.tier
+    if program.has(OPTIMISED) or program.seconds > program.promote_after_s:
+        return OPTIMISED
+    return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
+
+
+def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
+    """Run all host threads to the end; return whether the time limit ended them."""
+    host_time = HostTime(options.clock)
+
+    def run(number: int) -> None:
+        host_time.start(number)
+        try:
+            program.engine.run(address_of(running.threads[number]))
+        finally:
+            host_time.stop(number)
+
+    with Deadline(running.stop, options.timeout_s, lambda: host_time.most) as deadline:
+        if count == 1:
+            run(0)
+            return deadline.passed
+        promotes = tier == QUICK and options.tier == "auto"
+        # The caller runs one part itself unless it may have to compile: a thread less to wake and wait for.
+        mine, others = (None, range(count)) if promotes else (0, range(1, count))
+        futures: list[Future[None]] = []
+        try:
+            futures.extend(_executor().submit(run, number) for number in others)
+        except RuntimeError:  # the interpreter is shutting down: pools refuse new work
+            running.stop()
+            wait(futures)
+            return True
+        if mine is not None:
+            run(mine)
+        elif wait(futures, timeout=program.promote_after_s).not_done:
+            running.use(program.entry(OPTIMISED))
+        wait(futures)
+        for future in futures:
+            future.result()
+        return deadline.passed

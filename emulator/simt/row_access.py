@@ -1,0 +1,170 @@
+"""Loads and stores by the shape of a register's rows, found once for all accesses whose addresses come from it.
+
+A row is 16 lanes. `shape` finds whether the rows of a register are consecutive or equal. `try_load` and `try_store`
+then check one address for each row, and make one access for each row.
+
+Not here: rows found at each access (`rows`), all other accesses (`access`).
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.simt.findings import i32, site_record
+from emulator.simt.ir_text import bits_of
+from emulator.simt.rows import ROW, joined, row_mask, rows_of, structure
+from emulator.simt.state import SITE, THREAD, WARP
+
+if TYPE_CHECKING:
+    from emulator.simt.library import Library
+    from emulator.simt.vector import Code, Value
+
+MIXED, CONSECUTIVE, EQUAL = 0, 1, 2
+"""Shapes of a register's rows."""
+PLAIN, UNSIGNED, SIGNED = "", "u", "s"
+"""How a register of 32 bits becomes part of an address of 64: not at all (the address has 32), zero-extended, sign-extended."""
+
+
+def shape(lib: Library, c: Code, register: Value, mask: Value, step: int, extended: str = PLAIN) -> Value:
+    """Return the shape of a register's rows in the lanes of a mask (i32); consecutive lanes differ by `step`.
+
+    A row that would wrap before it is `extended` is not consecutive.
+    """
+    name = shape_helper(lib, bits_of(register.type), step, extended)
+    return c.call(name, "i32", register, mask)
+
+
+def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
+    """`emu.shape.BITS.STEP(register, mask) -> shape`: small enough that a kernel with one call contains it."""
+
+    def body(k: Code, values: Value, lanes: Value) -> None:
+        found = rows_of(lib, k, values, step)
+        idle = k.not_(lanes)
+        consecutive = k.icmp("eq", k.op("or", found.following, idle), -1)
+        if extended:
+            limit = (1 << (bits if extended == UNSIGNED else bits - 1)) - (ROW - 1) * step
+            for row, base in enumerate(found.bases):
+                fits = k.icmp("ult" if extended == UNSIGNED else "slt", base, limit)
+                unused = k.icmp("eq", row_mask(k, lanes, row), 0)
+                consecutive = k.op("and", consecutive, k.op("or", fits, unused))
+        equal = k.icmp("eq", k.op("or", found.same, idle), -1)
+        k.ret(k.select(consecutive, i32(CONSECUTIVE), k.select(equal, i32(EQUAL), i32(MIXED))))
+
+    name = f"emu.shape.{bits}.{step}{extended}"
+    return lib.define(name, "i32", f"{lib.v(f'i{bits}')}, mask", body, core=True, small=True, attributes="#0")
+
+
+def bases(
+    lib: Library,
+    c: Code,
+    register: Value,
+    mask: Value,
+    start: Value,
+    shift: Value | None,
+    offset: Value,
+    extended: str,
+) -> list[Value]:
+    """Return the address (i64) of each row's first lane: the register, extended and shifted, plus an offset.
+
+    A row without lanes in the mask gets `start`.
+    """
+    found = []
+    for row in range(lib.lanes // ROW):
+        base = c.extract(register, row * ROW)
+        if extended:
+            assert shift is not None
+            base = c.op("shl", c.resize(base, 64, signed=extended == SIGNED), shift)
+        base = c.resize(c.op("add", base, offset), 64)
+        found.append(c.select(c.icmp("eq", row_mask(c, mask, row), 0), start, base))
+    return found
+
+
+def window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value, Value]:
+    """Return the address (i64) of the memory of an access, its bytes (i64), and where it is on the host."""
+    thread = WARP.load(c, warp, "thread")
+    if space == "shared":
+        room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
+        return c.const("i64", 0), room, WARP.load(c, warp, "shared")
+    record = site_record(c, warp, site)
+    start, delta = SITE.load(c, record, "start"), SITE.load(c, record, "delta")
+    return start, SITE.load(c, record, "bytes"), c.let("ptr", f"inttoptr {c.op('add', start, delta)} to ptr")
+
+
+def _inside(c: Code, offsets: list[Value], span: Value, room: Value) -> Value:
+    """Return whether `span` bytes behind each offset lie within the first `room` bytes."""
+    limit = c.intrinsic("usub.sat", room, c.op("sub", span, 1))
+    good = c.icmp("ult", offsets[0], limit)
+    for offset in offsets[1:]:
+        good = c.op("and", good, c.icmp("ult", offset, limit))
+    return good
+
+
+def try_load(
+    c: Code, kind: Value, offsets: list[Value], room: Value, host: Value, bits: int, count: int
+) -> None:
+    """Append code that returns the loaded elements if `kind` and each row's offset in the first `room` bytes allow it.
+
+    The code that follows is for all other accesses. Addresses may have any alignment. Values of lanes that take no
+    part are undefined.
+    """
+    size = bits // 8 * count
+    near = c.icmp("eq", kind, CONSECUTIVE)
+    span = c.select(near, c.const("i64", size * ROW), c.const("i64", size))
+    there = c.op("and", c.icmp("ne", kind, MIXED), _inside(c, offsets, span, room))
+    c.emit(f"br {there}, label %there, label %elsewhere, !prof !0")
+    c.label("there")
+    c.branch(near, "consecutive", "equal")
+    c.label("consecutive")
+    blocks = [c.load(f"<{ROW * count} x i{bits}>", c.gep(host, at), align=1) for at in offsets]
+    if count == 1:
+        c.ret(joined(c, blocks))
+    else:
+        picks = [range(n, ROW * count, count) for n in range(count)]
+        c.ret(structure(c, [joined(c, [c.shuffle(block, None, pick) for block in blocks]) for pick in picks]))
+    c.label("equal")
+    parts = [
+        joined(c, [
+            c.splat(c.load(f"i{bits}", c.gep(host, c.op("add", at, n * bits // 8)), align=1), ROW)
+            for at in offsets
+        ])
+        for n in range(count)
+    ]  # fmt: skip
+    c.ret(parts[0] if count == 1 else structure(c, parts))
+    c.label("elsewhere")
+
+
+def try_store(
+    c: Code, kind: Value, offsets: list[Value], room: Value, host: Value, values: list[Value], mask: Value
+) -> None:
+    """Append code that stores and returns if `kind` and each row's offset in the first `room` bytes allow it.
+
+    The code that follows is for all other accesses. Addresses may have any alignment. Several values a lane, and
+    values of fewer than 32 bits, are stored here for all lanes only.
+    """
+    bits, count = bits_of(values[0].type), len(values)
+    there = _inside(c, offsets, c.const("i64", bits // 8 * count * ROW), room)
+    there = c.op("and", c.icmp("eq", kind, CONSECUTIVE), there)
+    whole = c.icmp("eq", mask, -1)
+    masks = count == 1 and bits >= 32
+    if not masks:
+        there = c.op("and", there, whole)
+    c.emit(f"br {there}, label %there, label %elsewhere, !prof !0")
+    c.label("there")
+    if masks:
+        c.branch(whole, "whole", "part")
+        c.label("part")
+        for row, at in enumerate(offsets):
+            part = c.shuffle(values[0], None, range(row * ROW, (row + 1) * ROW))
+            c.masked_store(part, c.gep(host, at), c.mask_lanes(row_mask(c, mask, row)), 1)
+        c.ret()
+        c.label("whole")
+    for row, at in enumerate(offsets):
+        parts = [c.shuffle(value, None, range(row * ROW, (row + 1) * ROW)) for value in values]
+        if count > 1:
+            order = [lane + ROW * n for lane in range(ROW) for n in range(count)]
+            parts = [c.shuffle(joined(c, parts), None, order)]
+        c.store(parts[0], c.gep(host, at), align=1)
+    c.ret()
+    c.label("elsewhere")

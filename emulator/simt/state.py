@@ -1,0 +1,234 @@
+"""Records shared by generated code and Python: of host threads, resident workgroups, warps and access sites.
+
+This is the only place that knows the offsets. Generated code accesses fields through `Record.load` and
+`Record.store`, Python through `Record.pack` and `Record.read`. A mask of lanes takes 8 bytes for every warp width.
+
+Next: `dispatch`, which runs on these records; `running`, which allocates them.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from emulator.simt.ir_text import bits_of
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Mapping
+
+    from emulator.simt.vector import Code, Value
+
+    Raw = bytes | bytearray | memoryview | ctypes.Array[ctypes.c_char]
+    """Host memory with records."""
+
+_FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
+_BYTES = {"ptr": 8, "i64": 8, "i32": 4}
+_LINE = 64
+"""Bytes of a cache line of the host."""
+
+
+class Record:
+    """A record of named fields, each of type ptr, i64 or i32; its size is a multiple of 64 bytes.
+
+    A field of type line has no bytes: those after it begin a line of their own, counted from the record's start.
+    """
+
+    def __init__(self, name: str, /, **fields: str) -> None:
+        self.name = name
+        self.offsets: dict[str, int] = {}
+        self.types = fields
+        position = 0
+        for field, type_ in fields.items():
+            if type_ == "line":
+                position = -(-position // _LINE) * _LINE
+                continue
+            size = _BYTES[type_]
+            position = -(-position // size) * size
+            self.offsets[field] = position
+            position += size
+        self.size = -(-position // _LINE) * _LINE
+        self._codes = {name: struct.Struct("<" + _FORMATS[fields[name]]) for name in self.offsets}
+        self._whole, self._order = self._layout()
+
+    def _layout(self) -> tuple[struct.Struct, list[str]]:
+        """Return the format of the whole record, and the fields in its order."""
+        text, end = "<", 0
+        for name, at in self.offsets.items():
+            text += f"{at - end}x{_FORMATS[self.types[name]]}"
+            end = at + _BYTES[self.types[name]]
+        return struct.Struct(f"{text}{self.size - end}x"), list(self.offsets)
+
+    def address(self, code: Code, base: Value, field: str) -> Value:
+        """Append code that computes the address of a field of the record at `base`."""
+        return code.gep(base, self.offsets[field])
+
+    def load(self, code: Code, base: Value, field: str, *, volatile: bool = False) -> Value:
+        """Append code that reads a field."""
+        return code.load(self.types[field], self.address(code, base, field), volatile=volatile)
+
+    def store(self, code: Code, base: Value, field: str, value: Value | int) -> None:
+        """Append code that writes a field; a narrower value is extended."""
+        type_ = self.types[field]
+        if isinstance(value, int):
+            value = code.const(type_, value)
+        if value.type != "ptr" and bits_of(value.type) < 8 * _BYTES[type_]:
+            value = code.resize(value, 8 * _BYTES[type_])
+        code.store(value, self.address(code, base, field))
+
+    def pack(self, **values: int) -> bytearray:
+        """Return the bytes of a record with these fields set and the others zero."""
+        if not values.keys() <= self.offsets.keys():
+            raise KeyError(", ".join(sorted(values.keys() - self.offsets.keys())))
+        return bytearray(self._whole.pack(*[values.get(field, 0) for field in self._order]))
+
+    def update(self, raw: bytearray | ctypes.Array[ctypes.c_char], values: Mapping[str, int]) -> None:
+        """Write some fields of a record in place."""
+        for field, value in values.items():
+            self._codes[field].pack_into(raw, self.offsets[field], value)
+
+    def read(self, raw: Raw, field: str, at: int = 0) -> int:
+        """Read a field of the record at offset `at` of host memory."""
+        value: int = self._codes[field].unpack_from(raw, at + self.offsets[field])[0]
+        return value
+
+
+LAUNCH = Record("launch", stop="i32", sequence="i64", apart="line", next="i32")
+"""Shared by the host threads of one launch. `stop`, if not 0, makes all of them return. `next`: number of workgroups started.
+`sequence`: the time of the launch, for races between workgroups. Threads read `stop` at every turn of a warp and change `next`
+for every workgroup, so they lie in different cache lines."""
+
+THREAD = Record(
+    "thread",
+    launch="ptr", entry="ptr", params="ptr", sites="ptr", map="ptr", reports="ptr", slots="ptr", warp_order="ptr", sink="ptr", queue="ptr",
+    releases="ptr", known="ptr",
+    shared_window="i64", local_window="i64", sequence="i64", fuel="i64", begun="i32", active="i32", stalled="i32", at="i32",
+    param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
+    threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
+    slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
+    dynamic_shared="i32", visible_grid_x="i32", visible_grid_y="i32", visible_grid_z="i32", visible_block_x="i32", visible_block_y="i32",
+    visible_block_z="i32", known_step="i32", last_x="i32", last_y="i32", last_z="i32", cluster="i32", cluster_x="i32", cluster_y="i32",
+    cluster_z="i32", explicit_cluster="i32", parties="i32", unit_bytes="i32", registers="i32", counts="ptr", touched="ptr",
+    turns="i32",
+)  # fmt: skip
+"""The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
+
+`fuel`: the number of turns of workgroups before it returns. `begun` to `at` are its progress: whether it has run
+before, the number of resident workgroups, whether no workgroup progressed in this round, and the workgroup whose
+turn is next; `turns` are those that it has had in a row. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
+grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes. `last_x` to `last_z`:
+threads along each axis of the last workgroup there; `block_x` to `block_z`, `threads` and `warps` are those of the others.
+`counts` and `touched`: the slots and the table of touched memory of a counted launch (`counting`).
+`cluster`: workgroups of a cluster, at least 1; `cluster_x` to `cluster_z` along each axis; `explicit_cluster` is 1 if the launch
+names them. `parties`: warps of a cluster. A cluster occupies `unit_bytes`: the slots of its workgroups in order of their ranks.
+`registers`: those of a thread at the start, 0 if unknown. `warp_order` has a u32 for each party: the offset of a warp's state in the unit, in the order of turns.
+"""
+
+GROUP = Record(
+    "group",
+    thread="ptr", shared="ptr", shadow="ptr", clocks="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
+    epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32", warps="i32", partial="i32", rank="i32", met="i32",
+    free="i32",
+)  # fmt: skip
+"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached. `warps`: the number of its warps; `partial` is 1
+if it has fewer threads than others. `rank`: its number in its cluster; `met` is 1 once a barrier of the cluster
+has opened; `clocks`: the vector clocks of the cluster. `free`: registers in the pool, in one thread of each warp."""
+
+RELEASE = {"last": 0, "before": 4}
+RELEASE_BYTES = 8
+"""Times of a workgroup's last release and of the one before it, as u32; 0 is never."""
+
+BARRIER = Record(
+    "barrier",
+    arrived="i32",
+    expected="i32",
+    waiting="i32",
+    count="i32",
+    every="i32",
+    some="i32",
+    last_count="i32",
+    last_every="i32",
+    last_some="i32",
+)
+"""One barrier of a workgroup: arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
+
+BARRIERS = 16
+CLUSTER_BARRIER, REGISTER_POOL, SPLIT_BARRIER = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
+"""Numbers, in `WARP.barrier`, of the barrier of a warp's cluster, of its workgroup's pool of registers, and of its workgroup's barrier in
+two parts. Those of other barriers, existing or not, are below."""
+GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
+
+WARP = Record(
+    "warp",
+    thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
+    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32", party="i32", arrived="i64", passed="i64", registers="i32", lanes="i64",
+    poll_site="i32", poll_lane="i32", poll_address="i64", poll_wants="i64",
+    synced="i32", touched="i32", grouped="i32", reading="i32", barrier_aligned="i32", cluster_site="i32", loop_site="i32", loop_lane="i32",
+    split="i32", reads_until="i32", reads_first="i32",
+)  # fmt: skip
+"""A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
+
+`start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
+if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and
+`passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened. `registers`: those of a thread.
+The `poll_*` describe its last failed test of a barrier in memory, for reports: `poll_wants` has the arrivals that the barrier waits for
+from bit 32 on, the bytes below, and bit 63.
+The others order its lanes (`emulator.sanitizers.lane_order`): the clock at which all met last, and whether since then it has
+accessed shared memory, whether only some of them met before, and which asynchronous operations read for it.
+`barrier_aligned`: whether all lanes must reach the barrier where some wait; kept where that is checked.
+`cluster_site`: the instruction with which lanes arrived last at the barrier of the cluster; kept where that is checked.
+`loop_site` and `loop_lane` describe the loop that it last left to yield: one more than the last instruction that can be named, a lane.
+`split`: whether it has signalled at the barrier in two parts, and whether that has opened since (`split_barrier`).
+`reads_until`: if not 0, the clock of what the asynchronous proxy reads for it now; `reads_first`: the earliest clock of a group of such
+reads in flight (`emulator.sanitizers.read_groups`).
+"""
+
+
+PACKED_IDS = 3
+"""The "axis" whose ids are those of x, y and z in one i32, 10 bits each: workgroups have at most 1024 threads."""
+
+
+def warp_ids_at(axis: int, lanes: int) -> int:
+    """Return the offset, in a warp's state, of the thread ids of one axis (one i32 for each lane), or of `PACKED_IDS`."""
+    return WARP.size + axis * 4 * lanes
+
+
+def warp_registers_at(lanes: int) -> int:
+    """Return the offset, in a warp's state, of the part that the translated kernel uses: pending masks, then registers."""
+    return WARP.size + 4 * 4 * lanes
+
+
+MAP_ENTRY = Record(
+    "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64", order="i64"
+)
+"""One allocation for generated code, sorted by `start`; host address = device address + `delta`.
+
+`initialised`, `touched` and `order` are host addresses of shadows (1 byte for each byte, 32 and 8 bytes for each dword), or 0.
+"""
+
+MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
+
+SITE = Record("site", start="i64", bytes="i64", delta="i64", seen="i64")
+"""The allocation that an instruction last accessed: an aligned address a is valid if (a - start) / size < bytes / size.
+An instruction may make accesses of several sizes.
+`seen` has a bit for each kind of report that the instruction has made."""
+
+REPORT = Record(
+    "report",
+    kind="i32",
+    site="i32",
+    lane="i32",
+    group="i32",
+    warp="i32",
+    size="i32",
+    address="i64",
+    other="i64",
+)
+REPORT_LIMIT = 256
+REPORTS_HEAD = 64
+
+DONE, BARRIER_WAIT, YIELD, POLL = 0, 1, 2, 3
+"""Why a warp's turn ended. POLL: it only tested barriers in memory, in vain, and will do so until another warp acts."""
+READY, WAITING, FINISHED, YIELDED = 0, 1, 2, 3

@@ -1,0 +1,71 @@
+"""The common base of `WarpFunction` and `WaveFunction`: thread ids, fields of records, reported instructions.
+
+Not here: control flow and registers, which the two builders handle differently. Next: `warp_function`,
+`wave_function`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.simt.blocks import Site
+from emulator.simt.state import GROUP, THREAD, WARP, warp_ids_at
+from emulator.simt.vector import Code, Declarations, Value
+
+if TYPE_CHECKING:
+    from emulator.simt.counting import Counted, Counting
+    from emulator.simt.library import Library
+
+
+class WarpCode:
+    """Code of one warp under construction; `c` is the builder, `warp` the address of the warp's state."""
+
+    thread: Value
+    """The address of the host thread's record; a subclass sets it when it writes the function's entry."""
+    group: Value
+    """The address of the workgroup's record; set with `thread`."""
+
+    def __init__(self, lib: Library, name: str) -> None:
+        self.lib = lib
+        self.lanes = lib.lanes
+        self.name = name
+        self.declarations = Declarations()
+        self.c = Code(self.declarations)
+        self.warp = Value("ptr", "%warp")
+        self.sites: list[Site] = []
+        self.counting: Counting | None = None
+        """Writes the counters; None if the function does not count."""
+
+    @property
+    def counted(self) -> Counted | None:
+        """The slots of the counters; None if the function does not count."""
+        return None if self.counting is None else self.counting.counted
+
+    def uniform(self, scalar: Value) -> Value:
+        """Return a vector with the same value in every lane."""
+        return self.c.splat(scalar, self.lanes)
+
+    def thread_id(self, axis: int) -> Value:
+        """Return the lanes' thread ids of an axis (0 is x), or of all (`state.PACKED_IDS`), as i32."""
+        return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
+
+    def lane_id(self) -> Value:
+        """Return the lanes' numbers, as i32."""
+        return self.c.ints(self.lib.v("i32"), range(self.lanes))
+
+    def of_thread(self, name: str) -> Value:
+        """Return a field of `state.THREAD`, a scalar."""
+        return THREAD.load(self.c, self.thread, name)
+
+    def of_group(self, name: str) -> Value:
+        """Return a field of `state.GROUP`, a scalar."""
+        return GROUP.load(self.c, self.group, name)
+
+    def of_warp(self, name: str) -> Value:
+        """Return a field of `state.WARP`, a scalar."""
+        return WARP.load(self.c, self.warp, name)
+
+    def site(self, line: int, text: str) -> int:
+        """Register an instruction for reports; return its number."""
+        self.sites.append(Site(line, text))
+        return len(self.sites) - 1

@@ -1,0 +1,107 @@
+"""Doorbells, write pointers and read pointers of all three kinds of queue (facts: R1 to R6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.amd.layouts.kfd import QueueType
+from emulator.amd.machine.reports import QueueFault
+from tests.emulator.amd_engines.conftest import DATA, RING, RING_BYTES, Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOP = 0xFFFF1000
+
+
+def write_data(va: int, value: int) -> tuple[int, ...]:
+    return (0xC0033700, 5 << 8 | 1 << 20, va & 0xFFFF_FFFF, va >> 32, value)
+
+
+def test_a_doorbell_without_its_write_pointer_is_refused(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    b.write(NOP)
+    with pytest.raises(QueueFault, match="write pointer in memory is 0x0"):
+        b.run.rung(1)
+
+
+def test_a_doorbell_that_goes_back_is_refused(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    b.do(NOP, NOP)
+    b.put64(b.queue.wptr_va, 1)
+    with pytest.raises(QueueFault, match="went back"):
+        b.run.rung(1)
+
+
+def test_a_ring_that_overflows_is_refused(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    b.write(*[NOP] * (RING_BYTES // 4))
+    with pytest.raises(QueueFault, match="overflows"):
+        b.ring()
+
+
+@pytest.mark.parametrize("kind", [QueueType.COMPUTE, QueueType.SDMA])
+def test_a_packet_overwritten_before_it_was_taken_is_found(
+    bench: Callable[..., Bench], kind: QueueType
+) -> None:
+    b = bench(kind)
+    b.write(NOP if kind is QueueType.COMPUTE else 0)
+    b.ring()
+    b.put(RING, 0x80000000)
+    with pytest.raises(QueueFault, match="when the doorbell rang"):
+        b.finish()
+
+
+def test_the_read_index_of_pm4_wraps_with_the_ring(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    for value in range(500):
+        b.do(*write_data(DATA, value))
+        assert b.get(b.queue.rptr_va) == [b.written // 4 % (RING_BYTES // 4)]
+        assert b.get(DATA) == [value]
+
+
+def test_the_read_pointer_of_sdma_counts_bytes_for_ever(bench: Callable[..., Bench]) -> None:
+    b = bench(QueueType.SDMA)
+    for _ in range(300):
+        b.do(0, 0, 0, 0, 0, 0, 0, 0)
+    assert b.get64(b.queue.rptr_va) == b.written == 300 * 32
+
+
+def test_an_sdma_packet_may_not_go_beyond_the_ring_s_end(bench: Callable[..., Bench]) -> None:
+    b = bench(QueueType.SDMA)
+    for _ in range(1020 // 4):
+        b.do(0, 0, 0, 0)
+    b.write(0, 0, 0, 5 | 3 << 16, DATA, 0, 1)  # one dword is left for the fence
+    b.ring()
+    with pytest.raises(QueueFault, match="beyond its end"):
+        b.finish()
+
+
+def test_a_queue_that_is_mapped_again_reads_its_write_pointer(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    b.write(*write_data(DATA, 7))
+    b.put64(b.queue.wptr_va, b.written // 4)
+    b.run.changed()  # as after a doorbell that was lost while the queue was unmapped
+    b.finish()
+    assert b.get(DATA) == [7]
+    b.run.rung(b.written // 4)  # the doorbell that comes late changes nothing
+    assert not b.run.busy
+
+
+@pytest.mark.parametrize(("remaps", "seen"), [(True, 7), (False, 0)])
+def test_words_before_their_doorbell_are_taken_by_a_queue_that_is_mapped_again(
+    bench: Callable[..., Bench], *, remaps: bool, seen: int
+) -> None:
+    """Some boundary of 500 packets is one where the queue is mapped again, unless that is off."""
+    b = bench(remaps=remaps)
+    b.write(*(NOP,) * 500)
+    b.ring()
+    b.write(*write_data(DATA, 7))
+    b.put64(b.queue.wptr_va, b.written // 4)
+    b.finish()
+    assert b.get(DATA) == [seen]
+    b.ring()
+    b.finish()
+    assert b.get(DATA) == [7]

@@ -1,0 +1,185 @@
+"""Run every form of a target against the pseudo-code, and count: forms, differences, what is not covered.
+
+`python -m tests.emulator.amd_isa.pcode_tally gfx1100` prints the tally of a target.
+"""
+
+# ruff: noqa: E501 - rows of tables and texts read best on one line
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emulator.amd.isa.instruction import IsaError
+from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_scalars, single
+from tests.emulator.amd_isa.lane_cases import Case, differences
+from tests.emulator.amd_isa.pcode_values import PcodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.emulator.amd_isa.pcode_forms import Choice, Form
+
+_BATCH = 200
+
+
+@dataclass
+class Tally:
+    """What was run, and what came of it."""
+
+    forms: int = 0
+    operations: set[str] = field(default_factory=set)
+    differ: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Forms that the emulator does not run, with its reason."""
+    uncovered: dict[str, str] = field(default_factory=dict)
+    """Operations whose text the evaluator does not know, with the reason."""
+
+
+def tally(
+    name: str, chosen: Callable[[Form], Iterable[Choice]], wanted: Callable[[Form], bool] = lambda _: True
+) -> Tally:
+    """Run the chosen forms of a target's vector operations."""
+    found = Tally()
+    groups: dict[tuple[tuple[str, ...], bool], list[tuple[Form, Case]]] = defaultdict(list)
+    for form in pcode_forms.forms(name):
+        if not wanted(form):
+            continue
+        label = f"{form.kind} {form.stem}"
+        try:
+            plain = pcode_forms.Definition(form, pcode_forms.Choice())
+            plain.result(
+                plain.run(pcode_forms.inputs(name, form.kinds)), pcode_forms.inputs(name, form.kinds)
+            )
+        except PcodeError as error:
+            found.uncovered[label] = str(error)
+            continue
+        for choice in chosen(form):
+            groups[form.kinds, choice == pcode_forms.Choice()].append((form, pcode_forms.case(form, choice)))
+    for (kinds, masked), cases in groups.items():
+        given = [pcode_forms.inputs(name, kinds, masked=masked)]
+        for at in range(0, len(cases), _BATCH):
+            batch = cases[at : at + _BATCH]
+            try:
+                found.differ += differences(name, [case for _, case in batch], given, masked=masked)
+            except IsaError:
+                batch = _executed(name, batch, found)
+                found.differ += (
+                    differences(name, [case for _, case in batch], given, masked=masked) if batch else []
+                )
+            found.forms += len(batch)
+            found.operations |= {form.stem for form, _ in batch}
+    return found
+
+
+def _executed(name: str, batch: list[tuple[Form, Case]], found: Tally) -> list[tuple[Form, Case]]:
+    """Leave out, and count, the forms that the emulator does not run."""
+    kept, never = [], set()
+    for form, case in batch:
+        why = "" if form in never else refusal(name, case)
+        if why.startswith("this instruction is not"):
+            never.add(form)
+        if why or form in never:
+            found.refused[case.text] = why or "this instruction is not supported"
+        else:
+            kept.append((form, case))
+    return kept
+
+
+def duals(name: str) -> Tally:
+    """Run every pair of VOPD's halves."""
+    cases = list(pcode_forms.duals(name))
+    given = [pcode_forms.inputs(name, ("f32", "f32", "", "f32"), masked=False)]
+    return Tally(len(cases), {case.text for case in cases}, differences(name, cases, given, masked=False))
+
+
+def scalars(name: str) -> Tally:
+    """Run every form of the scalar unit's operations."""
+    found = Tally()
+    for floats in (False, True):
+        forms = []
+        for form in pcode_scalars.scalars(name):
+            if form.floats != floats:
+                continue
+            try:
+                pcode.program(form.text)
+            except PcodeError as error:
+                found.uncovered[form.stem] = str(error)
+                continue
+            forms.append(form)
+        while forms:
+            try:
+                found.differ += pcode_scalars.differences(name, forms, floats=floats)
+                break
+            except IsaError:
+                one = {form.stem: form for form in reversed(forms)}
+                why = {
+                    stem: text for stem, form in one.items() if (text := pcode_scalars.refused(name, form))
+                }
+                if not why:
+                    raise
+                found.refused |= {form.label: why[form.stem] for form in forms if form.stem in why}
+                forms = [form for form in forms if form.stem not in why]
+        found.forms += len(forms)
+        found.operations |= {form.stem for form in forms}
+    return found
+
+
+def memory(name: str, wanted: Callable[[pcode_memory.Access], bool] = lambda _: True) -> Tally:
+    """Run the accesses of memory that are enumerated."""
+    given = pcode_memory.cases(name)
+    found, run = Tally(uncovered=given.uncovered), []
+    for one in filter(wanted, given.run):
+        why = refused(name, pcode_memory.instruction(one))
+        if why:
+            found.refused[one.label] = why
+        else:
+            run.append(one)
+    for group in pcode_memory.groups(run):
+        found.differ += pcode_memory.differences(name, group)
+    found.forms, found.operations = len(run), {f"{one.kind} {one.stem}" for one in run}
+    return found
+
+
+def refusal(name: str, case: Case) -> str:
+    """Return why the emulator does not run a case, or an empty text."""
+    return refused(name, case.words)
+
+
+def refused(name: str, words: list[int]) -> str:
+    """Return why the emulator does not run an instruction, or an empty text."""
+    try:
+        single.program(name, words)
+    except IsaError as error:
+        return error.why
+    return ""
+
+
+def main() -> None:
+    """Print the tally of each target named."""
+    for name in sys.argv[1:] or single.NAMES:
+        parts = {
+            "vector": tally(name, pcode_forms.choices),
+            "lanes and parts": tally(name, pcode_products.choices),
+            "scalar": scalars(name),
+            "memory": memory(name),
+        }
+        if name != "gfx942":
+            parts["dual"] = duals(name)
+        for what, found in parts.items():
+            sys.stdout.write(
+                f"{name} {what}: {found.forms} forms of {len(found.operations)} operations, {len(found.differ)} differ, "
+                f"{len(found.refused)} forms are not run, {len(found.uncovered)} texts are not known\n"
+            )
+            for text in found.differ:
+                sys.stdout.write(f"  differs: {text}\n")
+            for label, why in [*found.refused.items(), *found.uncovered.items()]:
+                sys.stdout.write(f"  {label}: {why}\n")
+        for label in pcode_forms.without(name):
+            sys.stdout.write(f"  {label}: no pseudo-code\n")
+
+
+if __name__ == "__main__":
+    main()

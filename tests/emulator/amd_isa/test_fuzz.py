@@ -1,0 +1,105 @@
+"""Random kernels as machine code of three targets and as PTX agree with host code.
+
+`tools.fuzz.amd` compares them; a seed reproduces one. More of them: `python -m tools.fuzz.amd --small --cases 5000`.
+"""
+
+# ruff: noqa: E501 - rows of words read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding
+import pytest
+
+from emulator.simt.engine import Settings
+from hcq.config import config
+from tools.fuzz.amd import check, check_small, compare, disagreements
+from tools.fuzz.amd_cases import TOGETHER, Case
+from tools.fuzz.amd_exchanges import LANES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = Settings(cache=config().cache, strips=True)
+MISCOMPILED = {48} if llvmlite.binding.llvm_version_info == (22, 1, 0) else set[int]()
+"""Cases whose machine code for AMD is wrong: LLVM 22.1.0 hoists a free instruction out of a switch and leaves its value
+undefined on one of the ways to the merge (as llvm-project pull request 183792 describes). PTX is still compared."""
+WHOLE, SMALL = 300, 50
+"""Cases of the slow tests: whole kernels, and small ones."""
+AMD = tuple(target for target in LANES if target.startswith("gfx"))
+
+
+@pytest.mark.parametrize("target", LANES)
+def test_a_random_kernel_agrees_with_host_code(target: str) -> None:
+    assert not check(1, (target,), SETTINGS)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(25)
+@pytest.mark.parametrize("first", range(0, WHOLE, 20))
+def test_many_random_kernels_agree_with_host_code(first: int) -> None:
+    for seed in range(first, first + 20):
+        targets = tuple(target for target in LANES if target not in AMD or seed not in MISCOMPILED)
+        assert not check(seed, targets, SETTINGS), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SMALL, TOGETHER))
+def test_many_small_kernels_agree_with_host_code(first: int) -> None:
+    assert not check_small(range(first, first + TOGETHER), LANES, SETTINGS)
+
+
+class _WrongHost(Case):
+    """A kernel of which the host computes one value of the second case otherwise."""
+
+    def on_host(self) -> list[tuple[Any, Any]]:
+        results = super().on_host()
+        results[1][0][1, 2] ^= 1
+        return results
+
+
+def test_a_case_that_differs_is_found_among_those_of_its_kernel() -> None:
+    found = compare(_WrongHost.small((3, 4, 5)), ("sm_80",), SETTINGS, "quick")
+    assert list(found) == [4]
+    assert "1 of " in found[4]
+    assert "[1, 2]" in found[4]
+
+
+@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("seed", sorted(MISCOMPILED))
+def test_a_case_set_aside_is_still_miscompiled(seed: int, target: str) -> None:
+    assert check(seed, (target,), SETTINGS), "LLVM compiles the case right now: take it off the list"
+
+
+def test_a_seed_is_always_the_same_case() -> None:
+    assert [Case.whole(7).text(target) for target in LANES] == [Case.whole(7).text(target) for target in LANES]
+    assert len({Case.whole(7).text(target) for target in LANES}) == 2
+
+
+def test_a_small_case_is_the_same_alone_and_among_others() -> None:
+    alone, among = Case.small([27]).chains[0], Case.small(range(25, 50)).chains[2]
+    assert (alone.functions, alone.exchanges, alone.body) == (among.functions, among.exchanges, among.body)
+    assert alone.x.tolist() == among.x.tolist()
+
+
+@pytest.mark.parametrize(
+    "text", ["".join(Case.whole(seed).text("gfx942") for seed in range(40)), Case.small(range(25)).text("gfx942") + Case.small(range(25, 50)).text("gfx942")],
+    ids=["whole", "small"],
+)  # fmt: skip
+def test_the_sample_covers_every_exchange(text: str) -> None:
+    wanted = ("ds.bpermute", "atomicrmw umax", "atomicrmw add", "atomicrmw xor", "urem i32", "switch", "phi half", "double", "i128")
+    assert not [word for word in wanted if word not in text]
+
+
+def test_the_sample_covers_every_workgroup() -> None:
+    assert {Case.whole(seed).threads for seed in range(40)} == {32, 64, 96, 128}
+    assert {Case.small([seed]).threads for seed in range(0, 500, TOGETHER)} == {32, 64, 96, 128}
+
+
+def test_cases_that_a_file_says_are_done_are_not_run(tmp_path: Path) -> None:
+    keep = tmp_path / "done"
+    keep.write_text('[7, ""]\n[8, "8: gfx942: wrong"]\n[9, ')
+    assert disagreements(7, 2, targets=(), small=True, keep=keep) == {8: "8: gfx942: wrong"}
+    assert disagreements(7, 3, targets=(), small=True, keep=keep) == {8: "8: gfx942: wrong"}
+    assert keep.read_text().splitlines()[2:] == ["[9, ", '[9, ""]']

@@ -1,0 +1,278 @@
+"""Machine code that LLVM makes, run by the engine on every target, agrees with what the host computes."""
+
+# ruff: noqa: E501 - lines of IR read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from emulator.amd.isa.instruction import IsaError
+from emulator.amd.isa.opcodes import target
+from emulator.amd.isa.translate import Entry, translate
+from emulator.shared.report import ReportKind
+from emulator.simt.engine import engine
+from emulator.simt.work import Options
+from tests.emulator.amd_isa import ir
+from tests.emulator.amd_isa.conftest import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array = np.ndarray
+QUICK = Options(tier="quick", threads=1)
+
+
+@pytest.fixture(params=["gfx1100", "gfx1100 wave64", "gfx1201", "gfx942"])
+def anywhere(request: pytest.FixtureRequest) -> Bench:
+    """Return a bench for each target, and one for waves of 64 where the kernel chooses."""
+    processor, _, wide = request.param.partition(" ")
+    return Bench(processor, "+wavefrontsize64" if wide else "")
+
+
+def test_workgroups_reduce_in_lds_with_barriers(anywhere: Bench) -> None:
+    rng = np.random.default_rng(0)
+    values = anywhere.new(rng.integers(0, 100, 1024), "f4")
+    sums = anywhere.new(np.zeros(4), "f4")
+    for order in ("forward", "reverse"):
+        sums[:] = 0
+        done = anywhere.run(
+            ir.REDUCTION, 4, 256, sums, values, options=Options(tier="quick", warp_order=order)
+        )
+        assert done.fault is None, done.fault
+        assert sums.tolist() == values.reshape(4, 256).sum(1).tolist()
+
+
+def _steps(n: int) -> int:
+    steps = 0
+    while n != 1:
+        n, steps = (n // 2 if n % 2 == 0 else 3 * n + 1), steps + 1
+    return steps
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("tier", ["quick", "optimised"])
+def test_lanes_loop_differently_often(anywhere: Bench, tier: str) -> None:
+    out = anywhere.new(np.zeros(300), "u4")
+    done = anywhere.run(ir.COLLATZ, 1, 200, out, options=Options(tier=tier))  # type: ignore[arg-type]
+    assert done.fault is None, done.fault
+    assert out[:200].tolist() == [_steps(i + 1) for i in range(200)]
+    assert not out[200:].any()  # a part of the last wave does not exist
+
+
+def test_scratch_is_private_and_flat_addresses_reach_it(anywhere: Bench) -> None:
+    index = anywhere.new(np.arange(256) * 7 % 16, "u4")
+    out = anywhere.new(np.zeros(256), "u4")
+    done = anywhere.run(ir.SCRATCH, 1, 256, out, index, options=QUICK)
+    assert done.fault is None, done.fault
+    assert out.tolist() == [i * (i * 7 % 16) for i in range(256)]
+
+
+def test_atomic_operations_count_every_lane(anywhere: Bench) -> None:
+    values = anywhere.new(np.random.default_rng(1).integers(0, 2**32, 1024), "u4")
+    bins, largest = anywhere.new(np.zeros(16), "u4"), anywhere.new(np.zeros(1), "u8")
+    done = anywhere.run(ir.HISTOGRAM, 4, 256, bins, values, largest, options=QUICK)
+    assert done.fault is None, done.fault
+    assert bins.tolist() == np.bincount(values & 15, minlength=16).tolist()
+    assert int(largest[0]) == int(values.max())
+
+
+def test_values_move_across_lanes(anywhere: Bench) -> None:
+    lanes = 64 if anywhere.features else target(anywhere.processor).lanes
+    values = anywhere.new(np.random.default_rng(2).integers(0, 2**32, 256), "u4")
+    out = anywhere.new(np.zeros(256), "u4")
+    done = anywhere.run(ir.SHUFFLE, 1, 256, out, values, options=QUICK)
+    assert done.fault is None, done.fault
+    lane = np.arange(256)
+    shifted = np.where(lane % 16 == 0, 7, np.roll(values, 1)).astype("u4")
+    assert np.array_equal(out, (values[lane ^ 5] + shifted * np.uint32(3)) ^ values[lane // lanes * lanes])
+
+
+def _floats(dtype: str, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal(256) * 10.0 ** rng.integers(-3, 4, 256)).astype(dtype)
+    info = np.finfo(dtype)
+    values[:10] = [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, info.tiny, info.smallest_subnormal, info.max]
+    return np.asarray(rng.permutation(values))
+
+
+_CHAIN = "  %a = fadd {T} %x, %y\n  %b = fmul {T} %a, %z\n  %c = fsub {T} %b, %x\n  %n = fneg {T} %c\n  %t = fcmp olt {T} %x, %y\n  %r = select i1 %t, {T} %n, {T} %c"
+_DIVISION = "  %r = fdiv {T} %x, %y"
+
+
+@pytest.mark.sampled(13)
+@pytest.mark.parametrize(("type_", "dtype"), [("half", "f2"), ("float", "f4"), ("double", "f8")])
+def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype: str) -> None:
+    x, y, z = (anywhere.new(_floats(dtype, k), dtype) for k in range(3))
+    out = anywhere.new(np.zeros(256), dtype)
+    cases: list[tuple[str, Callable[[], Array]]] = [
+        (_CHAIN, lambda: np.where(x < y, -((x + y) * z - x), (x + y) * z - x)), (_DIVISION, lambda: x / y),
+    ]  # fmt: skip
+    for code, expected in cases:
+        done = anywhere.run(
+            ir.elementwise(type_, code.replace("{T}", type_)), 1, 256, out, x, y, z, options=QUICK
+        )
+        assert done.fault is None, done.fault
+        with np.errstate(all="ignore"):
+            wanted = expected()
+        np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize(("type_", "dtype"), [("float", "f4"), ("double", "f8")])
+def test_quotients_beyond_every_range_are_right(anywhere: Bench, type_: str, dtype: str) -> None:
+    """The steps of a division scale their operands; every pair of magnitudes meets another case."""
+    info = np.finfo(dtype)
+    tiny, large = float(info.tiny), float(info.max)
+    sizes = [
+        float(info.smallest_subnormal),
+        tiny * 0.37,
+        tiny,
+        tiny * 3,
+        1.0,
+        3.0,
+        large / 3,
+        large * 0.6,
+        large,
+    ]
+    sizes += [float(info.smallest_subnormal) * 5, 1 / tiny, tiny * 2.0**23, 1e-20, 1e20, 0.1, 7.0]
+    x, y = (bench.reshape(-1).astype(dtype) for bench in np.meshgrid(sizes, sizes))
+    xs, ys = anywhere.new(x, dtype), anywhere.new(-y, dtype)
+    out = anywhere.new(np.zeros(256), dtype)
+    done = anywhere.run(
+        ir.elementwise(type_, _DIVISION.replace("{T}", type_)), 1, 256, out, xs, ys, xs, options=QUICK
+    )
+    assert done.fault is None, done.fault
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(out, xs / ys)
+
+
+def test_halves_are_fused_and_rooted_with_one_rounding(anywhere: Bench) -> None:
+    rng = np.random.default_rng(4)
+    x, y, z = (anywhere.new(rng.standard_normal(256), "f2") for _ in range(3))
+    out = anywhere.new(np.zeros(256), "f2")
+    declared = "declare half @llvm.fma.f16(half, half, half)\ndeclare half @llvm.sqrt.f16(half)\ndeclare half @llvm.fabs.f16(half)\n"
+    code = """  %f = call half @llvm.fma.f16(half %x, half %y, half %z)
+  %a = call half @llvm.fabs.f16(half %f)
+  %r = call half @llvm.sqrt.f16(half %a)"""
+    done = anywhere.run(ir.elementwise("half", code, extra=declared), 1, 256, out, x, y, z, options=QUICK)
+    assert done.fault is None, done.fault
+    fused = (x.astype("f8") * y.astype("f8") + z.astype("f8")).astype("f2")
+    np.testing.assert_array_equal(out, np.sqrt(np.abs(fused).astype("f8")).astype("f2"))
+
+
+def _integer_chain(t: str) -> str:
+    return (
+        f"  %a = mul {t} %x, %y\n  %b = sub {t} %a, %z\n  %s = and {t} %y, 15\n  %c = ashr {t} %b, %s\n  %d = lshr {t} %x, %s\n"
+        f"  %e = xor {t} %c, %d\n  %t = icmp slt {t} %x, %z\n  %u = select i1 %t, {t} %e, {t} %b\n  %w = shl {t} %u, %s\n"
+        f"  %p = icmp ugt {t} %w, %y\n  %v = select i1 %p, {t} %w, {t} %y\n  %r = add {t} %v, %x"
+    )
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_integers_agree_with_the_host(anywhere: Bench, bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    unsigned, signed = f"u{bits // 8}", f"i{bits // 8}"
+    x, y, z = (
+        anywhere.new(
+            rng.integers(0, 2**63, 256, dtype="u8") >> rng.integers(0, 63, 256).astype("u8"), unsigned
+        )
+        for _ in range(3)
+    )
+    out = anywhere.new(np.zeros(256), unsigned)
+    done = anywhere.run(
+        ir.elementwise(f"i{bits}", _integer_chain(f"i{bits}")), 1, 256, out, x, y, z, options=QUICK
+    )
+    assert done.fault is None, done.fault
+    b, s = x * y - z, y & y.dtype.type(15)
+    e = (b.view(signed) >> s.view(signed)).view(unsigned) ^ (x >> s)
+    w = np.where(x.view(signed) < z.view(signed), e, b) << s
+    assert np.array_equal(out, np.where(w > y, w, y) + x)
+
+
+FIELDS = [(shift, bits, extend) for shift in (0, 3) for bits in (8, 16) for extend in ("sext", "zext")]
+
+
+def _fields(width: int) -> str:
+    """Return a kernel that stores FIELDS of each of four numbers as i64; every lane computes the same."""
+    lines = []
+    for n in range(4):
+        lines.append(f"  %a{n} = getelementptr i{width}, ptr addrspace(1) %a, i64 {n}")
+        lines.append(f"  %v{n} = load i{width}, ptr addrspace(1) %a{n}")
+        for k, (shift, bits, extend) in enumerate(FIELDS):
+            name = f"{n}.{k}"
+            lines.append(f"  %s{name} = lshr i{width} %v{n}, {shift}")
+            lines.append(f"  %t{name} = trunc i{width} %s{name} to i{bits}")
+            lines.append(f"  %e{name} = {extend} i{bits} %t{name} to i64")
+            lines.append(f"  %o{name} = getelementptr i64, ptr addrspace(1) %o, i64 {n * len(FIELDS) + k}")
+            lines.append(f"  store i64 %e{name}, ptr addrspace(1) %o{name}")
+    text = "\n".join(lines)
+    return f"{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {{\n{text}\n  ret void\n}}\n"
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("width", [32, 64])
+def test_fields_of_uniform_integers_keep_their_sign(anywhere: Bench, width: int) -> None:
+    """What all lanes share is computed by the scalar unit."""
+    values = anywhere.new(np.array([0x7FFF, 0x8000, 0xC07F80, 0xFFFFFFF8]), f"u{width // 8}")
+    out = anywhere.new(np.zeros(4 * len(FIELDS)), "i8")
+    done = anywhere.run(_fields(width), 1, 64, out, values, options=QUICK)
+    assert done.fault is None, done.fault
+    wanted = []
+    for value in values.tolist():
+        for shift, bits, extend in FIELDS:
+            field = (value >> shift) & ((1 << bits) - 1)
+            wanted.append(field - (1 << bits) if extend == "sext" and field >> (bits - 1) else field)
+    assert out.tolist() == wanted
+
+
+def test_conversions_agree_with_the_host(anywhere: Bench) -> None:
+    code = """  %i1 = fptosi float %x to i32
+  %f1 = sitofp i32 %i1 to double
+  %h = fptrunc float %y to half
+  %f2 = fpext half %h to double
+  %u = fptoui float %z to i8
+  %f3 = uitofp i8 %u to double
+  %s1 = fadd double %f1, %f2
+  %r = fadd double %s1, %f3"""
+    rng = np.random.default_rng(3)
+    x, y = (anywhere.new(rng.standard_normal(256) * 1000, "f4") for _ in range(2))
+    z = anywhere.new(rng.random(256) * 255, "f4")
+    out = anywhere.new(np.zeros(256), "f8")
+    done = anywhere.run(ir.elementwise("float", code, "double"), 1, 256, out, x, y, z, options=QUICK)
+    assert done.fault is None, done.fault
+    wanted = np.trunc(x).astype("f8") + y.astype("f2").astype("f8") + np.trunc(z).astype("f8")
+    np.testing.assert_array_equal(out, wanted)
+
+
+def test_a_wild_access_names_instruction_and_address(bench: Bench) -> None:
+    out = bench.new(np.zeros(256), "u4")
+    done = bench.run(ir.COLLATZ, 2, 256, out, options=QUICK)
+    assert done.fault is not None
+    assert done.fault.kind is ReportKind.OUT_OF_BOUNDS
+    assert (done.fault.kernel, done.fault.address) == ("k", out.ctypes.data + 1024)
+    assert "global_store_b32" in done.fault.instruction
+    assert done.fault.line % 4 == 0
+
+
+def _translated(bench: Bench, words: str) -> None:
+    code = b"".join(int(w, 16).to_bytes(4, "little") for w in words.split())
+    translate(engine(bench.settings).library, "probe", code, target("gfx1100"), Entry(user_sgprs=2))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("BF800000 BE884700 BFB00000", "s_getpc_b64"),  # the address of code is not known
+        ("BF800000 BF910001 BFB00000", "s_round_mode"),
+        ("BF800000 BFB60001 BFB00000", "s_sendmsg"),
+        ("BF800000 D8DA0000 00000000 BFB00000", "gds"),
+    ],
+)  # fmt: skip
+def test_an_unsupported_instruction_is_named_with_its_address(bench: Bench, words: str, text: str) -> None:
+    with pytest.raises(IsaError, match=text) as caught:
+        _translated(bench, words)
+    assert (caught.value.address, caught.value.kernel) == (4, "probe")

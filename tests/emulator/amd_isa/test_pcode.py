@@ -1,0 +1,171 @@
+"""Instructions of the emulated AMD GPUs against the pseudo-code of AMD's ISA documents, form by form.
+
+The pseudo-code is that which tinygrad's wheel carries (extra `test`); `pcode_forms` says what a form is, which inputs it
+gets, and where another public source is followed. `python -m tests.emulator.amd_isa.pcode_tally` prints the tally.
+"""
+
+# ruff: noqa: E501 - rows of tables and texts read best on one line
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_values
+from tests.emulator.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
+from tests.emulator.amd_isa.single import NAMES
+
+there = pytest.mark.skipif(
+    pcode.folder() is None, reason="tinygrad, whose pseudo-code this reads, is not installed"
+)
+CLAMPED = pcode_forms.Choice(clamp=1)
+UNKNOWN = {
+    r"v_movrel.*|v_swaprel.*": "registers addressed by M0",
+    r"v_s?wmmac?_.*|v_mfma.*|v_smfmac.*": "matrices, in words; test_matrix has definitions",
+}
+"""Operations whose pseudo-code is not evaluated, and why."""
+
+
+def evaluated(text: str, **registers: pcode_values.Value) -> dict[str, pcode_values.Value]:
+    lanes = max(v.raw.size for v in registers.values())
+    return pcode.program(text).run(dict(registers), lanes, 32, {})
+
+
+def words(*values: int) -> pcode_values.Value:
+    return pcode_values.value("b", 32, np.array(values, "u8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("D0.u32 = S0.u32 + 1U", [0, 0x8000_0000]),
+        ("D0.i32 = S0.i32 >> 4U", [0xFFFF_FFFF, 0x07FF_FFFF]),
+        ("D0.u32 = 32'U(S0[7 : 0].u8) << 8U", [0xFF00, 0xFF00]),
+        ("D0.i32 = 32'I(signext(S0.i8))", [0xFFFF_FFFF, 0xFFFF_FFFF]),
+        ("D0.u32[31 : 0] = S0.u32[0 : 31]", [0xFFFF_FFFF, 0xFFFF_FFFE]),
+        ("D0 = { S0[15 : 0].u16, S0[31 : 16].u16 }", [0xFFFF_FFFF, 0xFFFF_7FFF]),
+        ("if S0.i32 < 0 then\nD0.u32 = 1U\nelse\nD0.u32 = 2U\nendif", [1, 2]),
+        (
+            "tmp = 0;\nfor i in 0 : 31 do\nif S0.u32[i] == 1'0U then\ntmp = i;\nbreak\nendif\nendfor;\nD0.i32 = tmp",
+            [0, 31],
+        ),
+        (
+            "F = lambda(n) (\nif n.i32 < 0 then\nreturn 7U\nelse\nreturn 9U\nendif);\nD0.u32 = F(S0.i32)",
+            [7, 9],
+        ),
+        ("D0.u32 = isNAN(S0.f32) ? 3U : 4U", [3, 3]),
+        ("D0.f32 = 1.5F * 2.0F ** 3", [0x4140_0000, 0x4140_0000]),
+    ],
+)
+def test_evaluator(text: str, wanted: list[int]) -> None:
+    """Of -1 and 0x7fffffff."""
+    found = evaluated(text, S0=words(0xFFFF_FFFF, 0x7FFF_FFFF), D0=words(0, 0))
+    assert np.broadcast_to(found["D0"].raw, (2,)).tolist() == wanted
+
+
+def test_fused_sums_are_rounded_once() -> None:
+    a, b, c = (np.array([v], "f4") for v in (1 + 2.0**-12, 1 + 2.0**-12, 2.0**-60))
+    assert pcode_values.fused(a, b, c, "f4")[0] == np.float32(1 + 2.0**-11 + 2.0**-23)
+    assert pcode_values.fused(a, b, -c, "f4")[0] == np.float32(1 + 2.0**-11)
+
+
+def verdict(found: Tally) -> None:
+    unknown = [
+        what for what in found.uncovered if not any(re.fullmatch(p, what.split()[-1]) for p in UNKNOWN)
+    ]
+    assert found.differ == []
+    assert unknown == []
+    assert found.forms > 0
+
+
+@there
+def test_plain_forms_of_short_encodings() -> None:
+    verdict(tally("gfx1100", lambda _: [pcode_forms.Choice()], lambda form: form.kind in ("VOP1", "VOP2")))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", pcode_forms.VECTOR_FORMATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_forms(name: str, kind: str) -> None:
+    verdict(tally(name, lambda _: [pcode_forms.Choice()], lambda form: form.kind == kind))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_clamps_that_are_not_run_are_refused(name: str) -> None:
+    """One of each family of operations: none may be run as if it had no clamp."""
+    families: dict[str, pcode_forms.Form] = {}
+    for form in pcode_forms.forms(name):
+        if "clamp" in form.opcode.modifiers and form.refuses_clamp:
+            families.setdefault("_".join(form.stem.split("_")[:2]) + form.kind, form)
+    run = [key for key, form in families.items() if not refusal(name, pcode_forms.case(form, CLAMPED))]
+    assert families
+    assert run == []
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("kind", pcode_forms.VECTOR_FORMATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_operands_and_modifiers(name: str, kind: str) -> None:
+    verdict(tally(name, lambda form: list(pcode_forms.choices(form))[1:], lambda form: form.kind == kind))
+
+
+@there
+def test_a_mixed_product_takes_the_upper_half_of_a_literal() -> None:
+    upper = pcode_forms.Choice(operand=(0, "literal"), op_sel=1, op_sel_hi=1)
+    found = tally("gfx1100", lambda _: [upper], lambda form: form.stem == "v_fma_mix_f32")
+    assert (found.forms, found.differ) == (1, [])
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", NAMES)
+def test_every_move_between_lanes_and_every_part(name: str) -> None:
+    """Of v_mov_b32 every control of DPP and every mask; of v_add_nc_u32 every part of SDWA."""
+    stem = "v_add_nc_u32" if name == "gfx942" else "v_mov_b32"
+    verdict(
+        tally(name, pcode_products.choices, lambda form: form.stem == stem and form.kind in ("VOP1", "VOP2"))
+    )
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_every_pair_of_dual_operations(name: str) -> None:
+    verdict(duals(name))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_scalar_operations(name: str) -> None:
+    verdict(scalars(name))
+
+
+@there
+@pytest.mark.parametrize("name", NAMES)
+def test_buffer_atomics_keep_the_registers_of_lanes_that_do_not_execute(name: str) -> None:
+    found = memory(
+        name, lambda one: one.returns and one.stem in ("buffer_atomic_add_u32", "buffer_atomic_cmpswap_b32")
+    )
+    assert found.differ == []
+    assert found.forms == 8
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("kind", pcode_memory.ENUMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_accesses_of_memory(name: str, kind: str) -> None:
+    found = memory(name, lambda one: one.kind == kind)
+    assert found.differ == []
+    assert set(found.uncovered.values()) <= set(pcode_memory.NOT_COMPARED.values())
+    assert found.forms > 50

@@ -1,0 +1,93 @@
+"""The AMD driver opens on every emulated machine: neither was written from the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.amd import AmdDriver
+from emulator.amd.driver import Machines, Variant
+from emulator.amd.machine import open_machine
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.runs import QueueRun
+    from emulator.simt.engine import Settings
+
+
+@pytest.mark.parametrize("linux", ["6.1", "6.12", "6.12.107"])
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
+def test_the_driver_opens_and_closes_without_a_refusal_or_a_leak(name: str, linux: str) -> None:
+    kernel = open_machine(name, linux=linux)
+    driver = AmdDriver("amd", lambda _: kernel, lasting=False)
+    (info,) = driver.enumerate()
+    assert (info.arch, info.compute_units) == (name, kernel.machine.gpus[0].profile.units)
+    driver.open(0, None).close()
+    assert [str(one) for one in kernel.machine.refusals] == []
+    assert [str(one) for one in kernel.reports] == []
+    assert kernel.machine.leaks == []
+    assert kernel.files == {}
+
+
+def test_the_driver_opens_two_gpus_of_one_machine() -> None:
+    kernel = open_machine("gfx1100", "gfx1201", first_minor=140)
+    driver = AmdDriver("amd", lambda _: kernel, lasting=False)
+    assert [info.arch for info in driver.enumerate()] == ["gfx1100", "gfx1201"]
+    first, second = driver.open(0, None), driver.open(1, None)
+    second.close()
+    first.close()
+    assert kernel.machine.leaks == []
+    assert list(kernel.machine.refusals) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (None, Variant()),
+        ("gfx942", Variant(("gfx942",))),
+        ("gfx1201+6.1+checked", Variant(("gfx1201",), "6.1", checked=True)),
+        ("gfx1100+gfx1100", Variant(("gfx1100", "gfx1100"))),
+    ],
+)
+def test_variants_name_gpus_kernels_and_checks(text: str | None, wanted: Variant) -> None:
+    assert Variant.of(text) == wanted
+
+
+class Idle:
+    """Engines of machines whose queues never run."""
+
+    def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
+        raise AssertionError(machine, queue)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        raise AssertionError(stuck)
+
+
+def test_several_gpus_are_one_machine_and_one_gpu_is_a_machine_each_time() -> None:
+    checks: list[bool] = []
+
+    def engines(settings: Settings) -> Idle:
+        checks.append(settings.checks.global_races)
+        return Idle()
+
+    machines = Machines(engines)
+    shared = machines("gfx1100+gfx1201")
+    assert machines("gfx1100+gfx1201") is shared
+    assert [gpu.profile.name for gpu in shared.machine.gpus] == ["gfx1100", "gfx1201"]
+    one = machines("gfx1201")
+    assert machines("gfx1201+checked") is not one is not machines("gfx1201")
+    assert checks == [False, False, True, False]
+
+
+@pytest.mark.parametrize("text", ["gfx906", "6.1+6.12", "checked+checked", "sm_90"])
+def test_variants_that_there_are_not(text: str) -> None:
+    with pytest.raises(UsageError, match="gfx1201"):
+        Machines(lambda _: Idle())(text)

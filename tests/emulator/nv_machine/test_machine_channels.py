@@ -1,0 +1,125 @@
+"""Channels and doorbells: refusals, accepted calls, and future releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from drivers.nv.layouts import rm_classes
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.dma import DmaMethod, DmaReduction, LaunchDma
+from drivers.nv.layouts.fault import RcCode
+from drivers.nv.layouts.gpfifo import USERMODE_BYTES
+from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
+from drivers.nv.layouts.uvm import UvmCommand
+from emulator.nv.machine import Kind
+from hcq.errors import UsageError
+from tests.emulator.nv_machine.client import Client, method, sem, wait_word
+from tests.emulator.nv_machine.refusals import refused
+
+Make = Callable[..., Client]
+GEQ = SemOperation.ACQ_STRICT_GEQ
+
+
+def test_a_ring_that_was_unmapped_faults_at_the_doorbell(up: Client) -> None:
+    ring = up.copy_channel()
+    up.uvm_call(UvmCommand.UVM_FREE, base=ring.memory.va, length=ring.memory.size)
+    ring.push(sem(0x2_0000_0000, 1))
+    assert ring.wait_error() == RcCode.MMU_FAULT
+
+
+def test_a_channel_freed_with_work_left_is_advised_against(up: Client) -> None:
+    group = up.group(rm_classes.copy_engine(2))
+    ring = up.ring(group)
+    up.schedule(ring, group)
+    memory = up.memory(4096)
+    ring.push(sem(memory.va, 1, GEQ))
+    other = up.copy_channel(3)
+    other.push(sem(memory.va + 8, 1))
+    wait_word(memory, 8, 1, up)
+    up.free(ring.handle, group)
+    assert "work left" in up.reports()[0]
+
+
+def test_a_doorbell_page_that_was_unmapped_is_refused(up: Client) -> None:
+    up.doorbell.close()
+    with pytest.raises(UsageError, match="unmapped"):
+        up.doorbell.write32(0x90, 1)
+    assert USERMODE_BYTES == 1 << 16
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        method(0, HostMethod.SEM_PAYLOAD_LO, 1) + method(0, HostMethod.SEM_EXECUTE, 1),
+        method(0, HostMethod.SEM_ADDR_LO, 0, 0, 1)
+        + method(0, HostMethod.SEM_EXECUTE, int(SemExecute(OPERATION=1, PAYLOAD_SIZE=True))),
+        [0x2002_0000 | 0xFFF, 0, 0],
+    ],
+)
+def test_the_host_refuses_invalid_methods(up: Client, words: list[int]) -> None:
+    ring = up.copy_channel()
+    ring.push(words)
+    assert ring.wait_error() == RcCode.PBDMA_ERROR
+
+
+def test_yield_and_interrupts_pass(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096)
+    ring.push(
+        method(0, HostMethod.YIELD, 0) + method(0, HostMethod.NON_STALL_INTERRUPT, 0) + sem(memory.va, 1)
+    )
+    wait_word(memory, 0, 1, up)
+
+
+def test_a_float_reduction_of_64_bits_is_refused(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096)
+    words = method(4, DmaMethod.SET_SEMAPHORE_A, memory.va >> 32, memory.va & 0xFFFF_FFFF, 1, 0)
+    launch = LaunchDma(
+        DATA_TRANSFER_TYPE=0,
+        FLUSH_ENABLE=True,
+        SEMAPHORE_TYPE=1,
+        SEMAPHORE_PAYLOAD_SIZE=True,
+        SEMAPHORE_REDUCTION=DmaReduction.FADD,
+        SEMAPHORE_REDUCTION_ENABLE=True,
+    )
+    ring.push(words + method(4, DmaMethod.LAUNCH_DMA, int(launch)))
+    assert ring.wait_error() == RcCode.CE2_ERROR
+
+
+def promise(kind: str, va: int) -> list[int]:
+    """Return methods of an engine that would write 1."""
+    high, low = va >> 32, va & 0xFFFF_FFFF
+    if kind == "copy":
+        return method(4, DmaMethod.SET_SEMAPHORE_A, high, low, 1, 0) + method(4, DmaMethod.LAUNCH_DMA, 0xC)
+    if kind == "report":
+        return method(1, M.SET_REPORT_SEMAPHORE_A, high, low, 1, 1 << 28)
+    return method(1, M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, 1, 0, low, high, 1 << 12)
+
+
+@pytest.mark.parametrize("kind", ["copy", "report", "execute"])
+def test_future_releases_of_engines_count_for_deadlocks(up: Client, kind: str) -> None:
+    ring = up.copy_channel() if kind == "copy" else up.compute_channel()
+    memory = up.memory(4096)
+    ring.push(sem(memory.va, 1, GEQ) + promise(kind, memory.va))
+    ring.wait_error()
+    assert up.kernel.reports[0].kind is Kind.DEADLOCK
+
+
+def test_a_channel_of_an_address_space_unknown_to_uvm_is_not_registered(up: Client) -> None:
+    ring = up.ring(up.group())
+    up.compute_object(ring)
+    up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
+    refused(0x40, up.register_channel, ring)
+
+
+def test_a_reducing_report_of_the_newer_kind_is_refused_and_awakening_passes(up: Client) -> None:
+    ring, memory = up.compute_channel(), up.memory(4096)
+    high, low = memory.va >> 32, memory.va & 0xFFFF_FFFF
+    ring.push(method(1, M.SET_REPORT_SEMAPHORE_A, high, low, 3, 1 << 20))
+    words = method(1, M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, 1, 0, low + 64, high)
+    ring.push(words + method(1, M.REPORT_SEMAPHORE_EXECUTE, 4))
+    wait_word(memory, 64, 1, up)
+    assert memory.view[0] == 3
+    ring.push(method(1, M.REPORT_SEMAPHORE_EXECUTE, 1 << 6))
+    assert ring.wait_error() == RcCode.GR_CLASS_ERROR

@@ -1,0 +1,101 @@
+"""Occupancy and least times of kernels, by published limits and rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.shared.chips import CHIPS, estimates
+from emulator.shared.counts import LIMITS, Resources, occupancy
+from hcq.counters import KernelCounters
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "counters.md"
+
+
+@pytest.mark.parametrize(
+    ("arch", "lanes", "threads", "registers", "shared", "groups", "limits"),
+    [
+        ("sm_80", 32, 256, 32, 0, 8, ("warps", "registers")),
+        ("sm_80", 32, 256, 255, 0, 1, ("registers",)),
+        ("sm_80", 32, 128, 64, 48 << 10, 3, ("shared memory",)),
+        ("sm_80", 32, 32, 16, 0, 32, ("workgroups",)),
+        ("sm_89", 32, 256, 32, 0, 6, ("warps",)),
+        ("sm_90", 32, 384, 168, 227 << 10, 1, ("registers", "shared memory")),
+        ("sm_120", 32, 1024, 32, 0, 1, ("warps",)),
+        ("gfx942", 64, 256, 64, 0, 8, ("warps", "registers")),
+        ("gfx942", 64, 256, 128, 16 << 10, 4, ("registers", "shared memory")),
+        ("gfx1100", 32, 256, 96, 0, 8, ("warps", "registers")),
+        ("gfx1100", 32, 256, 100, 0, 6, ("registers",)),
+        ("gfx1100", 64, 256, 96, 0, 8, ("registers",)),
+        ("gfx1201", 32, 128, 24, 40 << 10, 3, ("shared memory",)),
+    ],
+)  # fmt: skip
+def test_workgroups_of_a_multiprocessor(  # noqa: PLR0917 - the columns of the table
+    arch: str, lanes: int, threads: int, registers: int, shared: int, groups: int, limits: tuple[str, ...]
+):
+    what = Resources(kernel="k", arch=arch, lanes=lanes, registers=registers, shared_bytes=shared)
+    found = occupancy(what, threads)
+    assert found is not None
+    assert (found.groups, found.limits) == (groups, limits)
+    assert found.warps == groups * threads // lanes
+
+
+def counts(**values: int) -> KernelCounters:
+    return KernelCounters(kernel="k", arch="sm_80", lanes=32, unit=32, launches=1, **values)
+
+
+def test_each_time_is_the_work_at_its_rate():
+    one = counts(groups=108, read=1_000_000, written=1_039_000)
+    one.flops["f32"], one.matrix["f16"] = 19_500_000, 312_000_000
+    one.global_["load"].units, one.shared["load"].units = 4 * 108 * 1000, 108 * 410
+    (found,) = estimates(one)
+    assert found.chip == "A100"
+    assert found.parts == pytest.approx({
+        "compute": 1e-6, "matrix": 1e-6, "memory": 1e-6, "on-chip": 1e-6,
+    })  # fmt: skip
+    one.flops["f32"] *= 3
+    (found,) = estimates(one)
+    assert (found.bound, found.seconds) == ("compute", pytest.approx(3e-6))
+
+
+@pytest.mark.parametrize(("groups", "rounds"), [(1, 1), (108, 1), (109, 2), (216, 2)])
+def test_the_fullest_multiprocessor_decides(groups: int, rounds: int):
+    one = counts(groups=groups)
+    one.flops["f32"] = groups * 1000
+    (found,) = estimates(one)
+    assert found.seconds == pytest.approx(rounds * 1000 / (19.5e12 / 108))
+
+
+def test_the_page_lists_every_gpu_and_rate():
+    found = [cells for line in PAGE.read_text().splitlines() if len(cells := line.split(" | ")) > 6]
+    rows = {cells[0].removeprefix("| "): cells for cells in found}
+    for chip in CHIPS:
+        _, arch, parts, bandwidth, vector, matrix, source = rows[chip.name][:7]
+        assert (arch, parts) == (chip.arch, f"{chip.parts}, {chip.clock_mhz:,}")
+        assert bandwidth == f"{chip.bandwidth:,}"
+        assert vector == ", ".join(f"{name} {rate:g}" for name, rate in chip.vector.items())
+        assert matrix == ", ".join(f"{name} {rate:g}" for name, rate in chip.matrix.items())
+        assert source.startswith(chip.source)
+    assert {chip.arch for chip in CHIPS} == LIMITS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "operations"),
+    [
+        ("MI300X", "vector", {"f64": 128, "f32": 256}),
+        (
+            "MI300X",
+            "matrix",
+            {"f64": 256, "f32": 256, "xf32": 1024, "f16": 2048, "bf16": 2048, "fp8": 4096, "i8": 4096},
+        ),
+        ("RX 7900 XTX", "matrix", {"f16": 512, "bf16": 512, "i8": 512}),
+        ("RX 9070 XT", "matrix", {"f16": 1024, "bf16": 1024, "i8": 2048}),
+        ("RTX 5090", "vector", {"f32": 256}),
+    ],
+)
+def test_rates_follow_from_published_operations_a_cycle(name: str, kind: str, operations: dict[str, int]):
+    (chip,) = (one for one in CHIPS if one.name == name)
+    rates = {one: getattr(chip, kind)[one] for one in operations}
+    wanted = {one: count * chip.parts * chip.clock_mhz / 1e6 for one, count in operations.items()}
+    assert rates == pytest.approx(wanted, rel=3e-3)
