@@ -17,7 +17,6 @@ from frontend.later import loaded
 from frontend.methods import Methods
 from frontend.ops.functions import Functions
 from frontend.tensor import Tensor
-from tools.gradients.cases import CASES
 
 HEAD = """# `Tensor`
 
@@ -29,6 +28,22 @@ Reading a value (`item`, `numpy`, ...) keeps its history for `backward`; `realiz
 ([ADR 14](../adr/0014-reading-a-value-keeps-its-gradient.md)).
 Written by `python -m tools.reference`.
 """
+DIFFERS = {
+    "sign": "NaN stays NaN, as in NumPy; PyTorch gives 0.",
+    "softplus": "Exact above 20, where PyTorch gives self.",
+    "pow": "As C's pow also for 0.5 and -0.5, where PyTorch takes a square root.",
+    "mod": "Exact also where the quotient overflows; in PyTorch NaN.",
+    "prod": "Beside an infinity the gradient is the product of the others; PyTorch divides: NaN.",
+    "logsumexp": "Equal numbers beside which log(n) is lost share the gradient; "
+    "in PyTorch each gets all of it.",
+    "std": "Distances are squared in their dtype; PyTorch squares in float64, so that 1e30 and 1e-30 count.",
+    "var_mean": "The mean of infinities is that of mean(); in PyTorch's var_mean it is NaN.",
+    "normalize": "Where a norm is infinite or NaN, elements that are 0 have the gradient 0; in PyTorch NaN.",
+    "cumsum": "Numbers of 32 and 64 bits are added up in their dtype; PyTorch adds up float32 in float64.",
+    "cumprod": "Beside zeros, infinities and NaN gradients are products of the others; PyTorch divides: NaN.",
+    "layernorm": "A row whose variance overflows gives 0; in PyTorch NaN.",
+}
+"""Methods whose values or gradients differ from PyTorch's, and how; PyTorch's recorded gradients show it."""
 NAMES = """## Other names of arguments
 
 Where a method has no argument of the name on the left, it is read as the one on the right: `x.sum(dim=1)` is
@@ -70,10 +85,9 @@ def _members() -> dict[str, dict[Any, list[str]]]:
 
 
 def _differences(calls: list[str]) -> str:
-    """Return the documented differences from PyTorch's gradients or values, from `tools.gradients`."""
+    """Return the documented differences from PyTorch's gradients or values."""
     names = {re.split(r"\W", call)[0] for call in calls}
-    reasons = dict.fromkeys([c.differs for c in CASES if c.method in names and c.differs])
-    return "".join([f" *Unlike PyTorch:* {reason}" for reason in reasons])
+    return "".join([f" *Unlike PyTorch:* {reason}" for name, reason in DIFFERS.items() if name in names])
 
 
 def _first(text: str | None) -> str:

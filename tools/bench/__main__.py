@@ -11,7 +11,7 @@
     check                               price of HCQ_CHECK=1: first runs of models
     nv, amd, amd-queues                 host time of the GPU drivers, on a scripted kernel driver
     amd-emu                             queues of emulated AMD GPUs
-    emu, emu-amd, emu-guests            speed of the emulators
+    emu, emu-amd                        speed of the emulators
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
 Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `nv`, `amd`, `emu`,
@@ -40,7 +40,6 @@ CASES = {
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
-    "emu-guests": "tools.bench.emu_guests",
     "emu-amd": "tools.bench.emu_amd",
     "nv": "tools.bench.nv",
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),

@@ -74,10 +74,8 @@ class Case:
     """Relative tolerances by dtype that replace the default ones."""
     beside_one: bool = False
     """Whether errors are relative to max(1, |result|), because small results lose digits to cancellation."""
-    differs: str = ""
-    """Why results differ from PyTorch's at `places`, for the reference page; "" if they do not."""
     places: tuple[str, ...] = ()
-    """Prefixes of the results that differ, such as "value 0[3]" or "float32 gradient 1"."""
+    """Prefixes of the results that differ from PyTorch's, such as "value 0[3]" or "float32 gradient 1"."""
 
     @property
     def name(self) -> str:

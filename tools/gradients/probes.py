@@ -5,7 +5,7 @@
 
 A seed gives the same probe as long as the cases do not change; a record holds its numbers. `ask` records
 PyTorch's results. `compare` prints the differences and exits with 1 if there is one. Probes that PyTorch
-refuses are not recorded. Cases with documented differences (`Case.differs`) use ordinary numbers only.
+refuses are not recorded. Methods with documented differences use ordinary numbers only.
 
 Not here: the cases (`cases`), the record of these (`oracle`).
 """
@@ -25,13 +25,14 @@ from tools.gradients.cases import CASES
 from tools.gradients.compare import compared, inputs_of
 from tools.gradients.oracle import record
 from tools.gradients.reductions import CASES as REDUCTIONS
+from tools.tensor_reference import DIFFERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHARES: Final = {"binary_crossentropy": (0, 1), "binary_crossentropy_logits": (1,)}
 """Method -> the inputs that must be between 0 and 1."""
-_PLAIN: Final = {case.method for case in CASES if case.differs} | {"topk", "scaled_dot_product_attention"}
+_PLAIN: Final = set(DIFFERS) | {"topk", "scaled_dot_product_attention"}
 """Methods with ordinary numbers only: they differ by design, or PyTorch's result is not unique (topk of equal
 numbers) or NaN (masked attention)."""
 _NAMED: Final = {case.name: case for case in CASES}

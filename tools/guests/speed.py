@@ -1,21 +1,23 @@
-"""Speed of Triton's matmuls on the emulated NVIDIA GPU: `python -m tools.bench emu-guests`.
+"""Speed of Triton's matmuls on the emulated NVIDIA GPU: `python -m tools.guests.speed`.
 
-The kernels are those of the corpus (`tools.guests.build`), so Triton is not needed. They run on the engine,
+The kernels are those of the corpus (`build`), so Triton is not needed. They run on the engine,
 without driver and queue; their results are checked. A row is the CPU time of all host threads for one launch,
 after translation and optimisation: it depends little on what else the machine does. Target times: pipelined
 bfloat16 matmul of 256 x 256 x 256 15 ms on every GPU, the one by wgmma of 512 x 512 x 512 100 ms.
 
-Not here: kernels in PTX by hand (`emu`). Next: `rows`, how a figure is measured.
+Not here: kernels in PTX by hand (`python -m tools.bench emu`).
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+import hcq
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
@@ -23,12 +25,12 @@ from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError
 from interop import elements
+from tools.arguments import command, reported
+from tools.bench.rows import Bench, Report, commit
 from tools.guests import build, cases, more_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tools.bench.rows import Bench
+    from collections.abc import Callable, Sequence
 
 _KERNEL: Final = "matmul_bfloat16_3"
 _ROWS: Final = (("sm_80", 256), ("sm_90", 256), ("sm_120", 256), ("sm_90", 512))
@@ -75,15 +77,23 @@ def prepared(target: str, size: int) -> tuple[Callable[[], float], Callable[[], 
     return run, good
 
 
-def emu_guests(bench: Bench) -> None:
-    """Add a row of each target and size."""
-    samples = 2 if bench.quick else 20
-    for target, size in _ROWS:
-        run, good = prepared(target, size)
-        run()
-        bench.add(f"Triton matmul {size}, bfloat16, {target}", [run() for _ in range(samples)], unit="ms")
-        if not good():
-            raise HcqError(f"the emulated matmul of {size} on {target} gives a wrong result")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a row of each target and size: a table, or JSON lines where stdout is no terminal. Return 0."""
+    parser = command("tools.guests.speed", __doc__)
+    parser.add_argument("--quick", action="store_true", help="two samples: tests that it runs, not its speed")
+    options = parser.parse_args(argv)
+    report = Report(sys.stdout, sys.stderr, lines=not sys.stdout.isatty())
+    with hcq.open("cpu", validate=False) as device:
+        bench = Bench(device, quick=options.quick, name="guests", commit=commit(), report=report)
+        for target, size in _ROWS:
+            run, good = prepared(target, size)
+            run()
+            times = [run() for _ in range(2 if options.quick else 20)]
+            bench.add(f"Triton matmul {size}, bfloat16, {target}", times, unit="ms")
+            if not good():
+                raise HcqError(f"the emulated matmul of {size} on {target} gives a wrong result")
+    return 0
 
 
-CASES = {"emu-guests": emu_guests}
+if __name__ == "__main__":
+    sys.exit(reported(main))
