@@ -151,7 +151,7 @@ def _findings(entry: DriverEntry) -> list[Finding]:
         driver = entry.driver()
         found = driver.enumerate()
         if found:
-            listed = [(info.index, _device(entry, info)) for info in found]
+            listed = [(info.index, _device(entry, driver, info)) for info in found]
             if entry.hardware:
                 listed += _refused(entry, driver, {index for index, _ in listed})
             return [finding for _, finding in sorted(listed, key=lambda pair: pair[0])]
@@ -186,8 +186,8 @@ def _unlisted(name: str) -> Finding:
     return Finding(name=name, present=True, description="opens, but is not listed by its driver")
 
 
-def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:
-    absent = [tool for tool in entry.tools if not tool.version()]
+def _device(entry: DriverEntry, driver: Driver, info: DeviceInfo) -> Finding:
+    absent = [tool for tool in driver.tools if not tool.version()]
     units = f"{info.compute_units} compute units, " if info.compute_units else ""
     queues = f"{info.compute_queues} compute and {info.copy_queues} copy queues"
     return Finding(

@@ -13,6 +13,8 @@ docs/writing-a-driver.md; `drivers.cpu`, the simplest driver.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, Place, QueueKind
@@ -178,12 +180,40 @@ class DriverDevice(Protocol):
         """Stop the queues and release all resources. Idempotent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program or library that builds kernels for a driver. Devices open without it."""
+
+    name: str
+    module: str
+    attribute: str
+    """A function of the module that returns the installed version, or an empty text."""
+    cure: str
+    """The command that installs it."""
+
+    def version(self) -> str:
+        """Return the version as text; empty when the tool, or the module that queries it, is absent."""
+        try:
+            query: Callable[[], str] = getattr(import_module(self.module), self.attribute)
+        except ImportError:
+            return ""
+        return query()
+
+
 class Driver(Protocol):
     """Enumerates and opens the devices of one type."""
 
     @property
     def name(self) -> str:
         """The name that opens its devices."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether Python threads of this process do the work of its devices."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that build kernels for its devices."""
 
     def enumerate(self) -> list[DeviceInfo]:
         """Return the devices that can be opened now; absent hardware raises nothing."""

@@ -1,7 +1,7 @@
 """Devices by name: the table of drivers, and `open`.
 
-Other packages add drivers by entry points of the group "hcq.drivers". These are read only for a name that is
-not in the table, and when all drivers are listed.
+Other packages add drivers by entry points of the group "hcq.drivers", and so do the emulated GPUs of this
+distribution. These are read only for a name that is not in the table, and when all drivers are listed.
 
 Not here: what a driver implements (`driver`, docs/how-to/add-a-device.md), devices of tensors
 (`frontend.device`).
@@ -13,6 +13,7 @@ import difflib
 import os
 import threading
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -21,38 +22,8 @@ from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hcq.device import Device
     from hcq.driver import DeviceInfo, Driver, DriverDevice
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A program or library that builds kernels for a driver. Devices open without it."""
-
-    name: str
-    module: str
-    attribute: str
-    """A function of the module that returns the installed version, or an empty text."""
-    cure: str
-    """The command that installs it."""
-
-    def version(self) -> str:
-        """Return the version as text; empty when the tool, or the module that queries it, is absent."""
-        try:
-            query: Callable[[], str] = getattr(import_module(self.module), self.attribute)
-        except ImportError:
-            return ""
-        return query()
-
-
-_ASSEMBLER = Tool(
-    "PTX assembler",
-    "compiler.targets.nvptx.assembler",
-    "available",
-    cure="pip install 'nvidia-nvjitlink>=13.0,<14'",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +35,6 @@ class DriverEntry:
     attribute: str
     hardware: bool
     """Whether it drives a GPU, which "auto" prefers."""
-    tools: tuple[Tool, ...] = ()
-    """The tools that build kernels for it."""
-    emulated: bool = False
-    """Whether Python threads of this process do the work of its devices."""
 
     def present(self) -> bool:
         """Return whether the module is installed."""
@@ -87,15 +54,13 @@ class DriverEntry:
 
 
 DRIVERS = (
-    DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True, tools=(_ASSEMBLER,)),
+    DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True),
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
-    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,), emulated=True),
-    DriverEntry("amd-emu", "drivers.amd", "EMULATED", hardware=False, emulated=True),
 )
 
 GROUP = "hcq.drivers"
-"""Entry points of this group name drivers of other packages: `name = "module:attribute"`."""
+"""Entry points of this group name drivers outside the table: `name = "module:attribute"`."""
 
 _opening = threading.Lock()
 """Held while a driver opens a device, so that one thread at a time calls `Driver.open`."""
@@ -111,12 +76,13 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def drivers() -> tuple[DriverEntry, ...]:
-    """Return the entries of the table, then those of other packages, installed or not."""
+    """Return the entries of the table, then those of entry points; a module may be absent."""
     return (*DRIVERS, *_registered())
 
 
+@cache
 def _registered() -> tuple[DriverEntry, ...]:
-    """Return the drivers that installed packages register by entry points, ordered by name.
+    """Return the drivers that installed distributions register by entry points, read once, ordered by name.
 
     An entry point with a name of the table is ignored. "auto" opens none of these drivers.
     """
@@ -173,11 +139,12 @@ def open(
     if seed is None:
         seed = settings.seed or int(validate)
     with _opening:
-        driver = entry.driver().open(index, variant)
+        opener = entry.driver()
+        driver = opener.open(index, variant)
     profile = settings.profile if profile is None else profile
     return wrap(
         driver, validate=validate, seed=seed, trace=settings.trace, profile=profile,
-        counters=settings.counters, emulated=entry.emulated,
+        counters=settings.counters, emulated=opener.emulated,
     )  # fmt: skip
 
 
@@ -188,7 +155,7 @@ def wrap(
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
     `trace` is the file for the spans of all submissions, `counters` where counted kernels are reported (see
-    `HCQ_COUNTERS`); empty: none. `emulated` as in `DriverEntry`. A failure closes the driver device.
+    `HCQ_COUNTERS`); empty: none. `emulated` as in `Driver`. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
@@ -225,6 +192,8 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
         near = [known for known in names if first and known.startswith(first)]
         near = near or difflib.get_close_matches(first, names, n=1)
         hint = f"\nhint: did you mean {near[0]!r}?" if near and entry is None else ""
+        if first.endswith("-emu") and not _registered():
+            hint = "\nhint: no distribution registers a device; install this one: pip install -e ."
         known = ", ".join(names)
         raise UsageError(f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0{hint}")
     index, variant = 0, None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drivers.amd.process import Process
     from drivers.amd.quirks import Quirks
     from drivers.kernel import Kernel
-    from hcq.driver import DeviceInfo
+    from hcq.driver import DeviceInfo, Tool
 
 _NODE = "/dev/kfd"
 
@@ -49,7 +49,7 @@ class AmdDriver:
     """See `hcq.driver.Driver`. Thread-safe.
 
     `make_kernel` gets the variant, the text after the colon that is no number. On real hardware (`lasting`)
-    it names choices instead: "amd:order=release" (`quirks.parse`). `emulated` as in `AmdDevice`.
+    it names choices instead: "amd:order=release" (`quirks.parse`). `emulated` as in `hcq.driver.Driver`.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class AmdDriver:
         self._name = name
         self.make_kernel = make_kernel or Linux()
         self._lasting = lasting
-        self._emulated = emulated
+        self.emulated = emulated
+        self.tools: tuple[Tool, ...] = ()
         self._lock = threading.Lock()
         self._processes: dict[int, tuple[Process, int]] = {}
         """Identity of a kernel -> the process on it, and how many devices are open there."""
@@ -126,7 +127,7 @@ class AmdDriver:
                 ring_bytes=config().ring_bytes,
                 others=gpus,
                 released=released,
-                emulated=self._emulated,
+                emulated=self.emulated,
             )
 
     def _enter(self, kernel: Kernel) -> Process:

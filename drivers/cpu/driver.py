@@ -23,6 +23,7 @@ from hcq.hostpool import SIGNALS
 
 if TYPE_CHECKING:
     from drivers.kernel import Mapping
+    from hcq.driver import Tool
 
 COMPUTE_QUEUES = 2
 COPY_QUEUES = 1
@@ -36,6 +37,8 @@ class CpuDriver:
     """
 
     name = "cpu"
+    emulated = False
+    tools: tuple[Tool, ...] = ()
 
     def __init__(self, kernel: Kernel | None = None) -> None:
         self._kernel = kernel

@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from hcq.config import config
+from hcq.driver import Tool
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from hcq.driver import DeviceInfo
 
 
+_ASSEMBLER = Tool(
+    "PTX assembler",
+    "compiler.targets.nvptx.assembler",
+    "available",
+    cure="pip install 'nvidia-nvjitlink>=13.0,<14'",
+)
 _CONTROL_NODE = "/dev/nvidiactl"
 """The device node of the resource manager (`drivers.nv.layouts.rm`)."""
 
@@ -39,7 +46,7 @@ class NvDriver:
 
     `make_kernel` receives the variant: the text after the colon of a device's name that is not a number. On
     real hardware the variant sets doubtful values instead: "nv:stack=low" (`quirks.parse`). `hint` returns
-    the hint of the error for an unknown GPU number. `emulated` as in `NvDevice`.
+    the hint of the error for an unknown GPU number. `emulated` as in `hcq.driver.Driver`.
     """
 
     def __init__(
@@ -53,7 +60,8 @@ class NvDriver:
         self._name = name
         self.make_kernel = make_kernel
         self._hint = hint
-        self._emulated = emulated
+        self.emulated = emulated
+        self.tools = (_ASSEMBLER,)
 
     @property
     def name(self) -> str:
@@ -110,7 +118,7 @@ class NvDriver:
             index=index,
             choices=choices,
             ring_bytes=config().ring_bytes,
-            emulated=self._emulated,
+            emulated=self.emulated,
         )
 
     def _absent(self, index: int, count: int) -> str:

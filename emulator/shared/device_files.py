@@ -72,7 +72,7 @@ class DeviceFiles:
     """
 
     def __init__(self, kernel: EmulatedFiles) -> None:
-        """`kernel` is what `drivers.nv.EMULATED.make_kernel("sm_86+native")`, say, returns."""
+        """`kernel` is what `emulator.devices.NV.make_kernel("sm_86+native")`, say, returns."""
         self.kernel = kernel
         self._linux = LinuxKernel()
         self._fds: set[int] = set()

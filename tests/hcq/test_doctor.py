@@ -37,22 +37,6 @@ def info(driver: str, index: int = 0, units: int = 0) -> DeviceInfo:
 
 
 @dataclass
-class Vendor:
-    """A driver that lists a number of devices, or refuses to open one."""
-
-    name: str
-    devices: int = 0
-    error: Exception | None = None
-    units: int = 0
-
-    def enumerate(self) -> list[DeviceInfo]:
-        return [info(self.name, index, self.units) for index in range(self.devices)]
-
-    def open(self, *_which: object) -> Any:
-        raise self.error or UsageError("no such device")
-
-
-@dataclass
 class Wrench:
     name: str = "assembler"
     cure: str = "pip install wrench"
@@ -63,20 +47,39 @@ class Wrench:
 
 
 @dataclass
+class Vendor:
+    """A driver that lists a number of devices, or refuses to open one."""
+
+    name: str
+    devices: int = 0
+    error: Exception | None = None
+    units: int = 0
+    tools: tuple[Wrench, ...] = ()
+
+    def enumerate(self) -> list[DeviceInfo]:
+        return [info(self.name, index, self.units) for index in range(self.devices)]
+
+    def open(self, *_which: object) -> Any:
+        raise self.error or UsageError("no such device")
+
+
+@dataclass
 class Entry:
     """A driver entry without a module."""
 
     name: str
     make: Callable[[], Any]
     hardware: bool = False
-    tools: tuple[Wrench, ...] = ()
 
     def driver(self) -> Any:
         return self.make()
 
 
-def entry(name: str, devices: int = 0, error: Exception | None = None, *, units: int = 0, **more: Any) -> Any:
-    return Entry(name, lambda: Vendor(name, devices, error, units), **more)
+def entry(
+    name: str, devices: int = 0, error: Exception | None = None, *, units: int = 0,
+    tools: tuple[Wrench, ...] = (), **more: Any,
+) -> Any:  # fmt: skip
+    return Entry(name, lambda: Vendor(name, devices, error, units, tools), **more)
 
 
 def diagnosed(

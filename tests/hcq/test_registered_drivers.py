@@ -58,7 +58,7 @@ def test_a_registered_device_opens_by_name_and_runs(installed: Path) -> None:
     )
     done = python(installed, ["-W", "error", "-c", code])
     assert done.stderr == ""
-    names = ["nv", "amd", "cpu", "nv-emu", "amd-emu", "dma-emu"]
+    names = ["nv", "amd", "cpu", "amd-emu", "dma-emu", "nv-emu"]
     assert done.stdout.splitlines() == ["7 dma-emu:0", "True", str(names)]
 
 

@@ -11,7 +11,7 @@ import pytest
 import hcq
 from hcq.config import _home_of_user, override, read
 from hcq.errors import UnsupportedError, UsageError
-from hcq.registry import DRIVERS, DriverEntry, parse
+from hcq.registry import DRIVERS, DriverEntry, drivers, parse
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_driver_below_an_absent_package_is_absent():
 
 
 def test_emulated_gpus_are_marked():
-    assert [entry.name for entry in DRIVERS if entry.emulated] == ["nv-emu", "amd-emu"]
+    assert [entry.name for entry in drivers() if entry.driver().emulated] == ["amd-emu", "nv-emu"]
 
 
 def test_auto_is_the_configured_device_without_fallback():

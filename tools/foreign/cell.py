@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drivers import amd, nv
+from emulator import devices
 from tools.arguments import command, positive, some_of
 from tools.foreign import redirected
 from tools.foreign.cases import CASES, Rig
@@ -32,7 +32,7 @@ def main() -> int:
     args = _arguments()
     settings = {"HCQDEV_WAIT_TIMEOUT_MS": str(1000 * args.wait_s), "AMD_AQL": str(int(args.mode == "aql"))}
     redirected.prepare(args.vendor, settings)
-    driver = amd.EMULATED if args.vendor == "amd" else nv.EMULATED
+    driver = devices.AMD if args.vendor == "amd" else devices.NV
     kernel: Any = driver.make_kernel(args.variant)
     if args.vendor == "nv":
         kernel.machine.strict = False  # tinygrad's rings have no fence before GPPut; that is advice then

@@ -69,7 +69,8 @@ def page(run: Run, kernels: Kernels) -> str:
 
 def _emulated(run: Run) -> str:
     """Return the note about the times of emulated GPUs; empty if none was used."""
-    names = [name for name in dict.fromkeys(plan.device for plan in run.plans) if parse(name)[0].emulated]
+    devices = dict.fromkeys(plan.device for plan in run.plans)
+    names = [name for name in devices if parse(name)[0].driver().emulated]
     if not names:
         return ""
     return f"<p>{escape(', '.join(names))}: emulated; times are those of the emulation, not of a GPU.</p>"
@@ -146,7 +147,7 @@ def _code(anchor: str, device: str, kernel: KernelPage) -> str:
         for name, title in _FORMS
     )
     times = f", {_time(median(kernel.nanoseconds))}" if kernel.nanoseconds else ""
-    timed = kernel.nanoseconds and not parse(device)[0].emulated
+    timed = kernel.nanoseconds and not parse(device)[0].driver().emulated
     rate = f", {kernel.nbytes / median(kernel.nanoseconds):.2f} GB/s" if timed else ""
     counts = f"<h4>Counters</h4><pre>{escape(kernel.counts)}</pre>" if kernel.counts else ""
     facts = f"{kernel.nbytes:,} bytes moved{times}{rate}, on {device}"

@@ -5,8 +5,13 @@ It lists one device, which can be opened any number of times. Next: `packets`, `
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hcq import DeviceInfo, UsageError
 from hcq_dma.device import DmaDevice
+
+if TYPE_CHECKING:
+    from hcq.driver import Tool
 
 MEMORY_BYTES = 1 << 30
 
@@ -34,6 +39,8 @@ class DmaDriver:
     """See `hcq.driver.Driver`."""
 
     name = "dma-emu"
+    emulated = True
+    tools: tuple[Tool, ...] = ()
 
     def enumerate(self) -> list[DeviceInfo]:
         """Return the one device, which exists on every machine."""

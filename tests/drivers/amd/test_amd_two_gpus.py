@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd import EMULATED
 from drivers.amd.layouts.kfd import MemFlags
 from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED
+from emulator.devices import AMD
 from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
@@ -155,7 +155,7 @@ def test_host_memory_is_mapped_once_into_each_gpu():
 def test_one_emulated_gpu_copies_from_memory_of_the_other(spec: BufferSpec):
     """A copy between two GPUs of one machine, ordered by a signal of the first."""
     variant = "gfx1100+gfx1100"
-    with Device(EMULATED.open(0, variant)) as a, Device(EMULATED.open(1, variant)) as b:
+    with Device(AMD.open(0, variant)) as a, Device(AMD.open(1, variant)) as b:
         there, here = a.alloc(4096, spec), b.alloc(4096, HOST)
         there.map_to(b)
         one, other = a.copies[0], b.copies[0]

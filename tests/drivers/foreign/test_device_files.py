@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers.amd import EMULATED as AMD
 from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
-from drivers.nv import EMULATED as NV
+from emulator.devices import AMD, NV
 from emulator.shared.device_files import DeviceFiles
 
 GET_VERSION = 0x80084B01

@@ -8,8 +8,8 @@ import pytest
 
 from compiler.targets.nvptx import assembler
 from drivers.choices import value_text
-from drivers.nv import EMULATED
 from drivers.nv.quirks import ALTERNATIVES, parse
+from emulator.devices import NV
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, UnsupportedError
@@ -30,7 +30,7 @@ VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items()
 
 def run(variant: str, text: str) -> None:
     """Copy in both directions, and run a kernel that stores a token."""
-    with contextlib.closing(Device(EMULATED.open(0, variant, choices=parse(text)))) as device:
+    with contextlib.closing(Device(NV.open(0, variant, choices=parse(text)))) as device:
         out = device.alloc(4096, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
         video, back = (
             device.alloc(1 << 21),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd import AmdDriver
-from emulator.amd.driver import Machines, Variant
 from emulator.amd.machine import open_machine
+from emulator.amd.variants import Machines, Variant
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

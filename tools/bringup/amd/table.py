@@ -87,9 +87,9 @@ try alone; last the fault, and after it only the test that a new process works."
 def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
     """Return Linux, the scripted kernel, or an emulated GPU."""
     if emulate is not None:
-        from drivers.amd import MACHINES  # noqa: PLC0415 - only for emulated runs
+        from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
-        return MACHINES(*split(emulate, DOUBTS))
+        return AMD_MACHINES(*split(emulate, DOUBTS))
     if dry:
         from tools.amd.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
 
@@ -99,9 +99,9 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
 
 def _check_variant(variant: str) -> None:
     """Raise `UsageError` for an unknown emulated GPU."""
-    from drivers.amd import MACHINES  # noqa: PLC0415 - only for emulated runs
+    from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
-    MACHINES(*split(variant, DOUBTS))
+    AMD_MACHINES(*split(variant, DOUBTS))
 
 
 def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:

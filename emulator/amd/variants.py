@@ -1,6 +1,6 @@
 """Emulated machines by variant: what "amd-emu:gfx1201" names, and which opens share a machine.
 
-Not here: the machine (`emulator.amd.machine`), the driver in front of it (`drivers.amd`).
+Not here: the machine (`emulator.amd.machine`), the driver on top of it (`emulator.devices`).
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ class Variant:
         return cls(targets or ("gfx1100",), (versions or [_STRICTEST])[0], bool(checked))
 
 
+def _engines(settings: Settings) -> Engines:
+    from emulator.amd.engines.engines import AmdEngines  # noqa: PLC0415 - loaded when a machine is opened
+
+    return AmdEngines(settings, report=config().emu_report)
+
+
 class Machines:
     """Gives a machine to each open. Thread-safe.
 
@@ -63,9 +69,9 @@ class Machines:
     machine with one GPU is made anew for each open.
     """
 
-    def __init__(self, engines: Callable[[Settings], Engines]) -> None:
-        """`engines` makes what executes the queues of a machine."""
-        self._engines = engines
+    def __init__(self, engines: Callable[[Settings], Engines] | None = None) -> None:
+        """`engines` makes what executes the queues of a machine; by default `AmdEngines`."""
+        self._engines = engines or _engines
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[Variant, EmulatedKernel] = WeakValueDictionary()
 
@@ -81,7 +87,7 @@ class Machines:
             return found
 
     def _make(self, variant: Variant, other: Otherwise | None = None) -> EmulatedKernel:
-        from emulator.amd.machine import open_machine  # noqa: PLC0415 - heavy, and not part of real hardware
+        from emulator.amd.machine import open_machine  # noqa: PLC0415 - loaded when a machine is opened
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
         from emulator.simt.library import Sanitizers  # noqa: PLC0415 - the same
 

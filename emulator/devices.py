@@ -1,0 +1,26 @@
+"""The devices "nv-emu" and "amd-emu": a real driver on an emulated kernel. Entry points name `NV` and `AMD`.
+
+This is the only module that imports both a driver and an emulator. Not here: what a device's name may say
+(`nv.variants`, `amd.variants`). Next: docs/how-to/add-a-device.md, how any package registers a device.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivers.amd.driver import AmdDriver
+from drivers.nv.driver import NvDriver
+from emulator.amd.variants import Machines
+from emulator.nv import variants
+
+NV: Final = NvDriver(
+    "nv-emu",
+    variants.open_variant,
+    hint=lambda: f"a bare number is the index of a GPU; {variants.hint()}",
+    emulated=True,
+)
+"""GPUs emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
+AMD_MACHINES: Final = Machines()
+"""Opens the machines of `AMD`; a machine of several GPUs is shared by the devices on it."""
+AMD: Final = AmdDriver("amd-emu", AMD_MACHINES, lasting=False, emulated=True)
+"""GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""

@@ -1,0 +1,68 @@
+"""Emulated machines by variant: what "nv-emu:sm_120+595" names.
+
+Not here: the machine (`emulator.nv.machine`), the driver on top of it (`emulator.devices`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hcq.config import config
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.shared.otherwise import Otherwise
+
+_PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+
+
+def hint() -> str:
+    """Return the line that says what variants there are."""
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only for errors
+
+    return (
+        f"an emulated GPU is named by an architecture ({', '.join(_PROFILES)}), a driver branch "
+        f"({', '.join(map(str, BRANCHES))}), 'native' and 'checked', each at most once, joined by '+': "
+        "nv-emu:sm_120, nv-emu:sm_90+595, nv-emu:sm_90+580+native"
+    )
+
+
+def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
+    """Return the profile and driver branch that a variant names, and whether it has "native" and "checked".
+
+    Raises `UsageError`, whose hint lists the valid names, if a part of the variant is unknown or repeated.
+    """
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - loaded when a machine is opened
+
+    parts = [part for part in (variant or "").split("+") if part]
+    profiles = [part for part in parts if part.startswith("sm_")]
+    branches = [part for part in parts if part.isdigit()]
+    rest = [part for part in parts if part not in {*profiles, *branches, "native", "checked"}]
+    known = {*_PROFILES, *map(str, BRANCHES)}
+    if rest or len(profiles) > 1 or len(branches) > 1 or not known.issuperset(profiles + branches):
+        raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {hint()}")
+    profile, branch = (profiles or ["sm_90"])[0], (branches or ["580"])[0]
+    return profile, branch, "native" in parts, "checked" in parts
+
+
+def open_variant(variant: str | None, other: Otherwise | None = None) -> EmulatedKernel:
+    """Return an emulated machine.
+
+    The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
+    "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
+    sanitizers. The default is "sm_90+580". `other` is what the machine takes the other way.
+    """
+    from emulator.nv.machine import open_machine  # noqa: PLC0415 - the same
+    from emulator.simt.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
+
+    profile, branch, native, checked = check_variant(variant)
+    return open_machine(
+        profile,
+        driver=branch,
+        filtered=not native,
+        seed=config().seed,
+        checks=Sanitizers.all(in_step=False) if checked or config().emu_checked else None,
+        report=config().emu_report,
+        other=other,
+    )
