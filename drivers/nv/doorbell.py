@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
+from drivers.nv.layouts.chips import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
 from drivers.nv.quirks import DEFAULT

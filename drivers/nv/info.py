@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.cubin import RESERVED_SHARED
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CLUSTER_LIMIT
 from hcq.driver import DeviceInfo
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
             "max_groups_x": (1 << 31) - 1,
             "max_groups_y": (1 << 16) - 1,
             "max_groups_z": (1 << 16) - 1,
-            "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
-            **({"max_cluster": CLUSTER_LIMIT[gpu.family]} if gpu.family in CLUSTER_LIMIT else {}),
+            "max_shared_bytes": (gpu.chip.carveouts_kib[-1] << 10) - RESERVED_SHARED,
+            **({"max_cluster": gpu.chip.cluster} if gpu.chip.cluster else {}),
         },
     )

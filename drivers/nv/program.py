@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import vaspace
 from drivers.nv.layouts.compute import LOCAL_STACK_RESERVE, LOCAL_THREAD_ALIGN
 from drivers.nv.layouts.cubin import (
-    BANK0,
     FIRST_SM_WITH_RESERVE,
     RESERVED_SHARED,
     SHARED_GRANULE,
@@ -259,10 +258,10 @@ def check(image: KernelImage, kernel: KernelFacts, gpu: Gpu) -> type[Struct]:
     other.
     """
     family = f"sm_{kernel.sm}"
-    layout = BANK0.get(gpu.family)
+    layout = gpu.chip.bank0
     own = int(gpu.sm.removeprefix("sm_"))
     # Code runs on its own architecture and on later members of its family.
-    if kernel.sm // 10 != own // 10 or kernel.sm > own or layout is None:
+    if kernel.sm // 10 != own // 10 or kernel.sm > own:
         raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
     if kernel.stack_bytes == UNBOUNDED_STACK and not image.scratch_bytes:
         raise UnsupportedError(

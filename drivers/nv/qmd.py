@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.qmd import (
-    CARVEOUTS_KIB,
     CONSTANT_BANKS,
     GROUP_IDS,
-    GROUPS_PER_SM,
     PREFETCH_MAX,
     PREFETCH_UNIT,
     QMDS,
@@ -154,7 +152,7 @@ def carveouts(gpu: Gpu, shared_bytes: int) -> tuple[int, int]:
 
     Raises `UsageError` if `shared_bytes` exceeds the largest.
     """
-    steps = CARVEOUTS_KIB[gpu.family]
+    steps = gpu.chip.carveouts_kib
     fitting = next((kib for kib in steps if kib << 10 >= shared_bytes), None)
     if fitting is None:
         raise UsageError(
@@ -175,9 +173,9 @@ def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
 
     With a smaller carve-out an SM runs fewer workgroups, even if registers and warps are free.
     """
-    steps = CARVEOUTS_KIB[gpu.family]
+    steps = gpu.chip.carveouts_kib
     warps = min(gpu.max_warps, resident_warps(kernel.registers))
-    groups = max(1, min(warps // max(1, -(-threads // WARP)), GROUPS_PER_SM[gpu.family]))
+    groups = max(1, min(warps // max(1, -(-threads // WARP)), gpu.chip.groups))
     held = (steps[-1] << 10) // max(1, kernel.shared_bytes)
     return sm_config(next(kib for kib in steps if kib << 10 >= min(groups, held) * kernel.shared_bytes))
 
@@ -193,8 +191,8 @@ def residency(gpu: Gpu, kernel: Launchable, threads: int, cluster: int = 1) -> R
     most = {
         f"registers ({kernel.registers} a thread)": resident_warps(kernel.registers) // warps,
         f"threads ({gpu.max_warps} warps)": gpu.max_warps // warps,
-        f"shared memory ({kernel.shared_bytes} bytes)": (CARVEOUTS_KIB[gpu.family][-1] << 10) // shared,
-        "workgroups": GROUPS_PER_SM[gpu.family],
+        f"shared memory ({kernel.shared_bytes} bytes)": (gpu.chip.carveouts_kib[-1] << 10) // shared,
+        "workgroups": gpu.chip.groups,
     }
     reasons = ", ".join(f"{count} by {name}" for name, count in most.items())
     if cluster == 1:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from drivers.kernel import address_of
 from drivers.nv.layouts import rm as layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.chips import CLASS_NAMES
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
-from drivers.nv.layouts.families import CLASS_NAMES
 from drivers.nv.layouts.rm import Escape, request
 from drivers.nv.layouts.rm_classes import OsDescriptorFlags, RmClass
 from drivers.nv.refusals import escape_error, node_error, refuse, unknown_branch

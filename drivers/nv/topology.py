@@ -3,7 +3,7 @@
 The generation follows from the newest class of each kind that the device lists (nv.md 2.1), not from names.
 Counts and sizes that no supported GPU has raise an error.
 
-Not here: the table of generations (`drivers.nv.layouts.families`), the doubtful values (`quirks`).
+Not here: the table of generations (`drivers.nv.layouts.chips`), the doubtful values (`quirks`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import address_of
+from drivers.nv.layouts.chips import (
+    CLASS_NAMES,
+    COMPUTE_LOW_BYTE,
+    COPY_CLASSES,
+    GENERATIONS,
+    GPFIFO_CLASSES,
+    SILENT_CHANNEL,
+    USERMODE_CLASSES,
+    WIDE_CHANNEL,
+    Generation,
+    NvChip,
+    sm_number,
+)
 from drivers.nv.layouts.controls import (
     CE_SHARED_BIT,
     GID_BINARY_SHA1,
@@ -23,18 +36,6 @@ from drivers.nv.layouts.controls import (
     Control,
     FbInfo,
     GrInfo,
-)
-from drivers.nv.layouts.families import (
-    CLASS_NAMES,
-    COMPUTE_LOW_BYTE,
-    COPY_CLASSES,
-    GENERATIONS,
-    GPFIFO_CLASSES,
-    SILENT_CHANNEL,
-    USERMODE_CLASSES,
-    WIDE_CHANNEL,
-    Generation,
-    sm_number,
 )
 from drivers.nv.layouts.rm_classes import (
     NV0080_ALLOC_PARAMETERS,
@@ -53,10 +54,7 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Card, Rm
 
-_ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
-"""Architectures whose full instruction set needs the architecture-specific target."""
-
-# Ranges that hold for every chip of the table in `families`, whole or floor-swept. Without this check, an
+# Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, an
 # unknown build of the kernel driver with another layout of a reply would silently give wrong sizes or limits.
 # Source: 48 or 64 warps for each SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
 _WARPS: Final = range(32, 65)
@@ -107,7 +105,7 @@ class Gpu:
     @property
     def arch(self) -> str:
         """The compile target, such as "sm_90a"."""
-        return self.sm + _ARCH_SUFFIX.get(sm_number(self.sm_version), "")
+        return self.sm + (self.chip.suffix if self.sm == self.chip.name else "")
 
     @property
     def sm(self) -> str:
@@ -115,9 +113,9 @@ class Gpu:
         return f"sm_{sm_number(self.sm_version)}"
 
     @property
-    def family(self) -> str:
-        """The key of this architecture in tables: "sm_100" and "sm_120" stand for their whole families."""
-        return {10: "sm_100", 12: "sm_120"}.get(sm_number(self.sm_version) // 10, self.sm)
+    def chip(self) -> NvChip:
+        """What follows from its compute capability."""
+        return self.generation.chip(self.sm_version)
 
     @property
     def litter_tpcs(self) -> int:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from drivers.nv.layouts import controls, debugger, families, gpfifo, rm, rm_classes, status, uvm
+from drivers.nv.layouts import chips, controls, debugger, gpfifo, rm, rm_classes, status, uvm
 from tests.facts import nv_classes, nv_controls, nv_escapes, nv_status, nv_structs, nv_uvm
 from tests.facts.layout_probe import bit_ranges, leaves
 
 MODERN = {
-    chip: roles for chip, roles in nv_classes.BY_ROLE.items() if roles["compute"][0] in families.GENERATIONS
+    chip: roles for chip, roles in nv_classes.BY_ROLE.items() if roles["compute"][0] in chips.GENERATIONS
 }
 
 
@@ -109,23 +109,23 @@ def test_classes_of_all_generations_match_the_vendor_headers():
 
 
 def test_every_generation_after_turing_is_there():
-    assert len(MODERN) == len(families.GENERATIONS) == 6
+    assert len(MODERN) == len(chips.GENERATIONS) == 6
 
 
 @pytest.mark.parametrize("version", nv_classes.ARCHITECTURES)
 def test_an_sm_version_names_the_architecture_that_the_gpu_runs(version: int):
-    assert families.sm_number(version) == nv_classes.ARCHITECTURES[version]
+    assert chips.sm_number(version) == nv_classes.ARCHITECTURES[version]
 
 
 def test_turing_is_known_by_name_and_refused():
     (compute,) = nv_classes.BY_ROLE["TU10x"]["compute"]
-    assert {compute: "Turing"} == families.UNSUPPORTED_COMPUTE
+    assert {compute: "Turing"} == chips.UNSUPPORTED_COMPUTE
 
 
 @pytest.mark.parametrize("chip", MODERN)
 def test_classes_of_a_generation_match_the_vendor_headers(chip: str):
     roles = MODERN[chip]
-    row = families.GENERATIONS[roles["compute"][0]]
+    row = chips.GENERATIONS[roles["compute"][0]]
     assert row.gpfifo == roles["gpfifo"]
     assert row.copy == roles["copy"]
     assert set(row.usermode) >= set(roles["usermode"])
@@ -138,10 +138,10 @@ def test_classes_of_a_generation_match_the_vendor_headers(chip: str):
 @pytest.mark.parametrize(
     ("role", "classes"),
     [
-        ("gpfifo", families.GPFIFO_CLASSES),
-        ("usermode", families.USERMODE_CLASSES),
-        ("compute", families.COMPUTE_CLASSES),
-        ("copy", families.COPY_CLASSES),
+        ("gpfifo", chips.GPFIFO_CLASSES),
+        ("usermode", chips.USERMODE_CLASSES),
+        ("compute", chips.COMPUTE_CLASSES),
+        ("copy", chips.COPY_CLASSES),
     ],
 )
 def test_classes_to_look_for_are_those_of_the_generations(role: str, classes: tuple[int, ...]):
@@ -150,7 +150,7 @@ def test_classes_to_look_for_are_those_of_the_generations(role: str, classes: tu
 
 
 def test_every_engine_class_has_a_name():
-    assert set(families.CLASS_NAMES) == {
+    assert set(chips.CLASS_NAMES) == {
         number for roles in nv_classes.BY_ROLE.values() for numbers in roles.values() for number in numbers
     }
 

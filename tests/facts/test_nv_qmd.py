@@ -2,15 +2,8 @@
 
 import pytest
 
-from drivers.nv.layouts.qmd import (
-    ALIASES,
-    ALIGNMENT,
-    CARVEOUTS_KIB,
-    GROUPS_PER_SM,
-    QMDS,
-    sass_version,
-    sm_config,
-)
+from drivers.nv.layouts.chips import CHIPS
+from drivers.nv.layouts.qmd import ALIASES, ALIGNMENT, QMDS, sass_version, sm_config
 from tests.facts import nv_controls, nv_cubin, nv_qmd_v03, nv_qmd_v04, nv_qmd_v05
 from tests.facts.layout_probe import bit_range
 
@@ -92,8 +85,8 @@ def test_empty_descriptor_holds_its_version_alone(version: str):
 
 @pytest.mark.parametrize("arch", nv_cubin.SHARED_CARVEOUTS_KIB)
 def test_carve_outs_are_those_of_the_architecture(arch: str):
-    assert CARVEOUTS_KIB[arch] == nv_cubin.SHARED_CARVEOUTS_KIB[arch]
-    assert GROUPS_PER_SM[arch] == nv_cubin.GROUPS_PER_SM[arch]
+    assert CHIPS[arch].carveouts_kib == nv_cubin.SHARED_CARVEOUTS_KIB[arch]
+    assert CHIPS[arch].groups == nv_cubin.GROUPS_PER_SM[arch]
 
 
 @pytest.mark.parametrize("kib", nv_cubin.SM_CONFIG_EXAMPLES)

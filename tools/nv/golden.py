@@ -20,9 +20,9 @@ from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.decode import fields_text
 from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.chips import CHIPS, sm_number
 from drivers.nv.layouts.controls import GrInfo
 from drivers.nv.layouts.cubin import (
-    BANK0,
     EM_CUDA,
     OSABI_13,
     InfoAttribute,
@@ -32,7 +32,6 @@ from drivers.nv.layouts.cubin import (
     InfoRecord,
     InfoSymbolValue,
 )
-from drivers.nv.layouts.families import sm_number
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.qmd import DIALECTS
 from hcq.device import Device
@@ -67,7 +66,7 @@ def small_cubin(
 
     `placed` has offset and bytes of each parameter, in order; `records` are further ones of the kernel.
     """
-    base = BANK0[f"sm_{sm}"].SIZE
+    base = CHIPS[f"sm_{sm}"].bank0.SIZE
     info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
     info += _record(InfoAttribute.MIN_STACK_SIZE, InfoSymbolValue.pack(symbol=1, value=stack))
     own = _record(InfoAttribute.PARAM_CBANK, InfoParamCbank.pack(symbol=1, offset=base, size=parameters))
@@ -177,7 +176,7 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
     lower, upper, size = (
         getattr(fields, name)[0] for name in (*dialect.bank, "CONSTANT_BUFFER_SIZE_SHIFTED4")
     )
-    bank = BANK0[f"sm_{sm_number(row.sm_version)}"]
+    bank = row.chip(row.sm_version).bank0
     memory = view_at((upper << 32 | lower) << dialect.bank_shift, 16 * size)
     yield "           constant bank 0:"
     for part in _PART.findall(fields_text(bank.from_bytes(memory[: bank.SIZE]))):

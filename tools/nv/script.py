@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import view_at
+from drivers.nv.layouts.chips import GENERATIONS, Generation
 from drivers.nv.layouts.controls import Control, FbInfo, GrInfo
-from drivers.nv.layouts.families import GENERATIONS, Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,8 @@ from drivers.kernel import Mapping, view_at
 from drivers.nv.decode import fields_text
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.chips import CLASS_NAMES, USERMODE_WITH_PARAMS
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
-from drivers.nv.layouts.families import CLASS_NAMES, USERMODE_WITH_PARAMS
 from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags

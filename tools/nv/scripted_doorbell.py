@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import view_at
 from drivers.nv import decode
+from drivers.nv.layouts.chips import SILENT_CHANNEL, WIDE_CHANNEL
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
-from drivers.nv.layouts.families import SILENT_CHANNEL, WIDE_CHANNEL
 from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
 from tools.scripted.host import RefusedError

@@ -215,15 +215,6 @@ class Bank0Sm100(Struct, size=0x380, source=SOURCE):
     stack_pointer: int = u32(0x37C)
 
 
-BANK0: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("sm_75", "sm_80", "sm_86", "sm_87", "sm_89"), Bank0Sm80),
-        "sm_90": Bank0Sm90,
-        **dict.fromkeys(("sm_100", "sm_120"), Bank0Sm100),
-    }
-)
-"""Architecture -> layout of the driver words; the parameters start at its SIZE."""
-
 UNBOUNDED_STACK: Final = 0xFFFF_FFFF
 """MIN_STACK_SIZE of a kernel whose calls are recursive or indirect."""
 FIRST_SM_WITH_RESERVE: Final = 90

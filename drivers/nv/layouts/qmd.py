@@ -46,31 +46,11 @@ GROUP_IDS: Final[Mapping[str, int]] = MappingProxyType({"V03": 0, "V04": 0, "V05
 TYPE_GRID_CTA: Final = 2
 TYPE_GRID_GPC_CGA: Final = 3
 """QMD_TYPE of a grid in clusters of workgroups (nv.md 4.3)."""
-CLUSTER_LIMIT: Final[Mapping[str, int]] = MappingProxyType({"sm_90": 8, "sm_100": 8, "sm_120": 8})
-"""The workgroups of a cluster that every GPU of an architecture can place: 8, the portable size of the CUDA
-C++ programming guide. An architecture without an entry has no clusters."""
 PREFETCH_UNIT: Final = 256
 """The unit of the code prefetch in bytes."""
 PREFETCH_MAX: Final = 0x1FF
 MAX_REGISTERS: Final = 255
 
-CARVEOUTS_KIB: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
-    {
-        "sm_80": (0, 8, 16, 32, 64, 100, 132, 164),
-        "sm_86": (0, 8, 16, 32, 64, 100),
-        "sm_87": (0, 8, 16, 32, 64, 100, 132, 164),
-        "sm_89": (0, 8, 16, 32, 64, 100),
-        "sm_90": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
-        "sm_100": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
-        "sm_120": (0, 8, 16, 32, 64, 100),
-    }
-)
-"""Shared-memory carve-outs of an SM, in KiB (nv.md 4.2)."""
-
-GROUPS_PER_SM: Final[Mapping[str, int]] = MappingProxyType(
-    {"sm_80": 32, "sm_86": 16, "sm_87": 16, "sm_89": 24, "sm_90": 32, "sm_100": 32, "sm_120": 24}
-)
-"""The most workgroups that an SM runs at once (CUDA C programming guide, compute capabilities)."""
 REGISTER_FILE: Final = 65536
 """Registers of an SM; each of its four partitions has a quarter."""
 REGISTER_UNIT: Final = 256

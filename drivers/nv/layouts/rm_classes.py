@@ -1,6 +1,6 @@
 """Classes of the resource manager: numbers, allocation parameters and flags. One table, so a long file.
 
-Not here: which class a device uses (`families`), the methods of engine classes (`host`, `compute`, `dma`).
+Not here: which class a device uses (`chips`), the methods of engine classes (`host`, `compute`, `dma`).
 """
 
 # ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
@@ -409,4 +409,4 @@ ALLOC_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
         RmClass.NV01_EVENT_OS_EVENT: NV0005_ALLOC_PARAMETERS,
     }
 )
-"""Class -> its allocation parameters at branch 580; the engine classes are in `families`."""
+"""Class -> its allocation parameters at branch 580; the engine classes are in `chips`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, QMDS, sass_version, sm_config
+from drivers.nv.layouts.qmd import QMDS, sass_version, sm_config
 from drivers.nv.layouts.qmd_values import (
     DependentAction,
     InterruptType,
@@ -307,7 +307,7 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
         raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")
     if not one.shared and not any(one.configs):
         return
-    known = {sm_config(kib): kib for kib in CARVEOUTS_KIB[profile.name]}
+    known = {sm_config(kib): kib for kib in profile.chip.carveouts_kib}
     least, target, most = one.configs
     for name, code in zip(("MIN", "TARGET", "MAX"), one.configs, strict=True):
         if code not in known:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from drivers.nv.layouts import compute as layout
-from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, MAX_REGISTERS
+from drivers.nv.layouts.cubin import RESERVED_SHARED, STACK_POINTER_TOP
+from drivers.nv.layouts.qmd import MAX_REGISTERS
 from emulator.nv.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from emulator.nv.machine.reports import launch_error
 from emulator.shared.vaspace import Access
@@ -38,7 +38,7 @@ def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
     """Return the bytes of a constant bank that a kernel may read; 0 if its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
-        return max(BANK0[run.machine.profile.name].SIZE + kernel.param_bytes, kernel.constant0)
+        return max(run.machine.profile.chip.bank0.SIZE + kernel.param_bytes, kernel.constant0)
     return kernel.banks[index].size if index in kernel.banks else 0
 
 
@@ -84,7 +84,7 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
 
 def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> int:
     """Check the driver's words of bank 0; return the dynamic shared memory in bytes."""
-    kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
+    kernel, shape = loaded.kernel, run.machine.profile.chip.bank0
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
             f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts: {shape.SIZE:#x}"
@@ -186,7 +186,7 @@ def _clusters_fit(run: Run, one: Descriptor) -> int:
     per_sm = min(
         MAX_WARPS_PER_SM // warps,
         65536 // max(-(-one.registers * 32 // 256) * 256 * warps, 1),
-        (max(CARVEOUTS_KIB[profile.name]) << 10) // max(one.shared, RESERVED_SHARED),
+        (max(profile.chip.carveouts_kib) << 10) // max(one.shared, RESERVED_SHARED),
     )
     sms = max(mask.bit_count() for mask in profile.tpc_masks) * SMS_PER_TPC
     return per_sm * sms

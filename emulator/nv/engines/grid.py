@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from drivers.nv.layouts.cubin import BANK0
 from emulator.nv.engines.faults import in_source, kernel_error
 from emulator.nv.engines.fit import bank_bytes, judge
 from emulator.nv.engines.images import check_bank
@@ -155,7 +154,7 @@ class Grids:
         caches = None
         if model is None:
             banks = self._banks(run, one, found, constants)
-            words = BANK0[run.machine.profile.name].SIZE
+            words = run.machine.profile.chip.bank0.SIZE
             counted = run.machine.counters is not None
             around = run.space.number, run.space.map.version, windows, counted
             key = key_of(one, found, banks, words, around)
@@ -179,7 +178,7 @@ class Grids:
         dynamic = judge(run, windows, one, loaded, bank0)
         try:
             kernel = self._kernel(run, loaded, one)
-            words = BANK0[run.machine.profile.name].SIZE
+            words = run.machine.profile.chip.bank0.SIZE
             return ready(one, found, loaded, kernel, words=words, room=len(bank0), dynamic=dynamic)
         except PtxError as error:
             if run.machine.ledger is not None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.chips import CHIPS, GENERATIONS, Generation, NvChip
 from drivers.nv.layouts.controls import Control
-from drivers.nv.layouts.families import GENERATIONS, Generation
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
@@ -50,6 +50,11 @@ class Profile:
     """The reply to GR_GET_CTX_BUFFER_SIZE in bytes."""
     assembler_arch: str
     """The architecture that determines its PTX features."""
+
+    @property
+    def chip(self) -> NvChip:
+        """What follows from its compute capability."""
+        return CHIPS[self.name]
 
     @property
     def gpcs(self) -> int:

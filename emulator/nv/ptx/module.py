@@ -18,7 +18,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.nv.layouts.cubin import BANK0
+from drivers.nv.layouts.chips import CHIPS
 from emulator.nv.ptx.flat import Flat, flatten
 from emulator.nv.ptx.statements import PtxError, Source, Variable
 from emulator.nv.ptx.syntax import parse
@@ -79,8 +79,8 @@ class Module:
     @property
     def param_base(self) -> int:
         """Where parameters begin in constant bank 0, from whose start they are aligned."""
-        shape = BANK0.get(f"sm_{self.arch}")
-        return 0 if shape is None else shape.SIZE  # without a row no driver launches it
+        chip = CHIPS.get(f"sm_{self.arch}")
+        return 0 if chip is None else chip.bank0.SIZE  # without a row no driver launches it
 
     def kernel(
         self, name: str, addresses: Mapping[str, int] | None = None, *, counts: bool = False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import fail
-from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
+from drivers.nv.layouts.chips import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.rm_classes import (
     ALLOC_STRUCTS,
     NV0005_ALLOC_PARAMETERS,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import fail
 from drivers.nv.layouts import rm
+from drivers.nv.layouts.chips import CLASS_NAMES
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
-from drivers.nv.layouts.families import CLASS_NAMES
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus

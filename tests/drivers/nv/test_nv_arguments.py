@@ -9,6 +9,7 @@ import pytest
 import hcq
 from compiler.targets.nvptx import assembler
 from drivers.nv import cubin
+from drivers.nv.layouts.chips import CHIPS, NvChip
 from drivers.nv.program import check
 from hcq.errors import UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
@@ -36,7 +37,7 @@ PTX = """.version 8.7
 
 @dataclass(frozen=True)
 class Gpu:
-    family: str = "sm_90"
+    chip: NvChip = CHIPS["sm_90"]
     sm: str = "sm_90"
 
 

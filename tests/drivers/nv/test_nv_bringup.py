@@ -74,7 +74,7 @@ def test_consumer_blackwell_is_one_architecture_under_both_names():
             Script(version="580.142", compute_class=0xCEC0, gr={GrInfo.SM_VERSION: version})
         )
         device = opened(kernel)
-        assert (device.info.arch, device.gpu.family) == ("sm_120a", "sm_120")
+        assert (device.info.arch, device.gpu.chip.name) == ("sm_120a", "sm_120")
         device.close()
         use(kernel)
         assert kernel.leaks() == []

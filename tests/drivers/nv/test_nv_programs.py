@@ -10,8 +10,8 @@ from compiler.targets.nvptx import assembler
 from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
 from drivers.nv.layouts import cubin as layout
-from drivers.nv.layouts.cubin import BANK0, CallAbs47, CallAbs55, Relocation
-from drivers.nv.layouts.families import GENERATIONS
+from drivers.nv.layouts.chips import CHIPS, GENERATIONS
+from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
 from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.layouts.qmd_v04 import QmdV04
 from drivers.nv.program import check, thread_limit
@@ -112,7 +112,7 @@ def test_an_addend_in_the_relocated_word_is_kept():
 def test_a_kernel_without_parameters_has_none_behind_the_driver_s_words(arch: str):
     text = ptx("store", arch) + ".visible .entry plain() { ret; }"
     _, _, kernel = cubin.read(assembler.assemble(text, arch), "plain")
-    assert (kernel.parameter_base, kernel.parameter_bytes) == (BANK0[arch.rstrip("a")].SIZE, 0)
+    assert (kernel.parameter_base, kernel.parameter_bytes) == (CHIPS[arch.rstrip("a")].bank0.SIZE, 0)
 
 
 @needs_assembler
@@ -241,7 +241,7 @@ def test_a_missing_assembler_is_reported_with_its_cure(monkeypatch: pytest.Monke
 
 
 class FakeGpu:
-    family = sm = "sm_90"
+    chip, sm = CHIPS["sm_90"], "sm_90"
     max_warps, sm_version = 64, 0x900
     generation = GENERATIONS[0xCBC0]
 

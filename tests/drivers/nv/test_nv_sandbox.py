@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.chips import GENERATIONS
 from drivers.nv.layouts.controls import Control
-from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from hcq.device import Device
 from hcq.errors import DeviceFault

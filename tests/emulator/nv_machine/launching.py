@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.targets.nvptx.assembler import assemble
 from drivers.elf import ALLOC, Elf, Image, place_sections
+from drivers.nv.layouts.chips import CHIPS
 from drivers.nv.layouts.compute import ComputeMethod as M
-from drivers.nv.layouts.cubin import BANK0, CallAbs47, CallAbs55, Relocation
-from drivers.nv.layouts.qmd import CARVEOUTS_KIB, QMDS, sm_config
+from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
+from drivers.nv.layouts.qmd import QMDS, sm_config
 from tests.emulator.nv_machine.client import MIB, Client, Memory, Ring, method, sem, wait_word
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Launcher:
         return banks
 
     def bank0(self, params: bytes, grid: Any, block: Any, **words: Any) -> bytes:
-        shape: Any = BANK0[self.profile]
+        shape: Any = CHIPS[self.profile].bank0
         values = {
             "ntid": block,
             "nctaid": grid,
@@ -238,8 +239,8 @@ class Launcher:
         first = self.place(content) if bank0 is None else bank0
         tables = {0: (first, len(content))} | (banks or {})
         program = code.at(f".text.{name}")
-        config = next(sm_config(k) for k in CARVEOUTS_KIB[self.profile] if k << 10 >= shared)
-        most = sm_config(CARVEOUTS_KIB[self.profile][-1])
+        config = next(sm_config(k) for k in CHIPS[self.profile].carveouts_kib if k << 10 >= shared)
+        most = sm_config(CHIPS[self.profile].carveouts_kib[-1])
         version = self.client.generation.qmd
         old, five = version == "V03", version == "V05"
         values: dict[str, Any] = {

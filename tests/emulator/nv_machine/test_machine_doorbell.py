@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drivers.nv.layouts import rm, rm_classes
+from drivers.nv.layouts.chips import GENERATIONS
 from drivers.nv.layouts.controls import Control
-from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass

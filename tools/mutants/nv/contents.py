@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.chips import CHIPS
 from drivers.nv.layouts.compute import ComputeMethod
-from drivers.nv.layouts.cubin import BANK0
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.gpfifo import SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
@@ -154,6 +154,6 @@ def _operations(
         return sites.OPERATIONS
     if region.part == CODE:
         return () if offset % _EACH_CODE else ("plus",)
-    if raw or (region.part == 0 and offset >= BANK0[profile].SIZE):
+    if raw or (region.part == 0 and offset >= CHIPS[profile].bank0.SIZE):
         return sites.OPERATIONS
     return () if offset % _EACH_ZERO else _ZERO

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.kernel import view_at
+from drivers.nv.layouts.chips import COMPUTE_CLASSES, COPY_CLASSES, GPFIFO_CLASSES, USERMODE_CLASSES
 from drivers.nv.layouts.controls import CONTROL_STRUCTS
-from drivers.nv.layouts.families import COMPUTE_CLASSES, COPY_CLASSES, GPFIFO_CLASSES, USERMODE_CLASSES
 from drivers.nv.layouts.rm import ESCAPE_STRUCTS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from drivers.nv.layouts.rm_classes import (
     ALLOC_STRUCTS,

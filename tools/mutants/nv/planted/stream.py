@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts import uvm
-from drivers.nv.layouts.cubin import BANK0
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, SecOp
 from drivers.nv.layouts.host import HostMethod
 from drivers.nv.layouts.qmd import QMDS
@@ -168,7 +167,7 @@ class Bank(_Stream):
     def change(self, wire: Interposed, submission: ChannelSubmission) -> None:
         """Make it."""
         run = submission.run
-        member = BANK0[run.machine.profile.name].FIELDS[self.name]
+        member = run.machine.profile.chip.bank0.FIELDS[self.name]
         for _, _, words in submission.entries():
             for _, one in launches(run, words):
                 if 0 in one.banks:

@@ -1,7 +1,7 @@
-"""The table of GPU generations: class numbers, launch-descriptor version, architecture numbers.
+"""The table of GPUs: a row for each generation, with the chips of it.
 
-A device's classes are chosen from its class list, the newest of each kind first. A row holds the classes that
-work together.
+A device's classes are chosen from its class list, the newest of each kind first. A generation holds the
+classes that work together; its chips hold what follows from the compute capability.
 
 Not here: the queries of a GPU (`drivers.nv.topology`).
 """
@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.cubin import Bank0Sm80, Bank0Sm90, Bank0Sm100
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hcq.layout import Struct
 
 SOURCE = "open-gpu-kernel-modules 570.86.15 to 595.45.04, g_gpu_class_list.c (nv.md 2.1)"
 
@@ -32,6 +36,37 @@ COMPUTE_CLASSES: Final = (0xCEC0, 0xCDC0, 0xCBC0, 0xC9C0, 0xC7C0, 0xC6C0)
 COMPUTE_LOW_BYTE: Final = 0xC0
 """The low byte of the number of every compute class."""
 COPY_CLASSES: Final = (0xCAB5, 0xC9B5, 0xC8B5, 0xC7B5, 0xC6B5)
+
+
+_KIB_100: Final = (0, 8, 16, 32, 64, 100)
+_KIB_164: Final = (*_KIB_100, 132, 164)
+_KIB_228: Final = (*_KIB_164, 196, 228)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvChip:
+    """The facts that follow from a compute capability, and hold for later members of its family."""
+
+    sm: int
+    """The number of the architecture: 90."""
+    sm_versions: tuple[int, ...]
+    """What GR SM_VERSION is for it (ctrl2080gr.h)."""
+    suffix: str = ""
+    """Added to the architecture for the compile target with the full instruction set."""
+    bank0: type[Struct]
+    """The driver's words of constant bank 0; a kernel's parameters start at its SIZE."""
+    carveouts_kib: tuple[int, ...]
+    """Shared-memory carve-outs of an SM, in KiB (nv.md 4.2)."""
+    groups: int
+    """The most workgroups that an SM runs at once (CUDA C programming guide, compute capabilities)."""
+    cluster: int = 0
+    """The workgroups of a cluster that every GPU can place: the portable size of the CUDA C++ programming
+    guide; 0: no clusters."""
+
+    @property
+    def name(self) -> str:
+        """The architecture without suffix: "sm_90"."""
+        return f"sm_{self.sm}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +91,11 @@ class Generation:
     """Whether host and engine methods have addresses of 57 bits (Hopper and later)."""
     window_bits: int
     """Context-buffer windows must lie below 2 to this power (nv.md 2.5)."""
+    chips: tuple[NvChip, ...]
+
+    def chip(self, sm_version: int) -> NvChip:
+        """Return the chip of GR SM_VERSION; one without a row is a later member of the first row's family."""
+        return next((chip for chip in self.chips if sm_version in chip.sm_versions), self.chips[0])
 
 
 # fmt: off
@@ -68,46 +108,78 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
                 copy=(0xC6B5,),
                 qmd="V03", architecture=0x170, sm_version=0x802, reports_get=True,
                 wide_addresses=False, window_bits=40,
+                chips=(
+                    # 8.2 is GA100, which runs code for 8.0
+                    NvChip(sm=80, sm_versions=(0x802,), bank0=Bank0Sm80, carveouts_kib=_KIB_164, groups=32),
+                ),
             ),
             Generation(
                 name="Ampere GA10x", compute=0xC7C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
                 copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, reports_get=True,
                 wide_addresses=False, window_bits=40,
+                chips=(
+                    NvChip(sm=86, sm_versions=(0x806,), bank0=Bank0Sm80, carveouts_kib=_KIB_100, groups=16),
+                    NvChip(sm=87, sm_versions=(0x807,), bank0=Bank0Sm80, carveouts_kib=_KIB_164, groups=16),
+                ),
             ),
             Generation(
                 name="Ada AD10x", compute=0xC9C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561), copy=(0xC7B5,),
                 qmd="V03", architecture=0x190, sm_version=0x809, reports_get=True,
                 wide_addresses=False, window_bits=40,
+                chips=(
+                    NvChip(sm=89, sm_versions=(0x809,), bank0=Bank0Sm80, carveouts_kib=_KIB_100, groups=24),
+                ),
             ),
             Generation(
                 name="Hopper GH100", compute=0xCBC0, gpfifo=(0xC86F, 0xC56F),
                 usermode=(0xC661, 0xC461, 0xC561, 0xC361), copy=(0xC8B5,), qmd="V04",
                 architecture=0x180, sm_version=0x900, reports_get=True, wide_addresses=True, window_bits=57,
+                chips=(
+                    NvChip(
+                        sm=90, sm_versions=(0x900,), suffix="a", bank0=Bank0Sm90, carveouts_kib=_KIB_228,
+                        groups=32, cluster=8,
+                    ),
+                ),
             ),
             Generation(
                 name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC661,), copy=(0xC9B5,),
                 qmd="V05", architecture=0x1A0, sm_version=0xA00, reports_get=False,
                 wide_addresses=True, window_bits=57,
+                chips=(
+                    NvChip(
+                        sm=100, sm_versions=(0xA00,), suffix="a", bank0=Bank0Sm100, carveouts_kib=_KIB_228,
+                        groups=32, cluster=8,
+                    ),
+                ),
             ),
             Generation(
                 name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F, 0xC96F, 0xC86F, 0xC56F),
                 usermode=(0xC761, 0xC661, 0xC561, 0xC461, 0xC361), copy=(0xCAB5,), qmd="V05",
                 architecture=0x1B0, sm_version=0xC00, reports_get=False,
                 wide_addresses=True, window_bits=57,
+                chips=(
+                    # 12.0 is 10.4 on some branches
+                    NvChip(
+                        sm=120, sm_versions=(0xC00, 0xA04), suffix="a", bank0=Bank0Sm100,
+                        carveouts_kib=_KIB_100, groups=24, cluster=8,
+                    ),
+                ),
             ),
         )
     }
 )
 """Compute class -> generation."""
 
-SM_NUMBERS: Final[Mapping[int, int]] = MappingProxyType({0x802: 80, 0xA04: 120})
-"""GR SM_VERSION -> number of the architecture, if they differ: GA100 reports 8.2, GB20x reports 10.4 on some
-branches and 12.0 on others (ctrl2080gr.h)."""
+CHIPS: Final[Mapping[str, NvChip]] = MappingProxyType(
+    {chip.name: chip for row in GENERATIONS.values() for chip in row.chips}
+)
+"""Architecture without suffix -> chip."""
+_NUMBERS: Final = {version: chip.sm for chip in CHIPS.values() for version in chip.sm_versions}
 
 
 def sm_number(sm_version: int) -> int:
     """Return the number of the architecture for GR SM_VERSION: 0x900 -> 90, 0x802 -> 80."""
-    return SM_NUMBERS.get(sm_version, 10 * (sm_version >> 8) + (sm_version & 0xFF))
+    return _NUMBERS.get(sm_version, 10 * (sm_version >> 8) + (sm_version & 0xFF))
 
 
 UNSUPPORTED_COMPUTE: Final[Mapping[int, str]] = MappingProxyType({0xC5C0: "Turing"})
