@@ -6,12 +6,15 @@ This is the only module that imports both a driver and an emulator. Not here: wh
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
 from emulator.amd.variants import Machines
 from emulator.nv import variants
+
+if TYPE_CHECKING:
+    from emulator.shared.boards import Board
 
 NV: Final = NvDriver(
     "nv-emu",
@@ -24,3 +27,12 @@ AMD_MACHINES: Final = Machines()
 """Opens the machines of `AMD`; a machine of several GPUs is shared by the devices on it."""
 AMD: Final = AmdDriver("amd-emu", AMD_MACHINES, lasting=False, emulated=True)
 """GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""
+
+
+def boards() -> dict[str, tuple[Board, ...]]:
+    """Return the GPUs with published rates of each emulated architecture, which the estimates are for."""
+    from emulator.amd.kfd.profiles import GPUS  # noqa: PLC0415 - loaded when a machine is opened
+    from emulator.nv.machine.profiles import PROFILES  # noqa: PLC0415 - the same
+
+    nvidia = {one.name: one.boards for one in PROFILES.values()}
+    return nvidia | {one.name: one.boards for one in GPUS.values()}

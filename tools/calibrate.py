@@ -6,7 +6,7 @@ architecture, which runs a few workgroups; they grow with their number. One line
 shortest of the measured times, the estimate, and the ratio of the two. On an emulated GPU the time is that
 of the emulation, and `emulated` is true: its ratios say nothing.
 
-Not here: the rates behind the estimates (`emulator.shared.chips`). Next: docs/counters.md; `tools.hardware_run`,
+Not here: the rates behind the estimates (`emulator.shared.boards`). Next: docs/counters.md; `tools.hardware_run`,
 which has this as a stage.
 """
 
@@ -23,7 +23,8 @@ from compiler.llvm import emit_object
 from compiler.targets import target_of
 from compiler.targets.nvptx.assembler import assemble
 from compiler.targets.nvptx.target import ptx
-from emulator.shared.chips import CHIPS, estimates
+from emulator.devices import boards
+from emulator.shared.boards import estimates
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError, UsageError
 from tools.arguments import command, device_name, positive, reported
 
@@ -173,7 +174,8 @@ def estimate(emulated: hcq.Device, name: str, groups: int) -> tuple[Estimate, ..
     """Return the estimates of a launch of `groups` workgroups, from the counts of a few on an emulated GPU."""
     with hcq.counting(emulated) as counted:
         launched(emulated, name, COUNTED, runs=0)
-    return estimates(counted[name].scaled(groups // COUNTED))
+    found = counted[name]
+    return estimates(boards()[found.arch], found.scaled(groups // COUNTED))
 
 
 def chip_of(info: DeviceInfo, found: Sequence[Estimate]) -> Estimate:
@@ -182,7 +184,7 @@ def chip_of(info: DeviceInfo, found: Sequence[Estimate]) -> Estimate:
     Raises `UsageError` if no GPU of the architecture has published rates here.
     """
     if not found:
-        known = ", ".join(chip.name for chip in CHIPS)
+        known = ", ".join(board.name for one in boards().values() for board in one)
         raise UsageError(f"no rates of a GPU of {info.arch} are listed; there are {known}")
     return next((one for one in found if one.chip in info.name), found[0])
 

@@ -3,7 +3,7 @@
 The limits of occupancy are published ones; docs/counters.md names the source of each. On AMD GPUs of RDNA the
 unit is a workgroup processor (two compute units), on CDNA a compute unit.
 
-Not here: the code that counts (`emulator.simt.counting`), GPUs and their rates (`chips`).
+Not here: the code that counts (`emulator.simt.counting`), GPUs and their rates (`boards`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,36 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from emulator.shared.chips import estimates
+from emulator.shared.boards import estimates
 from emulator.simt.counting import BYTES, LANES, LEAST, RECORD, REQUESTS, SERIAL, UNITS
 from hcq.counters import Access, KernelCounters, Occupancy
 
 if TYPE_CHECKING:
+    from emulator.shared.boards import Board
     from emulator.simt.counting import Counted
     from emulator.simt.running import RawCounts
     from emulator.simt.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one multiprocessor has."""
+
+    warps: int
+    groups: int
+    parts: int
+    """Schedulers (SIMDs) that the warps are divided among, each with its share of the registers."""
+    registers: int
+    """Registers of a lane that a part has for all of its warps."""
+    granule: int
+    """Registers of a lane are allocated in multiples of it."""
+    shared: int
+    """Bytes of shared memory."""
+    shared_granule: int
+    reserved: int = 0
+    """Bytes of shared memory that the system takes in each workgroup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +49,9 @@ class Resources:
 
     kernel: str
     arch: str
+    limits: Limits
+    boards: tuple[Board, ...]
+    """The GPUs of the architecture whose least times are estimated."""
     lanes: int
     """Lanes of a warp."""
     registers: int
@@ -66,7 +89,7 @@ def counters(counted: Counted, raw: RawCounts, work: Work, what: Resources) -> K
     found.written = counted.unit * sum(written.bit_count() for _, written in raw.touched)
     found.lost = raw.lost
     found.occupancy = occupancy(what, work.threads)
-    found.estimates = estimates(found)
+    found.estimates = estimates(what.boards, found)
     return found
 
 
@@ -86,55 +109,9 @@ def _instructions(found: KernelCounters, counted: Counted, raw: RawCounts) -> No
             found.flops[operation.type] += operation.flops * lanes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one multiprocessor has."""
-
-    warps: int
-    groups: int
-    parts: int
-    """Schedulers (SIMDs) that the warps are divided among, each with its share of the registers."""
-    registers: int
-    """Registers of a lane that a part has for all of its warps."""
-    granule: int
-    """Registers of a lane are allocated in multiples of it."""
-    shared: int
-    """Bytes of shared memory."""
-    shared_granule: int
-    reserved: int = 0
-    """Bytes of shared memory that the system takes in each workgroup."""
-
-
-def _nvidia(warps: int, groups: int, shared_kib: int) -> Limits:
-    return Limits(
-        warps=warps, groups=groups, parts=4, registers=65536 // 4 // 32, granule=8, shared=shared_kib << 10,
-        shared_granule=128, reserved=1024,
-    )  # fmt: skip
-
-
-_RDNA: Final = Limits(
-    warps=64, groups=32, parts=4, registers=1536, granule=24, shared=128 << 10, shared_granule=1024
-)
-LIMITS: Final = {
-    "sm_80": _nvidia(64, 32, 164),
-    "sm_86": _nvidia(48, 16, 100),
-    "sm_89": _nvidia(48, 24, 100),
-    "sm_90": _nvidia(64, 32, 228),
-    "sm_120": _nvidia(48, 24, 100),
-    "gfx942": Limits(
-        warps=32, groups=32, parts=4, registers=512, granule=8, shared=64 << 10, shared_granule=512
-    ),
-    "gfx1100": _RDNA,
-    "gfx1201": _RDNA,
-}
-"""Architecture -> the limits of its multiprocessor."""
-
-
-def occupancy(what: Resources, threads: int) -> Occupancy | None:
-    """Return the occupancy of a kernel with workgroups of `threads`; None if nothing is known of its GPU."""
-    limits = LIMITS.get(what.arch)
-    if limits is None:
-        return None
+def occupancy(what: Resources, threads: int) -> Occupancy:
+    """Return the occupancy of a kernel with workgroups of `threads`."""
+    limits = what.limits
     warps = -(-threads // what.lanes)
     wide = what.lanes // 32 if what.arch.startswith("gfx1") else 1
     granule = limits.granule // wide

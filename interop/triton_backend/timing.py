@@ -105,7 +105,7 @@ def estimated(counted: Counters) -> float:
 
     It is the least time of each kernel by the rates of the first GPU of its architecture. Of kernels with
     the same least time, the one whose parts have the smaller sum is a little faster. It ranks, and is not
-    calibrated. Raises `UnsupportedError` for an architecture without rates in `emulator.shared.chips`.
+    calibrated. Raises `UnsupportedError` for an architecture without published rates.
     """
     total = 0.0
     for kernel in counted:

@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 import interop
-from emulator.shared.chips import CHIPS
+from emulator.devices import boards
 from frontend import Tensor
 from frontend.device import Device
 from hcq.config import override
@@ -102,7 +102,7 @@ def test_a_benchmark_on_an_emulated_gpu_ranks_by_what_kernels_move():
 def test_every_emulated_gpu_has_published_rates(name: str):
     with hcq.open(name) as device:
         arch = device.info.arch.rstrip("a")
-    assert [one.name for one in CHIPS if one.arch == arch]
+    assert boards()[arch]
 
 
 def test_a_kernel_of_a_gpu_without_rates_has_no_estimate():

@@ -276,10 +276,10 @@ def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
     into, counted, raw = bus.machine.counters.get(bus.gpu.gpu_id), sliced.counted, sliced.counts
     if into is None or counted is None or raw is None:
         return
-    target = bus.gpu.profile.target
+    profile = bus.gpu.profile
     what = Resources(
-        kernel=code.name, arch=target.name, lanes=launch.lanes,
-        registers=(launch.rsrc1.VGPRS + 1) * target.vgpr_granule[launch.lanes == 64],
+        kernel=code.name, arch=profile.name, limits=profile.limits, boards=profile.boards, lanes=launch.lanes,
+        registers=(launch.rsrc1.VGPRS + 1) * profile.target.vgpr_granule[launch.lanes == 64],
         shared_bytes=launch.lds_bytes, code=len(code.decoded.instructions),
     )  # fmt: skip
     into.add(counters(counted, raw, sliced.work, what), code=launch.code)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.layouts import cwsr
 from drivers.amd.layouts.kfd import GATES, QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_9_4_3
 from drivers.amd.targets import TARGETS, Generation, Target
+from emulator.shared.boards import Board
+from emulator.shared.counts import Limits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -88,6 +90,9 @@ class GpuProfile:
     gc_version: tuple[int, int, int]
     nbif_version: tuple[int, int, int]
     family: int
+    limits: Limits
+    """What one compute unit has; on RDNA a workgroup processor."""
+    boards: tuple[Board, ...]
     counter_khz: int = 100_000
     clock_mhz: int = 2400
     revision: int = 0
@@ -132,6 +137,9 @@ class GpuProfile:
         return self.target.generation is Generation.GFX9
 
 
+_RDNA: Final = Limits(
+    warps=64, groups=32, parts=4, registers=1536, granule=24, shared=128 << 10, shared_granule=1024
+)
 GPUS: Final = {
     row.name: row
     for row in (
@@ -141,6 +149,17 @@ GPUS: Final = {
             wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=8, xccs=1,
             vram_bytes=24 * _GIB, visible_bytes=24 * _GIB, mes=True, gc_version=(11, 0, 0),
             nbif_version=(4, 3, 0), family=145,
+            limits=_RDNA,
+            boards=(
+                Board(
+                    name="RX 7900 XTX", parts=96, clock_mhz=2500, bandwidth=960, joint=False,
+                    vector={"f64": 1.92, "f32": 61.4, "f16": 122.8},
+                    matrix={"f16": 122.8, "bf16": 122.8, "i8": 122.8, "i4": 245.7},
+                    source=(
+                        "AMD Radeon RX 7900 XTX, product page; AMD RDNA 3 instruction set architecture, 7.9"
+                    ),
+                ),
+            ),
         ),
         GpuProfile(
             target=TARGETS["gfx1201"], label="gfx1201", device_id=0x7551, units=64, simds_per_unit=2,
@@ -148,6 +167,18 @@ GPUS: Final = {
             wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=4, xccs=1,
             vram_bytes=32 * _GIB, visible_bytes=32 * _GIB, mes=True, gc_version=(12, 0, 1),
             nbif_version=(6, 3, 1), family=152,
+            limits=_RDNA,
+            boards=(
+                Board(
+                    name="RX 9070 XT", parts=64, clock_mhz=2970, bandwidth=640, joint=False,
+                    vector={"f32": 48.7, "f16": 97.3},
+                    matrix={"f16": 195, "bf16": 195, "fp8": 389, "i8": 389, "i4": 779},
+                    source=(
+                        "AMD Radeon RX 9070 XT, product page; AMD GPUOpen, "
+                        "Using the Matrix Cores of AMD RDNA 4"
+                    ),
+                ),
+            ),
         ),
         GpuProfile(
             target=TARGETS["gfx942"], label="gfx942", device_id=0x74A1, units=304, simds_per_unit=4,
@@ -155,6 +186,24 @@ GPUS: Final = {
             wave_size=64, sdma_engines=2, xgmi_engines=14, queues_per_engine=8, compute_pipes=24, xccs=8,
             vram_bytes=192 * _GIB, visible_bytes=192 * _GIB, mes=False, gc_version=(9, 4, 3),
             nbif_version=(7, 9, 0), family=141,
+            limits=Limits(
+                warps=32, groups=32, parts=4, registers=512, granule=8, shared=64 << 10, shared_granule=512
+            ),
+            boards=(
+                Board(
+                    name="MI300X", parts=304, clock_mhz=2100, bandwidth=5300, joint=False,
+                    vector={"f64": 81.7, "f32": 163.4},
+                    matrix={
+                        "f64": 163.4, "f32": 163.4, "xf32": 653.7, "f16": 1307.4, "bf16": 1307.4,
+                        "fp8": 2614.9, "i8":
+                        2614.9,
+                    },
+                    source=(
+                        "AMD ROCm documentation, MI300 series microarchitecture, peak-performance table; "
+                        "AMD Instinct MI300X data sheet"
+                    ),
+                ),
+            ),
         ),
     )
 }  # fmt: skip

@@ -97,8 +97,10 @@ def _count(run: Run, loaded: Loaded, launch: SlicedLaunch) -> None:
     if into is None or counted is None or raw is None:
         return
     kernel = loaded.kernel
+    profile = run.machine.profile
     what = Resources(
-        kernel=kernel.name, arch=run.machine.profile.name, lanes=_LANES, registers=kernel.registers,
+        kernel=kernel.name, arch=profile.name, limits=profile.limits, boards=profile.boards,
+        lanes=_LANES, registers=kernel.registers,
         shared_bytes=launch.work.shared_bytes, code=len(kernel.code) // _INSTRUCTION_BYTES,
     )  # fmt: skip
     into.add(counters(counted, raw, launch.work, what))

@@ -15,6 +15,8 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
+from emulator.shared.boards import Board
+from emulator.shared.counts import Limits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Profile:
     name: str
     """The architecture by which it is opened, such as "sm_90"."""
     generation: Generation
+    listed: tuple[tuple[int, ...], tuple[int, ...]]
+    """Channel classes and doorbell classes of its class list."""
     gpu_name: str
     device_id: int
     vram_bytes: int
@@ -50,6 +54,8 @@ class Profile:
     """The reply to GR_GET_CTX_BUFFER_SIZE in bytes."""
     assembler_arch: str
     """The architecture that determines its PTX features."""
+    limits: Limits
+    boards: tuple[Board, ...]
 
     @property
     def chip(self) -> NvChip:
@@ -100,12 +106,12 @@ class Profile:
     @property
     def channels(self) -> tuple[int, ...]:
         """The channel classes, also those of older generations."""
-        return _LISTED[self.generation.compute][0]
+        return self.listed[0]
 
     @property
     def doorbells(self) -> tuple[int, ...]:
         """The doorbell classes, also those of older generations."""
-        return _LISTED[self.generation.compute][1]
+        return self.listed[1]
 
     @property
     def runlist_doorbell(self) -> bool:
@@ -126,55 +132,123 @@ _EVERYWHERE: Final = tuple(int(one) for one in RmClass)
 _GB20X = 0xCEC0
 _AMPERE = (0xC56F, 0xC46F, 0xC36F), (0xC561, 0xC461, 0xC361)
 _HOPPER = (0xC86F, *_AMPERE[0]), (0xC661, *_AMPERE[1])
-_GB100 = (0xC96F, *_HOPPER[0]), _HOPPER[1]
-_LISTED: Final[Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]] = MappingProxyType(
-    {
-        0xC6C0: _AMPERE,
-        0xC7C0: _AMPERE,
-        0xC9C0: _AMPERE,
-        0xCBC0: _HOPPER,
-        0xCDC0: _GB100,
-        0xCEC0: ((0xCA6F, *_GB100[0]), (0xC761, *_GB100[1])),
-    }
-)
-"""Compute class -> channel classes and doorbell classes, the newest first.
+_BLACKWELL = (0xCA6F, 0xC96F, *_HOPPER[0]), (0xC761, *_HOPPER[1])
+"""Channel classes and doorbell classes of a GPU, the newest first.
 
 Source: open-gpu-kernel-modules 570.211.01, 580.142 and 595.45.04, g_gpu_class_list.c (alike in all three).
 """
+
+_A100 = "NVIDIA A100 Tensor Core GPU Architecture, white paper, tables 1 and 4; A100 data sheet (80 GB SXM)"
+_H100 = "NVIDIA H100 Tensor Core GPU Architecture, white paper, table 3 (SXM5)"
+_HOPPER_VECTOR: Final = {"f64": 33.5, "f32": 66.9, "f16": 133.8, "bf16": 133.8}
+_HOPPER_MATRIX: Final = {
+    "f64": 66.9, "tf32": 494.7, "f16": 989.4, "bf16": 989.4, "e4m3": 1978.9, "e5m2": 1978.9, "s8": 1978.9,
+    "u8": 1978.9,
+}  # fmt: skip
+
+
+def _limits(warps: int, groups: int, shared_kib: int) -> Limits:
+    """Return what one SM has, by the CUDA C programming guide; docs/counters.md names the tables."""
+    return Limits(
+        warps=warps, groups=groups, parts=4, registers=65536 // 4 // 32, granule=8, shared=shared_kib << 10,
+        shared_granule=128, reserved=1024,
+    )  # fmt: skip
+
 
 PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
     {
         row.name: row
         for row in (
             Profile(
-                name="sm_80", generation=GENERATIONS[0xC6C0], gpu_name="Emulated A100", device_id=0x20B2,
+                name="sm_80", listed=_AMPERE, generation=GENERATIONS[0xC6C0], gpu_name="Emulated A100",
+                device_id=0x20B2,
                 vram_bytes=16 * GIB, tpcs_per_gpc=8, tpc_masks=(0xFF, 0xFE, 0xFF, 0, 0xFF, 0xDF, 0xFF, 0xFF),
                 copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
                 assembler_arch="sm_80",
+                limits=_limits(64, 32, 164),
+                boards=(
+                    Board(
+                        name="A100", parts=108, clock_mhz=1410, bandwidth=2039, source=_A100,
+                        vector={"f64": 9.7, "f32": 19.5, "f16": 78, "bf16": 39},
+                        matrix={"f64": 19.5, "tf32": 156, "f16": 312, "bf16": 312, "s8": 624, "u8": 624,
+                            "s4": 1248, "u4":
+                        1248},
+                    ),
+                ),
             ),
             Profile(
-                name="sm_86", generation=GENERATIONS[0xC7C0], gpu_name="Emulated RTX 3090", device_id=0x2204,
+                name="sm_86", listed=_AMPERE, generation=GENERATIONS[0xC7C0], gpu_name="Emulated RTX 3090",
+                device_id=0x2204,
                 vram_bytes=16 * GIB, tpcs_per_gpc=6, tpc_masks=(0x3F, 0x3F, 0x2F, 0x3F, 0x3F, 0x3F, 0x3F),
                 copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
                 assembler_arch="sm_86",
+                limits=_limits(48, 16, 100),
+                boards=(
+                    Board(
+                        name="RTX 3090", parts=82, clock_mhz=1695, bandwidth=936,
+                        vector={"f64": 0.556, "f32": 35.6, "f16": 35.6, "bf16": 35.6},
+                        matrix={"tf32": 35.6, "f16": 71, "bf16": 71, "s8": 284, "u8": 284, "s4": 568,
+                            "u4": 568},
+                        source="NVIDIA Ampere GA102 GPU Architecture, white paper, appendix A",
+                    ),
+                ),
             ),
             Profile(
-                name="sm_89", generation=GENERATIONS[0xC9C0], gpu_name="Emulated RTX 4090", device_id=0x2684,
+                name="sm_89", listed=_AMPERE, generation=GENERATIONS[0xC9C0], gpu_name="Emulated RTX 4090",
+                device_id=0x2684,
                 vram_bytes=16 * GIB, tpcs_per_gpc=6, tpc_masks=(0x3F, 0x3D, 0x3F, 0x3F, 0x3F, 0x1F, 0x3F, 0,
                 0x3F, 0x3F, 0x3F, 0x3F), copy_engines=5, graphics_copy_engines=2, va_bits=47,
                 context_bytes=0x1_2340_00, assembler_arch="sm_89",
+                limits=_limits(48, 24, 100),
+                boards=(
+                    Board(
+                        name="RTX 4090", parts=128, clock_mhz=2520, bandwidth=1008,
+                        vector={"f64": 1.29, "f32": 82.6, "f16": 82.6, "bf16": 82.6},
+                        matrix={
+                            "tf32": 82.6, "f16": 165.2, "bf16": 165.2, "e4m3": 330.3, "e5m2": 330.3,
+                            "s8": 660.6, "u8": 660.6,
+                            "s4": 1321.2, "u4": 1321.2,
+                        },
+                        source="NVIDIA Ada GPU Architecture, white paper, appendix A",
+                    ),
+                ),
             ),
             Profile(
-                name="sm_90", generation=GENERATIONS[0xCBC0], gpu_name="Emulated H200", device_id=0x2335,
+                name="sm_90", listed=_HOPPER, generation=GENERATIONS[0xCBC0], gpu_name="Emulated H200",
+                device_id=0x2335,
                 vram_bytes=16 * GIB, tpcs_per_gpc=9, tpc_masks=(0x1FE, 0x1FB, 0x1FF, 0x1EF, 0x1FD, 0x1BF,
                 0x0FF, 0x1FF), copy_engines=6, graphics_copy_engines=2, va_bits=56, context_bytes=0x2_3450_00,
                 assembler_arch="sm_90a",
+                limits=_limits(64, 32, 228),
+                boards=(
+                    Board(
+                        name="H100", parts=132, clock_mhz=1980, bandwidth=3350, vector=_HOPPER_VECTOR,
+                        matrix=_HOPPER_MATRIX, source=_H100 + "; H100 data sheet",
+                    ),
+                    Board(
+                        name="H200", parts=132, clock_mhz=1980, bandwidth=4800, vector=_HOPPER_VECTOR,
+                        matrix=_HOPPER_MATRIX, source=_H100 + "; NVIDIA H200 data sheet",
+                    ),
+                ),
             ),
             Profile(
-                name="sm_120", generation=GENERATIONS[0xCEC0], gpu_name="Emulated RTX 5090", device_id=0x2B85,
+                name="sm_120", listed=_BLACKWELL, generation=GENERATIONS[0xCEC0],
+                gpu_name="Emulated RTX 5090", device_id=0x2B85,
                 vram_bytes=16 * GIB, tpcs_per_gpc=8, tpc_masks=(0xFF, 0xFF, 0xFD, 0xFF, 0, 0xFF, 0xBF, 0xFF,
                 0xFF, 0xFE, 0xFF, 0xFF), copy_engines=4, graphics_copy_engines=1, va_bits=56,
                 context_bytes=0x2_3450_00, assembler_arch="sm_120a",
+                limits=_limits(48, 24, 100),
+                boards=(
+                    Board(
+                        name="RTX 5090", parts=170, clock_mhz=2407, bandwidth=1792,
+                        vector={"f64": 1.64, "f32": 104.8, "f16": 104.8, "bf16": 104.8},
+                        matrix={
+                            "tf32": 104.8, "f16": 209.5, "bf16": 209.5, "e4m3": 419, "e5m2": 419, "s8": 838,
+                            "u8": 838,
+                        },
+                        source="NVIDIA RTX Blackwell GPU Architecture, white paper, appendix A",
+                    ),
+                ),
             ),
         )
     }

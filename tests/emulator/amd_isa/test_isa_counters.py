@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa import counted, objects
+from emulator.amd.kfd.profiles import GPUS
 from emulator.shared.counts import Resources, counters
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
@@ -61,7 +62,10 @@ def count(body: str, target: tuple[str, int], first: int = 0, second: int = 0, *
     assert done.counts is not None
     assert found.lanes == lanes
     work = Work(grid=grid, block=block, params=b"", shared_bytes=16384)
-    what = Resources(kernel="k", arch=processor, lanes=lanes, registers=32, shared_bytes=16384)
+    gpu = GPUS[processor]
+    what = Resources(
+        kernel="k", arch=processor, limits=gpu.limits, boards=gpu.boards, lanes=lanes, registers=32, shared_bytes=16384
+    )
     return counters(slots, done.counts, work, what)
 
 

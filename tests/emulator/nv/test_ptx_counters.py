@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from emulator.nv.machine.profiles import PROFILES
 from emulator.nv.ptx import counted
 from emulator.nv.ptx.module import Kernel, launch, load_ptx, work_of
 from emulator.nv.ptx.statements import Instruction
@@ -56,7 +57,10 @@ def count(body: str, first: int = 0, second: int = 0, *, threads: int = 32, grou
     slots, work = one.program.translation.counted, work_of(one, grid, block, params)
     assert slots is not None
     assert done.counts is not None
-    what = Resources(kernel="k", arch="sm_80", lanes=32, registers=32, shared_bytes=16384)
+    gpu = PROFILES["sm_80"]
+    what = Resources(
+        kernel="k", arch="sm_80", limits=gpu.limits, boards=gpu.boards, lanes=32, registers=32, shared_bytes=16384
+    )
     return counters(slots, done.counts, work, what)
 
 
