@@ -9,7 +9,7 @@ then printed and dropped, and what the finalizer would have done is not done. A 
 `DROP` has an attribute `_drop` instead: a function of C without arguments, called as the object is freed.
 
 Not here: what is closed with a warning when it is dropped (`device`), which is more than one call. Next:
-`queue` and `hcq.replay.executable`, which use it; `python -m tools.fuzz.interrupts` tests it.
+`queue` and `hcq.replay.executable`, which use it; `python -m tests.fuzz.interrupts` tests it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fixtures that every test may use, under the settings of a test run: validation on, seeded orders.
 
 Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code. They are
-the same in every run, so that a run which fails can be repeated; others are what `tools.fuzz` is for.
+the same in every run, so that a run which fails can be repeated; others are what `tests.fuzz` is for.
 
 There are three runs. The landing run (`--landing`) has every case. README's test command leaves out cases of
 tests marked `sampled(n)`, which have many cases alike: it takes every k-th, k being the square root of n. The

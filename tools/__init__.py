@@ -3,5 +3,5 @@
 The product packages do not import them; the wheel excludes them.
 
 Next: `tools.check` (lint, types, layering), `tools.bench`, `tools.bringup`, `tools.hardware_run`,
-`tools.fuzz`, `tools.mutants`; each has `--help`.
+`tests.fuzz`, `tests.mutants`; each has `--help`.
 """

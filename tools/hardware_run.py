@@ -272,7 +272,7 @@ def programs(run: Run, limit_s: float) -> None:
     device = "cpu" if run.options.dry else run.device
     jobs = ["--cases", cases, "--jobs", str(min(os.cpu_count() or 1, _PROCESSES))]
     modes = " && ".join(
-        shlex.join([run.python, "-m", f"tools.fuzz.{module}", *options, *jobs])
+        shlex.join([run.python, "-m", f"tests.fuzz.{module}", *options, *jobs])
         for module, options in (
             ("tensors", ["--mode", "eager"]),
             ("tensors", ["--mode", "jit"]),

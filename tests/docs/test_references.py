@@ -13,10 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-PACKAGES = ("hcq", "drivers", "emulator", "compiler", "frontend", "interop", "tools")
+VERIFY = [f"tests/{name}" for name in ("foreign", "fuzz", "guests", "mutants", "oracles", "support")]
+PACKAGES = ("hcq", "drivers", "emulator", "compiler", "frontend", "interop", "tools", *VERIFY)
 SOURCES = sorted([path for package in PACKAGES for path in (ROOT / package).rglob("*.py")])
 PATH = re.compile(rf"`((?:{'|'.join((*PACKAGES, 'tests', 'examples', 'docs'))})/[\w./-]+)`")
-DOTTED = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")
+DOTTED = re.compile(rf"`((?:{'|'.join(name.replace('/', '[.]') for name in PACKAGES)})(?:\.\w+)+)`")
 FILE = re.compile(r"`(\w+\.py)`")
 FILES = {path.name for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")}
 COMMAND = re.compile(r"python -m ([a-z_]\w*(?:\.[a-z_]\w*)*)")
@@ -60,7 +61,7 @@ def test_names_in_pages_exist(page: Path):
 def test_names_in_docstrings_exist(package: str):
     missing = []
     for source in SOURCES:
-        if source.relative_to(ROOT).parts[0] != package:
+        if not source.is_relative_to(ROOT / package):
             continue
         text = source.read_text()
         names = [path for path in PATH.findall(text) if not (ROOT / path).exists()]
@@ -93,7 +94,7 @@ def found_from(source: Path, name: str) -> bool:
 def test_references_in_module_docstrings_exist(package: str):
     lost = []
     for source in SOURCES:
-        if source.relative_to(ROOT).parts[0] != package:
+        if not source.is_relative_to(ROOT / package):
             continue
         text = source.read_text()
         if not POINTERS.search(text):

@@ -1,6 +1,6 @@
 """Expressions that PyTorch users write: results, dtypes, gradients and errors against PyTorch's.
 
-`tools.answers` lists them; `tools.answers.oracle` recorded the answers.
+`tests.oracles` lists them; `tests.oracles.answers` recorded the answers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.answers.compare import compared
-from tools.answers.expressions import EXPRESSIONS
+from tests.oracles.compare import compared
+from tests.oracles.expressions import EXPRESSIONS
 
 DATA = Path(__file__).parent / "data" / "answers.jsonl"
 RECORDS = [json.loads(line) for line in DATA.read_text().splitlines()]

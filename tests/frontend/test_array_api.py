@@ -320,7 +320,7 @@ def test_shifts_in_place_and_complex():
 @pytest.mark.slow
 def test_the_page_of_coverage_is_current():
     page = Path(__file__).parents[2] / "docs" / "coverage.md"
-    code = "from tools.coverage.__main__ import page; print(page(), end='')"
+    code = "from tests.oracles.coverage.__main__ import page; print(page(), end='')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=page.parents[1]
     )

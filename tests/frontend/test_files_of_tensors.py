@@ -1,6 +1,6 @@
 """Files of tensors: safetensors, PyTorch's checkpoints, GGUF; malformed ones are refused.
 
-`data/checkpoints` was written by PyTorch 2.13 and the package gguf 0.19 (`tools.answers.checkpoints`).
+`data/checkpoints` was written by PyTorch 2.13 and the package gguf 0.19 (`tests.oracles.checkpoints`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frontend import Tensor, dtypes, nn
 from frontend.nn.state import checkpoints, gguf, pickled, tensor_file
 from frontend.nn.state.tensor_file import Contents
 from hcq.errors import UnsupportedError, UsageError
-from tools.answers.checkpoints import wanted
+from tests.oracles.checkpoints import wanted
 
 DATA = Path(__file__).parent / "data" / "checkpoints"
 WANTED = wanted()

@@ -1,4 +1,4 @@
-"""`nn.functional` returns what PyTorch 2.14 does (`data/functions.json`: `tools.answers.functions`)."""
+"""`nn.functional` returns what PyTorch 2.14 does (`data/functions.json`: `tests.oracles.functions`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, nn
 from frontend.nn.attention import causal_mask
 from hcq.errors import UsageError
-from tools.answers.functions import FUNCTIONS, names
+from tests.oracles.functions import FUNCTIONS, names
 
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "functions.json").read_text())
 

@@ -1,4 +1,4 @@
-"""Methods at random shapes and numbers, against recorded results of PyTorch; see `tools.gradients.probes`."""
+"""Methods at random shapes and numbers, against PyTorch's results: `tests.oracles.gradients.probes`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.gradients.probes import differing, probe
+from tests.oracles.gradients.probes import differing, probe
 
 LINES = (Path(__file__).parent / "data" / "gradient_probes.jsonl").read_text().splitlines()
 PARTS = 20

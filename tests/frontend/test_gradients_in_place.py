@@ -11,7 +11,7 @@ import pytest
 
 from frontend import Tensor, TinyJit
 from hcq.errors import UsageError
-from tools.answers.in_place import PROGRAMS, answer
+from tests.oracles.in_place import PROGRAMS, answer
 
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "in_place.json").read_text())
 

@@ -1,6 +1,6 @@
 """Values and gradients of every differentiable method at kinks, edges and ties, against PyTorch.
 
-`tools.gradients` says what is asked; `tools.gradients.oracle` recorded the answers.
+`tests.oracles.gradients` says what is asked; `tests.oracles.gradients.oracle` recorded the answers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from frontend.later import loaded
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops.functions import Functions
-from tools.gradients.cases import CASES, NO_GRADIENT
-from tools.gradients.compare import compared, inputs_of
+from tests.oracles.gradients.cases import CASES, NO_GRADIENT
+from tests.oracles.gradients.compare import compared, inputs_of
 
 if TYPE_CHECKING:
-    from tools.gradients.case import Case
+    from tests.oracles.gradients.case import Case
 
 DATA = Path(__file__).parent / "data" / "gradients.jsonl"
 RECORDS = {(r["case"], r["dtype"]): r for r in map(json.loads, DATA.read_text().splitlines())}
@@ -52,7 +52,7 @@ def methods() -> list[set[str]]:
 def test_every_differentiable_method_is_recorded():
     recorded = {case.method for case in CASES}
     unknown = [sorted(names) for names in methods() if not names & (recorded | NO_GRADIENT.keys())]
-    assert not unknown, "add cases to tools/gradients and run the oracle, or give the reason in NO_GRADIENT"
+    assert not unknown, "add cases to tests/oracles/gradients and record, or give the reason in NO_GRADIENT"
     every = set().union(*methods())
     assert recorded | NO_GRADIENT.keys() <= every, "there is no such method"
     assert not recorded & NO_GRADIENT.keys()

@@ -1,4 +1,4 @@
-"""Layers print, name their state and compute as PyTorch 2.13 (`data/layers.json`: `tools.answers.layers`)."""
+"""Layers print, name their state and compute as PyTorch 2.13 (`data/layers.json`: `tests.oracles.layers`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from frontend import Tensor, nn
 from hcq.errors import UsageError
-from tools.answers.layers import LAYERS, filled, flat, given
+from tests.oracles.layers import LAYERS, filled, flat, given
 
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "layers.json").read_text())
 

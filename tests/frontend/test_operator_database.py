@@ -1,6 +1,6 @@
 """Samples of PyTorch's operator database: results, dtypes, structures, gradients and refusals are PyTorch's.
 
-`python -m tools.answers.opdb --record` recorded them; without `--record` it compares many more. Inputs are
+`python -m tests.oracles.opdb --record` recorded them; without `--record` it compares many more. Inputs are
 plain tensors, slices with strides and lazy flips in turn.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.answers.opdb import archive
-from tools.answers.opdb.__main__ import in_place
-from tools.answers.opdb.judge import judged
+from tests.oracles.opdb import archive
+from tests.oracles.opdb.__main__ import in_place
+from tests.oracles.opdb.judge import judged
 
 RECORDS = archive.read()
 FINE = {"same", "both raise", "decided"}

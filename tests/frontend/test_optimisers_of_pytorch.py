@@ -1,4 +1,4 @@
-"""Optimisers, groups and schedules as in PyTorch 2.13 (`data/optimisers.json`: tools.answers.optimisers)."""
+"""Optimisers, groups and schedules as in PyTorch 2.13 (`data/optimisers.json`: tests.oracles.optimisers)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from frontend import Tensor, TinyJit, dtypes, nn
 from frontend.nn import schedules
 from hcq.errors import UsageError
-from tools.answers.optimisers import OPTIMISERS, PLATEAU, SCHEDULES, START, STEPS, TARGET, loss
+from tests.oracles.optimisers import OPTIMISERS, PLATEAU, SCHEDULES, START, STEPS, TARGET, loss
 
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "optimisers.json").read_text())
 

@@ -1,6 +1,6 @@
 """Functions of several steps of sixteen-bit floats are as near to float64 as PyTorch's: they round once.
 
-`tools.answers.rounding` lists them and recorded PyTorch's errors.
+`tests.oracles.rounding` lists them and recorded PyTorch's errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from frontend import Tensor
 from frontend.nn import functional as F  # noqa: N812 - the field's name
-from tools.answers.rounding import DTYPES, FUNCTIONS, errors, names
+from tests.oracles.rounding import DTYPES, FUNCTIONS, errors, names
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "rounding.json").read_text())
 RATIO = 1.3

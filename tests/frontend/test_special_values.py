@@ -1,6 +1,6 @@
 """Powers, remainders and rounded quotients of special numbers, against PyTorch.
 
-`tools.special_oracle` recorded it.
+`tests.oracles.special` recorded it.
 """
 
 from __future__ import annotations

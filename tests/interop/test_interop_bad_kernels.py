@@ -1,6 +1,6 @@
 """Kernels of CUDA C++ and Triton with one mistake each: checked devices name its line, and no right kernel.
 
-The kernels are compiled before (`tools.guests.build_bad`). The quick run takes a sample.
+The kernels are compiled before (`tests.guests.build_bad`). The quick run takes a sample.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from hcq.config import override
-from tools.guests import bad_cases, bad_run, build_bad
+from tests.guests import bad_cases, bad_run, build_bad
 
 TWINS = [(name, kernel) for name in bad_cases.ARCHIVES for kernel in bad_cases.launches_of(name)]
 

@@ -12,7 +12,7 @@ import hcq
 import interop
 from emulator.shared.memory import AddressSpace
 from interop import sanitize
-from tools.guests import build
+from tests.guests import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""CUDA C++ kernels, compiled by NVRTC before (`tools.guests.build_cuda`), against NumPy on emulated GPUs.
+"""CUDA C++ kernels, compiled by NVRTC before (`tests.guests.build_cuda`), against NumPy on emulated GPUs.
 
 The quick run takes a sample; the whole run takes every kernel on every target.
 """
@@ -9,7 +9,7 @@ import pytest
 
 import hcq
 from hcq.errors import UsageError
-from tools.guests import corpus, split
+from tests.guests import corpus, split
 
 
 @pytest.mark.sampled(41)

@@ -10,7 +10,7 @@ import pytest
 import hcq
 import interop
 from compiler.targets.nvptx.assembler import assemble
-from tools.guests import build
+from tests.guests import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tools.guests import more_cases
+from tests.guests import more_cases
 
 
 def test_workloads_are_cases_of_the_corpus():

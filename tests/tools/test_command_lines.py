@@ -1,4 +1,4 @@
-"""Wrong values on the command lines of the tools: refused with status 2 and a line, before anything runs."""
+"""Wrong values on command lines of tools and of what verifies: refused with status 2 and a line, at once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hcq.errors import UnsupportedError
+from tests.guests import build, build_bad, corpus
 from tools import arguments
-from tools.guests import build, build_bad, corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NOWHERE = "/nowhere/file"
 ROOT = Path(__file__).parents[2]
+VERIFY = ("foreign", "fuzz", "guests", "mutants", "oracles", "support")
+FOLDERS = ("tools", *(f"tests/{name}" for name in VERIFY))
 STARTED_BY_OTHERS = ("program.py", "wired.py", "worker.py", "cell.py")
 """Programs that another tool starts."""
 COMMANDS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in (ROOT / "tools").rglob("*.py")
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
     if '\nif __name__ == "__main__"' in path.read_text() and path.name not in STARTED_BY_OTHERS
 )
 """Every module that is a command."""
@@ -35,21 +38,21 @@ WRONG = [
     ("tools.bench.bert", ["--rounds", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tools.bench.bert", ["--torch", NOWHERE], "wanted a program, nothing that can be run is at"),
     ("tools.calibrate", ["--device", "foo"], "no device is called 'foo'"),
-    ("tools.fuzz.interrupts", ["--every", "0"], "wanted a whole number of at least 1, saw '0'"),
-    ("tools.fuzz.interrupts", ["--bound", "-1"], "wanted a number above 0, saw '-1'"),
+    ("tests.fuzz.interrupts", ["--every", "0"], "wanted a whole number of at least 1, saw '0'"),
+    ("tests.fuzz.interrupts", ["--bound", "-1"], "wanted a number above 0, saw '-1'"),
     ("tools.gpu_kernels", ["--arch", "foo"], "wanted some of sm_80"),
     ("tools.gpu_kernels", ["--kernel", "foo"], "separated by commas; saw foo"),
     ("tools.gpu_kernels", ["--size", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tools.gpu_kernels", ["--count", "-5"], "wanted a whole number of at least 0, saw '-5'"),
-    ("tools.guests.bad_run", ["--only", "zzz"], "--only: no archive's and no kernel's name contains"),
-    ("tools.guests.corpus", ["--only", "zzz"], "--only: no kernel's name contains 'zzz'"),
-    ("tools.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
-    ("tools.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
+    ("tests.guests.bad_run", ["--only", "zzz"], "--only: no archive's and no kernel's name contains"),
+    ("tests.guests.corpus", ["--only", "zzz"], "--only: no kernel's name contains 'zzz'"),
+    ("tests.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
+    ("tests.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
     ("tools.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not there"),
     ("tools.kernel_merges", ["/", "sm_80"], "wanted a file, '/' is a folder"),
-    ("tools.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
-    ("tools.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
-    ("tools.mutants.corpus", ["--json", NOWHERE], "which is no folder"),
+    ("tests.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
+    ("tests.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
+    ("tests.mutants.corpus", ["--json", NOWHERE], "which is no folder"),
     ("tools.page.__main__", [NOWHERE], "wanted a file, '/nowhere/file' is not there"),
     ("tools.page.__main__", ["--output", NOWHERE, __file__], "which is no folder"),
     ("tools.performance.__main__", ["--threads", "0"], "wanted a whole number of at least 1, saw '0'"),
@@ -91,10 +94,12 @@ def test_an_unknown_option_is_refused(module: str, capsys: pytest.CaptureFixture
     assert "error: " in capsys.readouterr().err
 
 
-def test_every_command_is_on_the_page_of_tools():
-    page = (ROOT / "docs" / "tools.md").read_text()
-    named = set(re.findall(r"^\| `python -m (tools[\w.]*)`", page, re.MULTILINE))
-    assert named == {module.removesuffix(".__main__") for module in COMMANDS}
+@pytest.mark.parametrize(("page", "package"), [("tools.md", "tools"), ("verification.md", "tests")])
+def test_every_command_is_on_its_page(page: str, package: str):
+    text = (ROOT / "docs" / page).read_text()
+    named = set(re.findall(r"^\| `python -m ((?:tools|tests)\.[\w.]*)", text, re.MULTILINE))
+    named -= {"tests.facts.ptx_tally", "tests.facts.ptx_answers"}  # which take lists of words
+    assert named == {module.removesuffix(".__main__") for module in COMMANDS if module.startswith(package)}
 
 
 def test_archives_stay_where_triton_is_missing(monkeypatch: pytest.MonkeyPatch):

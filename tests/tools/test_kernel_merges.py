@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from compiler.ir.serialize import kernel_key
 from compiler.llvm import Machine
 from tests.compiler.kernels import load, loop, op, sink, store
+from tests.fuzz.amd_cases import Case
 from tools import kernel_merges
-from tools.fuzz.amd_cases import Case
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,5 +17,5 @@ describes each field). Its core is two functions:
 texts, inputs and layouts decide the key of a form; a form whose key has changed since it was recorded is
 reported as such, and not compared. A vendor may pack forms with equal `Form.group` into one kernel.
 
-Not here: random programs (`tools.fuzz`), the ladder of a new GPU (`tools.bringup`). Next: `forms`.
+Not here: random programs (`tests.fuzz`), the ladder of a new GPU (`tools.bringup`). Next: `forms`.
 """

@@ -15,8 +15,8 @@ from hcq.graph import Graph
 from hcq.params import Param
 from hcq.pushbuffer import PushBuffer
 from tests.drivers.amd.rig import Rig, opened
+from tests.mutants.amd.emulated import AmdEmulated
 from tools.bringup.amd.kernels import image
-from tools.mutants.amd.emulated import AmdEmulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

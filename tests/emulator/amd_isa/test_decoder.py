@@ -1,4 +1,4 @@
-"""The decoder's text is LLVM's: golden files of `tools.amd_golden` and `tools.amd_guests`, and what must be refused."""
+"""The decoder's text is LLVM's: golden files of `tests.support.amd_golden` and `tests.guests.build_amd`, and what must be refused."""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 

@@ -1,6 +1,6 @@
 """Random kernels as machine code of three targets and as PTX agree with host code.
 
-`tools.fuzz.amd` compares them; a seed reproduces one. More of them: `python -m tools.fuzz.amd --small --cases 5000`.
+`tests.fuzz.amd` compares them; a seed reproduces one. More of them: `python -m tests.fuzz.amd --small --cases 5000`.
 """
 
 # ruff: noqa: E501 - rows of words read best on one line
@@ -14,9 +14,9 @@ import pytest
 
 from emulator.simt.engine import Settings
 from hcq.config import config
-from tools.fuzz.amd import check, check_small, compare, disagreements
-from tools.fuzz.amd_cases import TOGETHER, Case
-from tools.fuzz.amd_exchanges import LANES
+from tests.fuzz.amd import check, check_small, compare, disagreements
+from tests.fuzz.amd_cases import TOGETHER, Case
+from tests.fuzz.amd_exchanges import LANES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """Random kernels: the emulator and host code agree to the bit, and no setting of the emulator changes one.
 
-`tools.fuzz` writes the kernels; a seed reproduces one. More of them: `python -m tools.fuzz --cases 5000`.
+`tests.fuzz` writes the kernels; a seed reproduces one. More of them: `python -m tests.fuzz --cases 5000`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pytest
 
 from emulator.simt.engine import Settings
 from hcq.config import config
-from tools.fuzz.cases import Case, check, check_relations
-from tools.fuzz.functions import calls
+from tests.fuzz.cases import Case, check, check_relations
+from tests.fuzz.functions import calls
 
 PLAIN = Settings(cache=config().cache)
 NARROW = Settings(cache=config().cache, vector_bits=256)

@@ -1,5 +1,5 @@
 // The kernels of `tools.bench emu` for AMD GPUs, in OpenCL C: what tools/bench/emu.py has in PTX.
-// `python -m tools.amd_guests opencl` compiles them.
+// `python -m tests.guests.build_amd opencl` compiles them.
 
 #define ITEM __builtin_amdgcn_workitem_id_x()
 #define ITEM_Y __builtin_amdgcn_workitem_id_y()

@@ -1,4 +1,4 @@
-// OpenCL C kernels whose code objects lie beside this file; `python -m tools.amd_guests opencl` compiles them.
+// OpenCL C kernels whose code objects lie beside this file; `python -m tests.guests.build_amd opencl` compiles them.
 //
 // No device library is linked: work-item functions are clang's builtins, which read the dispatch packet or the
 // hidden arguments, and barriers are fences around the instruction.

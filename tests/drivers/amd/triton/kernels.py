@@ -1,4 +1,4 @@
-"""Triton kernels whose code objects lie beside this file; `python -m tools.amd_guests` compiles them.
+"""Triton kernels whose code objects lie beside this file; `python -m tests.guests.build_amd` compiles them.
 
 Not run by the tests: it needs Triton. What a kernel computes is stated in its docstring.
 """

@@ -1,0 +1,37 @@
+"""`python -m tests.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--json FILE]`.
+
+It compares random kernels in the emulator with host code, or with `--relations` each kernel with itself under
+other vector widths, tiers, orders and numbers of threads. It prints the cases that disagree and their number,
+and exits with 1 if there is one. A seed always gives the same case; `--show` prints its PTX.
+
+Not here: one case (`cases`), the options of all fuzzers (`campaign`).
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.fuzz import campaign
+from tests.fuzz.cases import Case, disagreements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool and return its exit status."""
+    parser = campaign.parser("tests.fuzz", __doc__, cases=300)
+    parser.add_argument(
+        "--relations", action="store_true", help="compare each case with itself under other settings"
+    )
+    options = parser.parse_args(argv)
+    if options.show is not None:
+        sys.stdout.write(Case(options.show).ptx)
+        return 0
+    return campaign.run(partial(disagreements, relations=options.relations), options, "agree")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

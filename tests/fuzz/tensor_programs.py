@@ -1,0 +1,232 @@
+"""Random tensor programs as lines of Python, each in two dialects: tensors and NumPy.
+
+A program is made from a seed, with the kinds of lines in `tensor_kinds`, while NumPy executes it. Every line
+has an exact result in both dialects: movement, casts, integer operations, and float operations with one
+rounding. Sums of floats are the exception: they have an error bound, and no other line uses them.
+
+Not here: the kinds of lines (`tensor_kinds`), running and comparing (`tensors`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tests.fuzz import slopes, tensor_graphs
+from tests.fuzz.tensor_values import DTYPES, Array, brief, cast, leaf, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Kinds = Sequence[tuple[Callable[["Maker"], None], int]]
+
+MOST: Final = 1200
+"""The largest number of elements of a value."""
+SIZES: Final = (0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17)
+"""Sizes of axes, unless a maker is given others: none, one, two, primes, powers of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One statement; `makes` is the name that it binds or writes in place, `needs` the names that it uses."""
+
+    makes: str
+    needs: tuple[str, ...]
+    tensor: str
+    numpy: str
+    kind: str = "new"
+    """`leaf`, `bound` (a variable), `new`, `write` (in place) or `sum` (compared within a bound)."""
+    bounds: tuple[int, int] = (0, 0)
+    """The range of a variable, both ends included."""
+
+    @property
+    def given(self) -> bool:
+        """Whether it defines an input."""
+        return self.kind in {"leaf", "bound"}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The lines of a program, inputs first."""
+
+    seed: int
+    lines: tuple[Line, ...]
+
+    @property
+    def leaves(self) -> tuple[Line, ...]:
+        """The lines that define the inputs."""
+        return tuple(line for line in self.lines if line.given)
+
+    @property
+    def body(self) -> tuple[Line, ...]:
+        """The lines after the inputs."""
+        return tuple(line for line in self.lines if not line.given)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tensors, in order."""
+        return tuple(dict.fromkeys(line.makes for line in self.lines if line.kind != "bound"))
+
+
+def namespace() -> dict[str, Any]:
+    """Return the names that the lines of both dialects use."""
+    functions = {f.__name__: f for f in (cast, brief, total, *slopes.FUNCTIONS, *tensor_graphs.FUNCTIONS)}
+    return {"np": np, "nan": float("nan"), "inf": float("inf"), **functions}
+
+
+def literal(data: Array) -> str:
+    """Return an array as a Python expression."""
+    return f"np.array({data.ravel().tolist()!r}, {str(data.dtype)!r}).reshape({data.shape!r})"
+
+
+class Maker:
+    """Makes the program of one seed, from weighted kinds of lines and leaves of some dtypes.
+
+    With `most`, leaves are small integers, and lines with a greater value than `most` are left out.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        kinds: Kinds,
+        *,
+        dtypes: Sequence[str] = DTYPES,
+        steps: int = 10,
+        sizes: Sequence[int] = SIZES,
+        few: Sequence[int] = (),
+        views: bool = False,
+        most: float = 0,
+    ) -> None:
+        self.r = random.Random(seed)  # noqa: S311 - programs, not secrets
+        self.rng = np.random.default_rng(seed)
+        self.views = views
+        """Whether views are written; otherwise only tensors without an alias are."""
+        self.most = most
+        self.few = few
+        """Sizes that all axes of matrices have; empty: the usual ones."""
+        self.lines: list[Line] = []
+        self.env = namespace()
+        self.alias: dict[str, int] = {}
+        """Name -> number of the memory; equal numbers share memory."""
+        self.inputs: set[str] = set()
+        self.frozen: set[str] = set()
+        """Sums of floats, which no other line uses."""
+        self.unwritable: set[str] = set()
+        """Expanded values and their views, whose elements may share memory."""
+        chosen = [self.r.choice(few or sizes) for _ in range(self.r.randint(0, 3))]
+        while math.prod(chosen) > MOST:
+            chosen.pop()
+        for _ in range(self.r.randint(1, 3)):
+            shape = tuple(n if self.r.random() < 0.75 else 1 for n in chosen)
+            dtype = self.r.choice(dtypes)
+            data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
+            self.leaf(np.asarray(data))
+        for _ in range(steps * 5):
+            if len(self.lines) >= steps:
+                break
+            self.r.choices(*zip(*kinds, strict=True))[0](self)
+        self.program = Program(seed, tuple(self.lines))
+
+    def leaf(self, data: Array) -> str:
+        """Append an input with some values; return its name."""
+        name = f"v{len(self.lines)}"
+        text = literal(data)
+        self.env[name] = data
+        self.inputs.add(name)
+        self.alias[name] = len(self.lines)
+        self.lines.append(Line(name, (), f"{name} = Tensor({text})", f"{name} = {text}", "leaf"))
+        return name
+
+    def bound(self, high: int) -> str:
+        """Append a `Variable` from 0 to `high`, bound to a random value; return its name."""
+        name, value = f"k{len(self.lines)}", self.r.randint(0, high)
+        text = f"{name} = Variable({name!r}, 0, {high}).bind({value})"
+        self.env[name] = value
+        self.lines.append(Line(name, (), text, f"{name} = {value}", "bound", (0, high)))
+        return name
+
+    def pick(self, kinds: str = "biuf", *, rank: int = 0, nonempty: bool = False) -> str | None:
+        """Return the name of a random value whose dtype kind is in `kinds`, or None.
+
+        Later values are preferred.
+        """
+        fit = [
+            n
+            for n in self.alias
+            if n not in self.frozen
+            and self.env[n].dtype.kind in kinds
+            and self.env[n].ndim >= rank
+            and (self.env[n].size or not nonempty)
+        ]
+        return fit[max(self.r.randrange(len(fit)), self.r.randrange(len(fit)))] if fit else None
+
+    def mate(self, name: str) -> str | None:
+        """Return the name of a value of the same dtype that broadcasts with `name`, or None."""
+        x = self.env[name]
+        fit = [
+            n
+            for n in self.alias
+            if n not in self.frozen and self.env[n].dtype == x.dtype and fits(self.env[n].shape, x.shape)
+        ]
+        return self.r.choice(fit) if fit else None
+
+    def add(
+        self, needs: tuple[str, ...], tensor: str, numpy: str = "", *, view: bool = False, kind: str = "new"
+    ) -> None:
+        """Append `name = tensor`, where `{0}` and `{1}` stand for the names in `needs`.
+
+        NumPy's value is copied unless it is a view in both dialects.
+        """
+        name = f"v{len(self.lines)}"
+        code = (numpy or tensor).format(*needs)
+        env = dict(self.env)
+        with np.errstate(all="ignore"):
+            value = eval(code, env)  # noqa: S307 - lines made here
+        shares = False
+        if kind == "sum":
+            self.frozen.add(name)
+            self.env[name] = value[0]
+        else:
+            value = np.asarray(value)
+            if value.size > MOST or value.ndim > 5:
+                return
+            if self.most and value.size and np.abs(value).max() > self.most:
+                return
+            shares = view and self.views and np.shares_memory(value, self.env[needs[0]])
+            if view and self.views and value.size and not shares:
+                return  # NumPy copies where a tensor is a view
+            self.env[name] = value if shares else value.copy()
+        if view and needs[0] in self.unwritable:
+            self.unwritable.add(name)
+        self.alias[name] = self.alias[needs[0]] if shares or (view and not self.views) else len(self.lines)
+        copied = code if shares or kind == "sum" else f"np.array({code}, order='C')"
+        self.lines.append(Line(name, needs, f"{name} = {tensor.format(*needs)}", f"{name} = {copied}", kind))
+
+    def write(self, target: str, needs: tuple[str, ...], tensor: str, numpy: str = "") -> None:
+        """Append a statement that writes `target` in place."""
+        code = (numpy or tensor).format(target, *needs)
+        before = self.env[target].copy()
+        with np.errstate(all="ignore"):
+            exec(code, dict(self.env))  # noqa: S102 - lines made here
+        if self.most and self.env[target].size and np.abs(self.env[target]).max() > self.most:
+            self.env[target][...] = before
+            return
+        self.lines.append(Line(target, (target, *needs), tensor.format(target, *needs), code, "write"))
+
+    def writable(self, name: str) -> bool:
+        """Return whether `name` may be written in place: it has no alias, or aliases are tested (`views`)."""
+        if name in self.frozen or name in self.unwritable or (self.most and name in self.inputs):
+            return False
+        return self.views or sum(1 for other in self.alias.values() if other == self.alias[name]) == 1
+
+
+def fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Return whether two shapes broadcast."""
+    try:
+        np.broadcast_shapes(a, b)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,4 @@
+"""Bugs planted in the source of the AMD driver.
+
+Not here: planting them (`tests.mutants.planted`). Next: `catalog`, the bugs; `program`, which runs on each.
+"""

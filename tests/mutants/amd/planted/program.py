@@ -1,0 +1,198 @@
+"""The program that runs on a driver with a planted bug: `python program.py DEVICE [PART ...]`.
+
+It uses each part of the driver: memory, code, arguments, launches with shared and scratch memory, dependent
+kernels, copies and fills of video memory, waits between queues, a graph of kernels and one of copies, rings
+that wrap, teardown.
+
+Not here: starting it with a planted bug (`tests.mutants.planted.run`). Next: `tests.mutants.planted.outcome`,
+which prints the outcome.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import hcq
+from compiler.llvm import Machine, emit_object
+from drivers.amd.device import AmdDevice
+from emulator.amd.machine.kernel import EmulatedKernel
+from hcq.config import override
+from hcq.program import ArgKind, ArgSlot
+from tests.mutants.planted.outcome import report
+from tests.mutants.planted.words import Words
+from tools.bringup.amd.kernels import TOKEN, UNUSED, image
+
+if TYPE_CHECKING:
+    from drivers.kernel import Kernel
+    from hcq.device import Device
+
+VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
+ONE: Final = (1, 1, 1)
+RING_BYTES: Final = 16384
+"""The configuration under which it runs: rings that wrap."""
+_LAPS: Final = 150
+"""Submissions: more than a small ring has room for."""
+_LDS: Final = 4096
+_PACKET: Final = """
+define amdgpu_kernel void @packet(ptr addrspace(1) %out) #0 {{
+  %packet = call ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+  %at = getelementptr i8, ptr addrspace(4) %packet, i64 12
+  %size = load i32, ptr addrspace(4) %at
+  %thread = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %both = or i32 %thread, %group
+  %first = icmp eq i32 %both, 0
+  br i1 %first, label %store, label %end
+store:
+  store i32 %size, ptr addrspace(1) %out
+  br label %end
+end:
+  ret void
+}}
+declare ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+attributes #0 = {{ {unused} }}
+"""
+
+
+class Program(Words):
+    """One run on one device."""
+
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        """`kernel` is the one that the device is emulated by."""
+        super().__init__(device)
+        self._kernel = kernel
+        arch = self.device.info.arch
+        self.programs = {n: self.device.load(image(n, arch)) for n in ("store", "grid", "count", "local")}
+        self.programs["shared"] = self.device.load(image("shared", arch, shared_bytes=_LDS))
+
+    def launches(self) -> None:
+        """Launch one thread, a grid, and kernels with shared and scratch memory."""
+        queue, programs = self.device.compute, self.programs
+        one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
+        commands = queue.record().exec(
+            programs["store"], programs["store"].args(one), groups=ONE, threads=ONE
+        )
+        commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
+        commands.exec(programs["shared"], programs["shared"].args(shared), groups=ONE, threads=(256, 1, 1))
+        commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
+        self.wait(queue.submit(commands))
+        self.expect("store", one, [TOKEN, 0])
+        self.expect("shared", shared, [255 - i for i in range(256)])
+
+    def advice(self) -> tuple[str, ...]:
+        """Return the reports of the emulated kernel."""
+        assert isinstance(self._kernel, EmulatedKernel), "it is an emulated one"
+        return tuple(report.message for report in self._kernel.reports)
+
+    def pointers(self) -> None:
+        """Launch a kernel with two pointers in registers: its arguments, and the dispatch packet."""
+        text = _PACKET.format(
+            unused=" ".join(f'"amdgpu-no-{name}"' for name in UNUSED if name != "dispatch-ptr")
+        )
+        arch, queue, out = self.device.info.arch, self.device.compute, self.words(4)
+        code = emit_object(text, Machine("amdgcn-amd-amdhsa", arch))
+        slots = (ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),)
+        program = self.device.load(
+            hcq.KernelImage(name="packet", arch=arch, code=code, args=slots, kernarg_size=8)
+        )
+        commands = queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=(64, 1, 1))
+        self.wait(queue.submit(commands))
+        self.expect("the size of the grid in the dispatch packet", out, [192])
+
+    def dependent(self) -> None:
+        """Launch dependent kernels, in one submission and in several."""
+        queue, count = self.device.compute, self.programs["count"]
+        cells = [self.words(4) for _ in range(5)]
+        commands = queue.record()
+        for source, target in pairwise(cells[:3]):
+            commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
+        queue.submit(commands)
+        for source, target in pairwise(cells[2:]):
+            point = queue.submit(
+                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
+            )
+        self.wait(point)
+        self.expect("a chain of kernels", cells[-1], [4])
+
+    def private(self) -> None:
+        """Count in video memory that copies fill and read."""
+        device, count = self.device, self.programs["count"]
+        source, back = self.words(1024, 7), self.words(1024)
+        first, middle = device.alloc(4096, VRAM), device.alloc(4096, VRAM)
+        copies, compute = device.copies[0], device.compute
+        begun = copies.submit(copies.record().copy(first, source, 4096).fill(middle, 1, 4096))
+        commands = compute.record().exec(count, count.args(middle, first), groups=ONE, threads=ONE)
+        counted = compute.submit(commands, after=[begun])
+        self.wait(copies.submit(copies.record().copy(back, middle, 4096), after=[counted]))
+        self.expect("a kernel between copies", back, [8, 1])
+
+    def between_queues(self) -> None:
+        """Copy, count on two compute queues, and copy back, all behind a gate."""
+        device, count = self.device, self.programs["count"]
+        first, middle, last, back = (self.words(1024, n) for n in (7, 0, 0, 0))
+        gate = device.signal(host_set=True)
+        compute, other, copies = device.compute, device.computes[-1], device.copies[0]
+        begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, 4096))
+        commands = compute.record().exec(count, count.args(last, middle), groups=ONE, threads=ONE)
+        counted = compute.submit(commands, after=[begun])
+        again = other.record().exec(count, count.args(middle, last), groups=ONE, threads=ONE)
+        counted = other.submit(again, after=[counted])
+        done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
+        gate.value = 2
+        self.wait(done)
+        self.expect("work of three queues", back, [9, 7])
+
+    def graphs(self) -> None:
+        """Replay a chain of kernels with three inputs in turn, and copies."""
+        device, count = self.device, self.programs["count"]
+        cells = [self.words(4) for _ in range(3)]
+        graph = hcq.Graph()
+        start = graph.param("start")
+        commands = device.compute.record()
+        for i in range(2):
+            args = count.args(cells[i + 1], start if i == 0 else cells[i])
+            commands.exec(count, args, groups=ONE, threads=ONE).barrier()
+        graph.add(device.compute, commands)
+        executable = graph.compile()
+        for source in [self.words(4, 10), self.words(4, 20), self.words(4, 30)]:
+            self.wait(executable.submit({start: source}))
+            self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 2])
+        executable.close()
+        source, target = self.words(1024, 3), self.words(1024)
+        moved = hcq.Graph()
+        moved.add(device.copies[0], device.copies[0].record().copy(target, source, 4096))
+        copying = moved.compile()
+        for _ in range(2):
+            self.wait(copying.submit())
+        self.expect("a replayed copy", target, [3])
+        copying.close()
+
+    def laps(self) -> None:
+        """Submit more often than the rings have room for."""
+        device = self.device
+        for queue in (device.copies[0], device.compute):
+            cell = self.words(4)
+            for lap in range(_LAPS):
+                point = queue.submit(queue.record().fill(cell, lap, 16))
+            self.wait(point)
+            self.expect("the last of many fills", cell, [_LAPS - 1])
+
+
+PARTS: Final = ("launches", "pointers", "dependent", "private", "between_queues", "graphs", "laps")
+"""All parts, in the order in which they run."""
+
+
+def opened(name: str) -> Program:
+    """Return the program on a device, by its name."""
+    device = hcq.open(name, validate=True)
+    assert isinstance(device.driver, AmdDevice), "it is one of AMD's"
+    return Program(device, device.driver.process.kernel)
+
+
+if __name__ == "__main__":
+    with override(ring_bytes=RING_BYTES):
+        report(lambda: opened(sys.argv[1]).play(sys.argv[2:] or PARTS))

@@ -1,0 +1,170 @@
+"""The interface of a vendor for mutants of its driver's packets and calls.
+
+`Emulated` is an entry of `tests.mutants.devices`; it opens a `Machine` for every run. A machine generates and
+makes the mutants of submissions (`Submission`). It describes ioctls by `Call`; `tests.mutants.calls`
+generates their mutants.
+
+Not here: the changes of a number (`sites`). Next: `tests.mutants.nv.emulated`, an implementation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from drivers import kernel as system
+    from emulator.shared.machine_report import Report
+    from hcq.driver import Driver
+    from hcq.layout import Struct
+    from hcq.program import KernelImage
+    from tests.mutants.sites import Mutant
+
+Store: TypeAlias = "tuple[int, int] | None"
+"""Offset and value of a store to a register mapping; None omits the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A structure that an ioctl's argument points to."""
+
+    layout: type[Struct] | None
+    """None for unknown members, which are not changed."""
+    view: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An ioctl and the layouts of its structures."""
+
+    name: str
+    """The name of the request and of what its argument selects; the prefix of its mutants' labels."""
+    layout: type[Struct] | None
+    """The layout of the argument; None for unknown members, which are not changed."""
+    blocks: Sequence[Block] = ()
+    timed: bool = False
+    """Whether it is repeated as time goes, as waits are: it is neither counted nor changed."""
+    encoded: bool = True
+    """Whether the request is encoded by Linux's _IOC; else it is a plain number."""
+
+
+class Submission(Protocol):
+    """The work that a store to a doorbell submits."""
+
+    @property
+    def store(self) -> Store:
+        """The store of the unchanged driver."""
+        ...
+
+    def mutants(self, index: int) -> Iterator[Mutant]:
+        """Yield the mutants of the store and of the submitted work; `index` is the number of the doorbell."""
+        ...
+
+    def make(self, mutant: Mutant) -> Store:
+        """Make one of `mutants` in memory; return the store to execute."""
+        ...
+
+
+class Machine(Protocol):
+    """An emulated machine for one run of the scenario."""
+
+    @property
+    def kernel(self) -> system.Kernel:
+        """The operating system that the driver uses."""
+        ...
+
+    @property
+    def fatal(self) -> Sequence[Report]:
+        """The reports that the driver must receive as faults, the oldest first."""
+        ...
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """Which calls were refused and why, the oldest first; the latest may be all that are kept."""
+        ...
+
+    def driver(self, kernel: system.Kernel) -> Driver:
+        """Return the driver on `kernel`, which replaces the machine's own."""
+        ...
+
+    def call(self, request: int, argument: bytearray) -> Call:
+        """Describe an ioctl. The blocks are views of the driver's memory."""
+        ...
+
+    def submission(self, page: int, offset: int, value: int, bits: int) -> Submission | None:
+        """Return the work that a store submits, before the machine receives it; None if it is not a doorbell.
+
+        `page` is the file offset of the mapping, `offset` the byte offset in it, `bits` the width of the
+        store. It is called once for each store, in order: new ring entries are those since the last call.
+        """
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether any queue still executes; then a timeout of a wait decides nothing about the driver."""
+        ...
+
+    def pause(self) -> None:
+        """End all threads of the machine, until `resume`, so that the process can be forked."""
+        ...
+
+    def resume(self) -> None:
+        """Continue after `pause`, in the parent or in a child."""
+        ...
+
+    def close(self) -> None:
+        """End the machine."""
+        ...
+
+
+class Kernel(Protocol):
+    """A kernel of the corpus, complete or without one of its barriers."""
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel in reports."""
+        ...
+
+    def without_one(self) -> Iterator[tuple[str, Kernel]]:
+        """Yield (description, the kernel without it) for every barrier, fence and wait."""
+        ...
+
+    def run(self, seed: int) -> tuple[str, bytes]:
+        """Launch it under one order; return the first report, or "", and the bytes of its buffers."""
+        ...
+
+
+class Emulated(Protocol):
+    """The emulated machines of one vendor."""
+
+    @property
+    def profiles(self) -> Sequence[str]:
+        """The GPUs that can be emulated; the first is the default."""
+        ...
+
+    @property
+    def drivers(self) -> Sequence[str]:
+        """The versions of the kernel's driver; the first is the default."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """Whether the scenario is the one of memory that the host does not map (`private`)."""
+        ...
+
+    def equivalence(self, mutant: Mutant) -> str | None:
+        """Return the fact by which a mutant changes nothing, empty without one; None: not known of any."""
+        ...
+
+    def kernels(self, profile: str) -> Mapping[str, KernelImage]:
+        """Return the kernels of the scenario: `grid`, `count` and `shared` of the bring-up ladder.
+
+        Where it is `private`: `grid`, `shared`, and the own kernels `spread` and `gather`.
+        """
+        ...
+
+    def open(self, profile: str, driver: str, seed: int) -> Machine:
+        """Return a new machine with all sanitizers; `seed` decides the orders that hardware leaves open."""
+        ...

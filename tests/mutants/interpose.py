@@ -1,0 +1,207 @@
+"""A kernel between driver and emulated machine: it records every possible mutant, or applies one.
+
+Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`scenario`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drivers.kernel import PAGE, PROT_READ, PROT_WRITE, view_at
+from tests.mutants import sites
+from tests.mutants.calls import Calls, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from drivers.kernel import Mapping, Mmio
+    from hcq.counters import Counters
+    from tests.mutants.emulated import Machine, Store
+    from tests.mutants.sites import Event, Mutant, Place
+
+
+class Interposer:
+    """A `drivers.kernel.Kernel` over that of an emulated machine.
+
+    `choose` is called at every place and returns the mutant to make there, or None. Without `choose` nothing
+    is changed, and `found` collects all possible mutants.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        choose: Callable[[Place], Mutant | None] | None = None,
+        *,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`after` is called after every ioctl."""
+        self._machine = machine
+        self._after = after
+        self._inner = machine.kernel
+        self._choose = choose
+        self._calls = Calls(machine)
+        self._made = False
+        """Whether a mutant was chosen: there is one a run, so that what follows is only forwarded."""
+        self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "doorbell": -1}
+        self.found: list[Mutant] = []
+
+    def _next(self, event: Event) -> tuple[int, Mutant | None]:
+        """Count an event; return its number and the mutant to make, or None."""
+        self._numbers[event] += 1
+        place = event, self._numbers[event]
+        mutant = None if self._choose is None or self._made else self._choose(place)
+        self._made = self._made or mutant is not None
+        return place[1], mutant
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Forward an ioctl, with the chosen mutant."""
+        try:
+            return self._ioctl(fd, request, argument)
+        finally:
+            self._after()
+
+    def _ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        if self._made:
+            return self._inner.ioctl(fd, request, argument)
+        if isinstance(argument, bytearray) and self._machine.call(request, argument).timed:
+            return self._inner.ioctl(fd, request, argument)
+        index, mutant = self._next("ioctl")
+        if not isinstance(argument, bytearray):
+            return self._inner.ioctl(fd, request, argument)
+        if self._choose is None:
+            self.found += self._calls.of_ioctl(index, fd, request, argument)
+        if mutant is not None:
+            return self._calls.ioctl(mutant, fd, request, argument)
+        return self._inner.ioctl(fd, request, argument)
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        """Forward a mapping; of a file, with the chosen mutant."""
+        if fd < 0:
+            return self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
+        given = {"size": size, "fd": fd, "offset": offset, "va": va, "prot": prot, "flags": shared(flags)}
+        index, mutant = self._next("map")
+        if self._choose is None:
+            self.found += self._calls.of_mapping(index, "mmap", given)
+        if mutant is not None:
+            given = self._calls.mapping(mutant, given)
+        mapping = self._inner.mmap(given.pop("size"), **given)
+        if -(-mapping.size // PAGE) == -(-size // PAGE):  # mmap(2) maps whole pages, and gives an address
+            return replace(mapping, size=size, view=view_at(mapping.va, size))
+        return mapping
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        """Forward a mapping of registers, with the chosen mutant, and observe its stores."""
+        given = {"size": size, "fd": fd, "offset": offset}
+        index, mutant = self._next("map")
+        if self._choose is None:
+            self.found += self._calls.of_mapping(index, "mmio", given)
+        if mutant is not None:
+            given = self._calls.mapping(mutant, given)
+        return self.registers(given)
+
+    def registers(self, given: dict[str, int]) -> Mmio:
+        """Map registers; their stores are observed."""
+        return _Registers(self._inner.mmio(**given), given["offset"], self)
+
+    def fence(self) -> None:
+        """Forward a fence, or omit it."""
+        index, mutant = self._next("fence")
+        if self._choose is None:
+            self.found.append(sites.Mutant("fence", index, 0, 0, (), sites.DELETE, "fence"))
+        if mutant is None:
+            self._inner.fence()
+
+    def stored(self, page: int, offset: int, value: int, bits: int) -> Store:
+        """Observe a store to registers before the machine receives it; return the store to execute."""
+        if self._made:
+            return offset, value
+        submission = self._machine.submission(page, offset, value, bits)
+        if submission is None:
+            return offset, value
+        index, mutant = self._next("doorbell")
+        if self._choose is None:
+            self.found += submission.mutants(index)
+        return submission.store if mutant is None else submission.make(mutant)
+
+    def rang(self) -> None:
+        """Observe that a store to registers was made."""
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        """Forward."""
+        return self._inner.open(path, flags)
+
+    def close(self, fd: int) -> None:
+        """Forward."""
+        self._inner.close(fd)
+
+    def read(self, fd: int, size: int) -> bytes:
+        """Forward."""
+        return self._inner.read(fd, size)
+
+    def read_file(self, path: str) -> bytes:
+        """Forward."""
+        return self._inner.read_file(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Forward."""
+        return self._inner.list_dir(path)
+
+    def munmap(self, va: int, size: int) -> None:
+        """Forward."""
+        self._inner.munmap(va, size)
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        """Forward."""
+        self._inner.mprotect(va, size, prot)
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        """Forward."""
+        self._inner.madvise(va, size, advice)
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        """Forward."""
+        return self._inner.poll(fds, timeout_s)
+
+    def diagnostics(self) -> tuple[str, ...]:
+        """Forward."""
+        return self._inner.diagnostics()
+
+    def refusal(self) -> str:
+        """Forward."""
+        return self._inner.refusal()
+
+    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
+        """Forward."""
+        return self._inner.count_kernels(into, gpu)
+
+
+class _Registers:
+    """Registers whose stores are observed; `page` is the file offset of their mapping."""
+
+    def __init__(self, inner: Mmio, page: int, interposer: Interposer) -> None:
+        self._inner, self._page, self._interposer = inner, page, interposer
+        self.read32, self.read64 = inner.read32, inner.read64
+        self.close = inner.close
+
+    def write32(self, offset: int, value: int) -> None:
+        store = self._interposer.stored(self._page, offset, value, 32)
+        if store is not None:
+            self._inner.write32(*store)
+        self._interposer.rang()
+
+    def write64(self, offset: int, value: int) -> None:
+        store = self._interposer.stored(self._page, offset, value, 64)
+        if store is not None:
+            self._inner.write64(*store)
+        self._interposer.rang()

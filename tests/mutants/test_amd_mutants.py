@@ -1,0 +1,313 @@
+"""Mutants of AMD's streams and ioctls: each bit that the driver sends is in a field with mutants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd.decode import pm4_packets, sdma_packets
+from drivers.amd.encode_aql import call_of, inline_words, units
+from drivers.amd.layouts import aql, events, kfd, pm4
+from hcq.driver import QueueKind
+from tests.drivers.amd.golden import GOLDEN
+from tests.drivers.amd.opened import opened as opened_driver
+from tests.drivers.amd.rig import opened, read
+from tests.mutants.__main__ import rows_of, sample, score, stratified
+from tests.mutants.amd import structures
+from tests.mutants.amd.equivalent import fact
+from tests.mutants.amd.kernels import TARGETS, ladder
+from tests.mutants.amd.packets import Aql, Pm4, Sdma, change
+from tests.mutants.devices import DEVICES, Target
+from tests.mutants.interpose import Interposer
+from tests.mutants.kept import Kept
+from tests.mutants.sites import DELETE, OPERATIONS, Mutant
+from tests.mutants.verdicts import FEW_SEEDS, Outcome, Verdict, overall
+from tests.mutants.walk import judge_all, listed
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.drivers.amd.rig import Rig, Ring
+    from tests.mutants.amd.packets import Stream
+    from tests.mutants.emulated import Call
+
+APERTURES, APERTURES_ARGS = "GET_PROCESS_APERTURES_NEW", "kfd_ioctl_get_process_apertures_new_args"
+WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
+
+
+def streams_of(rig: Rig, ring: Ring, index: int) -> Iterator[tuple[Stream, list[int]]]:
+    """Yield the words of a submission, and of what it calls, with their language."""
+    words, calls = ring.streams[index]
+    generation = int(rig.target.generation)
+    if ring.kind is QueueKind.COPY:
+        yield Sdma(rig.target.sdma), words
+        for packet in sdma_packets(words, rig.target.sdma):
+            if packet.name == "INDIRECT":
+                value: Any = packet.value
+                yield Sdma(rig.target.sdma), read(value.BASE_LO | value.BASE_HI << 32, value.IB_SIZE)
+    elif rig.aql:
+        parts = [words, *(read(va, aql.PACKET_WORDS * count) for va, count in (call_of(e) for _, e in calls))]
+        for part in parts:
+            at = 0
+            while at < len(part):
+                inline = inline_words(part, at)
+                yield Aql(), part[at : at + aql.PACKET_WORDS]
+                at += aql.PACKET_WORDS
+                if inline:
+                    yield Pm4(generation), part[at : at + inline]
+                    at += units(inline)
+    else:
+        yield Pm4(generation), words
+        for packet in pm4_packets(words, generation):
+            if packet.name == "INDIRECT_BUFFER":
+                value: Any = packet.value
+                yield Pm4(generation), read(value.ADDRESS_LO | value.ADDRESS_HI << 32, value.IB_SIZE)
+
+
+def packets(stream: Stream, words: list[int]) -> list[tuple[int, int]]:
+    """Return (first word, words) of every packet but NOPs."""
+    if isinstance(stream, Aql):
+        return [(at, aql.PACKET_WORDS) for at in range(0, len(words), aql.PACKET_WORDS)]
+    if isinstance(stream, Sdma):
+        found = sdma_packets(words, stream.version)
+    else:
+        assert isinstance(stream, Pm4)
+        found = pm4_packets(words, stream.generation)
+    return [(one.at, one.end - one.at) for one in found if one.name != "NOP"]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_every_set_bit_and_every_packet_of_a_golden_stream_is_mutated(name: str) -> None:
+    arch, run = GOLDEN[name]
+    with opened(arch, event=True) as (rig, device):
+        run(rig, device)
+        found = [one for ring, index in rig.log for one in streams_of(rig, ring, index)]
+    assert found
+    for stream, words in found:
+        mutants = list(stream.mutants(words, 0))
+        deleted = [(one.at, one.runs[0][1] // 32) for one in mutants if one.operation == DELETE]
+        assert deleted == packets(stream, words)
+        covered = 0
+        for one in mutants:
+            if one.operation != DELETE:
+                covered |= sum((1 << width) - 1 << lo + 32 * one.at for lo, width in one.runs)
+        for at, count in deleted:
+            for word in range(at, at + count):
+                assert not words[word] & ~(covered >> 32 * word), f"word {word}: {words[word]:#x}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_change_of_a_wait_changes_its_field_alone(operation: str) -> None:
+    stream = Pm4(11)
+    wanted = {"zero": 0, "ones": 0xFFFF_FFFF, "plus": 6, "minus": 4}[operation]
+    (mutant,) = [
+        one
+        for one in stream.mutants(WAIT, 0)
+        if (one.label, one.operation) == ("word 0 WAIT_REG_MEM.REFERENCE", operation)
+    ]
+    assert change(stream, WAIT, mutant) == [*WAIT[:4], wanted, *WAIT[5:]]
+
+
+@pytest.mark.parametrize("stream", [Pm4(11), Sdma((6, 0, 0)), Aql()])
+def test_an_omitted_packet_becomes_as_many_words_without_effect(stream: Stream) -> None:
+    nops = stream.nops(16)
+    assert len(nops) == 16
+    if isinstance(stream, Aql):
+        assert nops == [int(aql.Type.BARRIER_AND), *[0] * 15]
+    else:
+        assert packets(stream, nops) == []
+
+
+def test_an_omitted_wait_of_a_stream_does_not_move_the_rest() -> None:
+    stream = Pm4(11)
+    second = [one for one in stream.mutants(WAIT * 3, 0) if one.operation == DELETE][1]
+    changed = change(stream, WAIT * 3, second)
+    assert (changed[:7], changed[14:]) == (WAIT, WAIT)
+    assert packets(stream, changed) == [(0, 7), (14, 7)]
+
+
+class Listening(ScriptedKernel):
+    """Describes every ioctl before it replies."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        super().__init__(script)
+        self.described: list[tuple[Call, bytes, list[bytes]]] = []
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Describe, and pass on."""
+        assert isinstance(argument, bytearray)
+        call = structures.call(request, argument)
+        self.described.append((call, bytes(argument), [bytes(block.view) for block in call.blocks]))
+        return super().ioctl(fd, request, argument)
+
+
+@pytest.mark.parametrize("version", [(1, 11), (1, 17)])
+def test_every_ioctl_of_the_driver_has_a_structure_of_its_size(version: tuple[int, int]) -> None:
+    kernel = Listening(Script(version=version))
+    device = opened_driver(kernel)
+    device.ring(QueueKind.COMPUTE, 0)
+    device.close()
+    for call, argument, _ in kernel.described:
+        assert call.layout is not None, call.name
+        assert len(argument) == call.layout.SIZE, call.name
+    names = {call.name for call, _, _ in kernel.described}
+    assert names >= {
+        "GET_VERSION",
+        "ACQUIRE_VM",
+        "CREATE_QUEUE of COMPUTE",
+        "MAP_MEMORY_TO_GPU",
+        "AMDGPU_INFO DEV_INFO",
+    }
+
+
+def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
+    kernel = Listening()
+    opened_driver(kernel).close()
+    maps = [blocks for call, _, blocks in kernel.described if call.name == "MAP_MEMORY_TO_GPU"]
+    assert maps
+    gpu = kernel.script.gpu_id(0).to_bytes(4, "little")
+    assert all(blocks == [gpu] for blocks in maps)
+
+
+def mutant(label: str, operation: str) -> Mutant:
+    return Mutant("word", 0, 0, 0, ((0, 1),), operation, label)
+
+
+@pytest.mark.parametrize(
+    ("label", "operation", "known"),
+    [
+        ("word 3 WAIT_REG_MEM.POLL_INTERVAL", "ones", True),
+        ("word 3 WAIT_REG_MEM.REFERENCE", "ones", False),
+        ("word 9 ACQUIRE_MEM GcrCntl.GL2_INV", "ones", True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV", "zero", True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLM_INV", "zero", True),
+        ("word 9 ACQUIRE_MEM of GL2_INV, GLK_INV", DELETE, True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLI_INV", "zero", False),
+        ("word 9 ACQUIRE_MEM of GLI_INV, GLK_INV", DELETE, False),
+        ("word 9 ACQUIRE_MEM of GL2_INV, GL2_WB", DELETE, True),
+        ("word 9 ACQUIRE_MEM of what another does", DELETE, True),
+        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV again", "zero", True),
+        ("word 9 ACQUIRE_MEM of GL2_WB.GCR_CNTL", "zero", True),
+        ("word 9 ACQUIRE_MEM of GLK_INV.GCR_CNTL", "zero", True),
+        ("word 9 ACQUIRE_MEM of GLK_INV.GCR_CNTL", "plus", True),
+        ("word 9 EVENT_WRITE before a release", DELETE, True),
+        ("word 9 EVENT_WRITE", DELETE, False),
+        ("word 9 RELEASE_MEM.DATA_LO", "zero", False),
+        ("word 9 RELEASE_MEM of an event.DATA_LO", "zero", True),
+        ("word 9 RELEASE_MEM of an event.ADDRESS_LO", "zero", False),
+        (f"{APERTURES} of a count {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", True),
+        (f"{APERTURES} {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", False),
+        ("CREATE_EVENT kfd_ioctl_create_event_args.auto_reset", "zero", True),
+        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "plus", True),
+        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "minus", False),
+        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.queue_id", "ones", True),
+        ("CREATE_QUEUE of COMPUTE_AQL kfd_ioctl_create_queue_args.eop_buffer_address", "zero", True),
+        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.eop_buffer_address", "zero", False),
+        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.ring_size", "ones", False),
+        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.ctl_stack_size", "ones", False),
+    ],
+)
+def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(
+    label: str, operation: str, *, known: bool
+) -> None:
+    assert bool(fact(mutant(label, operation))) == known
+
+
+def test_the_call_that_asks_how_many_gpus_there_are_has_a_name_of_its_own() -> None:
+    kernel = Listening()
+    opened_driver(kernel).close()
+    names = [call.name for call, _, _ in kernel.described if call.name.startswith(APERTURES)]
+    assert names == [f"{APERTURES} of a count", APERTURES]
+
+
+def test_a_mapping_that_is_a_byte_short_has_the_same_pages() -> None:
+    """The size of mmap(2) is rounded up: the driver sees all bytes that it asked for."""
+
+    def run(made: Mutant | None) -> list[Mutant]:
+        machine = DEVICES["amd-emu"].open("gfx1100", "6.12", 1)
+        choose = None if made is None else lambda place: made if place == made.place else None
+        interposer = Interposer(machine, choose)
+        device = machine.driver(interposer).open(0, None)
+        device.ring(QueueKind.COMPUTE, 0).close()
+        device.close()
+        machine.close()
+        assert machine.refused == []
+        return interposer.found
+
+    short = [one for one in run(None) if one.label == "mmap size" and one.operation == "minus"]
+    assert len(short) > 4
+    for one in short:
+        run(one)
+
+
+def test_waits_whose_number_depends_on_time_are_not_mutated() -> None:
+    waited = bytearray(events.kfd_ioctl_wait_events_args.SIZE)
+    number = int(kfd.Request(NR=kfd.Call.WAIT_EVENTS, BYTES=len(waited), DIRECTION=3))
+    assert structures.call(number, waited).timed
+
+
+def acquire(caches: int) -> list[int]:
+    return [pm4.header(pm4.Opcode.ACQUIRE_MEM, 8), 0, 0xFFFF_FFFF, 0xFF, 0, 0, 10, caches]
+
+
+def test_labels_tell_what_an_acquire_does_alone_and_what_stores_to_an_event() -> None:
+    release = [pm4.header(pm4.Opcode.RELEASE_MEM, 8), 0x514, 1 << 29, 0x2000, 0, 1, 0, 0]
+    words = [*acquire(0x8080), *acquire(0x8000), *WAIT, *acquire(0x8000), *release]
+    found = list(Pm4(11, range(0x2000, 0x2008)).mutants(words, 0))
+    assert [one.label for one in found if one.operation == DELETE] == [
+        "word 0 ACQUIRE_MEM of GLK_INV",
+        "word 8 ACQUIRE_MEM of what another does",
+        "word 16 WAIT_REG_MEM",
+        "word 23 ACQUIRE_MEM of GL2_WB",
+        "word 31 RELEASE_MEM of an event",
+    ]
+    zero = {one.label for one in found if one.operation == "zero"}
+    assert {"word 0 ACQUIRE_MEM GcrCntl.GLK_INV", "word 0 ACQUIRE_MEM GcrCntl.GL2_WB again"} <= zero
+    assert {"word 8 ACQUIRE_MEM GcrCntl.GL2_WB again", "word 23 ACQUIRE_MEM GcrCntl.GL2_WB"} <= zero
+
+
+def test_verdicts_are_kept_and_a_fact_needs_fewer_seeds(tmp_path: Path) -> None:
+    one, other = mutant("a", "zero"), mutant("a", "ones")
+    same = Verdict(Outcome.EQUIVALENT)
+    for seed in FEW_SEEDS:
+        Kept(tmp_path / "kept").add(one, seed, same)
+    again = Kept(tmp_path / "kept")
+    assert again.of(one) == dict.fromkeys(FEW_SEEDS, same)
+    assert again.of(other) == {}
+    assert overall(again.of(one), FEW_SEEDS) == same
+    assert overall(again.of(one)) is None
+    assert overall(again.of(one) | {2: Verdict(Outcome.WRONG)}, FEW_SEEDS) is None
+
+
+def test_one_of_each_field_and_change_wherever_its_packet_is() -> None:
+    found = list(Pm4(11).mutants(WAIT * 3, 0))
+    assert len(stratified(found, 1)) * 3 == len(found)
+    assert len(stratified(found, 2)) * 3 == len(found) * 2
+
+
+@pytest.mark.slow
+def test_sample_of_mutants_of_streams_and_calls_is_noticed() -> None:
+    target = Target(device="amd-emu")
+    found = listed(target)
+    mutants = sample(found, 48, 7, "stream") + sample(found, 24, 7, "ioctl")
+    verdicts = judge_all(
+        target, mutants, jobs=1, seeds=FEW_SEEDS, known=lambda one: bool(fact(one)), whole=False
+    )
+    rows = rows_of(mutants, verdicts, fact)
+    changing = [row for row in rows if row.outcome is not Outcome.EQUIVALENT or row.survived]
+    assert len(changing) >= 50  # so that one is two parts in a hundred
+    assert score(changing) >= 0.98, [row for row in rows if row.survived]
+
+
+@pytest.mark.slow
+def test_every_wait_and_barrier_of_the_ladders_kernel_is_missed() -> None:
+    for processor in TARGETS:
+        case = ladder(processor)
+        for label, rest in case.without_one():
+            if not label.endswith(("buffer_gl0_inv", "SCOPE_SE")):  # nothing is loaded behind it
+                assert rest.run(1)[0], label

@@ -1,9 +1,0 @@
-"""Write docs/coverage.md: the methods of PyTorch's and tinygrad's tensors, and which of them `Tensor` has.
-
-    python -m tools.coverage
-
-The names are data: `torch.txt` is what `dir(torch.Tensor)` of PyTorch 2.13 lists, `tinygrad.txt` what its
-public documentation names. "compared" are methods whose answers or gradients are recorded from PyTorch.
-
-Next: `tools.answers`, `tools.gradients`: the comparisons.
-"""

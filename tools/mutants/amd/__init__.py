@@ -1,4 +1,0 @@
-"""AMD's part of the mutants: the packets of its streams, the structures of its ioctls.
-
-Not here: running and judging mutants (`tools.mutants`). Next: `packets`, `structures`.
-"""

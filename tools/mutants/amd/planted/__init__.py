@@ -1,4 +1,0 @@
-"""Bugs planted in the source of the AMD driver.
-
-Not here: planting them (`tools.mutants.planted`). Next: `catalog`, the bugs; `program`, which runs on each.
-"""
