@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.amd import code, metadata, targets
+from drivers.amd import code, metadata
+from drivers.amd.layouts import chips
 from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, HIDDEN_PREFIX
 from drivers.elf import Elf, Machine, malformed
 from hcq.errors import UnsupportedError, UsageError
@@ -64,7 +65,7 @@ def from_code_object(
     if not entry and len(names) != 1:
         raise UsageError(f"the code object has {len(names)} kernels: {have}\nhint: load(..., entry=NAME)")
     name = entry or names[0]
-    _, kernel = code.read(data, name, targets.TARGETS[info.arch])
+    _, kernel = code.read(data, name, chips.CHIPS[info.arch])
     own = next((one for one in kernels if one.get(".name") == name), None)
     if own is None and types is None:
         raise UsageError(

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd import metadata, targets
+from drivers.amd import metadata
+from drivers.amd.layouts import chips
 from drivers.amd.layouts.code import (
     ABI_NAMES,
     ABI_V5,
@@ -47,7 +48,7 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.amd.targets import Target
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.elf import Formula, Placement, Site
     from drivers.elf import Relocation as ElfRelocation
 
@@ -114,7 +115,7 @@ class Object:
 
 
 @malformed("the code object")
-def read(data: bytes, name: str, target: Target) -> tuple[Object, KernelFacts]:
+def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, KernelFacts]:
     """Return the code object, laid out, and its kernel `name`.
 
     Raises `UsageError` for a file that is no code object or has no such kernel, `UnsupportedError` for one
@@ -134,7 +135,7 @@ def read(data: bytes, name: str, target: Target) -> tuple[Object, KernelFacts]:
     return found, _kernel(elf, content, at, name)
 
 
-def _check(elf: Elf, name: str, target: Target) -> None:
+def _check(elf: Elf, name: str, target: AmdChip) -> None:
     if elf.machine != Machine.AMDGPU or elf.abi != OSABI_HSA:
         raise UsageError(
             f"kernel {name}: ELF machine {elf.machine}, OS ABI {elf.abi}; an AMD code object has "
@@ -144,7 +145,7 @@ def _check(elf: Elf, name: str, target: Target) -> None:
         seen = ABI_NAMES.get(elf.abi_version, str(elf.abi_version))
         raise UnsupportedError(f"kernel {name}: code object version {seen}; V5 and V6 are read")
     flags = Flags.from_int(elf.flags)
-    made_for = targets.by_mach(flags.MACH)
+    made_for = chips.by_mach(flags.MACH)
     if made_for is not target:
         seen = made_for.name if made_for else f"machine {flags.MACH:#x}"
         raise UnsupportedError(

@@ -4,7 +4,7 @@ The device fills the data in, and encoders read it. Sizes of context-save areas 
 formula as the kernel computes them. Scratch is a block for all waves that can run, grown when a kernel needs
 more. A replaced block stays until the device is closed, because words that name it may run again.
 
-Not here: what a target implies (`targets`), doubtful values (`quirks`), the layout of the save area
+Not here: what a target implies (`layouts.chips`), doubtful values (`quirks`), the layout of the save area
 (`drivers.amd.layouts.cwsr`), how much scratch a kernel needs (`metadata`).
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.amd.kfd import Kfd
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.memory import Memories
-    from drivers.amd.targets import Target
     from drivers.amd.topology import Gpu
 
 LANES: Final = 64
@@ -87,7 +87,7 @@ def _ignore(_name: str) -> None:
 class Context:
     """One queue of one device."""
 
-    target: Target
+    target: AmdChip
     geometry: Geometry
     choices: Quirks = DEFAULT
     event: Event | None = None
@@ -99,13 +99,13 @@ class Context:
     """Called with the name of each kernel that is encoded, for fault reports."""
 
 
-def lane_bytes(target: Target, wanted: int) -> int:
+def lane_bytes(target: AmdChip, wanted: int) -> int:
     """Return bytes of scratch a lane, at least `wanted`, that make a wave a multiple of the target's unit."""
     step = target.scratch_unit // LANES
     return -(-wanted // step) * step
 
 
-def backing(target: Target, geometry: Geometry, wanted: int, va: int = 0) -> Backing:
+def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> Backing:
     """Return scratch of at least `wanted` bytes a lane at `va`: `xccs * xcc_bytes` bytes of memory.
 
     With `va` 0 it returns the size alone. Raises `UnsupportedError` for more bytes than the registers can
@@ -130,7 +130,7 @@ _CHECKED_SINCE: Final = (1, 17)
 """Linux 6.12, the first kernel that compares the sizes, speaks this version."""
 
 
-def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd, choices: Quirks = DEFAULT) -> cwsr.Sizes:
+def of(gpu: Gpu, target: AmdChip, geometry: Geometry, kfd: Kfd, choices: Quirks = DEFAULT) -> cwsr.Sizes:
     """Return the sizes that CREATE_QUEUE takes for a compute queue of this GPU."""
     get, printed = gpu.properties.get, choices.cwsr_sizes == "sysfs"
     return cwsr.sizes(
@@ -148,7 +148,7 @@ def of(gpu: Gpu, target: Target, geometry: Geometry, kfd: Kfd, choices: Quirks =
 class ScratchMemory:
     """The block of one queue; none until a kernel needs one."""
 
-    def __init__(self, target: Target, geometry: Geometry, memories: Memories, *, label: str) -> None:
+    def __init__(self, target: AmdChip, geometry: Geometry, memories: Memories, *, label: str) -> None:
         self._target, self._geometry, self._memories = target, geometry, memories
         self._label = label
         self.backing: Backing = NO_SCRATCH

@@ -19,6 +19,7 @@ from drivers.amd import code, context, faults, topology
 from drivers.amd.context import Event
 from drivers.amd.events import Events
 from drivers.amd.info import device_info
+from drivers.amd.layouts.chips import Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
 from drivers.amd.memory import Memories, Memory
@@ -28,7 +29,6 @@ from drivers.amd.quirks import DEFAULT, Quirks
 from drivers.amd.refusals import BringUpError
 from drivers.amd.rings import Rings
 from drivers.amd.shared_memory import SharedMemory
-from drivers.amd.targets import Generation, by_version
 from drivers.amd.uploader import TIMEOUT_S, Uploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place

@@ -87,8 +87,8 @@ class AmdDriver:
         from drivers.amd import topology  # noqa: PLC0415 - heavy, and absent hardware needs none of it
         from drivers.amd.info import device_info  # noqa: PLC0415 - the same
         from drivers.amd.kfd import Kfd, open_node  # noqa: PLC0415 - the same
+        from drivers.amd.layouts.chips import by_version  # noqa: PLC0415 - the same
         from drivers.amd.layouts.topology import RENDER_NODE  # noqa: PLC0415 - the same
-        from drivers.amd.targets import by_version  # noqa: PLC0415 - the same
 
         found: list[DeviceInfo] = []
         with contextlib.suppress(HcqError):

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Final
 from hcq.driver import DeviceInfo
 
 if TYPE_CHECKING:
-    from drivers.amd.targets import Target
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.topology import Gpu
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2
 
 
-def device_info(driver: str, index: int, gpu: Gpu, target: Target, *, apu: bool, vram: int = 0) -> DeviceInfo:
+def device_info(
+    driver: str, index: int, gpu: Gpu, target: AmdChip, *, apu: bool, vram: int = 0
+) -> DeviceInfo:
     """Return the information about a GPU.
 
     `vram`: bytes of video memory that the kernel gives, where that is more than the topology lists (APUs).

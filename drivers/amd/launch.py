@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd import packets
 from drivers.amd.layouts import aql
+from drivers.amd.layouts.chips import Scratch
 from drivers.amd.layouts.code import USER_SGPRS, Preload
 from drivers.amd.layouts.pm4 import DispatchDirect
 from drivers.amd.layouts.registers import (
@@ -25,13 +26,12 @@ from drivers.amd.layouts.registers import (
     ShRegister,
     register,
 )
-from drivers.amd.targets import Scratch
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from drivers.amd.code import KernelFacts
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.quirks import Quirks
-    from drivers.amd.targets import Target
     from hcq.program import Dim3
 
 DIMENSIONS: Final = 3
@@ -80,7 +80,7 @@ class Launchable:
 class Pm4Launch:
     """Makes the PM4 words of one program's launches."""
 
-    def __init__(self, what: Launchable, target: Target, choices: Quirks) -> None:
+    def __init__(self, what: Launchable, target: AmdChip, choices: Quirks) -> None:
         self._words: list[int] = []
         generation = int(target.generation)
         self._threads = NUM_THREAD[generation]
@@ -144,7 +144,7 @@ class Pm4Launch:
 class AqlLaunch:
     """Makes the dispatch packets of one program's launches."""
 
-    def __init__(self, what: Launchable, target: Target, choices: Quirks) -> None:
+    def __init__(self, what: Launchable, target: AmdChip, choices: Quirks) -> None:
         del target
         self._what = what
         self._barrier = not choices.aql_overlap
@@ -202,7 +202,7 @@ def dispatch_packet(
     )
 
 
-def _resources(what: Launchable, target: Target, choices: Quirks) -> tuple[int, int]:
+def _resources(what: Launchable, target: AmdChip, choices: Quirks) -> tuple[int, int]:
     """Return RSRC1 and RSRC2: the descriptor's, with what the packet processor would add."""
     generation, fields = int(target.generation), what.kernel.fields
     first = RSRC1[generation].from_int(fields.compute_pgm_rsrc1)

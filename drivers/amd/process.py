@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.amd.kfd import Kfd, open_node
+from drivers.amd.layouts.chips import by_version
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, EventType
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
 from drivers.amd.layouts.topology import RENDER_NODE
 from drivers.amd.memory import Space
 from drivers.amd.refusals import BringUpError, narrow_space, no_render_node
-from drivers.amd.targets import by_version
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:

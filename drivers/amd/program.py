@@ -23,17 +23,17 @@ from drivers.amd.launch import (
     work_items_shift,
 )
 from drivers.amd.layouts.aql import LDS_APERTURE_HI, PACKET_BYTES, SCRATCH_APERTURE_HI
+from drivers.amd.layouts.chips import Generation
 from drivers.amd.layouts.code import HiddenArguments
 from drivers.amd.layouts.registers import RSRC1
-from drivers.amd.targets import Generation
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Residency
 
 if TYPE_CHECKING:
     from drivers.amd.code import KernelFacts
     from drivers.amd.context import Geometry
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.quirks import Quirks
-    from drivers.amd.targets import Target
     from hcq.params import Word
     from hcq.program import Dim3, KernelImage
 
@@ -94,7 +94,7 @@ class AmdProgram:
         va: int,
         size: int,
         *,
-        target: Target,
+        target: AmdChip,
         choices: Quirks,
         aql: bool,
         geometry: Geometry | None = None,
@@ -209,7 +209,7 @@ class AmdProgram:
         return lines.source_place(found.elf, found.placement, va - self.va)
 
 
-def residency(what: Launchable, target: Target, geometry: Geometry, threads: int) -> Residency:
+def residency(what: Launchable, target: AmdChip, geometry: Geometry, threads: int) -> Residency:
     """Return how many workgroups of `threads` work-items a GPU runs at the same time."""
     kernel = what.kernel
     first = RSRC1[int(target.generation)].from_int(kernel.fields.compute_pgm_rsrc1)
@@ -251,7 +251,7 @@ def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, 
     }
 
 
-def check(image: KernelImage, kernel: KernelFacts, target: Target, group_bytes: int) -> None:
+def check(image: KernelImage, kernel: KernelFacts, target: AmdChip, group_bytes: int) -> None:
     """Check that this GPU can run an image, and that it agrees with its code.
 
     Raises `UnsupportedError` and `UsageError`.

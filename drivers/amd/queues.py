@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from drivers.amd.context import Backing, Geometry
     from drivers.amd.kfd import Kfd
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.memory import Memories, Memory
     from drivers.amd.quirks import Quirks
-    from drivers.amd.targets import Target
     from drivers.kernel import Mmio
 
 _WRITE_POINTER, _READ_POINTER = 0, 64
@@ -60,7 +60,7 @@ class Facts:
     """Properties of a device that its queues need."""
 
     gpu_id: int
-    target: Target
+    target: AmdChip
     geometry: Geometry
     areas: cwsr.Sizes
     mes: bool

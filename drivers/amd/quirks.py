@@ -1,7 +1,7 @@
 """Values that public sources do not settle, each with the choices that working drivers made.
 
 A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
-turn and reports which work. Not here: values that follow from the target (`targets`).
+turn and reports which work. Not here: values that follow from the target (`layouts.chips`).
 """
 
 from __future__ import annotations

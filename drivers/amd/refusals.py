@@ -1,6 +1,6 @@
 """Errors with a cure for what the kernel refuses: missing nodes, ioctls, old kernels, cards without a driver.
 
-Not here: faults of a running device (`faults`), targets that are not driven (`targets`).
+Not here: faults of a running device (`faults`), targets that are not driven (`layouts.chips`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The GPUs that KFD lists in sysfs: properties, memory, links between them; what a render node tells.
 
 Missing and unknown properties are accepted, because kernels differ in them. Nodes that a device cgroup hides
-are left out. Not here: what a target implies (`targets`).
+are left out. Not here: what a target implies (`layouts.chips`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from hcq.idle import SpentTime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.memory import Memories
     from drivers.amd.ring import AmdRing
-    from drivers.amd.targets import Target
     from hcq.errors import FaultReport
 
 STAGE_BYTES: Final = 1 << 20
@@ -43,7 +43,7 @@ class Uploader:
         self,
         ring: AmdRing,
         memories: Memories,
-        target: Target,
+        target: AmdChip,
         *,
         fence_mtype: bool,
         fault: Callable[[], FaultReport | None],

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.amd import code, targets
+from drivers.amd import code
+from drivers.amd.layouts import chips
 from drivers.nv import cubin
 from drivers.nv.program import thread_limit
 
@@ -35,5 +36,5 @@ class Binary:
             made_for = math.prod(kernel.required_threads or (kernel.max_threads or 1024,))
             most = min(thread_limit(kernel.registers), made_for)
             return cls(name, data, kernel.registers, kernel.stack_bytes // 4, most)
-        _, found = code.read(data, name, targets.TARGETS[info.arch])
+        _, found = code.read(data, name, chips.CHIPS[info.arch])
         return cls(name, data, 0, found.fields.private_segment_fixed_size // 4, found.max_threads or 1024)

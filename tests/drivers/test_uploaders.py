@@ -9,7 +9,7 @@ import pytest
 
 from drivers.amd import refusals as amd_refusals
 from drivers.amd import uploader as amd
-from drivers.amd.targets import TARGETS
+from drivers.amd.layouts.chips import CHIPS
 from drivers.nv import refusals as nv_refusals
 from drivers.nv import uploader as nv
 
@@ -56,7 +56,7 @@ def uploader(vendor: str, gpu: Gpu) -> Any:
     ring: Any = gpu
     if vendor == "nv":
         return nv.Uploader(ring, memories, lambda: None, clock=gpu.make)
-    target = TARGETS["gfx1100"]
+    target = CHIPS["gfx1100"]
     return amd.Uploader(ring, memories, target, fence_mtype=True, fault=lambda: None, clock=gpu.make)
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd import targets
-from drivers.amd.layouts import registers
+from drivers.amd.layouts import chips, registers
 from drivers.amd.layouts.topology import target_name
 from tests.facts import amd_code, amd_pm4, amd_topology
 from tests.facts.layout_probe import bit_ranges
@@ -88,7 +87,7 @@ def test_usual_initiators(word: int, lanes: int):
 
 @pytest.mark.parametrize("target", amd_code.DESCRIPTOR_VECTORS)
 def test_resource_words_of_the_compiled_kernels_decode_without_unknown_bits(target: str):
-    row = targets.TARGETS[target]
+    row = chips.CHIPS[target]
     words: list[tuple[type[BitStruct], int]] = []
     for first, second, _ in amd_code.DESCRIPTOR_VECTORS[target].values():
         words += [(registers.RSRC1[row.generation], first), (registers.RSRC2[row.generation], second)]
@@ -98,12 +97,12 @@ def test_resource_words_of_the_compiled_kernels_decode_without_unknown_bits(targ
 
 
 def test_every_target_of_the_facts_has_a_row_and_no_other():
-    assert set(targets.TARGETS) == set(amd_topology.SDMA_VERSIONS)
+    assert set(chips.CHIPS) == set(amd_topology.SDMA_VERSIONS)
 
 
-@pytest.mark.parametrize("name", targets.TARGETS)
+@pytest.mark.parametrize("name", chips.CHIPS)
 def test_row_of_a_target(name: str):
-    row = targets.TARGETS[name]
+    row = chips.CHIPS[name]
     kind = generation(row.generation)
     own = name if name in amd_code.LDS_MAX else kind
     assert row.name == name
@@ -112,7 +111,7 @@ def test_row_of_a_target(name: str):
     assert row.waves == amd_topology.WAVES[name]
     known = amd_topology.SDMA_VERSIONS[name]
     assert row.sdma[: len(known)] == known
-    assert (row.scratch is targets.Scratch.ARCHITECTED) == (name in amd_code.ARCHITECTED_FLAT_SCRATCH)
+    assert (row.scratch is chips.Scratch.ARCHITECTED) == (name in amd_code.ARCHITECTED_FLAT_SCRATCH)
     assert row.scratch_unit == amd_code.SCRATCH_WAVE_UNIT[kind] == amd_pm4.TMPRING_WAVESIZE[kind][1]
     assert row.scratch_waves_per_engine == (kind in amd_code.SCRATCH_WAVES_PER_ENGINE)
     assert row.lds_bytes == amd_code.LDS_MAX[own]
@@ -127,12 +126,12 @@ def test_row_of_a_target(name: str):
 
 @pytest.mark.parametrize("name", amd_topology.QUEUE_OF_TARGET)
 def test_targets_with_several_xccs_take_aql(name: str):
-    assert targets.TARGETS[name].compute_aql == (amd_topology.QUEUE_OF_TARGET[name] == "AQL")
+    assert chips.CHIPS[name].compute_aql == (amd_topology.QUEUE_OF_TARGET[name] == "AQL")
 
 
 def test_targets_are_found_by_version_and_by_mach():
     for version, name in amd_topology.TARGETS.items():
         assert target_name(version) == name
-        if name in targets.TARGETS:
-            assert targets.by_version(version) is targets.TARGETS[name]
-            assert targets.by_mach(amd_code.MACH[name]) is targets.TARGETS[name]
+        if name in chips.CHIPS:
+            assert chips.by_version(version) is chips.CHIPS[name]
+            assert chips.by_mach(amd_code.MACH[name]) is chips.CHIPS[name]

@@ -13,8 +13,8 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from drivers.amd.layouts import aql, pm4, pm4_generations, sdma
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.layouts.kfd import QueueType
-from drivers.amd.targets import TARGETS
 from drivers.kernel import view_at
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Engine:
         self._table, self.number, self.gpu_id, self.kind = table, number, gpu_id, kind
         self.ring, self.doorbell, self.used, self.evicted = ring, doorbell, used, evicted
         self.active = True
-        row = TARGETS[target.partition("-")[0]]
+        row = CHIPS[target.partition("-")[0]]
         self._pm4 = pm4_generations.packets(row.generation)
         self._sdma = sdma.packets(row.sdma)
         self._words = view_at(*ring).cast("I")

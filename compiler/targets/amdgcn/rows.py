@@ -5,7 +5,7 @@ processor. Sources: LLVM's AMDGPUUsage (processors, features); the instruction-s
 RDNA2, RDNA3 and RDNA4. The figures of the cost model are AMD's published ones for the largest part; they only
 rank schedules.
 
-Not here: properties for the driver (`drivers.amd.targets`). Next: `target`, which compiles for a row.
+Not here: properties for the driver (`drivers.amd.layouts.chips`). Next: `target`, which compiles for a row.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.aql import KERNARG_ALIGN
+from drivers.amd.layouts.chips import Scratch
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import (
     NUM_THREAD,
@@ -34,7 +35,6 @@ from drivers.amd.layouts.registers import (
     register,
     register_names,
 )
-from drivers.amd.targets import Scratch
 from emulator.amd.engines.errors import dispatch_fault, packet_fault, unsupported
 from emulator.shared.vaspace import Access
 

@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.amd.isa.instruction import Instruction
-    from emulator.amd.isa.opcodes import Opcode, Target
+    from emulator.amd.isa.opcodes import IsaTarget, Opcode
 
 DPP, DPP8, DPP8_FETCH, SDWA_CODE = 250, 233, 234, 249
 _MEMORY = {"SMEM", "DS", "FLAT", "SCRATCH", "GLOBAL", "MUBUF"}
 _SOPK_NO_VALUE = {"s_version", "s_setreg_b32", "s_setreg_imm32_b32", "s_getreg_b32"}
 
 
-def decode(code: bytes, target: Target, *, lanes: int = 0, kernel: str = "") -> list[Instruction]:
+def decode(code: bytes, target: IsaTarget, *, lanes: int = 0, kernel: str = "") -> list[Instruction]:
     """Decode code from its start to its end; `lanes` is 32 or 64 where the kernel chooses."""
     return list(instructions(code, target, lanes=lanes, kernel=kernel))
 
 
-def instructions(code: bytes, target: Target, *, lanes: int = 0, kernel: str = "") -> Iterator[Instruction]:
+def instructions(
+    code: bytes, target: IsaTarget, *, lanes: int = 0, kernel: str = ""
+) -> Iterator[Instruction]:
     """Yield the instructions of code, one behind another."""
     at = 0
     while at < len(code):
@@ -43,7 +45,7 @@ def instructions(code: bytes, target: Target, *, lanes: int = 0, kernel: str = "
 
 
 def one(
-    code: bytes, at: int, target: Target, *, lanes: int, kernel: str = "", before: int = 0
+    code: bytes, at: int, target: IsaTarget, *, lanes: int, kernel: str = "", before: int = 0
 ) -> Instruction:
     """Decode the instruction at a byte offset from the first, in front of which lie `before` bytes."""
     raw = code[at + before : at + before + 20] if at + before >= 0 else b""

@@ -21,7 +21,7 @@ from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, 
 from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
 from emulator.amd.isa.modes import at_start
-from emulator.amd.isa.opcodes import Target, target
+from emulator.amd.isa.opcodes import IsaTarget, target
 from emulator.amd.isa.programs import engine_of
 from emulator.amd.isa.translate import Entry, read_kernel, translate_instructions
 from emulator.simt.engine import Program
@@ -45,7 +45,7 @@ class KernelCode:
 
     name: str
     code: bytes
-    target: Target
+    target: IsaTarget
     lanes: int
     """Lanes of a wave: 32 or 64."""
     entry: Entry
@@ -82,7 +82,7 @@ def _offset(elf: Elf, section: int, value: int) -> int:
     return value - (elf.sections[section].va if elf.linked else 0)
 
 
-def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> KernelCode:
+def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) -> KernelCode:
     resources = RSRC2[int(known.family.removeprefix("gfx"))].from_int(descriptor.compute_pgm_rsrc2)
     properties = Properties.from_int(descriptor.kernel_code_properties)
     entry = Entry(

@@ -241,7 +241,7 @@ class Opcode:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class IsaTarget:
     """A processor: its formats in the order in which their prefixes are tried, and its opcodes."""
 
     name: str
@@ -289,11 +289,11 @@ def _line(line: str, formats: dict[str, Format]) -> tuple[tuple[str, int], Opcod
 
 
 @functools.cache
-def target(name: str) -> Target:
+def target(name: str) -> IsaTarget:
     """Return a processor's opcodes; raises UnsupportedError for one without a table."""
     if name not in _FAMILIES:
         raise UnsupportedError(f"{name}: no instruction table; there are tables of {', '.join(_FAMILIES)}")
     family, formats = _FAMILIES[name]
     by_name = {f.name: f for f in formats} | {"VOP3SD": VOP3SD[family]}
     text = (_TABLES / f"{name}.txt").read_text()
-    return Target(name, family, formats, dict(_line(line, by_name) for line in text.splitlines()))
+    return IsaTarget(name, family, formats, dict(_line(line, by_name) for line in text.splitlines()))

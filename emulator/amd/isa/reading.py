@@ -12,7 +12,7 @@ from emulator.amd.isa.instruction import Instruction, IsaError
 from emulator.amd.isa.operands import VCC, Operand, Reg, inline, literal
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.opcodes import Format, Opcode, Slot, Target
+    from emulator.amd.isa.opcodes import Format, IsaTarget, Opcode, Slot
 
 LITERAL, ZERO = 255, 128
 """Encodings of a general source: a dword that follows, and the constant 0."""
@@ -22,7 +22,7 @@ LITERAL, ZERO = 255, 128
 class Reading:
     """One instruction being decoded."""
 
-    target: Target
+    target: IsaTarget
     lanes: int
     address: int
     encoding: int

@@ -49,7 +49,7 @@ from emulator.simt.wave_function import WaveBlock, WaveFunction
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
-    from emulator.amd.isa.opcodes import Target
+    from emulator.amd.isa.opcodes import IsaTarget
     from emulator.simt.blocks import Translation
     from emulator.simt.library import Library
     from emulator.simt.vector import Value
@@ -90,7 +90,7 @@ class Entry:
 
 
 def read_kernel(
-    code: bytes, target: Target, *, lanes: int, kernel: str, before: int = 0
+    code: bytes, target: IsaTarget, *, lanes: int, kernel: str, before: int = 0
 ) -> list[Instruction]:
     """Decode what can be reached from a kernel's first byte, in the order of addresses.
 
@@ -162,14 +162,14 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
     return sorted(blocks, key=lambda block: block[0][0].address != 0) if called else blocks
 
 
-def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
+def translate(lib: Library, name: str, code: bytes, target: IsaTarget, entry: Entry) -> Translation:
     """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
     instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     return translate_instructions(lib, name, instructions, target, entry)
 
 
 def translate_instructions(
-    lib: Library, name: str, instructions: list[Instruction], target: Target, entry: Entry, *,
+    lib: Library, name: str, instructions: list[Instruction], target: IsaTarget, entry: Entry, *,
     counts: bool = False,
 ) -> Translation:  # fmt: skip
     """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`.

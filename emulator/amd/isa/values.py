@@ -22,7 +22,7 @@ from emulator.simt.vector import Code, Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from emulator.amd.isa.opcodes import Target
+    from emulator.amd.isa.opcodes import IsaTarget
     from emulator.simt.library import Library
     from emulator.simt.wave_function import WaveFunction
 
@@ -38,7 +38,7 @@ _KNOWN_TTMPS = (7, 8, 9)
 class Translator:
     """Reads and writes the guest's registers for one instruction after another."""
 
-    def __init__(self, wf: WaveFunction, target: Target, kernel: str, *, code_at: int | None = None) -> None:
+    def __init__(self, wf: WaveFunction, target: IsaTarget, kernel: str, *, code_at: int | None = None) -> None:
         self.wf = wf
         self.target = target
         self.kernel = kernel

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import cwsr
+from drivers.amd.layouts.chips import CHIPS, AmdChip, Generation
 from drivers.amd.layouts.kfd import GATES, QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_9_4_3
-from drivers.amd.targets import TARGETS, Generation, Target
 from emulator.shared.boards import Board
 from emulator.shared.counts import Limits
 from hcq.errors import UnsupportedError
@@ -62,7 +62,7 @@ KERNELS: Final = {
 class GpuProfile:
     """One emulated GPU."""
 
-    target: Target
+    target: AmdChip
     label: str
     """The node's name in the topology."""
     device_id: int
@@ -144,7 +144,7 @@ GPUS: Final = {
     row.name: row
     for row in (
         GpuProfile(
-            target=TARGETS["gfx1100"], label="gfx1100", device_id=0x744C, units=96, simds_per_unit=2,
+            target=CHIPS["gfx1100"], label="gfx1100", device_id=0x744C, units=96, simds_per_unit=2,
             array_count=12, arrays_per_engine=2, units_per_array=8, waves_per_simd=16, scratch_slots=32,
             wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=8, xccs=1,
             vram_bytes=24 * _GIB, visible_bytes=24 * _GIB, mes=True, gc_version=(11, 0, 0),
@@ -162,7 +162,7 @@ GPUS: Final = {
             ),
         ),
         GpuProfile(
-            target=TARGETS["gfx1201"], label="gfx1201", device_id=0x7551, units=64, simds_per_unit=2,
+            target=CHIPS["gfx1201"], label="gfx1201", device_id=0x7551, units=64, simds_per_unit=2,
             array_count=8, arrays_per_engine=2, units_per_array=8, waves_per_simd=16, scratch_slots=32,
             wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=4, xccs=1,
             vram_bytes=32 * _GIB, visible_bytes=32 * _GIB, mes=True, gc_version=(12, 0, 1),
@@ -181,7 +181,7 @@ GPUS: Final = {
             ),
         ),
         GpuProfile(
-            target=TARGETS["gfx942"], label="gfx942", device_id=0x74A1, units=304, simds_per_unit=4,
+            target=CHIPS["gfx942"], label="gfx942", device_id=0x74A1, units=304, simds_per_unit=4,
             array_count=32, arrays_per_engine=1, units_per_array=10, waves_per_simd=8, scratch_slots=32,
             wave_size=64, sdma_engines=2, xgmi_engines=14, queues_per_engine=8, compute_pipes=24, xccs=8,
             vram_bytes=192 * _GIB, visible_bytes=192 * _GIB, mes=False, gc_version=(9, 4, 3),

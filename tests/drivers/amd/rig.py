@@ -22,9 +22,9 @@ from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.layouts import aql, pm4, registers, sdma
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.program import AmdProgram
 from drivers.amd.quirks import DEFAULT, Quirks
-from drivers.amd.targets import TARGETS
 from drivers.kernel import PAGE, address_of, view_at
 from hcq.device import Device
 from hcq.driver import Allocation, DeviceInfo, QueueKind
@@ -272,7 +272,7 @@ class Rig:
     """The driver's side of a device (`hcq.driver.DriverDevice`)."""
 
     def __init__(self, arch: str = "gfx1100", *, choices: Quirks = DEFAULT, event: bool = False) -> None:
-        self.target = TARGETS[arch]
+        self.target = CHIPS[arch]
         self.choices, self.geometry = choices, GEOMETRY[arch]
         self.aql = self.geometry.xccs > 1
         self._count = 0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.layouts.kfd import MemFlags
 from drivers.amd.layouts.pm4 import DataSel, IntSel
 from drivers.amd.layouts.pm4_generations import RELEASE
 from drivers.amd.packets import Pm4Words
 from drivers.amd.quirks import parse
-from drivers.amd.targets import TARGETS
 from hcq.driver import QueueKind
 from tests.drivers.amd.opened import driver_of
 from tools.amd.script import Script
@@ -28,7 +28,7 @@ from tools.amd.scripted import ScriptedKernel
     ],
 )
 def test_the_upper_size_of_an_acquire_has_as_many_bits_as_chosen(arch: str, text: str, size_hi: int) -> None:
-    words = Pm4Words(TARGETS[arch], parse(text))
+    words = Pm4Words(CHIPS[arch], parse(text))
     for acquire in (words.acquire_launch, words.acquire_system, words.acquire_code, words.write_back):
         assert acquire[2:4] == (0xFFFF_FFFF, size_hi)
 
@@ -44,14 +44,14 @@ def test_the_upper_size_of_an_acquire_has_as_many_bits_as_chosen(arch: str, text
     ],
 )
 def test_a_release_has_the_chosen_fields(arch: str, text: str, fields: dict[str, Any]) -> None:
-    target = TARGETS[arch]
+    target = CHIPS[arch]
     release = RELEASE[target.generation].from_words(Pm4Words(target, parse(text)).signal(0x1000, 5))
     assert {name: getattr(release, name) for name in fields} == fields
     assert not release.check()
 
 
 def test_an_interrupt_is_the_same_with_every_choice() -> None:
-    words = Pm4Words(TARGETS["gfx1100"], parse("release_confirm=true")).interrupt(0x1000, 5)
+    words = Pm4Words(CHIPS["gfx1100"], parse("release_confirm=true")).interrupt(0x1000, 5)
     assert RELEASE[11].from_words(words).INT_SEL is IntSel.INTERRUPT_AFTER_WRITE
 
 

@@ -14,10 +14,10 @@ from elftools.elf.elffile import ELFFile
 from compiler.llvm import Machine, emit_object
 from drivers.amd import code, metadata
 from drivers.amd.code import FORMULAS
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.layouts.code import Descriptor, Relocation
 from drivers.amd.program import AmdProgram, check
 from drivers.amd.quirks import DEFAULT
-from drivers.amd.targets import TARGETS
 from drivers.elf import Site
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
@@ -38,7 +38,7 @@ def oracle(data: bytes) -> Any:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_unlinked_object_loads_by_its_sections_and_relocations(arch: str, version: int):
     data = compiled(arch, "hidden", version=version)
-    found, kernel = code.read(data, "k", TARGETS[arch])
+    found, kernel = code.read(data, "k", CHIPS[arch])
     elf, loaded = oracle(data), found.load(BASE)
     table = elf.get_section_by_name(".symtab")
     places = found.placement.offsets
@@ -78,7 +78,7 @@ def test_linked_code_object_of_triton_loads_as_its_segments_lie(stem: str):
     (name,) = [
         one.name[:-3] for one in elf.get_section_by_name(".dynsym").iter_symbols() if one.name[-3:] == ".kd"
     ]
-    found, kernel = code.read(data, name, TARGETS[arch])
+    found, kernel = code.read(data, name, CHIPS[arch])
     expected = {s.name: bytearray(s.data()) for s in elf.iter_sections() if s["sh_flags"] & 2}
     relocate(elf, expected)
     loaded = found.load(BASE)
@@ -120,7 +120,7 @@ def relocate(elf: Any, sections: dict[str, bytearray]) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_arguments_of_a_code_object_of_triton_are_those_of_its_signature(arch: str):
     data = (TRITON / f"rowsum_{arch}.hsaco").read_bytes()
-    _, kernel = code.read(data, "rowsum", TARGETS[arch])
+    _, kernel = code.read(data, "rowsum", CHIPS[arch])
     assert kernel.max_threads == 4 * kernel.wave
     explicit = [(one.kind, one.offset, one.size) for one in kernel.arguments or ()]
     assert explicit == [
@@ -169,7 +169,7 @@ define amdgpu_kernel void @k(ptr addrspace(1) %p) {
 }
 """
     data = emit_object(text, Machine("amdgcn-amd-amdhsa", "gfx1100"))
-    found, kernel = code.read(data, "k", TARGETS["gfx1100"])
+    found, kernel = code.read(data, "k", CHIPS["gfx1100"])
     loaded = found.load(BASE)
     ((name, place),) = found.table.items()
     symbol = found.elf.symbol("shown")
@@ -250,12 +250,12 @@ FLAGS = 48
 )
 def test_other_files_are_refused(data: bytes, error: type[Exception], text: str):
     with pytest.raises(error, match=text):
-        code.read(data, "k", TARGETS["gfx1100"])
+        code.read(data, "k", CHIPS["gfx1100"])
 
 
 def test_missing_kernel_names_those_that_are_there():
     with pytest.raises(UsageError, match="no kernel 'other'; it has: k"):
-        code.read(compiled("gfx1100"), "other", TARGETS["gfx1100"])
+        code.read(compiled("gfx1100"), "other", CHIPS["gfx1100"])
 
 
 def test_undefined_symbols_are_refused_by_name():
@@ -265,14 +265,14 @@ define amdgpu_kernel void @k() { call void @elsewhere() ret void }
 """
     data = emit_object(text, Machine("amdgcn-amd-amdhsa", "gfx1100"))
     with pytest.raises(UnsupportedError, match="elsewhere"):
-        code.read(data, "k", TARGETS["gfx1100"])
+        code.read(data, "k", CHIPS["gfx1100"])
 
 
 def test_broken_descriptors_are_refused():
     data = compiled("gfx1100")
     rodata = oracle(data).get_section_by_name(".rodata")["sh_offset"]
     with pytest.raises(UsageError, match="descriptor is broken"):
-        code.read(changed(data, rodata + 12, 1), "k", TARGETS["gfx1100"])
+        code.read(changed(data, rodata + 12, 1), "k", CHIPS["gfx1100"])
 
 
 def test_broken_notes_are_refused():
@@ -280,7 +280,7 @@ def test_broken_notes_are_refused():
     section = oracle(data).get_section_by_name(".note")
     at = section["sh_offset"] + data[section["sh_offset"] :].index(b"amdhsa.kernels") + len("amdhsa.kernels")
     with pytest.raises(UsageError, match="MessagePack"):
-        code.read(changed(data, at, 0xC1, 1), "k", TARGETS["gfx1100"])
+        code.read(changed(data, at, 0xC1, 1), "k", CHIPS["gfx1100"])
     with pytest.raises(UsageError, match="MessagePack"):
         metadata.unpack(b"\x91" * 40)
 
@@ -298,9 +298,9 @@ def test_messagepack_values_are_read():
 
 def program_of(arch: str, case: str = "plain", **changes: Any) -> AmdProgram:
     made = image(arch, case, **changes)
-    found, kernel = code.read(made.code, made.name, TARGETS[arch])
+    found, kernel = code.read(made.code, made.name, CHIPS[arch])
     return AmdProgram(
-        made, kernel, BASE, found.placement.size, target=TARGETS[arch], choices=DEFAULT, aql=arch == "gfx942"
+        made, kernel, BASE, found.placement.size, target=CHIPS[arch], choices=DEFAULT, aql=arch == "gfx942"
     )
 
 
@@ -329,11 +329,11 @@ def test_registers_that_pm4_cannot_give_are_refused():
 
 def test_kernels_without_a_stack_bound_are_refused():
     made = image("gfx1100")
-    _, kernel = code.read(made.code, made.name, TARGETS["gfx1100"])
+    _, kernel = code.read(made.code, made.name, CHIPS["gfx1100"])
     deep = dataclasses.replace(kernel, properties=kernel.properties.replace(USES_DYNAMIC_STACK=True))
     with pytest.raises(UnsupportedError, match="scratch_bytes"):
-        check(made, deep, TARGETS["gfx1100"], 1200)
-    check(dataclasses.replace(made, scratch_bytes=4096), deep, TARGETS["gfx1100"], 1200)
+        check(made, deep, CHIPS["gfx1100"], 1200)
+    check(dataclasses.replace(made, scratch_bytes=4096), deep, CHIPS["gfx1100"], 1200)
 
 
 def test_hidden_arguments_without_metadata_lie_behind_the_explicit_ones():

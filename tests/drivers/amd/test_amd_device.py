@@ -53,7 +53,7 @@ def test_a_kernel_is_launched_with_its_arguments(gpu: str):
 
 def test_code_is_uploaded_by_the_copy_queue_of_the_driver():
     from drivers.amd import code
-    from drivers.amd.targets import TARGETS as ROWS
+    from drivers.amd.layouts.chips import CHIPS as ROWS
     from drivers.kernel import view_at
 
     with machine() as (_, device):

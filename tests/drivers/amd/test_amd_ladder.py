@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, Quirks
-from drivers.amd.targets import TARGETS
 from drivers.kernel_trace import TracingKernel
 from hcq.errors import DriverError, UnsupportedError
 from tools.amd.script import Script
@@ -175,7 +175,7 @@ def test_the_second_process_runs_on_the_same_gpu(tmp_path: Path):
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("arch", [row.name for row in TARGETS.values() if not row.refusal])
+@pytest.mark.parametrize("arch", [row.name for row in CHIPS.values() if not row.refusal])
 def test_every_kernel_is_built_for_every_driven_target(arch: str):
     for name in KERNELS:
         size = LDS_SIZES[0] if name == "shared" else 0

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.llvm import Machine, emit_object
-from drivers.amd import code, lines, targets
+from drivers.amd import code, lines
 from drivers.amd.faults import located
+from drivers.amd.layouts import chips
 from drivers.amd.layouts.events import QueueException
 from drivers.elf import Elf
 from hcq.driver import QueueKind
@@ -56,7 +57,7 @@ def compiled(version: int = 5, kind: str = "FullDebug") -> bytes:
 
 
 def read(data: bytes, name: str = "k", arch: str = "gfx1100") -> tuple[Object, KernelFacts]:
-    return code.read(data, name, targets.TARGETS[arch])
+    return code.read(data, name, chips.CHIPS[arch])
 
 
 def places(found: Object, kernel: KernelFacts, size: int) -> list[str]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from drivers.amd.context import Geometry
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.layouts.registers import RSRC1
 from drivers.amd.program import residency
-from drivers.amd.targets import TARGETS
 from hcq.errors import UnsupportedError
 from hcq.program import Residency
 from tests.drivers.amd.test_amd_code import program_of
@@ -17,7 +17,7 @@ from tests.drivers.amd.test_amd_code import program_of
 def of(
     arch: str, threads: int, *, wave: int = 32, units: int = 96, lds: int = 0, scratch: int = 0, **fields: Any
 ) -> Residency:
-    target = TARGETS[arch]
+    target = CHIPS[arch]
     word = int(RSRC1[int(target.generation)](**fields))
     kernel = SimpleNamespace(wave=wave, fields=SimpleNamespace(compute_pgm_rsrc1=word))
     what: Any = SimpleNamespace(kernel=kernel, group_bytes=lds, scratch_bytes=scratch)

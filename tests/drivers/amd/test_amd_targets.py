@@ -4,28 +4,28 @@ import dataclasses
 
 import pytest
 
-from drivers.amd import context, quirks, targets
-from drivers.amd.layouts import registers
+from drivers.amd import context, quirks
+from drivers.amd.layouts import chips, registers
+from drivers.amd.layouts.chips import CHIPS, Generation
 from drivers.amd.layouts.registers import TMPRING
 from drivers.amd.layouts.topology import target_name
-from drivers.amd.targets import TARGETS, Generation
 from drivers.choices import describe
 from hcq.errors import UnsupportedError, UsageError
 from tests.facts import amd_code, amd_pm4, amd_topology
 from tests.facts.layout_probe import bit_range, bit_ranges
 
 
-def by_generation(table: dict[str, int], target: targets.Target) -> int:
+def by_generation(table: dict[str, int], target: chips.AmdChip) -> int:
     return table.get(target.name) or table[f"gfx{int(target.generation)}"]
 
 
 def test_rows_reproduce_the_facts():
-    assert {t.version: t.name for t in TARGETS.values()}.items() <= amd_topology.TARGETS.items()
-    for target in TARGETS.values():
-        assert targets.by_version(target.version) is target
+    assert {t.version: t.name for t in CHIPS.values()}.items() <= amd_topology.TARGETS.items()
+    for target in CHIPS.values():
+        assert chips.by_version(target.version) is target
         assert target_name(target.version) == target.name
         assert amd_code.MACH[target.name] == target.mach
-        assert targets.by_mach(target.mach) is target
+        assert chips.by_mach(target.mach) is target
         assert target.lds_bytes == by_generation(amd_code.LDS_MAX, target)
         assert target.lds_granule == by_generation(amd_code.LDS_GRANULE, target)
         assert target.vgprs == by_generation(amd_code.VGPRS_MAX, target)
@@ -36,26 +36,26 @@ def test_rows_reproduce_the_facts():
 
 def test_sdma_versions_reproduce_the_facts():
     for name, version in amd_topology.SDMA_VERSIONS.items():
-        assert TARGETS[name].sdma[: len(version)] == version, name
+        assert CHIPS[name].sdma[: len(version)] == version, name
 
 
 def test_targets_with_padded_user_registers_have_the_workaround():
     """Both are properties of GC 11.0.0 to 11.0.3."""
-    assert {t.name for t in TARGETS.values() if t.trap_workaround} == set(amd_code.PADDED_USER_SGPR_TARGETS)
+    assert {t.name for t in CHIPS.values() if t.trap_workaround} == set(amd_code.PADDED_USER_SGPR_TARGETS)
 
 
 def test_unknown_target_is_refused_with_its_name():
     with pytest.raises(UnsupportedError, match="gfx1000"):
-        targets.by_version(100000)
-    assert targets.by_mach(0x2C) is None
+        chips.by_version(100000)
+    assert chips.by_mach(0x2C) is None
 
 
 def test_targets_that_only_compile_are_refused_at_open():
-    refused = {t.name for t in TARGETS.values() if t.refusal}
+    refused = {t.name for t in CHIPS.values() if t.refusal}
     assert refused == {"gfx90a", "gfx950", "gfx1030"}
     with pytest.raises(UnsupportedError, match="third-hand"):
-        TARGETS["gfx950"].open_or_refuse()
-    assert TARGETS["gfx1100"].open_or_refuse() is TARGETS["gfx1100"]
+        CHIPS["gfx950"].open_or_refuse()
+    assert CHIPS["gfx1100"].open_or_refuse() is CHIPS["gfx1100"]
 
 
 GEOMETRY = {
@@ -74,7 +74,7 @@ GEOMETRY = {
     ],
 )
 def test_scratch_follows_the_formula(name: str, wanted: int, lane: int, waves: int, units: int):
-    target, geometry = TARGETS[name], GEOMETRY[name]
+    target, geometry = CHIPS[name], GEOMETRY[name]
     backing = context.backing(target, geometry, wanted, va=0x10000)
     word = TMPRING[target.generation].from_int(backing.tmpring)
     assert (backing.lane_bytes, word.WAVES, word.WAVESIZE) == (lane, waves, units)
@@ -84,7 +84,7 @@ def test_scratch_follows_the_formula(name: str, wanted: int, lane: int, waves: i
 
 
 def test_scratch_beyond_the_register_is_refused():
-    target = TARGETS["gfx1100"]
+    target = CHIPS["gfx1100"]
     most = ((1 << 15) - 1) * 256 // 64
     assert context.backing(target, GEOMETRY["gfx1100"], most).lane_bytes == most
     with pytest.raises(UnsupportedError, match=str(most)):
@@ -93,7 +93,7 @@ def test_scratch_beyond_the_register_is_refused():
 
 def test_tmpring_waves_never_exceed_their_bits():
     geometry = context.Geometry(compute_units=200, engines=4, scratch_slots=40)
-    word = TMPRING[9].from_int(context.backing(TARGETS["gfx942"], geometry, 16).tmpring)
+    word = TMPRING[9].from_int(context.backing(CHIPS["gfx942"], geometry, 16).tmpring)
     assert word.WAVES == 4092
 
 
@@ -135,5 +135,5 @@ def test_choices_are_named_and_read_back():
 
 
 def test_generation_is_the_major_number_of_the_name():
-    for target in TARGETS.values():
+    for target in CHIPS.values():
         assert Generation(target.version // 10000) is target.generation

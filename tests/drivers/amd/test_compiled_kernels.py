@@ -12,8 +12,8 @@ from compiler.dtype import dtypes
 from compiler.targets import target_of
 from compiler.targets.amdgcn.rows import ROWS
 from drivers.amd import code, quirks
+from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.program import AmdProgram
-from drivers.amd.targets import TARGETS
 from drivers.elf import Elf
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
 from tests.facts import amd_code as facts
@@ -25,10 +25,10 @@ BASE = 0x7F00_0000_0000
 
 
 def test_every_target_of_the_driver_is_one_of_the_compiler() -> None:
-    assert {name: row.waves for name, row in TARGETS.items()} == {
+    assert {name: row.waves for name, row in CHIPS.items()} == {
         name: row.waves for name, row in ROWS.items()
     }
-    assert all(target_of(name).arch == name for name in TARGETS)
+    assert all(target_of(name).arch == name for name in CHIPS)
 
 
 def reduction(name: str) -> KernelImage:
@@ -36,11 +36,11 @@ def reduction(name: str) -> KernelImage:
     return compile_uncached(sink(store(0, i, reduce(load(1, i * 1000 + r), "ADD", r))), name).image
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", CHIPS)
 def test_a_reduction_is_read(name: str) -> None:
     image = reduction(name)
-    found, kernel = code.read(image.code, image.name, TARGETS[name])
-    assert kernel.wave == TARGETS[name].waves[0]
+    found, kernel = code.read(image.code, image.name, CHIPS[name])
+    assert kernel.wave == CHIPS[name].waves[0]
     assert kernel.hidden == {}
     assert [(a.offset, a.size) for a in kernel.arguments or ()] == [(0, 8), (8, 8)]
     content = found.load(BASE)
@@ -51,9 +51,9 @@ def test_a_reduction_is_read(name: str) -> None:
     assert content[kernel.entry :].startswith(Elf(image.code).content(text))
 
 
-@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.refusal])
+@pytest.mark.parametrize("name", [name for name, target in CHIPS.items() if not target.refusal])
 def test_a_reduction_is_launched_with_the_compiler_s_sizes(name: str) -> None:
-    image, target = reduction(name), TARGETS[name]
+    image, target = reduction(name), CHIPS[name]
     found, kernel = code.read(image.code, image.name, target)
     size, aql = found.placement.size, target.compute_aql
     program = AmdProgram(image, kernel, BASE, size, target=target, choices=quirks.DEFAULT, aql=aql)
@@ -64,11 +64,11 @@ def test_a_reduction_is_launched_with_the_compiler_s_sizes(name: str) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", CHIPS)
 def test_words_of_a_table_s_address_are_its_distance_from_the_code(name: str) -> None:
     i = loop(0, 300)
     image = compile_uncached(sink(store(0, i, op("SIN", load(1, i, dtypes.float64)))), name).image
-    found, _ = code.read(image.code, image.name, TARGETS[name])
+    found, _ = code.read(image.code, image.name, CHIPS[name])
     content, seen = found.load(BASE), 0
     for one in found.elf.relocations():
         symbol, shift = one.symbol, {facts.RELOCATIONS["REL32_LO"]: 0, facts.RELOCATIONS["REL32_HI"]: 32}

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.modes import KEEP_ALL
-from emulator.amd.isa.opcodes import Target, target
+from emulator.amd.isa.opcodes import IsaTarget, target
 from emulator.amd.isa.programs import engine_of
 from emulator.amd.isa.translate import Entry, translate
 from emulator.simt.engine import Program, Settings
@@ -52,7 +52,7 @@ def access(name: str, stem: str, register: int, offset: int, base: int) -> list[
 
 def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_ALL) -> Program:
     """Translate words; the launch sets s0 to s15."""
-    known: Target = target(name)
+    known: IsaTarget = target(name)
     end = encode(name, "s_endpgm", "SOPP")
     made = engine_of(Settings(cache=config().cache), lanes or known.lanes)
     code = struct.pack(f"<{len(words) + 1}I", *words, *end)

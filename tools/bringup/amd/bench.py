@@ -19,12 +19,12 @@ from drivers.amd.aql_ring import AqlRing
 from drivers.amd.context import Context, Event
 from drivers.amd.device import AmdDevice
 from drivers.amd.events import Events
+from drivers.amd.layouts.chips import AmdChip, Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.memory import Memories, Memory
 from drivers.amd.process import Process
 from drivers.amd.queues import Doorbells, Facts, HwQueue, Packets
 from drivers.amd.ring import AmdRing
-from drivers.amd.targets import Generation, Target, by_version
 from hcq.device import Device
 from tools.bringup.checks import Checks, RungError
 
@@ -89,7 +89,7 @@ class Bench(Checks):
         return self.gpus[self.index]
 
     @cached_property
-    def target(self) -> Target:
+    def target(self) -> AmdChip:
         """The GPU's target; `UnsupportedError` for one that the driver does not support."""
         return by_version(self.gpu.version).open_or_refuse()
 

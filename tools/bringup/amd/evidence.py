@@ -17,8 +17,8 @@ from tools.bringup.evidence import hexed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.rings import AnyRing
-    from drivers.amd.targets import Target
     from drivers.kernel_trace import Call
     from tools.bringup.amd.bench import Bench
 
@@ -69,7 +69,7 @@ def memory(bench: Bench) -> dict[str, str]:
     return found
 
 
-def _ring(ring: AnyRing, target: Target) -> dict[str, str]:
+def _ring(ring: AnyRing, target: AmdChip) -> dict[str, str]:
     queue, pointers = ring.queue, ring.queue.pointers.view
     assert pointers is not None, "pointer pages are mapped"
     out = {
@@ -98,7 +98,7 @@ def last_words(ring: AnyRing) -> list[int]:
     return [words[(end - count + i) % len(words)] for i in range(count)]
 
 
-def text_of(packets: Packets, words: Sequence[int], target: Target) -> list[str]:
+def text_of(packets: Packets, words: Sequence[int], target: AmdChip) -> list[str]:
     """Return decoded packets, skipping first words that belong to a packet whose start is missing."""
     for start in range(len(words)):
         try:

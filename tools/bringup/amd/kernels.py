@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from compiler.llvm import Machine, emit_object
-from drivers.amd.targets import TARGETS
+from drivers.amd.layouts.chips import CHIPS
 from hcq.program import ArgKind, ArgSlot, KernelImage
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = 
 def prepare(folder: Path) -> list[Path]:
     """Compile every kernel for every supported target into `folder`; return the files."""
     written = []
-    for target in TARGETS.values():
+    for target in CHIPS.values():
         if target.refusal:
             continue
         (folder / target.name).mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""AMD GPU targets as rows: what the kernel's `gfx_target_version` implies for queues, packets and kernels.
+"""The table of AMD GPUs: what the kernel's `gfx_target_version` implies for queues, packets and kernels.
 
 The driver reads properties of a row and compares no names. Not here: packets and registers of a generation
-(`layouts`), values that public sources leave in doubt (`quirks`), properties of one device (`context`).
+(`pm4_generations`, `registers`), values that public sources leave in doubt (`quirks`), properties of one
+device (`context`).
 
 Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), AMDGPUBaseInfo (registers and waves of a
-SIMD), Linux 6.12 kfd_device.c and
-amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
+SIMD), Linux 6.12 kfd_device.c and amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scratch(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AmdChip:
     """One target."""
 
     name: str
@@ -95,7 +95,7 @@ class Target:
         """Whether devices of this target may have several XCCs, which only AQL queues drive."""
         return self.generation is Generation.GFX9 and self.scratch is Scratch.ARCHITECTED
 
-    def open_or_refuse(self) -> Target:
+    def open_or_refuse(self) -> AmdChip:
         """Return this target, or raise `UnsupportedError` with the reason why its devices are not opened."""
         if self.refusal:
             raise UnsupportedError(f"{self.name} is not driven: {self.refusal}\n{_hint()}")
@@ -107,31 +107,31 @@ _PREBUILT: Final = "compile target only"
 
 # fmt: off
 _ROWS: Final = (
-    Target(
+    AmdChip(
         name="gfx90a", version=90010, mach=0x3F, sdma=(4, 4, 0), scratch=Scratch.DESCRIPTOR,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
         scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
         refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
     ),
-    Target(
+    AmdChip(
         name="gfx942", version=90402, mach=0x4C, sdma=(4, 4, 2),
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
         scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
     ),
-    Target(
+    AmdChip(
         name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 4), lds_bytes=160 << 10, lds_granule=1280,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
         scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
         refusal=f"{_PREBUILT}: what is publicly known of its queues is third-hand",
     ),
-    Target(
+    AmdChip(
         name="gfx1030", version=100300, mach=0x36, sdma=(5, 2, 0), scratch=Scratch.DESCRIPTOR,
         generation=Generation.GFX10, waves=_WAVE32, scratch_unit=1024, scratch_waves_per_engine=False,
         packed_ids=False, simd_vgprs=1024,
         refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
     ),
     *(
-        Target(
+        AmdChip(
             name=name, version=version, mach=mach, sdma=(6, 0, 0), generation=Generation.GFX11,
             waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, trap_workaround=True, apu=apu,
             simd_vgprs=vgprs,
@@ -142,7 +142,7 @@ _ROWS: Final = (
         )
     ),
     *(
-        Target(
+        AmdChip(
             name=name, version=version, mach=mach, sdma=(6, 1, 0), generation=Generation.GFX11,
             waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, apu=True,
             simd_vgprs=vgprs,
@@ -150,7 +150,7 @@ _ROWS: Final = (
         for name, version, mach, vgprs in (("gfx1150", 110500, 0x43, 1024), ("gfx1151", 110501, 0x4A, 1536))
     ),
     *(
-        Target(
+        AmdChip(
             name=name, version=version, mach=mach, sdma=(7, 0, 0), generation=Generation.GFX12,
             waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True,
         )
@@ -159,10 +159,10 @@ _ROWS: Final = (
 )
 # fmt: on
 
-TARGETS: Final[Mapping[str, Target]] = MappingProxyType({row.name: row for row in _ROWS})
+CHIPS: Final[Mapping[str, AmdChip]] = MappingProxyType({row.name: row for row in _ROWS})
 """Name -> target."""
-_VERSIONS: Final[Mapping[int, Target]] = MappingProxyType({row.version: row for row in _ROWS})
-_MACHS: Final[Mapping[int, Target]] = MappingProxyType({row.mach: row for row in _ROWS})
+_VERSIONS: Final[Mapping[int, AmdChip]] = MappingProxyType({row.version: row for row in _ROWS})
+_MACHS: Final[Mapping[int, AmdChip]] = MappingProxyType({row.mach: row for row in _ROWS})
 
 
 def _hint() -> str:
@@ -170,7 +170,7 @@ def _hint() -> str:
     return f"hint: driven are {driven}"
 
 
-def by_version(version: int) -> Target:
+def by_version(version: int) -> AmdChip:
     """Return the target of a `gfx_target_version`. Raises `UnsupportedError` for one without a row."""
     found = _VERSIONS.get(version)
     if found is None:
@@ -178,6 +178,6 @@ def by_version(version: int) -> Target:
     return found
 
 
-def by_mach(mach: int) -> Target | None:
+def by_mach(mach: int) -> AmdChip | None:
     """Return the target that bits [7:0] of a code object's `e_flags` name, or None."""
     return _MACHS.get(mach)
