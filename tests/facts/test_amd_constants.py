@@ -13,8 +13,8 @@ from tests.facts import amd_aql, amd_code, amd_kfd, amd_pm4, amd_sdma, amd_topol
 
 TESTS = sorted(Path(__file__).parent.glob("test_amd_*.py"))
 MODULES = (
-    "aql", "chips", "code", "cwsr", "drm", "events", "kfd", "kfd_unused", "pm4", "pm4_generations", "registers",
-    "sdma", "topology",
+    "aql", "chips", "code", "cwsr", "drm", "events", "kfd", "kfd_unused", "pm4", "pm4_generations",
+    "registers", "sdma", "topology",
 )  # fmt: skip
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 
