@@ -16,7 +16,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
     from emulator.shared.otherwise import Otherwise
     from emulator.simt.engine import Settings
@@ -73,9 +73,9 @@ class Machines:
         """`engines` makes what executes the queues of a machine; by default `AmdEngines`."""
         self._engines = engines or _engines
         self._lock = threading.Lock()
-        self._shared: WeakValueDictionary[Variant, EmulatedKernel] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[Variant, AmdKernel] = WeakValueDictionary()
 
-    def __call__(self, text: str | None, other: Otherwise | None = None) -> EmulatedKernel:
+    def __call__(self, text: str | None, other: Otherwise | None = None) -> AmdKernel:
         """Return the machine of a variant. Raises `UsageError` for a name that there is not."""
         variant = Variant.of(text)
         if len(variant.targets) == 1 or other is not None:
@@ -86,7 +86,7 @@ class Machines:
                 found = self._shared[variant] = self._make(variant)
             return found
 
-    def _make(self, variant: Variant, other: Otherwise | None = None) -> EmulatedKernel:
+    def _make(self, variant: Variant, other: Otherwise | None = None) -> AmdKernel:
         from emulator.amd.machine import open_machine  # noqa: PLC0415 - loaded when a machine is opened
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
         from emulator.simt.library import Sanitizers  # noqa: PLC0415 - the same

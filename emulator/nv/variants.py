@@ -11,7 +11,7 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import NvKernel
     from emulator.shared.otherwise import Otherwise
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -46,7 +46,7 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     return profile, branch, "native" in parts, "checked" in parts
 
 
-def open_variant(variant: str | None, other: Otherwise | None = None) -> EmulatedKernel:
+def open_variant(variant: str | None, other: Otherwise | None = None) -> NvKernel:
     """Return an emulated machine.
 
     The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";

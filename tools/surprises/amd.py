@@ -32,7 +32,7 @@ from tools.surprises.row import Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.kernel import AmdKernel
 
 DEVICE: Final = "amd-emu"
 _KFD, _RENDER = "open /dev/kfd", "open /dev/dri/renderD128"
@@ -49,7 +49,7 @@ _SKIPPED: Final = {f"list {_NODES}": ["0"]}
 class Machine:
     """Emulated AMD GPUs."""
 
-    def __init__(self, kernel: EmulatedKernel) -> None:
+    def __init__(self, kernel: AmdKernel) -> None:
         self._kernel = kernel
         self._driver = AmdDriver("amd", lambda _: kernel, lasting=False, emulated=True)
 

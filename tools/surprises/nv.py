@@ -21,7 +21,7 @@ from tools.surprises.row import Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import NvKernel
 
 DEVICE: Final = "nv-emu"
 _CTL, _GPU, _UVM = "open /dev/nvidiactl", "open /dev/nvidia0", "open /dev/nvidia-uvm"
@@ -32,7 +32,7 @@ _VRAM, _CHANNEL = "RM_ALLOC NV01_MEMORY_LOCAL_USER", "RM_ALLOC HOPPER_CHANNEL_GP
 class Machine:
     """An emulated NVIDIA GPU."""
 
-    def __init__(self, kernel: EmulatedKernel) -> None:
+    def __init__(self, kernel: NvKernel) -> None:
         self._kernel = kernel
 
     def driver(self) -> NvDriver:

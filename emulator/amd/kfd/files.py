@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from emulator.shared.emulated_kernel import TEXT, FileDescription
+
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd import Call, MemFlags
     from emulator.amd.kfd.gpu import Gpu
@@ -26,7 +28,7 @@ class Node(enum.Enum):
     KFD = "/dev/kfd"
     RENDER = "render node"
     DMABUF = "dma-buf"
-    TEXT = "text"
+    TEXT = TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,13 @@ class Shared:
 
 
 @dataclass(slots=True, eq=False)
-class OpenFile:
+class OpenFile(FileDescription):
     """A descriptor."""
 
-    fd: int
-    node: Node
-    path: str
     gpu: Gpu | None = None
     """Of a render node."""
     shared: Shared | None = None
     """Of a dma-buf."""
-    content: bytes = b""
-    at: int = 0
     pid: int = field(default_factory=os.getpid)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
     from emulator.shared.otherwise import Otherwise
 
@@ -29,7 +29,7 @@ def open_machine(
     fences: bool = False,
     surprises: Mapping[str, object] | None = None,
     other: Otherwise | None = None,
-) -> EmulatedKernel:
+) -> AmdKernel:
     """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
 
     `linux` is the kernel's version ("6.1", "6.12", which is the strictest, "6.12.107"). `engines` execute the
@@ -44,7 +44,7 @@ def open_machine(
     `machine.leaks` what a process left behind.
     """
     from emulator.amd.kfd.profiles import find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
-    from emulator.amd.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
+    from emulator.amd.machine.kernel import AmdKernel  # noqa: PLC0415 - the same
     from emulator.amd.machine.machine import Machine  # noqa: PLC0415 - the same
 
     gpus = [find_gpu(name) for name in profiles or ("gfx1100",)]
@@ -61,4 +61,4 @@ def open_machine(
         other=other,
     )
     machine.surprises.table = surprises or {}
-    return EmulatedKernel(machine)
+    return AmdKernel(machine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES
 from drivers.amd.layouts.kfd import (
@@ -35,7 +35,7 @@ from emulator.amd.kfd.sysfs import Sysfs
 from emulator.amd.machine.doorbells import DoorbellSlice, HdpFlush
 from emulator.amd.machine.reports import Kind
 from emulator.shared.backing import page_up
-from emulator.shared.memory import TrackedBuffers
+from emulator.shared.emulated_kernel import OpenFileTable
 from emulator.shared.surprises import After
 
 if TYPE_CHECKING:
@@ -45,25 +45,19 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
     from emulator.amd.kfd.gpu import Gpu
     from emulator.amd.machine.machine import Machine
-    from emulator.amd.machine.reports import Report
     from emulator.shared.scheduler import TurnLock
     from hcq.counters import Counters
 
-_FIRST_FD: Final = 1 << 20
 
 
-class EmulatedKernel:
+class AmdKernel(OpenFileTable["Machine", OpenFile]):
     """A `drivers.kernel.Kernel` with emulated AMD GPUs."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+        super().__init__(machine, tracks=machine.process.tracks)
         self.process = machine.process
-        self.files: dict[int, OpenFile] = {}
-        self._next = _FIRST_FD
         self._reason = ""
         """Why the latest call was refused, until `refusal` returns it."""
-        self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.process.tracks else None
-        """What must learn of buffers in memory of the GPUs; None without checks."""
         self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.other)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
 
@@ -71,11 +65,6 @@ class EmulatedKernel:
     def lock(self) -> TurnLock:
         """What guards the machine."""
         return self.machine.lock
-
-    @property
-    def reports(self) -> list[Report]:
-        """What the emulated GPUs objected to."""
-        return self.machine.reports
 
     def _refused(self, call: str, name: str, refusal: Refused) -> NoReturn:
         emulated = not isinstance(refusal, NotEmulated)
@@ -94,21 +83,11 @@ class EmulatedKernel:
                 fail("open", errno.EPERM, f"{path} is hidden by the device cgroup")
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
-            return self.add_file(OpenFile(0, Node.KFD if gpu is None else Node.RENDER, path, gpu))
+            return self.add_file(OpenFile(0, Node.KFD if gpu is None else Node.RENDER, path, gpu=gpu))
         return self.add_file(OpenFile(0, Node.TEXT, path, content=self.read_file(path)))
 
-    def add_file(self, file: OpenFile) -> int:
-        """Give a file the next descriptor."""
-        with self.machine.lock:
-            file.fd = self._next
-            self._next += 1
-            self.files[file.fd] = file
-            return file.fd
-
     def _file(self, call: str, fd: int) -> OpenFile:
-        file = self.files.get(fd)
-        if file is None:
-            fail(call, errno.EBADF, f"fd {fd} is not open")
+        file = super()._file(call, fd)
         if file.node is Node.KFD and file.pid != os.getpid() and call != "close":
             fail(
                 call,
@@ -128,19 +107,6 @@ class EmulatedKernel:
                 self.machine.end_process()
         if not self.files:
             self.machine.close()
-
-    def read(self, fd: int, size: int) -> bytes:
-        """Read on in a text."""
-        file = self._file("read", fd)
-        if file.node is not Node.TEXT:
-            fail("read", errno.EINVAL, f"{file.path} cannot be read")
-        data = file.content[file.at : file.at + size]
-        file.at += len(data)
-        return data
-
-    def read_file(self, path: str) -> bytes:
-        """Return a text of sysfs."""
-        return self.machine.surprises.file(path, lambda: self._text(path))
 
     def _text(self, path: str) -> bytes:
         try:
@@ -177,7 +143,7 @@ class EmulatedKernel:
 
     def _run(
         self,
-        run: Callable[[EmulatedKernel, OpenFile, int, bytearray], None],
+        run: Callable[[AmdKernel, OpenFile, int, bytearray], None],
         file: OpenFile,
         request: int,
         argument: bytearray | int,
@@ -322,10 +288,6 @@ class EmulatedKernel:
         if self.machine.fences:
             self.machine.fenced()
 
-    def diagnostics(self) -> tuple[str, ...]:
-        """Return the reports of faults made since the last call, each as text that names what was wrong."""
-        return () if self.machine.surprises.table else self.machine.new_texts()
-
     def refusal(self) -> str:
         """Return the rule that the latest call broke, once."""
         reason, self._reason = self._reason, ""
@@ -338,9 +300,3 @@ class EmulatedKernel:
             if into is not None:
                 self.machine.counters[gpu] = into
             return before
-
-    def shut(self) -> None:
-        """End the emulated GPUs: their thread, their memory, every descriptor."""
-        for fd in tuple(self.files):
-            self.close(fd)
-        self.machine.close()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import NvKernel
     from emulator.shared.otherwise import Otherwise
     from emulator.simt.library import Sanitizers
 
@@ -36,7 +36,7 @@ def open_machine(
     report: Path | None = None,
     surprises: Mapping[str, object] | None = None,
     other: Otherwise | None = None,
-) -> EmulatedKernel:
+) -> NvKernel:
     """Return the kernel of a machine with one emulated GPU.
 
     `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), `driver` a branch ("570",
@@ -52,7 +52,7 @@ def open_machine(
     and its group, or every channel if no channel caused it, is stopped and its error notifier is written.
     `machine.refusals` has the reasons of refused ioctls.
     """
-    from emulator.nv.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
+    from emulator.nv.machine.kernel import NvKernel  # noqa: PLC0415 - the same
     from emulator.nv.machine.machine import Machine  # noqa: PLC0415 - the same
     from emulator.nv.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same
     from emulator.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
@@ -67,4 +67,4 @@ def open_machine(
         found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report, other=other
     )
     machine.surprises.table = surprises or {}
-    return EmulatedKernel(machine)
+    return NvKernel(machine)

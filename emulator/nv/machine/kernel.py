@@ -31,32 +31,26 @@ from emulator.nv.rm.files import Node, OpenFile
 from emulator.nv.rm.objects import Usermode
 from emulator.nv.rm.uvm_space import Uvm
 from emulator.shared.backing import Backing, CpuMapping
-from emulator.shared.memory import TrackedBuffers
+from emulator.shared.emulated_kernel import OpenFileTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.kernel import Mmio
     from emulator.nv.machine.machine import Machine
-    from emulator.nv.machine.reports import Report
     from hcq.counters import Counters
 
-_FIRST_FD = 1 << 20
 _DROPPING = (4, 8, 9)
 """MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the advice that frees pages."""
 _NODES = {node.value: node for node in Node if node is not Node.TEXT}
 
 
-class EmulatedKernel:
+class NvKernel(OpenFileTable["Machine", OpenFile]):
     """A `drivers.kernel.Kernel` with one emulated GPU."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.files: dict[int, OpenFile] = {}
-        self._next = _FIRST_FD
+        super().__init__(machine, tracks=machine.tracks)
         self._texts = self._make_texts()
-        self.tracker = TrackedBuffers(machine.lock, machine.maps) if machine.tracks else None
-        """What must learn of buffers in memory of the GPU; None without checks."""
         self._folders = {
             "/dev": ["nvidia-uvm", "nvidia0", "nvidiactl"],
             "/proc/driver/nvidia": sorted(
@@ -75,34 +69,17 @@ class EmulatedKernel:
             texts["/proc/driver/nvidia/version"] = line.encode()
         return texts
 
-    @property
-    def reports(self) -> list[Report]:
-        """The findings of the emulated GPU."""
-        return self.machine.reports
-
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a device node or a text file of procfs."""
         self.machine.surprises.call(f"open {path}")
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
-            return self._open(OpenFile(0, _NODES[path], path, uvm=Uvm() if path == Node.UVM.value else None))
+            space = Uvm() if path == Node.UVM.value else None
+            return self.add_file(OpenFile(0, _NODES[path], path, uvm=space))
         if path in self._texts:
-            return self._open(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
+            return self.add_file(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
         return fail("open", errno.ENOENT, path)
-
-    def _open(self, file: OpenFile) -> int:
-        with self.machine.lock:
-            file.fd = self._next
-            self._next += 1
-            self.files[file.fd] = file
-            return file.fd
-
-    def _file(self, call: str, fd: int) -> OpenFile:
-        file = self.files.get(fd)
-        if file is None:
-            fail(call, errno.EBADF, f"fd {fd} is not open")
-        return file
 
     def close(self, fd: int) -> None:
         """Close a descriptor. A client is freed with the descriptor that created it; mappings remain."""
@@ -118,19 +95,6 @@ class EmulatedKernel:
                 self.machine.free(client, client)
         if not self.files:
             self.machine.close()
-
-    def read(self, fd: int, size: int) -> bytes:
-        """Read the next bytes of a text file."""
-        file = self._file("read", fd)
-        if file.node is not Node.TEXT:
-            fail("read", errno.EINVAL, f"{file.path} cannot be read")
-        data = file.content[file.at : file.at + size]
-        file.at += len(data)
-        return data
-
-    def read_file(self, path: str) -> bytes:
-        """Return a text file of procfs."""
-        return self.machine.surprises.file(path, lambda: self._text(path))
 
     def _text(self, path: str) -> bytes:
         if path not in self._texts:
@@ -300,10 +264,6 @@ class EmulatedKernel:
         for channel in tuple(self.machine.channels):
             channel.run.combining.fence()
 
-    def diagnostics(self) -> tuple[str, ...]:
-        """Return the texts of the fault reports since the last call, the oldest first."""
-        return () if self.machine.surprises.table else self.machine.new_texts()
-
     def refusal(self) -> str:
         """Return the rule that the latest call broke, once."""
         reason, self.machine.reason = self.machine.reason, ""
@@ -315,9 +275,3 @@ class EmulatedKernel:
         with self.machine.lock:
             before, self.machine.counters = self.machine.counters, into
             return before
-
-    def shut(self) -> None:
-        """Stop the emulated GPU's thread, free its memory and close every descriptor."""
-        for fd in tuple(self.files):
-            self.close(fd)
-        self.machine.close()

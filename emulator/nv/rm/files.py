@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from emulator.shared.emulated_kernel import TEXT, FileDescription
+
 if TYPE_CHECKING:
     from emulator.nv.machine.machine import Machine
     from emulator.nv.rm.objects import Memory, Usermode
@@ -22,7 +24,7 @@ class Node(enum.Enum):
     CTL = "/dev/nvidiactl"
     GPU = "/dev/nvidia0"
     UVM = "/dev/nvidia-uvm"
-    TEXT = "text"
+    TEXT = TEXT
 
 
 @dataclass(slots=True, eq=False)
@@ -37,22 +39,17 @@ class MapContext:
 
 
 @dataclass(slots=True, eq=False)
-class OpenFile:
+class OpenFile(FileDescription):
     """A descriptor."""
 
-    fd: int
-    node: Node
-    path: str
     ctl_fd: int | None = None
     """The client's descriptor that REGISTER_FD named."""
     context: MapContext | None = None
     uvm: Uvm | None = None
-    content: bytes = b""
-    at: int = 0
 
 
 class OpenFiles(Protocol):
-    """The emulated kernel as ioctls use it: a `emulator.nv.machine.kernel.EmulatedKernel`."""
+    """The emulated kernel as ioctls use it: a `emulator.nv.machine.kernel.NvKernel`."""
 
     @property
     def machine(self) -> Machine:

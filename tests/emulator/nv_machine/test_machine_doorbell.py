@@ -182,7 +182,9 @@ def test_a_masked_token_is_reported_with_its_lost_bits(make: Callable[..., Clien
 def test_doorbell_classes_of_other_chips_are_refused(make: Callable[..., Client], compute: int, cls: int):
     client = make("sm_120")
     client.generation = GENERATIONS[compute]
-    client.machine.profile = replace(client.machine.profile, generation=client.generation)
+    client.machine.profile = replace(
+        client.machine.profile, generation=client.generation, listed=PROFILES["sm_90"].listed
+    )
     client.nodes().objects()
     assert cls in client.machine.profile.classes
     other = 0xC761

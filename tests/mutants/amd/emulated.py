@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from drivers.kernel import Kernel
-    from emulator.amd.machine.kernel import EmulatedKernel
+    from emulator.amd.machine.kernel import AmdKernel
     from emulator.shared.machine_report import Report
     from hcq.program import KernelImage
     from tests.mutants.amd.doorbells import QueueSubmission
@@ -65,7 +65,7 @@ class AmdEmulated:
 class AmdMachine:
     """One emulated AMD GPU."""
 
-    def __init__(self, kernel: EmulatedKernel) -> None:
+    def __init__(self, kernel: AmdKernel) -> None:
         self.kernel = kernel
         self._machine = kernel.machine
         self._doorbells = Doorbells(kernel.machine)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from drivers.kernel import Kernel
-    from emulator.nv.machine.kernel import EmulatedKernel
+    from emulator.nv.machine.kernel import NvKernel
     from emulator.shared.machine_report import Report
     from hcq.program import KernelImage
     from tests.mutants.emulated import Call
@@ -65,7 +65,7 @@ class NvEmulated:
 class NvMachine:
     """One emulated NVIDIA GPU."""
 
-    def __init__(self, kernel: EmulatedKernel) -> None:
+    def __init__(self, kernel: NvKernel) -> None:
         self.kernel = kernel
         self._machine = kernel.machine
         self._doorbells = Doorbells(kernel.machine)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.device import AmdDevice
-from emulator.amd.machine.kernel import EmulatedKernel
+from emulator.amd.machine.kernel import AmdKernel
 from hcq.config import override
 from hcq.program import ArgKind, ArgSlot
 from tests.mutants.planted.outcome import report
@@ -85,7 +85,7 @@ class Program(Words):
 
     def advice(self) -> tuple[str, ...]:
         """Return the reports of the emulated kernel."""
-        assert isinstance(self._kernel, EmulatedKernel), "it is an emulated one"
+        assert isinstance(self._kernel, AmdKernel), "it is an emulated one"
         return tuple(report.message for report in self._kernel.reports)
 
     def pointers(self) -> None:
