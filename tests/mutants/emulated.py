@@ -1,8 +1,7 @@
 """The interface of a vendor for mutants of its driver's packets and calls.
 
-`Emulated` is an entry of `tests.mutants.devices`; it opens a `Machine` for every run. A machine generates and
-makes the mutants of submissions (`Submission`). It describes ioctls by `Call`; `tests.mutants.calls`
-generates their mutants.
+A run opens a `Machine`, which generates and makes the mutants of submissions (`Submission`). It describes
+ioctls by `Call`; `tests.mutants.calls` generates their mutants.
 
 Not here: the changes of a number (`sites`). Next: `tests.mutants.nv.emulated`, an implementation.
 """
@@ -13,13 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from drivers import kernel as system
-    from emulator.shared.machine_report import Report
     from hcq.driver import Driver
     from hcq.layout import Struct
-    from hcq.program import KernelImage
     from tests.mutants.sites import Mutant
 
 Store: TypeAlias = "tuple[int, int] | None"
@@ -68,21 +65,11 @@ class Submission(Protocol):
 
 
 class Machine(Protocol):
-    """An emulated machine for one run of the scenario."""
+    """An emulated machine for one run of the program."""
 
     @property
     def kernel(self) -> system.Kernel:
         """The operating system that the driver uses."""
-        ...
-
-    @property
-    def fatal(self) -> Sequence[Report]:
-        """The reports that the driver must receive as faults, the oldest first."""
-        ...
-
-    @property
-    def refused(self) -> Sequence[str]:
-        """Which calls were refused and why, the oldest first; the latest may be all that are kept."""
         ...
 
     def driver(self, kernel: system.Kernel) -> Driver:
@@ -101,70 +88,6 @@ class Machine(Protocol):
         """
         ...
 
-    @property
-    def busy(self) -> bool:
-        """Whether any queue still executes; then a timeout of a wait decides nothing about the driver."""
-        ...
-
-    def pause(self) -> None:
-        """End all threads of the machine, until `resume`, so that the process can be forked."""
-        ...
-
-    def resume(self) -> None:
-        """Continue after `pause`, in the parent or in a child."""
-        ...
-
     def close(self) -> None:
         """End the machine."""
-        ...
-
-
-class Kernel(Protocol):
-    """A kernel of the corpus, complete or without one of its barriers."""
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel in reports."""
-        ...
-
-    def without_one(self) -> Iterator[tuple[str, Kernel]]:
-        """Yield (description, the kernel without it) for every barrier, fence and wait."""
-        ...
-
-    def run(self, seed: int) -> tuple[str, bytes]:
-        """Launch it under one order; return the first report, or "", and the bytes of its buffers."""
-        ...
-
-
-class Emulated(Protocol):
-    """The emulated machines of one vendor."""
-
-    @property
-    def profiles(self) -> Sequence[str]:
-        """The GPUs that can be emulated; the first is the default."""
-        ...
-
-    @property
-    def drivers(self) -> Sequence[str]:
-        """The versions of the kernel's driver; the first is the default."""
-        ...
-
-    @property
-    def private(self) -> bool:
-        """Whether the scenario is the one of memory that the host does not map (`private`)."""
-        ...
-
-    def equivalence(self, mutant: Mutant) -> str | None:
-        """Return the fact by which a mutant changes nothing, empty without one; None: not known of any."""
-        ...
-
-    def kernels(self, profile: str) -> Mapping[str, KernelImage]:
-        """Return the kernels of the scenario: `grid`, `count` and `shared` of the bring-up ladder.
-
-        Where it is `private`: `grid`, `shared`, and the own kernels `spread` and `gather`.
-        """
-        ...
-
-    def open(self, profile: str, driver: str, seed: int) -> Machine:
-        """Return a new machine with all sanitizers; `seed` decides the orders that hardware leaves open."""
         ...

@@ -1,6 +1,6 @@
 """A kernel between driver and emulated machine: it records every possible mutant, or applies one.
 
-Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`scenario`).
+Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`walked`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,8 @@ class Interposer:
         self,
         machine: Machine,
         choose: Callable[[Place], Mutant | None] | None = None,
-        *,
-        after: Callable[[], None] = lambda: None,
     ) -> None:
-        """`after` is called after every ioctl."""
         self._machine = machine
-        self._after = after
         self._inner = machine.kernel
         self._choose = choose
         self._calls = Calls(machine)
@@ -57,12 +53,6 @@ class Interposer:
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Forward an ioctl, with the chosen mutant."""
-        try:
-            return self._ioctl(fd, request, argument)
-        finally:
-            self._after()
-
-    def _ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         if self._made:
             return self._inner.ioctl(fd, request, argument)
         if isinstance(argument, bytearray) and self._machine.call(request, argument).timed:

@@ -13,23 +13,16 @@ from hcq.driver import QueueKind
 from tests.drivers.amd.golden import GOLDEN
 from tests.drivers.amd.opened import opened as opened_driver
 from tests.drivers.amd.rig import opened, read
-from tests.mutants.__main__ import rows_of, sample, score, stratified
 from tests.mutants.amd import structures
-from tests.mutants.amd.equivalent import fact
-from tests.mutants.amd.kernels import TARGETS, ladder
 from tests.mutants.amd.packets import Aql, Pm4, Sdma, change
-from tests.mutants.devices import DEVICES, Target
+from tests.mutants.amd.planted.wire import WIRES
 from tests.mutants.interpose import Interposer
-from tests.mutants.kept import Kept
 from tests.mutants.sites import DELETE, OPERATIONS, Mutant
-from tests.mutants.verdicts import FEW_SEEDS, Outcome, Verdict, overall
-from tests.mutants.walk import judge_all, listed
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.drivers.amd.rig import Rig, Ring
     from tests.mutants.amd.packets import Stream
@@ -174,50 +167,6 @@ def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
     assert all(blocks == [gpu] for blocks in maps)
 
 
-def mutant(label: str, operation: str) -> Mutant:
-    return Mutant("word", 0, 0, 0, ((0, 1),), operation, label)
-
-
-@pytest.mark.parametrize(
-    ("label", "operation", "known"),
-    [
-        ("word 3 WAIT_REG_MEM.POLL_INTERVAL", "ones", True),
-        ("word 3 WAIT_REG_MEM.REFERENCE", "ones", False),
-        ("word 9 ACQUIRE_MEM GcrCntl.GL2_INV", "ones", True),
-        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV", "zero", True),
-        ("word 9 ACQUIRE_MEM GcrCntl.GLM_INV", "zero", True),
-        ("word 9 ACQUIRE_MEM of GL2_INV, GLK_INV", DELETE, True),
-        ("word 9 ACQUIRE_MEM GcrCntl.GLI_INV", "zero", False),
-        ("word 9 ACQUIRE_MEM of GLI_INV, GLK_INV", DELETE, False),
-        ("word 9 ACQUIRE_MEM of GL2_INV, GL2_WB", DELETE, True),
-        ("word 9 ACQUIRE_MEM of what another does", DELETE, True),
-        ("word 9 ACQUIRE_MEM GcrCntl.GLK_INV again", "zero", True),
-        ("word 9 ACQUIRE_MEM of GL2_WB.GCR_CNTL", "zero", True),
-        ("word 9 ACQUIRE_MEM of GLK_INV.GCR_CNTL", "zero", True),
-        ("word 9 ACQUIRE_MEM of GLK_INV.GCR_CNTL", "plus", True),
-        ("word 9 EVENT_WRITE before a release", DELETE, True),
-        ("word 9 EVENT_WRITE", DELETE, False),
-        ("word 9 RELEASE_MEM.DATA_LO", "zero", False),
-        ("word 9 RELEASE_MEM of an event.DATA_LO", "zero", True),
-        ("word 9 RELEASE_MEM of an event.ADDRESS_LO", "zero", False),
-        (f"{APERTURES} of a count {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", True),
-        (f"{APERTURES} {APERTURES_ARGS}.kfd_process_device_apertures_ptr", "ones", False),
-        ("CREATE_EVENT kfd_ioctl_create_event_args.auto_reset", "zero", True),
-        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "plus", True),
-        ("ALLOC_MEMORY_OF_GPU kfd_ioctl_alloc_memory_of_gpu_args.flags", "minus", False),
-        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.queue_id", "ones", True),
-        ("CREATE_QUEUE of COMPUTE_AQL kfd_ioctl_create_queue_args.eop_buffer_address", "zero", True),
-        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.eop_buffer_address", "zero", False),
-        ("CREATE_QUEUE of SDMA kfd_ioctl_create_queue_args.ring_size", "ones", False),
-        ("CREATE_QUEUE of COMPUTE kfd_ioctl_create_queue_args.ctl_stack_size", "ones", False),
-    ],
-)
-def test_only_mutants_of_a_class_with_a_fact_leave_the_denominator(
-    label: str, operation: str, *, known: bool
-) -> None:
-    assert bool(fact(mutant(label, operation))) == known
-
-
 def test_the_call_that_asks_how_many_gpus_there_are_has_a_name_of_its_own() -> None:
     kernel = Listening()
     opened_driver(kernel).close()
@@ -229,14 +178,14 @@ def test_a_mapping_that_is_a_byte_short_has_the_same_pages() -> None:
     """The size of mmap(2) is rounded up: the driver sees all bytes that it asked for."""
 
     def run(made: Mutant | None) -> list[Mutant]:
-        machine = DEVICES["amd-emu"].open("gfx1100", "6.12", 1)
+        machine = WIRES.open("gfx1100", "6.12")
         choose = None if made is None else lambda place: made if place == made.place else None
         interposer = Interposer(machine, choose)
         device = machine.driver(interposer).open(0, None)
         device.ring(QueueKind.COMPUTE, 0).close()
         device.close()
         machine.close()
-        assert machine.refused == []
+        assert list(machine.kernel.machine.refusals) == []
         return interposer.found
 
     short = [one for one in run(None) if one.label == "mmap size" and one.operation == "minus"]
@@ -269,45 +218,3 @@ def test_labels_tell_what_an_acquire_does_alone_and_what_stores_to_an_event() ->
     zero = {one.label for one in found if one.operation == "zero"}
     assert {"word 0 ACQUIRE_MEM GcrCntl.GLK_INV", "word 0 ACQUIRE_MEM GcrCntl.GL2_WB again"} <= zero
     assert {"word 8 ACQUIRE_MEM GcrCntl.GL2_WB again", "word 23 ACQUIRE_MEM GcrCntl.GL2_WB"} <= zero
-
-
-def test_verdicts_are_kept_and_a_fact_needs_fewer_seeds(tmp_path: Path) -> None:
-    one, other = mutant("a", "zero"), mutant("a", "ones")
-    same = Verdict(Outcome.EQUIVALENT)
-    for seed in FEW_SEEDS:
-        Kept(tmp_path / "kept").add(one, seed, same)
-    again = Kept(tmp_path / "kept")
-    assert again.of(one) == dict.fromkeys(FEW_SEEDS, same)
-    assert again.of(other) == {}
-    assert overall(again.of(one), FEW_SEEDS) == same
-    assert overall(again.of(one)) is None
-    assert overall(again.of(one) | {2: Verdict(Outcome.WRONG)}, FEW_SEEDS) is None
-
-
-def test_one_of_each_field_and_change_wherever_its_packet_is() -> None:
-    found = list(Pm4(11).mutants(WAIT * 3, 0))
-    assert len(stratified(found, 1)) * 3 == len(found)
-    assert len(stratified(found, 2)) * 3 == len(found) * 2
-
-
-@pytest.mark.slow
-def test_sample_of_mutants_of_streams_and_calls_is_noticed() -> None:
-    target = Target(device="amd-emu")
-    found = listed(target)
-    mutants = sample(found, 48, 7, "stream") + sample(found, 24, 7, "ioctl")
-    verdicts = judge_all(
-        target, mutants, jobs=1, seeds=FEW_SEEDS, known=lambda one: bool(fact(one)), whole=False
-    )
-    rows = rows_of(mutants, verdicts, fact)
-    changing = [row for row in rows if row.outcome is not Outcome.EQUIVALENT or row.survived]
-    assert len(changing) >= 50  # so that one is two parts in a hundred
-    assert score(changing) >= 0.98, [row for row in rows if row.survived]
-
-
-@pytest.mark.slow
-def test_every_wait_and_barrier_of_the_ladders_kernel_is_missed() -> None:
-    for processor in TARGETS:
-        case = ladder(processor)
-        for label, rest in case.without_one():
-            if not label.endswith(("buffer_gl0_inv", "SCOPE_SE")):  # nothing is loaded behind it
-                assert rest.run(1)[0], label

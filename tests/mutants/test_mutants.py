@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import asdict, replace
-
 import pytest
 
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
 from hcq.errors import HcqError
-from tests.limits import CHILD_S
-from tests.mutants.__main__ import rows_of, sample, score, text
-from tests.mutants.corpus import judge
-from tests.mutants.devices import Target
-from tests.mutants.nv.contents import CHAINED, CODE, SEMAPHORE
-from tests.mutants.nv.kernels import Case, written
+from tests.mutants.__main__ import Verdict, judge, listed, sample, score, text
 from tests.mutants.nv.packets import segment
+from tests.mutants.planted.catalogs import WIRES
 from tests.mutants.sites import DELETE, Mutant, changed, variants
-from tests.mutants.verdicts import SEEDS, Outcome, Verdict, overall
-from tests.mutants.walk import judge_all, listed
 
 ACQUIRE = [
     int(MethodHeader(ADDRESS=HostMethod.SEM_ADDR_LO, SUBCHANNEL=Subchannel.COMPUTE, COUNT=2,
@@ -29,7 +18,6 @@ ACQUIRE = [
     0x1000,
     0x2,
 ]  # fmt: skip
-SAME, OTHER, REPORTED = (Verdict(one) for one in (Outcome.EQUIVALENT, Outcome.WRONG, Outcome.REPORTED))
 
 
 @pytest.mark.parametrize(
@@ -60,194 +48,35 @@ def test_every_word_of_a_segment_has_mutants() -> None:
     assert {one.at for one in segment(ACQUIRE, 0, 0, wide=True) if one.space == "word"} == {0, 1, 2}
 
 
-@pytest.mark.parametrize(
-    ("seen", "outcome"),
-    [
-        ([SAME], None),
-        ([SAME, OTHER], None),
-        ([SAME] * 7, None),
-        ([SAME] * 8, Outcome.EQUIVALENT),
-        ([SAME] * 7 + [OTHER], Outcome.SEEDED),
-        ([OTHER, OTHER], Outcome.WRONG),
-        ([SAME, REPORTED], Outcome.REPORTED),
-    ],
-)
-def test_only_the_same_bytes_under_all_seeds_are_equivalent(
-    seen: list[Verdict], outcome: Outcome | None
-) -> None:
-    verdict = overall(dict(zip(SEEDS, seen, strict=False)))
-    assert (verdict.outcome if verdict else None) == outcome
-
-
-OWNS = """
-import mmap, os, signal
-from tests.mutants.ownmemory import Snapshot
-
-fd = os.memfd_create("shared")
-os.ftruncate(fd, 3 * mmap.PAGESIZE)
-file, anonymous = mmap.mmap(fd, 3 * mmap.PAGESIZE), mmap.mmap(-1, mmap.PAGESIZE)
-file[5000], anonymous[1] = 7, 9
-snapshot = Snapshot()
-child = os.fork()
-if not child:
-    signal.alarm(1000)  # should it hang, it must not outlive the test
-    snapshot.own()
-    kept = (file[5000], anonymous[1], os.pread(fd, 1, 5000)) == (7, 9, bytes([7]))
-    file[5000] = anonymous[1] = 1
-    os._exit(0 if kept and os.pread(fd, 1, 5000) == bytes([1]) else 1)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert (file[5000], anonymous[1]) == (7, 9)
-"""
-
-
-def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
-    # In a process of its own: one that has threads, as other tests leave, is not to be forked.
-    done = subprocess.run([sys.executable, "-c", OWNS], timeout=CHILD_S, check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-
-
-@pytest.fixture(scope="module")
-def found() -> list[Mutant]:
-    return listed(Target())
+def test_survivors_are_counted_and_listed() -> None:
+    verdicts = [
+        Verdict("a", "stream", "error", ""),
+        Verdict("b", "stream", "passed", ""),
+        Verdict("c", "memory", "wrong", "other bytes"),
+        Verdict("d", "memory", "hung", "no result"),
+    ]
+    assert score(verdicts) == 0.5
+    shown = text(verdicts, 100)
+    assert "without those that change nothing 0.333 of 3" in shown
+    assert shown.endswith("wrong: c: other bytes\nhung: d: no result")
 
 
 @pytest.mark.slow
-def test_arguments_around_structures_are_mutated_too(found: list[Mutant]) -> None:
-    parts = {one.label.rsplit(" ", 1)[-1] for one in found if one.space in {"outer", "map"}}
-    assert parts == {"number", "type", "size", "direction", "fd", "pointer", "offset", "va", "prot", "flags"}
+@pytest.mark.parametrize("driver", sorted(WIRES))
+def test_emulated_machine_notices_a_sample_of_mutants(driver: str) -> None:
+    device = {"nv": "sm_90", "amd": "gfx1100"}[driver]
+    found = listed(driver, device)
+    kinds = {one.kind for one in found}
+    assert kinds >= {"ioctl", "stream", "memory"}
+    chosen = sample(found, 12, 7)
+    assert len(chosen) == 3 * len(kinds)
+    verdicts = [judge(driver, device, one) for one in chosen]
+    assert sum(one.outcome == "error" for one in verdicts) >= len(chosen) / 2
+    told = [one for one in verdicts if one.kind != "memory" or one.outcome != "wrong"]  # another argument
+    assert score(told) == 1.0, text(verdicts, len(found))
 
 
 @pytest.mark.slow
-def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]) -> None:
-    doorbells = {one.index for one in found if one.space == "doorbell"}
-    for what in ("token", "offset", "GPPut"):
-        assert {one.index for one in found if one.label == f"doorbell {what}"} == doorbells
-    assert sum(one.space == "fence" for one in found) >= len(doorbells)
-
-
-@pytest.mark.slow
-def test_launches_that_an_earlier_one_starts_are_mutated_too(found: list[Mutant]) -> None:
-    """Each of the two replays of a graph submits the first of ten launches, which start one another."""
-    places: dict[int, set[int]] = {}
-    for one in found:
-        if one.space == "descriptor" or (one.space == "memory" and one.part == 0):
-            places.setdefault(one.index, set()).add(one.at // CHAINED)
-    assert [len(one) for one in places.values()][-2:] == [10, 10]
-    chosen = [one for one in found if "launch 10 " in one.label and "GRID_WIDTH plus" in str(one)][-1:]
-    assert [one.outcome for one in judge_all(Target(), chosen, jobs=1)] == [Outcome.REPORTED]
-
-
-@pytest.mark.slow
-def test_a_change_of_a_launch_counts_as_stored_before_the_fence(found: list[Mutant]) -> None:
-    """Descriptors and arguments are changed at the doorbell, behind the fence of the driver."""
-    wanted = ("QmdV04.CORRELATION_ID plus", "grid bank 3 +0x0 plus", "QmdV04.GRID_WIDTH zero")
-    chosen = [next(one for one in found if str(one).endswith(what)) for what in wanted]
-    verdicts = judge_all(Target(), chosen, jobs=1, seeds=SEEDS[:2])
-    assert [one.outcome for one in verdicts] == [Outcome.EQUIVALENT, Outcome.WRONG, Outcome.REPORTED]
-    assert "fence" not in verdicts[-1].detail
-
-
-@pytest.mark.slow
-def test_clock_read_through_the_doorbell_mapping_is_reported(found: list[Mutant]) -> None:
-    flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
-    last = max(one.index for one in flags)  # the page of the doorbells is made first, with the flag set
-    clock = next(one for one in flags if (one.index, one.operation) == (last, "plus"))
-    (verdict,) = judge_all(Target(), [clock], jobs=1, seeds=(1,))
-    assert verdict.outcome is Outcome.REPORTED
-    assert "read through BAR1, which takes stores only" in verdict.detail
-
-
-@pytest.mark.slow
-def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -> None:
-    memory = [one for one in found if one.space == "memory"]
-    assert {one.part for one in memory} >= {0, CODE, SEMAPHORE}
-    assert len({one.index for one in memory if one.part == 0}) >= 3
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("bar.sync 0;", 1),
-        ("@%p1 bar.sync 0;\nfence.acq_rel.gpu; membar.gl;", 3),
-        ("cp.async.ca.shared.global [%r1], [%rd1], 16; cp.async.wait_group 0; cp.async.commit_group;", 2),
-        ("mbarrier.arrive.shared.b64 %rd1, [%r1];", 1),
-        ("bra barrier_end; barrier_end: ret;", 0),
-    ],
-)
-def test_every_barrier_of_a_kernel_is_omitted_once(text: str, count: int) -> None:
-    case = Case(name="some", text=text, entry="some", grid=(1, 1, 1), block=(1, 1, 1), sizes=())
-    left = [rest for _, rest in case.without_one()]
-    assert len(left) == count
-    assert all(len(rest.text) < len(text) for rest in left)
-
-
-@pytest.mark.slow
-def test_child_runs_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
-    last = [one for one in found if one.label.endswith("GRID_WIDTH")][-1]
-    assert [one.outcome for one in judge_all(Target(), [last], jobs=1)] == [Outcome.REPORTED]
-
-
-@pytest.mark.slow
-def test_a_mutant_is_passed_whole_to_another_process(found: list[Mutant]) -> None:
-    assert {Mutant.from_json(json.loads(json.dumps(asdict(one)))) for one in found} == set(found)
-
-
-@pytest.mark.slow
-def test_mutant_that_the_walk_does_not_find_is_an_error(found: list[Mutant]) -> None:
-    with pytest.raises(HcqError, match=r"a walk ended with 1 (?s:.*)doorbell 999: .* does not exist"):
-        judge_all(Target(), [replace(found[-1], space="word", index=999)], jobs=1, seeds=(1,))
-
-
-@pytest.mark.slow
-def test_failed_walk_reports_the_reason(found: list[Mutant]) -> None:
-    with pytest.raises(HcqError, match=r"a walk ended with 2 (?s:.*)invalid choice: '999'"):
-        judge_all(Target(driver="999"), found[:1], jobs=1, seeds=(1,))
-
-
-@pytest.mark.slow
-def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> None:
-    chosen = sample(found, 50, 7, None)
-    rows = rows_of(chosen, judge_all(Target(), chosen, jobs=2))
-    assert score(rows) >= 0.95, text(rows, len(found))
-
-
-@pytest.mark.slow
-def test_wait_between_a_copy_and_a_kernel_that_is_missing_or_ends_early_is_a_race() -> None:
-    """On sm_80 the host engine has addresses of its own for signals, other than copy engines and kernels."""
-    target = Target(profile="sm_80")
-    wanted = {"doorbell 17: copy word 0 SEM_ADDR_LO delete", "doorbell 16: semaphore of word 2 +0x0 plus"}
-    chosen = [one for one in listed(target) if str(one) in wanted]
-    verdicts = judge_all(target, chosen, jobs=1, seeds=SEEDS[:2])
-    assert [one.outcome for one in verdicts] == [Outcome.REPORTED] * 2
-    for one in verdicts:
-        assert one.detail.startswith("race on channel")
-        assert "transfer on channel" in one.detail
-        assert "kernel count on channel" in one.detail
-
-
-@pytest.mark.slow
-def test_sanitizers_notice_every_barrier_that_a_reduction_lacks() -> None:
-    case = next(one for one in written() if one.name == "bench reduce")
-    _, expected = case.run(1)
-    verdicts = [judge(rest, expected).outcome for _, rest in case.without_one()]
-    assert verdicts == [Outcome.REPORTED] * 2
-
-
-ALIKE = """
-from tests.mutants.__main__ import sample
-from tests.mutants.devices import Target
-from tests.mutants.judge import Judge
-from tests.mutants.walk import PATIENT_S, judge_all
-
-judge = Judge(Target(), seeds=(1,), timeout_s=PATIENT_S)
-chosen = sample(judge.mutants, 6, 11, None)
-forked = judge_all(Target(), chosen, jobs=2, seeds=(1,))
-assert [one.outcome for one in forked] == [judge.fresh(one, 1).outcome for one in chosen]
-"""
-
-
-@pytest.mark.slow
-def test_forked_children_come_to_the_verdicts_of_fresh_machines() -> None:
-    # In a process of its own: mutants leave devices open, and may take the process down.
-    done = subprocess.run([sys.executable, "-c", ALIKE], timeout=CHILD_S, check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+def test_a_mutant_whose_place_is_not_reached_is_an_error() -> None:
+    with pytest.raises(HcqError, match="doorbell 99999: none zero was not reached"):
+        judge("amd", "gfx1100", Mutant("word", 99_999, 0, 0, ((0, 32),), "zero", "none"))

@@ -21,7 +21,7 @@ NOWHERE = "/nowhere/file"
 ROOT = Path(__file__).parents[2]
 VERIFY = ("foreign", "fuzz", "guests", "mutants", "oracles", "support")
 FOLDERS = ("tools", *(f"tests/{name}" for name in VERIFY))
-STARTED_BY_OTHERS = ("program.py", "wired.py", "worker.py", "cell.py")
+STARTED_BY_OTHERS = ("program.py", "wired.py", "walked.py", "worker.py", "cell.py")
 """Programs that another tool starts."""
 COMMANDS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -52,7 +52,7 @@ WRONG = [
     ("tools.kernel_merges", ["/", "sm_80"], "wanted a file, '/' is a folder"),
     ("tests.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
     ("tests.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
-    ("tests.mutants.corpus", ["--json", NOWHERE], "which is no folder"),
+    ("tests.mutants.__main__", ["--json", NOWHERE], "which is no folder"),
     ("tools.page.__main__", [NOWHERE], "wanted a file, '/nowhere/file' is not there"),
     ("tools.page.__main__", ["--output", NOWHERE, __file__], "which is no folder"),
     ("tools.performance.__main__", ["--threads", "0"], "wanted a whole number of at least 1, saw '0'"),

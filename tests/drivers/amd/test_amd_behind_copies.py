@@ -15,7 +15,7 @@ from hcq.graph import Graph
 from hcq.params import Param
 from hcq.pushbuffer import PushBuffer
 from tests.drivers.amd.rig import Rig, opened
-from tests.mutants.amd.emulated import AmdEmulated
+from tests.mutants.amd.planted.wire import WIRES
 from tools.bringup.amd.kernels import image
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class NoMemory:
 @pytest.fixture(params=["gfx1100", "gfx1201"])
 def unvalidated(request: pytest.FixtureRequest) -> Iterator[Device]:
     """A device without validation, which keeps no wait for what is over; its machine checks the caches."""
-    machine = AmdEmulated.open(request.param, "6.12", 1)
+    machine = WIRES.open(request.param, "6.12")
     with Device(machine.driver(machine.kernel).open(0, None)) as device:
         yield device
     machine.close()

@@ -144,7 +144,8 @@ class Interposed(Interposer):
         self._kept.append(bytearray(data))
         return address_of(self._kept[-1])
 
-    def _ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Make an ioctl, with the changes."""
         inner = self.machine.kernel
         if not isinstance(argument, bytearray):
             return inner.ioctl(fd, request, argument)
