@@ -15,14 +15,13 @@ import threading
 import weakref
 from collections.abc import Callable, Collection
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import dtypes
 from frontend.autograd.state import anyone, distinct, recomputed, version, wants
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.history import has_history
-from frontend.later import Item
 from frontend.ops import arguments, movement
 from frontend.ops.casts import cast as converted
 from frontend.ops.elementwise import where
@@ -297,8 +296,6 @@ def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
     It converts the result to the dtype of the operand, and raises `UsageError` where that is of a lower
     category: a float is not stored in an integer.
     """
-    if isinstance(operation, Item):
-        return cast("Callable[..., Any]", Item(lambda: in_place(operation.load())))
 
     @wraps(operation)
     def call(self: Kind, *args: Any, **names: Any) -> Kind:

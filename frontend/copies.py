@@ -14,11 +14,11 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import by_name
-from frontend.autograd.engine import stopped
 from frontend.autograd.state import listed, marked
 from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.ops import casts, movement
+from frontend.ops.sources import stopped
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf, stored
 from hcq.errors import UsageError

@@ -1,4 +1,4 @@
-"""What other array libraries ask a tensor for: DLPack, `__array_interface__`, the array API's namespace.
+"""What other array libraries ask a tensor for: DLPack, NumPy's functions, the array API's namespace.
 
 Not here: the layouts of DLPack (`dlpack`), NumPy's functions on tensors (`ufuncs`).
 """
@@ -15,9 +15,10 @@ from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
 
 if AT_ONCE:
-    from frontend import dlpack
+    from frontend import dlpack, ufuncs
 else:
     dlpack = later("frontend.dlpack")
+    ufuncs = later("frontend.ufuncs")
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -30,6 +31,8 @@ class Exchange(TensorBase):
 
     __slots__ = ()
 
+    __array_priority__ = 100.0
+    __array_ufunc__ = ufuncs.applied
     __dlpack__ = dlpack.exported
     __dlpack_device__ = dlpack.device_of
 

@@ -1,18 +1,18 @@
 """Modules that load when one of their members is first used, as a member of a class or by a call.
 
     if AT_ONCE:
-        from frontend.ops import random, sorting
+        from frontend import dlpack
     else:
-        globals().update(all_later("frontend.ops", "random sorting"))
+        dlpack = later("frontend.dlpack")
 
-    class Methods:
-        rand_like = random.rand_like      # the module loads when `Methods.rand_like` is first read
+    class Exchange:
+        __dlpack__ = dlpack.exported      # the module loads when `Exchange.__dlpack__` is first read
 
 The first use of a member of a class replaces it by its value, so that later uses cost nothing more. Type
 checkers take the first branch, and know the types. A fork waits until no other thread loads a module: the
 child would wait for ever for the lock of an import that a thread of its parent had begun.
 
-Not here: which modules load so (`methods`, `in_place`, `operators`).
+Not here: the class of the methods in `frontend.ops`, which load so (`members`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from threading import Condition, get_ident
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from frontend.arg_aliases import answered
 
 AT_ONCE: bool = TYPE_CHECKING
 """False: modules load when needed."""
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
 _loading: list[int] = []
 """The thread of each load in progress."""
 _changed = Condition()
@@ -58,13 +54,25 @@ os.register_at_fork(before=_wait_for_loads, after_in_parent=_changed.release, af
 
 
 class Item:
-    """A member of a module that is not loaded yet; `load` returns it. It is a member of one class."""
+    """A member of a module that is not loaded yet; `load` returns it. It is a member of one class.
 
-    __slots__ = ("load", "names", "owner")
+    `wrap` makes the member of what the module has.
+    """
 
-    def __init__(self, load: Callable[[], Any]) -> None:
-        self.load = load
+    __slots__ = ("module", "name", "names", "owner", "wrap")
+
+    def __init__(self, module: str, name: str, wrap: Callable[[Any], Any] | None = None) -> None:
+        self.module, self.name, self.wrap = module, name, wrap
         self.names: list[str] = []
+
+    def load(self) -> Any:
+        """Return the member; load its module first."""
+        value = _load(self.module, self.name)
+        return value if self.wrap is None else self.wrap(value)
+
+    def wrapped(self, wrap: Callable[[Any], Any]) -> Item:
+        """Return what `wrap` makes of the member, which is not loaded yet either."""
+        return Item(self.module, self.name, wrap)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner = owner
@@ -93,17 +101,12 @@ class _Later:
         try:
             return getattr(sys.modules[self._module], name)
         except (KeyError, AttributeError):  # not loaded, or being loaded
-            return Item(lambda: _load(self._module, name))
+            return Item(self._module, name)
 
 
 def later(module: str) -> Any:
     """Return a module that loads when one of its members is used."""
     return _Later(module)
-
-
-def all_later(package: str, names: str) -> dict[str, Any]:
-    """Return modules of a package by name; each loads when one of its members is used."""
-    return {name: _Later(f"{package}.{name}") for name in names.split()}
 
 
 def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Any]:
@@ -121,13 +124,6 @@ def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Call
         return value
 
     return load, lambda: every
-
-
-def static(fn: Callable[P, R]) -> staticmethod[P, R]:
-    """Return a function that is loaded later as a static method."""
-    if isinstance(fn, Item):
-        return cast("staticmethod[P, R]", Item(lambda: staticmethod(fn.load())))
-    return staticmethod(fn)
 
 
 def loaded(classes: Iterable[type]) -> dict[str, Any]:

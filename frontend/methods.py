@@ -1,470 +1,530 @@
-"""The list of tensor methods, for type checkers and editors. Inherited by `Tensor` alone.
+"""The methods of `Tensor`: one table, a row for each function.
 
-Each name refers to a function in `frontend.ops`, whose docstring is its contract; `functions.Functions` has
-the elementwise functions. They are assigned one by one so that type checkers see the names. Modules that
-a program may not need load with the first use of one of their functions (`frontend.later`).
+From it come the class that users call (`members`), the names that type checkers and editors see
+(`tensor_methods.pyi`), the reference page (docs/reference/tensor.md) and the cases of the tests. A function
+is in a module of `frontend.ops`, which loads with the first use of a name; its docstring is the contract.
 
-Not here: operators (`operators`), properties and conversions (`tensor`).
+To add a method: docs/how-to/add-a-tensor-method.md. The table is longer than a file should be: it is data.
+
+Not here: properties and conversions (`tensor`), gradients of primitives (`frontend.autograd`), methods that
+other array libraries call (`exchange`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property, wraps
-from types import MethodType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec
+from re import search
+from typing import Final, NamedTuple
 
-from frontend.arg_aliases import accepts_aliases
-from frontend.later import AT_ONCE, Item, all_later, later, static
-from frontend.ops import casts, creation, division, elementwise, functions, movement
-from frontend.ops.functions import Functions
-from frontend.tensor_base import T
-from frontend.trace import has_variable
+from compiler.ir.ops import ANY, BITS, FLOATS, NUMBERS
 
-if AT_ONCE:
-    from frontend.ops import (
-        about,
-        activation,
-        along,
-        combined,
-        convolutions,
-        diagonals,
-        extremes,
-        factors,
-        files,
-        indexed,
-        linalg,
-        losses,
-        nnops,
-        padding,
-        parts,
-        powers,
-        products,
-        random,
-        rearranging,
-        reduce,
-        resizing,
-        sampling,
-        scan,
-        selection,
-        sorting,
-        special,
-        statistics,
-    )
-    from frontend.symbolic import rules
-else:
-    globals().update(
-        all_later(
-            "frontend.ops",
-            "about activation along combined convolutions diagonals extremes factors files indexed linalg "
-            "losses nnops padding parts powers products random rearranging reduce resizing sampling scan "
-            "selection sorting special statistics",
-        )
-    )
-    rules = later("frontend.symbolic.rules")
-
-P = ParamSpec("P")
+METHOD: Final = "method"
+"""A function of a tensor."""
+MAKER: Final = "maker"
+"""A function of the class, which makes a tensor."""
+SIZED_MAKER: Final = "sized maker"
+"""A maker that takes bound variables as sizes."""
+STATIC: Final = "static"
+"""A function of neither."""
+ALL: Final = (-2.0, 2.0)
+POSITIVE: Final = (0.3, 3.0)
+INNER: Final = (-0.9, 0.9)
 
 
-def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
-    """Let a function that makes a tensor of a shape take bound variables as sizes."""
+class MethodRow(NamedTuple):
+    """A function of `frontend.ops`, and the methods of `Tensor` that it is.
 
-    @wraps(fn)
-    def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
-        if has_variable(args):
-            return rules.made_with(fn, cls, args, names)
-        return fn(cls, *args, **names)
+    `names` are separated by spaces. `add(_)` are two: `add`, and `add_`, which assigns the result to its
+    tensor; `(add_)` is the second alone. `kind` is one of the constants above.
 
-    return call
-
-
-class Maker(Generic[P]):
-    """A class method whose result has the class that it is called on, also for type checkers.
-
-    With `takes_variables` it takes bound variables as sizes.
+    Tests read the rest. `differentiable`: whether gradients flow; makers have none. `oracle` is an expression
+    in NumPy (`np`), `math` and the operands x and y, which gives the values of an elementwise function for
+    dtypes of `kinds` (`DType.kind`). Gradients are compared with central differences at numbers of `domain`;
+    where that is positive, all numbers of the test are.
     """
 
-    def __init__(
-        self, fn: Callable[Concatenate[type[Any], P], Any], *, takes_variables: bool = False
-    ) -> None:
-        self._fn: Any = fn
-        self._takes_variables = takes_variables
+    function: str
+    names: str
+    kind: str = METHOD
+    differentiable: bool = True
+    oracle: str = ""
+    domain: tuple[float, float] = ALL
+    kinds: frozenset[str] = FLOATS
 
-    @cached_property
-    def __func__(self) -> Callable[Concatenate[type[Any], P], Any]:
-        """The function, which gets the class first."""
-        fn: Any = self._fn.load() if isinstance(self._fn, Item) else self._fn
-        return accepts_aliases(sized(fn) if self._takes_variables else fn)
+    @property
+    def own(self) -> str:
+        """The name of the function in its module."""
+        return self.function.partition(".")[2]
 
-    def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
-        return MethodType(self.__func__, owner)
+    @property
+    def operands(self) -> int:
+        """How many numbers the oracle is of: 1 or 2."""
+        return 2 if search(r"\by\b", self.oracle) else 1
+
+    @property
+    def plain(self) -> list[str]:
+        """The names of methods that return a new tensor, operators included."""
+        return [name.removesuffix("(_)") for name in self.names.split() if name[0] != "("]
+
+    @property
+    def changing(self) -> list[str]:
+        """The names of methods that change their tensor by assigning the result."""
+        every = [name.replace("(_)", "_") for name in self.names.split() if name[-1] == ")"]
+        return [name.strip("()") for name in every]
 
 
-class Methods(Functions):
-    """The methods of `Tensor` that `frontend.ops` implements."""
-
-    __slots__ = ()
-    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]] = rules.RULES
-
-    full = Maker(creation.full, takes_variables=True)
-    zeros = Maker(creation.zeros, takes_variables=True)
-    ones = Maker(creation.ones, takes_variables=True)
-    empty = Maker(creation.empty, takes_variables=True)
-    arange = Maker(creation.arange, takes_variables=True)
-    linspace = Maker(creation.linspace)
-    eye = Maker(creation.eye)
-    from_url = Maker(files.from_url)
-    rand = Maker(random.rand, takes_variables=True)
-    randn = Maker(random.randn, takes_variables=True)
-    randint = Maker(random.randint)
-    uniform = Maker(random.uniform)
-    normal = Maker(random.normal)
-    scaled_uniform = Maker(random.scaled_uniform)
-    glorot_uniform = Maker(random.glorot_uniform)
-    xavier_uniform = Maker(random.glorot_uniform)
-    kaiming_uniform = Maker(random.kaiming_uniform)
-    kaiming_normal = Maker(random.kaiming_normal)
-    randperm = Maker(sampling.randperm)
-    manual_seed = static(random.manual_seed)
-    einsum = static(linalg.einsum)
-    full_like = creation.full_like
-    zeros_like = creation.zeros_like
-    empty_like = creation.empty_like
-    ones_like = creation.ones_like
-    rand_like = random.rand_like
-    randn_like = random.randn_like
-    multinomial = sampling.multinomial
-    bernoulli = sampling.bernoulli
-
-    add = combined.plus
-    sub = subtract = combined.minus
-    mul = multiply = elementwise.mul
-    div = divide = division.div
-    true_divide = division.true_div
-    floor_divide = floordiv = division.floordiv
-    remainder = mod = division.mod
-    fmod = combined.fmod
-    pow = powers.pow
-    maximum = elementwise.maximum
-    minimum = elementwise.minimum
-    neg = negative = elementwise.neg
-    positive = elementwise.pos
-    absolute = functions.abs
-    fix = functions.trunc
-    bitwise_and = elementwise.bitwise_and
-    bitwise_or = elementwise.bitwise_or
-    bitwise_xor = xor = elementwise.bitwise_xor
-    bitwise_not = elementwise.invert
-    lshift = bitwise_left_shift = elementwise.lshift
-    rshift = bitwise_right_shift = elementwise.rshift
-    lt = less = elementwise.lt
-    gt = greater = elementwise.gt
-    le = less_equal = elementwise.le
-    ge = greater_equal = elementwise.ge
-    not_equal = ne = elementwise.ne
-    eq = elementwise.eq
-    isclose = elementwise.isclose
-    allclose = elementwise.allclose
-    where = elementwise.where
-    masked_fill = elementwise.masked_fill
-    clip = clamp = elementwise.clip
-    lerp = elementwise.lerp
-
-    asin = arcsin = special.asin
-    acos = arccos = special.acos
-    atan = arctan = special.atan
-    atan2 = arctan2 = special.atan2
-    sinh = special.sinh
-    cosh = special.cosh
-    asinh = arcsinh = special.asinh
-    acosh = arccosh = special.acosh
-    atanh = arctanh = special.atanh
-    logaddexp = combined.logaddexp
-    hypot = combined.hypot
-    logical_and = combined.logical_and
-    logical_or = combined.logical_or
-    logical_xor = combined.logical_xor
-    xlogy = combined.xlogy
-    addcmul = combined.addcmul
-    addcdiv = combined.addcdiv
-    frac = combined.frac
-    deg2rad = combined.deg2rad
-    rad2deg = combined.rad2deg
-    sinc = combined.sinc
-    signbit = combined.signbit
-    nan_to_num = combined.nan_to_num
-    logit = combined.logit
-    heaviside = combined.heaviside
-
-    relu = activation.relu
-    relu6 = activation.relu6
-    leaky_relu = leakyrelu = activation.leaky_relu
-    elu = activation.elu
-    sigmoid = activation.sigmoid
-    logsigmoid = activation.logsigmoid
-    silu = swish = activation.silu
-    gelu = activation.gelu
-    quick_gelu = activation.quick_gelu
-    softplus = activation.softplus
-    softsign = activation.softsign
-    mish = activation.mish
-    hardsigmoid = activation.hardsigmoid
-    hardswish = activation.hardswish
-    hardtanh = activation.hardtanh
-    celu = activation.celu
-    selu = activation.selu
-    hardshrink = activation.hardshrink
-    softshrink = activation.softshrink
-    tanhshrink = activation.tanhshrink
-    threshold = activation.threshold
-    glu = activation.glu
-    prelu = activation.prelu
-
-    reshape = movement.reshape
-    view = casts.view
-    permute = movement.permute
-    transpose = swapaxes = swapdims = movement.transpose
-    expand = broadcast_to = movement.expand
-    flip = movement.flip
-    shrink = movement.shrink
-    pad = pad2d = padding.pad
-    squeeze = movement.squeeze
-    unsqueeze = movement.unsqueeze
-    flatten = movement.flatten
-    unflatten = movement.unflatten
-    repeat = movement.repeat
-    repeat_interleave = movement.repeat_interleave
-    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = parts.split
-    chunk = unsafe_chunk = parts.chunk
-    unbind = parts.unbind
-    cat = concat = concatenate = parts.cat
-    stack = parts.stack
-    roll = parts.roll
-    tril = diagonals.tril
-    triu = diagonals.triu
-    diag = diagonals.diag
-    contiguous = movement.contiguous
-    windows = movement.windows
-    unfold = movement.unfold
-    movedim = moveaxis = movement.movedim
-    narrow = movement.narrow
-    select = movement.select
-    t = movement.t
-    ravel = movement.ravel
-    view_as = reshape_as = movement.view_as
-    expand_as = movement.expand_as
-    fliplr = movement.fliplr
-    flipud = movement.flipud
-    meshgrid = movement.meshgrid
-
-    sum = reduce.sum
-    prod = reduce.prod
-    max = extremes.max
-    min = extremes.min
-    amax = extremes.amax
-    amin = extremes.amin
-    aminmax = extremes.aminmax
-    any = reduce.any
-    all = reduce.all
-    mean = reduce.mean
-    var = reduce.var
-    std = reduce.std
-    var_mean = reduce.var_mean
-    std_mean = reduce.std_mean
-    nansum = reduce.nansum
-    nanmean = reduce.nanmean
-    norm = factors.norm
-    logsumexp = reduce.logsumexp
-    argmax = reduce.argmax
-    argmin = reduce.argmin
-    cumsum = scan.cumsum
-    cumprod = scan.cumprod
-    cummax = scan.cummax
-    cummin = scan.cummin
-    logcumsumexp = scan.logcumsumexp
-    sort = sorting.sort
-    argsort = sorting.argsort
-    topk = sorting.topk
-    normalize = reduce.normalize
-    count_nonzero = reduce.count_nonzero
-
-    gather = along.gather
-    take = along.take
-    index_select = along.index_select
-    scatter = along.scatter
-    scatter_add = along.scatter_add
-    scatter_reduce = along.scatter_reduce
-    take_along_dim = along.take_along_dim
-    masked_select = selection.masked_select
-    nonzero = selection.nonzero
-    diagonal = diagonals.diagonal
-
-    matmul = linalg.matmul
-    dot = linalg.dot
-    linear = linalg.linear
-
-    one_hot = creation.one_hot
-    conv2d = convolutions.conv2d
-    conv_transpose2d = convolutions.conv_transpose2d
-    max_pool2d = convolutions.max_pool2d
-    avg_pool2d = convolutions.avg_pool2d
-    interpolate = resizing.interpolate
-    softmax = nnops.softmax
-    softmin = nnops.softmin
-    log_softmax = nnops.log_softmax
-    layernorm = nnops.layernorm
-    rmsnorm = nnops.rmsnorm
-    batchnorm = nnops.batchnorm
-    cross_entropy = losses.cross_entropy
-    sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
-    nll_loss = losses.nll_loss
-    binary_crossentropy = binary_cross_entropy = losses.binary_crossentropy
-    binary_crossentropy_logits = binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
-    mse_loss = losses.mse_loss
-    l1_loss = losses.l1_loss
-    smooth_l1_loss = losses.smooth_l1_loss
-    huber_loss = losses.huber_loss
-    kl_div = losses.kl_div
-    dropout = nnops.dropout
-    scaled_dot_product_attention = nnops.scaled_dot_product_attention
-    sequential = nnops.sequential
-
-    cast = casts.cast
-    bitcast = casts.bitcast
-    float = casts.float
-    double = casts.double
-    half = casts.half
-    bfloat16 = casts.bfloat16
-    int = casts.int
-    long = casts.long
-    bool = casts.bool
-    short = casts.short
-    char = casts.char
-    byte = casts.byte
-    type_as = casts.type_as
-    type = casts.type
-
-    new_zeros = about.new_zeros
-    new_ones = about.new_ones
-    new_empty = about.new_empty
-    new_full = about.new_full
-    new_tensor = about.new_tensor
-    clamp_min = about.clamp_min
-    clamp_max = about.clamp_max
-    argwhere = about.argwhere
-    nonzero_static = about.nonzero_static
-    is_same_size = about.is_same_size
-    is_signed = about.is_signed
-    is_complex = about.is_complex
-    is_conj = about.is_conj
-    is_neg = about.is_neg
-    is_nonzero = about.is_nonzero
-    is_inference = about.is_inference
-    is_pinned = about.is_pinned
-    is_shared = about.is_shared
-    is_contiguous = about.is_contiguous
-    is_sparse = is_sparse_csr = is_quantized = is_nested = is_meta = is_mkldnn = False
-    is_mps = is_xpu = is_xla = is_ipu = is_mtia = is_vulkan = is_maia = False
-    get_device = about.get_device
-    cuda = about.cuda
-    retain_grad = about.retain_grad
-    to_dense = conj = conj_physical = resolve_conj = resolve_neg = about.conj
-    isreal = about.isreal
-    adjoint = about.adjoint
-    ndimension = about.ndimension
-
-    mm = products.mm
-    bmm = products.bmm
-    mv = products.mv
-    vdot = products.vdot
-    outer = ger = products.outer
-    inner = products.inner
-    tensordot = products.tensordot
-    addmm = products.addmm
-    addmv = products.addmv
-    addr = products.addr
-    baddbmm = products.baddbmm
-    addbmm = products.addbmm
-    kron = products.kron
-    cross = products.cross
-    trace = products.trace
-    dist = products.dist
-    cov = products.cov
-    corrcoef = products.corrcoef
-    renorm = products.renorm
-
-    qr = factors.qr
-    solve = factors.solve
-    inverse = factors.inverse
-    det = factors.det
-    slogdet = factors.slogdet
-    logdet = factors.logdet
-    cholesky = factors.cholesky
-    cholesky_solve = factors.cholesky_solve
-    cholesky_inverse = factors.cholesky_inverse
-    svd = factors.svd
-    pinverse = factors.pinverse
-    matrix_power = factors.matrix_power
-
-    tile = rearranging.tile
-    tensor_split = rearranging.tensor_split
-    hsplit = rearranging.hsplit
-    vsplit = rearranging.vsplit
-    dsplit = rearranging.dsplit
-    rot90 = rearranging.rot90
-    diag_embed = rearranging.diag_embed
-    diagflat = rearranging.diagflat
-    select_scatter = rearranging.select_scatter
-    diagonal_scatter = rearranging.diagonal_scatter
-    slice_scatter = rearranging.slice_scatter
-    narrow_copy = rearranging.narrow_copy
-    diff = rearranging.diff
-    sum_to_size = rearranging.sum_to_size
-    broadcast_tensors = rearranging.broadcast_tensors
-    equal = rearranging.equal
-    fmax = rearranging.fmax
-    fmin = rearranging.fmin
-
-    index_add = indexed.index_add
-    index_copy = indexed.index_copy
-    index_fill = indexed.index_fill
-    index_reduce = indexed.index_reduce
-    index_put = indexed.index_put
-    put = indexed.put
-    masked_scatter = indexed.masked_scatter
-
-    kthvalue = statistics.kthvalue
-    median = statistics.median
-    nanmedian = statistics.nanmedian
-    quantile = statistics.quantile
-    nanquantile = statistics.nanquantile
-    mode = statistics.mode
-    msort = statistics.msort
-    unique = statistics.unique
-    unique_consecutive = statistics.unique_consecutive
-    bincount = statistics.bincount
-    histc = statistics.histc
-    histogram = statistics.histogram
-    searchsorted = statistics.searchsorted
-    bucketize = statistics.bucketize
-    isin = statistics.isin
-
-    erfc = special.erfc
-    erfinv = special.erfinv
-    lgamma = special.lgamma
-    digamma = special.digamma
-    mvlgamma = special.mvlgamma
-    i0 = special.i0
-    frexp = special.frexp
-    gcd = special.gcd
-    lcm = special.lcm
-    sgn = special.sgn
-    isposinf = special.isposinf
-    isneginf = special.isneginf
-    logaddexp2 = special.logaddexp2
-    ldexp = special.ldexp
-    float_power = special.float_power
-    nextafter = special.nextafter
-    angle = special.angle
-
-    max_unpool2d = convolutions.max_unpool2d
+FALSE: Final = (
+    *("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_meta", "is_mkldnn", "is_mps", "is_xpu"),
+    *("is_xla", "is_ipu", "is_mtia", "is_vulkan", "is_maia"),
+)
+"""Properties of PyTorch's that are False for every tensor."""
+METHODS: Final = (
+    # elementwise functions of one tensor
+    MethodRow("functions.exp", "exp(_)", oracle="np.exp(x)"),
+    MethodRow("functions.exp2", "exp2(_)", oracle="np.exp2(x)"),
+    MethodRow("functions.log", "log(_)", oracle="np.log(x)", domain=POSITIVE),
+    MethodRow("functions.log2", "log2(_)", oracle="np.log2(x)", domain=POSITIVE),
+    MethodRow("functions.expm1", "expm1(_)", oracle="np.expm1(x)"),
+    MethodRow("functions.log1p", "log1p(_)", oracle="np.log1p(x)", domain=POSITIVE),
+    MethodRow("functions.log10", "log10(_)", oracle="np.log10(x)", domain=POSITIVE),
+    MethodRow("functions.sqrt", "sqrt(_)", oracle="np.sqrt(x)", domain=POSITIVE),
+    MethodRow("functions.rsqrt", "rsqrt(_)", oracle="1 / np.sqrt(x)", domain=POSITIVE),
+    MethodRow("functions.reciprocal", "reciprocal(_)", oracle="1 / x"),
+    MethodRow("functions.sin", "sin(_)", oracle="np.sin(x)"),
+    MethodRow("functions.cos", "cos(_)", oracle="np.cos(x)"),
+    MethodRow("functions.tan", "tan(_)", oracle="np.tan(x)"),
+    MethodRow("functions.tanh", "tanh(_)", oracle="np.tanh(x)"),
+    MethodRow("functions.erf", "erf(_)", oracle="np.vectorize(math.erf)(x).astype(x.dtype)"),
+    MethodRow("functions.square", "square(_)", oracle="np.square(x)", kinds=NUMBERS),
+    MethodRow("functions.abs", "abs(_) absolute(_) __abs__", oracle="np.abs(x)", kinds=NUMBERS),
+    MethodRow("functions.sign", "sign(_)", oracle="np.sign(x)", kinds=NUMBERS),
+    MethodRow("functions.copysign", "copysign(_)", oracle="np.copysign(x, y)"),
+    MethodRow("functions.floor", "floor(_)", oracle="np.floor(x)", kinds=NUMBERS),
+    MethodRow("functions.ceil", "ceil(_)", oracle="np.ceil(x)", kinds=NUMBERS),
+    MethodRow("functions.trunc", "trunc(_) fix(_)", oracle="np.trunc(x)", kinds=NUMBERS),
+    MethodRow("functions.round", "round(_)", oracle="np.rint(x).astype(x.dtype)", kinds=NUMBERS),
+    MethodRow("functions.isnan", "isnan", differentiable=False, oracle="np.isnan(x)", kinds=ANY),
+    MethodRow("functions.isinf", "isinf", differentiable=False, oracle="np.isinf(x)", kinds=ANY),
+    MethodRow("functions.isfinite", "isfinite", differentiable=False, oracle="np.isfinite(x)", kinds=ANY),
+    MethodRow(
+        "functions.logical_not",
+        "logical_not(_)",
+        differentiable=False,
+        oracle="np.logical_not(x)",
+        kinds=ANY,
+    ),
+    MethodRow("creation.full", "full", kind=SIZED_MAKER),
+    MethodRow("creation.zeros", "zeros", kind=SIZED_MAKER),
+    MethodRow("creation.ones", "ones", kind=SIZED_MAKER),
+    MethodRow("creation.empty", "empty", kind=SIZED_MAKER),
+    MethodRow("creation.arange", "arange", kind=SIZED_MAKER),
+    MethodRow("creation.linspace", "linspace", kind=MAKER),
+    MethodRow("creation.eye", "eye", kind=MAKER),
+    MethodRow("files.from_url", "from_url", kind=MAKER),
+    MethodRow("random.rand", "rand", kind=SIZED_MAKER),
+    MethodRow("random.randn", "randn", kind=SIZED_MAKER),
+    MethodRow("random.randint", "randint", kind=MAKER),
+    MethodRow("random.uniform", "uniform", kind=MAKER),
+    MethodRow("random.normal", "normal", kind=MAKER),
+    MethodRow("random.scaled_uniform", "scaled_uniform", kind=MAKER),
+    MethodRow("random.glorot_uniform", "glorot_uniform xavier_uniform", kind=MAKER),
+    MethodRow("random.kaiming_uniform", "kaiming_uniform", kind=MAKER),
+    MethodRow("random.kaiming_normal", "kaiming_normal", kind=MAKER),
+    MethodRow("sampling.randperm", "randperm", kind=MAKER),
+    MethodRow("random.manual_seed", "manual_seed", kind=STATIC),
+    MethodRow("linalg.einsum", "einsum", kind=STATIC),
+    MethodRow("creation.full_like", "full_like", differentiable=False),
+    MethodRow("creation.zeros_like", "zeros_like", differentiable=False),
+    MethodRow("creation.empty_like", "empty_like", differentiable=False),
+    MethodRow("creation.ones_like", "ones_like", differentiable=False),
+    MethodRow("random.rand_like", "rand_like", differentiable=False),
+    MethodRow("random.randn_like", "randn_like", differentiable=False),
+    MethodRow("sampling.multinomial", "multinomial", differentiable=False),
+    MethodRow("sampling.bernoulli", "bernoulli(_)", differentiable=False),
+    MethodRow("combined.plus", "add(_)"),
+    MethodRow("combined.minus", "sub(_) subtract(_)"),
+    MethodRow(
+        "elementwise.mul", "mul(_) multiply(_) __mul__ __rmul__ (__imul__)", oracle="x * y", kinds=NUMBERS
+    ),
+    MethodRow("division.div", "div(_) divide(_)"),
+    MethodRow("division.true_div", "true_divide(_) __truediv__ (__itruediv__)", oracle="x / y"),
+    MethodRow(
+        "division.floordiv",
+        "floor_divide(_) floordiv __floordiv__ (__ifloordiv__)",
+        oracle="x // y",
+        kinds=NUMBERS,
+    ),
+    MethodRow("division.mod", "remainder(_) mod __mod__ (__imod__)", oracle="x % y", kinds=NUMBERS),
+    MethodRow("combined.fmod", "fmod(_)"),
+    MethodRow("powers.pow", "pow(_) __pow__ (__ipow__)", oracle="np.power(x, y)", domain=POSITIVE),
+    MethodRow("elementwise.maximum", "maximum", oracle="np.maximum(x, y)", kinds=NUMBERS),
+    MethodRow("elementwise.minimum", "minimum", oracle="np.minimum(x, y)", kinds=NUMBERS),
+    MethodRow("elementwise.neg", "neg(_) negative(_) __neg__", oracle="-x", kinds=NUMBERS),
+    MethodRow("elementwise.pos", "positive __pos__"),
+    MethodRow(
+        "elementwise.bitwise_and",
+        "bitwise_and(_) __and__ __rand__ (__iand__)",
+        differentiable=False,
+        oracle="x & y",
+        kinds=BITS,
+    ),
+    MethodRow(
+        "elementwise.bitwise_or",
+        "bitwise_or(_) __or__ __ror__ (__ior__)",
+        differentiable=False,
+        oracle="x | y",
+        kinds=BITS,
+    ),
+    MethodRow(
+        "elementwise.bitwise_xor",
+        "bitwise_xor(_) xor __xor__ __rxor__ (__ixor__)",
+        differentiable=False,
+        oracle="x ^ y",
+        kinds=BITS,
+    ),
+    MethodRow(
+        "elementwise.invert", "bitwise_not(_) __invert__", differentiable=False, oracle="~x", kinds=BITS
+    ),
+    MethodRow(
+        "elementwise.lshift", "lshift bitwise_left_shift(_) __lshift__ (__ilshift__)", differentiable=False
+    ),
+    MethodRow(
+        "elementwise.rshift", "rshift bitwise_right_shift(_) __rshift__ (__irshift__)", differentiable=False
+    ),
+    MethodRow("elementwise.lt", "lt(_) less(_) __lt__", differentiable=False, oracle="x < y", kinds=NUMBERS),
+    MethodRow(
+        "elementwise.gt", "gt(_) greater(_) __gt__", differentiable=False, oracle="x > y", kinds=NUMBERS
+    ),
+    MethodRow(
+        "elementwise.le", "le(_) less_equal(_) __le__", differentiable=False, oracle="x <= y", kinds=NUMBERS
+    ),
+    MethodRow(
+        "elementwise.ge",
+        "ge(_) greater_equal(_) __ge__",
+        differentiable=False,
+        oracle="x >= y",
+        kinds=NUMBERS,
+    ),
+    MethodRow(
+        "elementwise.ne", "not_equal(_) ne(_) __ne__", differentiable=False, oracle="x != y", kinds=NUMBERS
+    ),
+    MethodRow("elementwise.eq", "eq(_) __eq__", differentiable=False, oracle="x == y", kinds=NUMBERS),
+    MethodRow("elementwise.isclose", "isclose", differentiable=False),
+    MethodRow("elementwise.allclose", "allclose", differentiable=False),
+    MethodRow("elementwise.where", "where"),
+    MethodRow("elementwise.masked_fill", "masked_fill(_)"),
+    MethodRow("elementwise.clip", "clip(_) clamp(_)"),
+    MethodRow("elementwise.lerp", "lerp(_)"),
+    MethodRow("special.asin", "asin(_) arcsin(_)", oracle="np.arcsin(x)", domain=INNER),
+    MethodRow("special.acos", "acos(_) arccos(_)", oracle="np.arccos(x)", domain=INNER),
+    MethodRow("special.atan", "atan(_) arctan(_)", oracle="np.arctan(x)"),
+    MethodRow("special.atan2", "atan2(_) arctan2(_)", oracle="np.arctan2(x, y)"),
+    MethodRow("special.sinh", "sinh(_)", oracle="np.sinh(x)"),
+    MethodRow("special.cosh", "cosh(_)", oracle="np.cosh(x)"),
+    MethodRow("special.asinh", "asinh(_) arcsinh(_)", oracle="np.arcsinh(x)"),
+    MethodRow("special.acosh", "acosh(_) arccosh(_)", oracle="np.arccosh(x)", domain=(1.1, 3.0)),
+    MethodRow("special.atanh", "atanh(_) arctanh(_)", oracle="np.arctanh(x)", domain=INNER),
+    MethodRow("combined.logaddexp", "logaddexp"),
+    MethodRow("combined.hypot", "hypot(_)"),
+    MethodRow("combined.logical_and", "logical_and(_)", differentiable=False),
+    MethodRow("combined.logical_or", "logical_or(_)", differentiable=False),
+    MethodRow("combined.logical_xor", "logical_xor(_)", differentiable=False),
+    MethodRow("combined.xlogy", "xlogy(_)"),
+    MethodRow("combined.addcmul", "addcmul(_)"),
+    MethodRow("combined.addcdiv", "addcdiv(_)"),
+    MethodRow("combined.frac", "frac(_)"),
+    MethodRow("combined.deg2rad", "deg2rad(_)"),
+    MethodRow("combined.rad2deg", "rad2deg(_)"),
+    MethodRow("combined.sinc", "sinc(_)"),
+    MethodRow("combined.signbit", "signbit", differentiable=False),
+    MethodRow("combined.nan_to_num", "nan_to_num(_)"),
+    MethodRow("combined.logit", "logit(_)"),
+    MethodRow("combined.heaviside", "heaviside(_)"),
+    MethodRow("activation.relu", "relu(_)", oracle="np.maximum(x, 0)"),
+    MethodRow("activation.relu6", "relu6(_)", oracle="np.clip(x, 0, 6)"),
+    MethodRow(
+        "activation.leaky_relu",
+        "leaky_relu(_) leakyrelu",
+        oracle="np.where(x < 0, x.dtype.type(0.01) * x, x)",
+    ),
+    MethodRow("activation.elu", "elu(_)", oracle="np.where(x < 0, np.expm1(np.minimum(x, 0)), x)"),
+    MethodRow("activation.sigmoid", "sigmoid(_)", oracle="1 / (1 + np.exp(-x))"),
+    MethodRow("activation.logsigmoid", "logsigmoid", oracle="-np.log1p(np.exp(-x))"),
+    MethodRow("activation.silu", "silu(_) swish", oracle="x / (1 + np.exp(-x))"),
+    MethodRow("activation.gelu", "gelu"),
+    MethodRow("activation.quick_gelu", "quick_gelu", oracle="x / (1 + np.exp(-np.float32(1.702) * x))"),
+    MethodRow("activation.softplus", "softplus", oracle="np.log1p(np.exp(x))"),
+    MethodRow("activation.softsign", "softsign", oracle="x / (1 + np.abs(x))"),
+    MethodRow("activation.mish", "mish(_)", oracle="x * np.tanh(np.log1p(np.exp(x)))"),
+    MethodRow("activation.hardsigmoid", "hardsigmoid(_)", oracle="np.clip(x / 6 + x.dtype.type(0.5), 0, 1)"),
+    MethodRow("activation.hardswish", "hardswish(_)", oracle="x * np.clip(x + 3, 0, 6) / 6"),
+    MethodRow("activation.hardtanh", "hardtanh(_)", oracle="np.clip(x, -1, 1)"),
+    MethodRow("activation.celu", "celu(_)"),
+    MethodRow("activation.selu", "selu(_)"),
+    MethodRow("activation.hardshrink", "hardshrink"),
+    MethodRow("activation.softshrink", "softshrink"),
+    MethodRow("activation.tanhshrink", "tanhshrink"),
+    MethodRow("activation.threshold", "threshold(_)"),
+    MethodRow("activation.glu", "glu"),
+    MethodRow("activation.prelu", "prelu"),
+    MethodRow("movement.reshape", "reshape"),
+    MethodRow("casts.view", "view"),
+    MethodRow("movement.permute", "permute"),
+    MethodRow("movement.transpose", "transpose swapaxes swapdims"),
+    MethodRow("movement.expand", "expand broadcast_to"),
+    MethodRow("movement.flip", "flip"),
+    MethodRow("movement.shrink", "shrink"),
+    MethodRow("padding.pad", "pad pad2d"),
+    MethodRow("movement.squeeze", "squeeze"),
+    MethodRow("movement.unsqueeze", "unsqueeze"),
+    MethodRow("movement.flatten", "flatten"),
+    MethodRow("movement.unflatten", "unflatten"),
+    MethodRow("movement.repeat", "repeat"),
+    MethodRow("movement.repeat_interleave", "repeat_interleave"),
+    MethodRow("parts.split", "split split_with_sizes unsafe_split unsafe_split_with_sizes"),
+    MethodRow("parts.chunk", "chunk unsafe_chunk"),
+    MethodRow("parts.unbind", "unbind"),
+    MethodRow("parts.cat", "cat concat concatenate"),
+    MethodRow("parts.stack", "stack"),
+    MethodRow("parts.roll", "roll"),
+    MethodRow("diagonals.tril", "tril(_)"),
+    MethodRow("diagonals.triu", "triu(_)"),
+    MethodRow("diagonals.diag", "diag"),
+    MethodRow("movement.contiguous", "contiguous"),
+    MethodRow("movement.windows", "windows"),
+    MethodRow("movement.unfold", "unfold"),
+    MethodRow("movement.movedim", "movedim moveaxis"),
+    MethodRow("movement.narrow", "narrow"),
+    MethodRow("movement.select", "select"),
+    MethodRow("movement.t", "t"),
+    MethodRow("movement.ravel", "ravel"),
+    MethodRow("movement.view_as", "view_as reshape_as"),
+    MethodRow("movement.expand_as", "expand_as"),
+    MethodRow("movement.fliplr", "fliplr"),
+    MethodRow("movement.flipud", "flipud"),
+    MethodRow("movement.meshgrid", "meshgrid"),
+    MethodRow("reduce.sum", "sum"),
+    MethodRow("reduce.prod", "prod"),
+    MethodRow("extremes.max", "max"),
+    MethodRow("extremes.min", "min"),
+    MethodRow("extremes.amax", "amax"),
+    MethodRow("extremes.amin", "amin"),
+    MethodRow("extremes.aminmax", "aminmax"),
+    MethodRow("reduce.any", "any", differentiable=False),
+    MethodRow("reduce.all", "all", differentiable=False),
+    MethodRow("reduce.mean", "mean"),
+    MethodRow("reduce.var", "var"),
+    MethodRow("reduce.std", "std"),
+    MethodRow("reduce.var_mean", "var_mean"),
+    MethodRow("reduce.std_mean", "std_mean"),
+    MethodRow("reduce.nansum", "nansum"),
+    MethodRow("reduce.nanmean", "nanmean"),
+    MethodRow("factors.norm", "norm"),
+    MethodRow("reduce.logsumexp", "logsumexp"),
+    MethodRow("reduce.argmax", "argmax", differentiable=False),
+    MethodRow("reduce.argmin", "argmin", differentiable=False),
+    MethodRow("scan.cumsum", "cumsum(_)"),
+    MethodRow("scan.cumprod", "cumprod(_)"),
+    MethodRow("scan.cummax", "cummax"),
+    MethodRow("scan.cummin", "cummin"),
+    MethodRow("scan.logcumsumexp", "logcumsumexp"),
+    MethodRow("sorting.sort", "sort"),
+    MethodRow("sorting.argsort", "argsort", differentiable=False),
+    MethodRow("sorting.topk", "topk"),
+    MethodRow("reduce.normalize", "normalize"),
+    MethodRow("reduce.count_nonzero", "count_nonzero", differentiable=False),
+    MethodRow("along.gather", "gather"),
+    MethodRow("along.take", "take"),
+    MethodRow("along.index_select", "index_select"),
+    MethodRow("along.scatter", "scatter(_)"),
+    MethodRow("along.scatter_add", "scatter_add(_)"),
+    MethodRow("along.scatter_reduce", "scatter_reduce(_)"),
+    MethodRow("along.take_along_dim", "take_along_dim"),
+    MethodRow("selection.masked_select", "masked_select"),
+    MethodRow("selection.nonzero", "nonzero", differentiable=False),
+    MethodRow("diagonals.diagonal", "diagonal"),
+    MethodRow("linalg.matmul", "matmul __matmul__ (__imatmul__)"),
+    MethodRow("linalg.dot", "dot"),
+    MethodRow("linalg.linear", "linear"),
+    MethodRow("creation.one_hot", "one_hot", differentiable=False),
+    MethodRow("convolutions.conv2d", "conv2d"),
+    MethodRow("convolutions.conv_transpose2d", "conv_transpose2d"),
+    MethodRow("convolutions.max_pool2d", "max_pool2d"),
+    MethodRow("convolutions.avg_pool2d", "avg_pool2d"),
+    MethodRow("resizing.interpolate", "interpolate"),
+    MethodRow("nnops.softmax", "softmax"),
+    MethodRow("nnops.softmin", "softmin"),
+    MethodRow("nnops.log_softmax", "log_softmax"),
+    MethodRow("nnops.layernorm", "layernorm"),
+    MethodRow("nnops.rmsnorm", "rmsnorm"),
+    MethodRow("nnops.batchnorm", "batchnorm"),
+    MethodRow("losses.cross_entropy", "cross_entropy"),
+    MethodRow("losses.sparse_categorical_crossentropy", "sparse_categorical_crossentropy"),
+    MethodRow("losses.nll_loss", "nll_loss"),
+    MethodRow("losses.binary_crossentropy", "binary_crossentropy binary_cross_entropy"),
+    MethodRow(
+        "losses.binary_crossentropy_logits", "binary_crossentropy_logits binary_cross_entropy_with_logits"
+    ),
+    MethodRow("losses.mse_loss", "mse_loss"),
+    MethodRow("losses.l1_loss", "l1_loss"),
+    MethodRow("losses.smooth_l1_loss", "smooth_l1_loss"),
+    MethodRow("losses.huber_loss", "huber_loss"),
+    MethodRow("losses.kl_div", "kl_div"),
+    MethodRow("nnops.dropout", "dropout"),
+    MethodRow("nnops.scaled_dot_product_attention", "scaled_dot_product_attention"),
+    MethodRow("nnops.sequential", "sequential"),
+    MethodRow("casts.cast", "cast"),
+    MethodRow("casts.bitcast", "bitcast", differentiable=False),
+    MethodRow("casts.float", "float"),
+    MethodRow("casts.double", "double"),
+    MethodRow("casts.half", "half"),
+    MethodRow("casts.bfloat16", "bfloat16"),
+    MethodRow("casts.int", "int", differentiable=False),
+    MethodRow("casts.long", "long", differentiable=False),
+    MethodRow("casts.bool", "bool", differentiable=False),
+    MethodRow("casts.short", "short", differentiable=False),
+    MethodRow("casts.char", "char", differentiable=False),
+    MethodRow("casts.byte", "byte", differentiable=False),
+    MethodRow("casts.type_as", "type_as"),
+    MethodRow("casts.type", "type"),
+    MethodRow("about.new_zeros", "new_zeros", differentiable=False),
+    MethodRow("about.new_ones", "new_ones", differentiable=False),
+    MethodRow("about.new_empty", "new_empty", differentiable=False),
+    MethodRow("about.new_full", "new_full", differentiable=False),
+    MethodRow("about.new_tensor", "new_tensor", differentiable=False),
+    MethodRow("about.clamp_min", "clamp_min(_)"),
+    MethodRow("about.clamp_max", "clamp_max(_)"),
+    MethodRow("about.argwhere", "argwhere", differentiable=False),
+    MethodRow("about.nonzero_static", "nonzero_static", differentiable=False),
+    MethodRow("about.is_same_size", "is_same_size", differentiable=False),
+    MethodRow("about.is_signed", "is_signed", differentiable=False),
+    MethodRow("about.is_complex", "is_complex", differentiable=False),
+    MethodRow("about.is_conj", "is_conj", differentiable=False),
+    MethodRow("about.is_neg", "is_neg", differentiable=False),
+    MethodRow("about.is_nonzero", "is_nonzero", differentiable=False),
+    MethodRow("about.is_inference", "is_inference", differentiable=False),
+    MethodRow("about.is_pinned", "is_pinned", differentiable=False),
+    MethodRow("about.is_shared", "is_shared", differentiable=False),
+    MethodRow("about.is_contiguous", "is_contiguous", differentiable=False),
+    MethodRow("about.get_device", "get_device", differentiable=False),
+    MethodRow("about.cuda", "cuda", differentiable=False),
+    MethodRow("about.retain_grad", "retain_grad", differentiable=False),
+    MethodRow("about.conj", "to_dense conj conj_physical(_) resolve_conj resolve_neg"),
+    MethodRow("about.isreal", "isreal", differentiable=False),
+    MethodRow("about.adjoint", "adjoint"),
+    MethodRow("about.ndimension", "ndimension", differentiable=False),
+    MethodRow("products.mm", "mm"),
+    MethodRow("products.bmm", "bmm"),
+    MethodRow("products.mv", "mv"),
+    MethodRow("products.vdot", "vdot"),
+    MethodRow("products.outer", "outer ger"),
+    MethodRow("products.inner", "inner"),
+    MethodRow("products.tensordot", "tensordot"),
+    MethodRow("products.addmm", "addmm(_)"),
+    MethodRow("products.addmv", "addmv(_)"),
+    MethodRow("products.addr", "addr(_)"),
+    MethodRow("products.baddbmm", "baddbmm(_)"),
+    MethodRow("products.addbmm", "addbmm(_)"),
+    MethodRow("products.kron", "kron"),
+    MethodRow("products.cross", "cross"),
+    MethodRow("products.trace", "trace"),
+    MethodRow("products.dist", "dist"),
+    MethodRow("products.cov", "cov"),
+    MethodRow("products.corrcoef", "corrcoef"),
+    MethodRow("products.renorm", "renorm(_)"),
+    MethodRow("factors.qr", "qr"),
+    MethodRow("factors.solve", "solve"),
+    MethodRow("factors.inverse", "inverse"),
+    MethodRow("factors.det", "det"),
+    MethodRow("factors.slogdet", "slogdet"),
+    MethodRow("factors.logdet", "logdet"),
+    MethodRow("factors.cholesky", "cholesky"),
+    MethodRow("factors.cholesky_solve", "cholesky_solve"),
+    MethodRow("factors.cholesky_inverse", "cholesky_inverse"),
+    MethodRow("factors.svd", "svd"),
+    MethodRow("factors.pinverse", "pinverse"),
+    MethodRow("factors.matrix_power", "matrix_power"),
+    MethodRow("rearranging.tile", "tile"),
+    MethodRow("rearranging.tensor_split", "tensor_split"),
+    MethodRow("rearranging.hsplit", "hsplit"),
+    MethodRow("rearranging.vsplit", "vsplit"),
+    MethodRow("rearranging.dsplit", "dsplit"),
+    MethodRow("rearranging.rot90", "rot90"),
+    MethodRow("rearranging.diag_embed", "diag_embed"),
+    MethodRow("rearranging.diagflat", "diagflat"),
+    MethodRow("rearranging.select_scatter", "select_scatter"),
+    MethodRow("rearranging.diagonal_scatter", "diagonal_scatter"),
+    MethodRow("rearranging.slice_scatter", "slice_scatter"),
+    MethodRow("rearranging.narrow_copy", "narrow_copy"),
+    MethodRow("rearranging.diff", "diff"),
+    MethodRow("rearranging.sum_to_size", "sum_to_size"),
+    MethodRow("rearranging.broadcast_tensors", "broadcast_tensors"),
+    MethodRow("rearranging.equal", "equal", differentiable=False),
+    MethodRow("rearranging.fmax", "fmax"),
+    MethodRow("rearranging.fmin", "fmin"),
+    MethodRow("indexed.index_add", "index_add(_)"),
+    MethodRow("indexed.index_copy", "index_copy(_)"),
+    MethodRow("indexed.index_fill", "index_fill(_)"),
+    MethodRow("indexed.index_reduce", "index_reduce(_)"),
+    MethodRow("indexed.index_put", "index_put(_)"),
+    MethodRow("indexed.put", "put(_)"),
+    MethodRow("indexed.masked_scatter", "masked_scatter(_)"),
+    MethodRow("statistics.kthvalue", "kthvalue"),
+    MethodRow("statistics.median", "median"),
+    MethodRow("statistics.nanmedian", "nanmedian"),
+    MethodRow("statistics.quantile", "quantile"),
+    MethodRow("statistics.nanquantile", "nanquantile"),
+    MethodRow("statistics.mode", "mode"),
+    MethodRow("statistics.msort", "msort"),
+    MethodRow("statistics.unique", "unique", differentiable=False),
+    MethodRow("statistics.unique_consecutive", "unique_consecutive", differentiable=False),
+    MethodRow("statistics.bincount", "bincount", differentiable=False),
+    MethodRow("statistics.histc", "histc", differentiable=False),
+    MethodRow("statistics.histogram", "histogram", differentiable=False),
+    MethodRow("statistics.searchsorted", "searchsorted", differentiable=False),
+    MethodRow("statistics.bucketize", "bucketize", differentiable=False),
+    MethodRow("statistics.isin", "isin", differentiable=False),
+    MethodRow("special.erfc", "erfc(_)"),
+    MethodRow("special.erfinv", "erfinv(_)"),
+    MethodRow("special.lgamma", "lgamma(_)"),
+    MethodRow("special.digamma", "digamma(_)"),
+    MethodRow("special.mvlgamma", "mvlgamma(_)"),
+    MethodRow("special.i0", "i0(_)"),
+    MethodRow("special.frexp", "frexp"),
+    MethodRow("special.gcd", "gcd(_)", differentiable=False),
+    MethodRow("special.lcm", "lcm(_)", differentiable=False),
+    MethodRow("special.sgn", "sgn(_)"),
+    MethodRow("special.isposinf", "isposinf", differentiable=False),
+    MethodRow("special.isneginf", "isneginf", differentiable=False),
+    MethodRow("special.logaddexp2", "logaddexp2"),
+    MethodRow("special.ldexp", "ldexp(_)"),
+    MethodRow("special.float_power", "float_power(_)"),
+    MethodRow("special.nextafter", "nextafter(_)"),
+    MethodRow("special.angle", "angle"),
+    MethodRow("convolutions.max_unpool2d", "max_unpool2d"),
+    # operators whose function is no method
+    MethodRow("elementwise.add", "__add__ __radd__ (__iadd__)", oracle="x + y", kinds=NUMBERS),
+    MethodRow("elementwise.sub", "__sub__ (__isub__)", oracle="x - y", kinds=NUMBERS),
+    MethodRow("elementwise.rsub", "__rsub__"),
+    MethodRow("division.rdiv", "__rtruediv__"),
+    MethodRow("division.rfloordiv", "__rfloordiv__"),
+    MethodRow("division.rmod", "__rmod__"),
+    MethodRow("powers.rpow", "__rpow__"),
+    MethodRow("linalg.rmatmul", "__rmatmul__"),
+    MethodRow("elementwise.rlshift", "__rlshift__", differentiable=False),
+    MethodRow("elementwise.rrshift", "__rrshift__", differentiable=False),
+    MethodRow("indexing.getitem", "__getitem__"),
+    MethodRow("writing.setitem", "__setitem__"),
+    # in place alone
+    MethodRow("writing.zero_", "zero_"),
+    MethodRow("writing.fill_", "fill_"),
+    MethodRow("writing.copy_", "copy_"),
+    MethodRow("writing.uniform_", "uniform_"),
+    MethodRow("writing.normal_", "normal_"),
+    MethodRow("writing.detach_", "detach_"),
+    MethodRow("sampling.exponential", "(exponential_)"),
+    MethodRow("sampling.log_normal", "(log_normal_)"),
+    MethodRow("sampling.cauchy", "(cauchy_)"),
+    MethodRow("sampling.geometric", "(geometric_)"),
+    MethodRow("sampling.whole_numbers", "(random_)"),
+    MethodRow("diagonals.fill_diagonal", "(fill_diagonal_)"),
+)

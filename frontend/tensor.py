@@ -4,8 +4,8 @@ Tensors are lazy: nothing is computed before `realize`, `numpy`, `item`, ... Onl
 built on it (in-place operators, `x[...] = y`, optimisers), change the value of a tensor. The new value is
 stored in the same memory (`frontend.assignment`), and also changes the tensors that share elements with it
 (`frontend.views`). Tensors that were computed from the old value keep it. This module defines what a tensor
-is, how it is computed and read; its other methods are in `frontend.ops`, named in `frontend.methods`, and its
-operators in `frontend.operators`.
+is, how it is computed and read; its other methods and its operators are in `frontend.ops`, and rows of the
+table `frontend.methods`.
 
 Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
 beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
@@ -29,9 +29,6 @@ from frontend.device import Device
 from frontend.exchange import Exchange
 from frontend.expr import PARAM, leaf_expr
 from frontend.history import readable
-from frontend.in_place import InPlace
-from frontend.methods import Methods
-from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.parameters import flag
 from frontend.printing import described
@@ -45,9 +42,13 @@ from hcq.errors import UsageError, UsageTypeError
 if TYPE_CHECKING:
     import numpy as np
 
+    from frontend.tensor_methods import Methods
+else:
+    from frontend.members import Methods
+
 
 @answering
-class Tensor(Methods, InPlace, Exchange, Operators):
+class Tensor(Methods, Exchange):
     """A lazy array of numbers of one dtype on one device.
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),

@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from compiler.dtype import dtypes
 from frontend.arg_aliases import ALIASES, answers, check_call, without_aliases
@@ -36,6 +36,7 @@ from frontend.tensor_base import EPOCH, T, TensorBase
 from hcq.errors import UsageError
 
 P = ParamSpec("P")
+Fn = TypeVar("Fn", bound="Callable[..., Any]")
 _new = object.__new__
 
 CONSTANT_LIMIT: Final = 4
@@ -72,6 +73,13 @@ def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
         t.expr, t.leaves = expr, leaves
         raise
     del before
+
+
+def named(name: str, text: str, fn: Fn) -> Fn:
+    """Give a function that was made by another its name and its docstring; return it."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = text
+    return fn
 
 
 def same(x: T) -> T:

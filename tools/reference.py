@@ -61,6 +61,7 @@ def pages() -> dict[Path, str]:
     texts[PAGES / "tensor.md"] = tensor_reference.page()
     texts[PAGES / "ptx.md"] = ptx_forms.page()
     texts[PAGES / "hcq.md"] = model_reference.page()
+    texts[ROOT / "frontend" / "tensor_methods.pyi"] = tensor_reference.stub()
     return {path: text for path, text in texts.items() if text}
 
 

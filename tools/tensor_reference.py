@@ -1,6 +1,7 @@
 """The reference page of `Tensor`: each method with its arguments and its summary, grouped by module.
 
-It is generated from the code, so it always agrees with it; `python -m tools.reference` writes it.
+It is generated from the code, so it always agrees with it; `python -m tools.reference` writes it, and the
+stub with the methods' names for type checkers.
 
 Next: `tools.reference`, the command.
 """
@@ -14,13 +15,13 @@ from typing import Any
 
 from frontend.arg_aliases import ALIASES
 from frontend.later import loaded
-from frontend.methods import Methods
-from frontend.ops.functions import Functions
+from frontend.members import Methods
+from frontend.methods import FALSE, MAKER, METHODS, SIZED_MAKER, STATIC, MethodRow
 from frontend.tensor import Tensor
 
 HEAD = """# `Tensor`
 
-Every method of `frontend.Tensor`, by the file that documents it. Operators: `frontend/operators.py`.
+Every method of `frontend.Tensor`, by the file that documents it. Operators: `frontend/methods.py`.
 Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method notes a difference.
 Slices and what only moves elements are views: a write to one changes the tensor that it was taken from
 ([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) lists what is a view and what is not).
@@ -76,9 +77,10 @@ def _call(name: str, member: Any, fn: Any) -> str:
 def _members() -> dict[str, dict[Any, list[str]]]:
     """Return the functions of each module, with the call of each of their names."""
     found: dict[str, dict[Any, list[str]]] = {}
-    for cls in (Tensor, Methods, Functions):
+    changing = {name for row in METHODS for name in row.changing}
+    for cls in (Tensor, Methods):
         for name, member in loaded((cls,)).items():
-            fn = None if name.startswith("_") else _function(member)
+            fn = None if name.startswith("_") or name in changing else _function(member)
             if fn is not None:
                 found.setdefault(fn.__module__, {}).setdefault(fn, []).append(_call(name, member, fn))
     return found
@@ -109,3 +111,41 @@ def page() -> str:
     rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in ALIASES.items()]
     parts.append(NAMES + "\n".join(rows) + "\n")
     return "\n".join(parts)
+
+
+STUB = '''"""The methods of `Tensor` for type checkers and editors. Written by `python -m tools.reference`.
+
+The table is `frontend.methods`; at run time `frontend.members` makes the class.
+"""
+
+# ruff: noqa: PYI017 - the types of members follow from the functions
+
+from typing import Literal, Self
+
+from frontend.members import Maker
+{imports}
+
+class Methods:
+    """The methods that `frontend.ops` implements."""
+
+    __slots__ = ()
+    def __eq__(self, other: object) -> Self: ...  # type: ignore[override]  # elementwise
+    def __ne__(self, other: object) -> Self: ...  # type: ignore[override]  # as above
+    __hash__ = object.__hash__
+'''
+_STUB_FORMS = {MAKER: "Maker({})", SIZED_MAKER: "Maker({})", STATIC: "staticmethod({})"}
+
+
+def _declared(row: MethodRow) -> str:
+    """Return the declaration of a row's names in the stub."""
+    names = [name for name in [*row.plain, *row.changing] if name not in {"__eq__", "__ne__"}]
+    return f"    {' = '.join(names)} = {_STUB_FORMS.get(row.kind, '{}').format(row.function)}"
+
+
+def stub() -> str:
+    """Return the stub of the class of methods, `frontend/tensor_methods.pyi`."""
+    modules = sorted({row.function.partition(".")[0] for row in METHODS})
+    imports = "\n".join(["from frontend.ops import (", *[f"    {name}," for name in modules], ")"])
+    declared = [_declared(row) for row in METHODS]
+    absent = [f"    {name}: Literal[False]" for name in FALSE]
+    return "\n".join([STUB.format(imports=imports).rstrip(), *declared, *absent, ""])

@@ -35,7 +35,7 @@ from frontend.printing import described
 from frontend.refresh import refresh
 from frontend.storage import RESULT, Leaf, behind
 from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound, T, TensorBase
-from frontend.trace import apply, make, method, traced
+from frontend.trace import make, traced
 from hcq.errors import UsageError
 
 if AT_ONCE:
@@ -295,12 +295,6 @@ def _place(t: TensorBase, index: dict[Any, int]) -> Node | None:
 def _one(x: TensorBase) -> Node:
     one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
     return one.expr, one.leaves
-
-
-@method
-def stopped(self: T) -> T:
-    """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
-    return apply(STOP, None, self)
 
 
 def backward(

@@ -1,22 +1,16 @@
 """The gradient rule of each operation.
 
-Next: `primitives` and `rules`, the rules; `engine`, the use.
+Next: `elementwise`, `primitives` and `rules`, the rules; `engine`, the use.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from frontend.autograd import primitives, rules
+from frontend.autograd import elementwise, primitives, rules
 from frontend.expr import RULED
-from frontend.ops import division, elementwise, functions, powers, special
 
-ROWS: Final = (*functions.ROWS, *special.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
-RULES: Final[dict[str, Any]] = {
-    **{row.op: row.gradient for row in ROWS if row.op is not None},
-    **primitives.RULES,
-    RULED: rules.ruled,
-}
+RULES: Final[dict[str, Any]] = {**elementwise.RULES, **primitives.RULES, RULED: rules.ruled}
 """Operation -> its rule. No gradient flows through integers, bools, comparisons, bits and BITCAST."""
 
 

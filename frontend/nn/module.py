@@ -17,11 +17,11 @@ from compiler.dtype import DType, dtypes, promote
 from frontend import modes
 from frontend.arg_aliases import accepts_aliases, answer_class, check_call
 from frontend.assignment import refer
-from frontend.autograd.engine import stopped
 from frontend.autograd.state import is_parameter, listed
 from frontend.device import Device
 from frontend.nn import state
 from frontend.ops.arguments import element_type, whole
+from frontend.ops.sources import stopped
 from frontend.parameters import flag, shown
 from frontend.plan import CAPTURE
 from frontend.tensor import Tensor

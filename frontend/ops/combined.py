@@ -34,11 +34,10 @@ from frontend.ops.elementwise import (
 )
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, sin, sqrt, trunc
-from frontend.ops.method_row import named
 from frontend.ops.sources import Number, constant, convert, narrowed, number_like, ruled, widened
 from frontend.parameters import number
 from frontend.tensor_base import T
-from frontend.trace import apply, composite, method, operator
+from frontend.trace import apply, composite, method, named, operator
 
 
 @operator

@@ -8,12 +8,11 @@ Not here: products and sums (`elementwise`), powers (`powers`).
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from compiler.dtype import dtypes
-from compiler.ir.ops import NUMBERS, Ops
-from frontend.ops.elementwise import agree, mul, neg, rounding_once
-from frontend.ops.method_row import MethodRow
+from compiler.ir.ops import Ops
+from frontend.ops.elementwise import agree, rounding_once
 from frontend.ops.sources import Number, constant, convert, number_like, ruled
 from frontend.parameters import read
 from frontend.primitives.limits import Divisor, limited
@@ -153,16 +152,3 @@ def rmod(self: T, other: T | Number) -> T:
     """Return other % self."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(y, x), y, x)
-
-
-def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g, and -g times the truncated quotient: the gradients of C's fmod, on which `mod` is based."""
-    taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
-    return g, neg(mul(g, taken))
-
-
-ROWS: Final = (
-    MethodRow(true_div, "x / y", Ops.DIV, lambda g, q, _, y: (true_div(g, y), neg(true_div(mul(g, q), y)))),
-    MethodRow(floordiv, "x // y", kinds=NUMBERS),
-    MethodRow(mod, "x % y", Ops.FMOD, _slopes_of_remainder, kinds=NUMBERS),
-)

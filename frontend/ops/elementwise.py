@@ -12,17 +12,16 @@ import builtins
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
 from compiler.dtype import DType, dtypes, promote
-from compiler.ir.ops import BITS, NUMBERS, Ops
+from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
 from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast, number_dtype, representable
-from frontend.ops.method_row import MethodRow, named
 from frontend.ops.sources import Number, constant, convert, number_like, ruled, spread, suited, widened_float
 from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, composite, method, operator
+from frontend.trace import apply, composite, method, named, operator
 from hcq.errors import UsageError
 
 
@@ -312,34 +311,6 @@ def _lerp(self: T, end: T, weight: T | Number) -> T:
     far = apply(Ops.SUB, None, y, apply(Ops.MUL, None, span, rest))
     small = apply(Ops.LT, None, apply(Ops.ABS, None, w), constant(x, 0.5, dtype, shape))
     return ruled("lerp", apply(Ops.WHERE, None, small, near, far), x, y, w)
-
-
-def _slopes_of_maximum(g: T, _result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g for the greater, half of it for each where they are equal, g for both beside a NaN."""
-    tie, half = apply(Ops.EQ, None, x, y), mul(g, 0.5)
-
-    def share(low: T, high: T) -> T:
-        return where(tie, half, where(apply(Ops.LT, None, low, high), 0.0, g))
-
-    return share(x, y), share(y, x)
-
-
-def _slopes_of_minimum(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    return _slopes_of_maximum(g, result, y, x)
-
-
-ROWS: Final = (
-    MethodRow(add, "x + y", Ops.ADD, lambda g, *_: (g, g), kinds=NUMBERS),
-    MethodRow(sub, "x - y", Ops.SUB, lambda g, *_: (g, -g), kinds=NUMBERS),
-    MethodRow(mul, "x * y", Ops.MUL, lambda g, _, x, y: (g * y, g * x), kinds=NUMBERS),
-    MethodRow(maximum, "np.maximum(x, y)", Ops.MAX, _slopes_of_maximum, kinds=NUMBERS),
-    MethodRow(minimum, "np.minimum(x, y)", Ops.MIN, _slopes_of_minimum, kinds=NUMBERS),
-    MethodRow(neg, "-x", Ops.NEG, lambda g, *_: -g, kinds=NUMBERS),
-    MethodRow(bitwise_and, "x & y", kinds=BITS),
-    MethodRow(bitwise_or, "x | y", kinds=BITS),
-    MethodRow(bitwise_xor, "x ^ y", kinds=BITS),
-    MethodRow(invert, "~x", kinds=BITS),
-)
 
 
 def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:

@@ -19,7 +19,6 @@ from typing import Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.autograd.engine import stopped
 from frontend.ops import reduce
 from frontend.ops.along import gather
 from frontend.ops.arguments import Axes, axes_of, whole
@@ -34,7 +33,7 @@ from frontend.ops.parts import cat, part
 from frontend.ops.products import power_of
 from frontend.ops.singular import refuse_indefinite, refuse_singular
 from frontend.ops.sorting import sort
-from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, ruled, widened
+from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, ruled, stopped, widened
 from frontend.parameters import converting
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite, method

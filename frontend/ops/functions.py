@@ -1,7 +1,6 @@
 """Elementwise functions of one tensor: exponentials, roots, trigonometry, rounding, tests of finiteness.
 
-A new one needs three additions here: the function, its row in `ROWS` and its name in `Functions`
-(docs/how-to/add-an-elementwise-operation.md).
+A new one needs its row in the table of methods (docs/how-to/add-a-tensor-method.md).
 
 Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradient rules
 (`frontend.autograd.rules`).
@@ -12,18 +11,16 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Final
 
 from compiler.dtype import dtypes
-from compiler.ir.ops import ANY, NUMBERS, Ops
+from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops.division import div
-from frontend.ops.elementwise import agree, eq, gt, lt, mul, ne, neg, sub, where
-from frontend.ops.method_row import MethodRow, named
-from frontend.ops.sources import Number, convert, narrowed, number_like, ruled, widened
+from frontend.ops.elementwise import agree, eq, gt, lt, mul, ne, sub, where
+from frontend.ops.sources import Number, convert, narrowed, ruled, widened
 from frontend.primitives.erf import ERF
 from frontend.tensor_base import T
-from frontend.trace import apply, method, operator
+from frontend.trace import apply, method, named, operator
 
 
 def _of_floats(name: str, op: str, text: str) -> Callable[[T], T]:
@@ -149,91 +146,3 @@ def isfinite(self: T) -> T:
 def logical_not(self: T) -> T:
     """Return where values are zero."""
     return eq(self, 0)
-
-
-def _step(g: T, _result: T, _x: T) -> T:
-    return number_like(g, 0.0)
-
-
-def _slope_of_abs(g: T, _result: T, x: T) -> T:
-    """Return g with the sign of x; 0 at 0 and for NaN."""
-    return where(gt(x, 0.0), g, where(lt(x, 0.0), neg(g), 0.0))
-
-
-def _slopes_of_copysign(g: T, result: T, x: T, _y: T) -> tuple[T, T]:
-    """Return g where the sign stayed, -g where it changed, 0 at 0; other has none."""
-    zero = number_like(g, 0.0)
-    return mul(g, where(eq(x, 0.0), zero, div(result, x))), zero
-
-
-_LN2: Final = math.log(2)
-_ABOVE_0: Final = (0.3, 3.0)
-
-ROWS: Final = (
-    MethodRow(exp, "np.exp(x)", Ops.EXP, lambda g, y, _: g * y),
-    MethodRow(exp2, "np.exp2(x)", Ops.EXP2, lambda g, y, _: g * y * _LN2),
-    MethodRow(log, "np.log(x)", Ops.LOG, lambda g, _, x: g / x, _ABOVE_0),
-    MethodRow(log2, "np.log2(x)", Ops.LOG2, lambda g, _, x: g / (x * _LN2), _ABOVE_0),
-    MethodRow(expm1, "np.expm1(x)", Ops.EXPM1, lambda g, y, _: g * (y + 1.0)),
-    MethodRow(log1p, "np.log1p(x)", Ops.LOG1P, lambda g, _, x: g / (x + 1.0), _ABOVE_0),
-    MethodRow(log10, "np.log10(x)", domain=_ABOVE_0),
-    MethodRow(sqrt, "np.sqrt(x)", Ops.SQRT, lambda g, y, _: g / (y * 2.0), _ABOVE_0),
-    MethodRow(rsqrt, "1 / np.sqrt(x)", domain=_ABOVE_0),
-    MethodRow(reciprocal, "1 / x", Ops.RECIP, lambda g, y, _: -(g * (y * y))),
-    MethodRow(sin, "np.sin(x)", Ops.SIN, lambda g, _, x: g * cos(x)),
-    MethodRow(cos, "np.cos(x)", Ops.COS, lambda g, _, x: -(g * sin(x))),
-    MethodRow(tan, "np.tan(x)"),
-    MethodRow(tanh, "np.tanh(x)", Ops.TANH, lambda g, y, _: g * (1.0 - y * y)),
-    MethodRow(
-        erf,
-        "np.vectorize(math.erf)(x).astype(x.dtype)",
-        ERF,
-        lambda g, _, x: mul(g, mul(exp(-(x * x)), 2 / math.sqrt(math.pi))),
-    ),
-    MethodRow(square, "np.square(x)", kinds=NUMBERS),
-    MethodRow(abs, "np.abs(x)", Ops.ABS, _slope_of_abs, kinds=NUMBERS),
-    MethodRow(sign, "np.sign(x)", kinds=NUMBERS),
-    MethodRow(copysign, "np.copysign(x, y)", Ops.COPYSIGN, _slopes_of_copysign),
-    MethodRow(floor, "np.floor(x)", Ops.FLOOR, _step, kinds=NUMBERS),
-    MethodRow(ceil, "np.ceil(x)", Ops.CEIL, _step, kinds=NUMBERS),
-    MethodRow(trunc, "np.trunc(x)", Ops.TRUNC, _step, kinds=NUMBERS),
-    MethodRow(round, "np.rint(x).astype(x.dtype)", Ops.ROUND, _step, kinds=NUMBERS),
-    MethodRow(isnan, "np.isnan(x)", kinds=ANY, predicate=True),
-    MethodRow(isinf, "np.isinf(x)", kinds=ANY, predicate=True),
-    MethodRow(isfinite, "np.isfinite(x)", kinds=ANY, predicate=True),
-    MethodRow(logical_not, "np.logical_not(x)", kinds=ANY, predicate=True),
-)
-
-
-class Functions:
-    """The methods of `Tensor` for these functions, visible to type checkers and editors."""
-
-    __slots__ = ()
-
-    exp = exp
-    exp2 = exp2
-    log = log
-    log2 = log2
-    expm1 = expm1
-    log1p = log1p
-    log10 = log10
-    sqrt = sqrt
-    rsqrt = rsqrt
-    reciprocal = reciprocal
-    sin = sin
-    cos = cos
-    tan = tan
-    tanh = tanh
-    erf = erf
-    square = square
-    abs = abs
-    sign = sign
-    copysign = copysign
-    floor = floor
-    ceil = ceil
-    trunc = trunc
-    round = round
-    isnan = isnan
-    isinf = isinf
-    isfinite = isfinite
-    logical_not = logical_not

@@ -29,7 +29,7 @@ from frontend.plan import CAPTURE
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
-from frontend.views import share
+from frontend.views import BACK, share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 
@@ -90,6 +90,7 @@ if AT_ONCE:
     from frontend.symbolic import keys
 else:
     keys = later("frontend.symbolic.keys")
+writing = later("frontend.ops.writing")  # it needs this module
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,15 @@ def getitem(self: T, key: Any) -> T:
 def item(self: T, key: Any) -> T:
     """Return self[key], never as a view."""
     return _item(self, key)[0]
+
+
+def _put(parent: T, value: T, key: Any) -> T:
+    """Return what a tensor becomes when its view of a key is written."""
+    found: T = writing.written(parent, key, value)
+    return found
+
+
+BACK[item] = _put
 
 
 def _item(self: T, key: Any) -> tuple[T, bool]:

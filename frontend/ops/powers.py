@@ -12,8 +12,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops.arguments import representable
-from frontend.ops.elementwise import agree, mul
-from frontend.ops.method_row import MethodRow
+from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, number_like, ruled
 from frontend.tensor_base import T
 from frontend.trace import apply, operator
@@ -108,19 +107,3 @@ def _power(x: T, y: T) -> T:
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
     return apply(Ops.POW, None, x, y)
-
-
-def _slopes_of_power(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g y x^(y-1), 0 where y is 0; and g x^y ln x, 0 where x is 0 and y is not negative."""
-    zero, one = (number_like(g, value) for value in (0.0, 1.0))
-    slope = mul(g, mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
-    positive = apply(Ops.OR, None, apply(Ops.LT, None, zero, y), apply(Ops.EQ, None, y, zero))
-    flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), positive)
-    growth = mul(g, mul(result, apply(Ops.LOG, None, x)))
-    return (
-        apply(Ops.WHERE, None, apply(Ops.EQ, None, y, zero), zero, slope),
-        apply(Ops.WHERE, None, flat, zero, growth),
-    )
-
-
-ROWS: Final = (MethodRow(pow, "np.power(x, y)", Ops.POW, _slopes_of_power, domain=(0.3, 3.0)),)

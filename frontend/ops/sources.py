@@ -12,11 +12,11 @@ from typing import Any
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
-from frontend.expr import RULED, constant_of, float_dtype, source_expr
+from frontend.expr import RULED, STOP, constant_of, float_dtype, source_expr
 from frontend.ops.arguments import Shape, representable
 from frontend.parameters import scalar_of, shown
 from frontend.tensor_base import T
-from frontend.trace import apply, make
+from frontend.trace import apply, make, method
 from hcq.errors import UsageError, UsageTypeError
 
 Number = float
@@ -77,6 +77,12 @@ def convert(x: T, dtype: DType) -> T:
     if value is not None:
         return constant(x, converted(value, dtype), dtype, e.shape)
     return apply(Ops.CAST, dtype, x)
+
+
+@method
+def stopped(self: T) -> T:
+    """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
+    return apply(STOP, None, self)
 
 
 def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:

@@ -22,7 +22,6 @@ from frontend.ops.elementwise import add, agree, eq, gt, lt, mul, ne, neg, sub, 
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, sign, sin, sqrt
 from frontend.ops.functions import round as rounded
-from frontend.ops.method_row import MethodRow
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import Number, constant, convert, narrowed, number_like, ruled, widened
 from frontend.parameters import converting
@@ -419,18 +418,3 @@ def atanh(self: T) -> T:
     size = absolute(x)
     value = mul(log1p(div(mul(size, 2.0), add(neg(size), 1.0))), 0.5)
     return narrowed(ruled("atanh", _signed(value, x), x), self)
-
-
-_INNER: Final = (-0.9, 0.9)
-
-ROWS: Final = (
-    MethodRow(atan, "np.arctan(x)"),
-    MethodRow(asin, "np.arcsin(x)", domain=_INNER),
-    MethodRow(acos, "np.arccos(x)", domain=_INNER),
-    MethodRow(atan2, "np.arctan2(x, y)"),
-    MethodRow(sinh, "np.sinh(x)"),
-    MethodRow(cosh, "np.cosh(x)"),
-    MethodRow(asinh, "np.arcsinh(x)"),
-    MethodRow(acosh, "np.arccosh(x)", domain=(1.1, 3.0)),
-    MethodRow(atanh, "np.arctanh(x)", domain=_INNER),
-)

@@ -3,7 +3,8 @@
 Tensors computed from x before keep their values. The root and the other views of x change with it
 (`frontend.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
 
-Not here: reading (`indexing`), the assignment (`frontend.assignment`).
+Not here: reading (`indexing`), the assignment (`frontend.assignment`), methods `name_` that assign the result
+of the method `name` (`frontend.assignment.in_place`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.casts import cast
+from frontend.ops.creation import full_like
 from frontend.ops.elementwise import add, eq, gt, lt, mul, where
 from frontend.ops.indexing import (
     Cut,
@@ -32,7 +34,7 @@ from frontend.ops.indexing import (
     with_tensors,
 )
 from frontend.ops.moving import has_symbolic_size, moving_parts, only_at, place_at
-from frontend.ops.sources import constant, coordinate, number_like, spread, suited
+from frontend.ops.sources import constant, coordinate, number_like, spread, stopped, suited
 from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import detach, link_of
@@ -194,3 +196,36 @@ def _at_least(x: T, low: int) -> T:
 
 def _remainder(x: T, low: int, step: int) -> T:
     return apply(Ops.MOD, None, add(x, -low), number_like(x, step))
+
+
+def zero_(self: T) -> T:
+    """Set all elements to 0; return self."""
+    return change(self, 0)
+
+
+def fill_(self: T, value: Any) -> T:
+    """Set all elements to a number, or to the value of a tensor of shape (); return self."""
+    return change(self, cast(value, self.expr.dtype) if hasattr(value, "expr") else full_like(self, value))
+
+
+def copy_(self: T, src: T) -> T:
+    """Set the elements to those of another tensor, broadcast, moved and converted; return self."""
+    return change(self, cast(self.operand(src).to(self.expr.device), self.expr.dtype))
+
+
+def uniform_(self: Any, low: float = 0.0, high: float = 1.0) -> Any:
+    """Set the elements to numbers uniform in [low, high); return self."""
+    e = self.expr
+    return change(self, self.uniform(e.shape, low=low, high=high, dtype=e.dtype, device=e.device))
+
+
+def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+    """Set the elements to numbers of a normal distribution; return self."""
+    e = self.expr
+    return change(self, self.normal(e.shape, mean=mean, std=std, dtype=e.dtype, device=e.device))
+
+
+def detach_(self: Any) -> Any:
+    """End the history of self: no gradient flows through it any more, and it requires none; return self."""
+    self.requires_grad = False
+    return self if self.is_realized else self.replace(stopped(self))

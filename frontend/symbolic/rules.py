@@ -14,7 +14,8 @@ from inspect import signature
 from typing import Any, Final
 
 from compiler.dtype import dtypes
-from frontend.ops import division, elementwise, functions, powers
+from frontend.methods import METHODS
+from frontend.ops import elementwise
 from frontend.ops.arguments import Axes, axes_of, axis_of
 from frontend.ops.arguments import sizes as sizes_given
 from frontend.ops.elementwise import beside
@@ -63,8 +64,7 @@ def _elementwise(call: Any, *args: Any, **names: Any) -> Any:
 
 
 ELEMENTWISE = (
-    *[row.method.__name__ for rows_ in (functions.ROWS, elementwise.ROWS, division.ROWS, powers.ROWS)
-      for row in rows_],
+    *[row.own for row in METHODS if row.oracle],
     "where", "masked_fill", "clip", "lerp", "lshift", "rshift", "rlshift", "rrshift", "rsub", "rdiv",
     "true_div", "div", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "lt", "gt", "le", "ge", "eq",
     "ne", "isclose", "relu", "relu6", "leaky_relu", "elu", "sigmoid", "logsigmoid", "silu", "gelu",

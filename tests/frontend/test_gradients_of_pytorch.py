@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from frontend import Tensor
-from frontend.in_place import InPlace
 from frontend.later import loaded
-from frontend.methods import Methods
-from frontend.operators import Operators
-from frontend.ops.functions import Functions
+from frontend.members import Methods
 from tests.oracles.gradients.cases import CASES, NO_GRADIENT
 from tests.oracles.gradients.compare import compared, inputs_of
 
@@ -40,7 +37,7 @@ def test_values_and_gradients_match_pytorch(case: Case, dtype: str):
 def methods() -> list[set[str]]:
     """The names of each function that is a method, property or operator of tensors."""
     found: dict[Any, set[str]] = {}
-    for cls in (Tensor, Methods, InPlace, Functions, Operators):
+    for cls in (Tensor, Methods):
         for name, member in loaded((cls,)).items():
             value = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             public = not name.startswith("_") or name.endswith("__")

@@ -16,8 +16,8 @@ import pytest
 
 from frontend import Device, Tensor, nn
 from frontend.later import loaded
-from frontend.methods import Methods
-from frontend.ops.functions import Functions
+from frontend.members import Methods
+from frontend.methods import METHODS as ROWS
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ SKIPPED = {"train", "manual_seed"}
 
 SHARE = 4
 """The quick part makes one call in this number; the slow part makes all."""
+IN_PLACE = {name for row in ROWS for name in row.plain + row.changing if name[-1] == "_"}
 CHANGING = {"assign", "replace", "realize", "requires_grad_"}
 """Methods that change the tensor itself."""
 OPERATORS = [
@@ -43,8 +44,8 @@ def function_of(member: Any) -> Any:
 
 METHODS = {
     name: function_of(member)
-    for name, member in loaded((Tensor, Methods, Functions)).items()
-    if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function_of(member))
+    for name, member in loaded((Methods, Tensor)).items()
+    if not name.startswith("_") and name not in SKIPPED | IN_PLACE and inspect.isfunction(function_of(member))
 }
 CONTAINERS = {nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict}
 LAYERS = {

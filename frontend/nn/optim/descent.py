@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from frontend.autograd.engine import stopped
 from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
+from frontend.ops.sources import stopped
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from frontend import modes
 from frontend.arg_aliases import answer_class
 from frontend.assignment import update
 from frontend.autograd import state as grad_state
-from frontend.autograd.engine import stopped
 from frontend.nn.checks import Flag, Setting, number_within
 from frontend.nn.state.models import get_state_dict, load_state_dict
+from frontend.ops.sources import stopped
 from frontend.parameters import shown
 from frontend.plan import CAPTURE
 from frontend.printing import described

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.ops import functions
+from frontend.methods import METHODS
 from tests.oracles.gradients.case import HALF, INF, NAN, Case, points
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _MORE: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Further fields of the cases of some functions."""
-for _row in functions.ROWS:
-    _name = _row.method.__name__
-    if _row.operands == 1 and not _row.predicate:
+for _row in METHODS:
+    _name = _row.own
+    if _row.function.startswith("functions.") and _row.operands == 1 and _row.differentiable:
         _one(_name, **_MORE.get(_name, {}))
 _one("neg")
 _one("relu", dtypes=HALF)

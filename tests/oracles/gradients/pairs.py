@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.ops import functions
+from frontend.methods import METHODS
 from tests.oracles.gradients.case import INF, NAN, Case, pairs, points
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def _add(method: str, theirs: Callable[..., Any] | None = None, use: str = "", *
 
 for _name in ("add", "sub", "mul", "div", "maximum", "minimum"):
     _add(_name)
-for _row in functions.ROWS:
-    if _row.operands == 2 and not _row.predicate:
-        _add(_row.method.__name__)
+for _row in METHODS:
+    if _row.function.startswith("functions.") and _row.operands == 2:
+        _add(_row.own)
 _add(
     "div",
     lambda t, x, y: t.div(x, y, rounding_mode="trunc"),

@@ -1,0 +1,93 @@
+"""The class that the table of methods describes: its members, and how they get their arguments.
+
+A function whose module is loaded becomes a member itself; any other is an `Item`, which loads it with the
+first use. Type checkers read `tensor_methods.pyi` instead.
+
+Not here: the table (`methods`), modules that load later (`later`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property, wraps
+from types import MethodType
+from typing import Any, Concatenate, Final, Generic, ParamSpec
+
+from frontend.arg_aliases import accepts_aliases
+from frontend.assignment import in_place
+from frontend.later import Item, later
+from frontend.methods import FALSE, MAKER, METHODS, SIZED_MAKER, STATIC, MethodRow
+from frontend.tensor_base import T
+from frontend.trace import has_variable
+
+P = ParamSpec("P")
+_rules = later("frontend.symbolic.rules")
+
+
+def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
+    """Let a function that makes a tensor of a shape take bound variables as sizes."""
+
+    @wraps(fn)
+    def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
+        if has_variable(args):
+            return _rules.made_with(fn, cls, args, names)
+        return fn(cls, *args, **names)
+
+    return call
+
+
+class Maker(Generic[P]):
+    """A class method whose result has the class that it is called on, also for type checkers.
+
+    With `takes_variables` it takes bound variables as sizes.
+    """
+
+    def __init__(
+        self, fn: Callable[Concatenate[type[Any], P], Any], *, takes_variables: bool = False
+    ) -> None:
+        self._fn: Any = fn
+        self._takes_variables = takes_variables
+
+    @cached_property
+    def __func__(self) -> Callable[Concatenate[type[Any], P], Any]:
+        """The function, which gets the class first."""
+        fn: Any = self._fn.load() if isinstance(self._fn, Item) else self._fn
+        return accepts_aliases(sized(fn) if self._takes_variables else fn)
+
+    def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
+        return MethodType(self.__func__, owner)
+
+
+def members_of(row: MethodRow) -> Iterator[tuple[str, Any]]:
+    """Yield the members of a row by name."""
+    module, _, name = row.function.partition(".")
+    home = f"frontend.ops.{module}"
+    fn: Any = getattr(sys.modules[home], name) if home in sys.modules else Item(home, name)
+    member = fn
+    if row.kind in {MAKER, SIZED_MAKER}:
+        member = Maker(fn, takes_variables=row.kind == SIZED_MAKER)
+    elif row.kind == STATIC:
+        member = fn.wrapped(staticmethod) if isinstance(fn, Item) else staticmethod(fn)
+    yield from dict.fromkeys(row.plain, member).items()
+    if row.changing:
+        changing = fn.wrapped(in_place) if isinstance(fn, Item) else in_place(fn)
+        yield from dict.fromkeys(row.changing, changing).items()
+
+
+def _class_of_methods() -> type:
+    """Return a class with the methods of the table."""
+    members: dict[str, Any] = {
+        "__slots__": (),
+        "__hash__": object.__hash__,
+        "__module__": __name__,
+        "__doc__": "The methods of `Tensor` that `frontend.ops` implements.",
+        "symbolic_rules": _rules.RULES,
+        **dict.fromkeys(FALSE, False),
+    }
+    for row in METHODS:
+        members.update(members_of(row))
+    return type("Methods", (), members)
+
+
+Methods: Final = _class_of_methods()

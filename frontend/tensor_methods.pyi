@@ -1,0 +1,459 @@
+"""The methods of `Tensor` for type checkers and editors. Written by `python -m tools.reference`.
+
+The table is `frontend.methods`; at run time `frontend.members` makes the class.
+"""
+
+# ruff: noqa: PYI017 - the types of members follow from the functions
+
+from typing import Literal, Self
+
+from frontend.members import Maker
+from frontend.ops import (
+    about,
+    activation,
+    along,
+    casts,
+    combined,
+    convolutions,
+    creation,
+    diagonals,
+    division,
+    elementwise,
+    extremes,
+    factors,
+    files,
+    functions,
+    indexed,
+    indexing,
+    linalg,
+    losses,
+    movement,
+    nnops,
+    padding,
+    parts,
+    powers,
+    products,
+    random,
+    rearranging,
+    reduce,
+    resizing,
+    sampling,
+    scan,
+    selection,
+    sorting,
+    special,
+    statistics,
+    writing,
+)
+
+class Methods:
+    """The methods that `frontend.ops` implements."""
+
+    __slots__ = ()
+    def __eq__(self, other: object) -> Self: ...  # type: ignore[override]  # elementwise
+    def __ne__(self, other: object) -> Self: ...  # type: ignore[override]  # as above
+    __hash__ = object.__hash__
+    exp = exp_ = functions.exp
+    exp2 = exp2_ = functions.exp2
+    log = log_ = functions.log
+    log2 = log2_ = functions.log2
+    expm1 = expm1_ = functions.expm1
+    log1p = log1p_ = functions.log1p
+    log10 = log10_ = functions.log10
+    sqrt = sqrt_ = functions.sqrt
+    rsqrt = rsqrt_ = functions.rsqrt
+    reciprocal = reciprocal_ = functions.reciprocal
+    sin = sin_ = functions.sin
+    cos = cos_ = functions.cos
+    tan = tan_ = functions.tan
+    tanh = tanh_ = functions.tanh
+    erf = erf_ = functions.erf
+    square = square_ = functions.square
+    abs = absolute = __abs__ = abs_ = absolute_ = functions.abs
+    sign = sign_ = functions.sign
+    copysign = copysign_ = functions.copysign
+    floor = floor_ = functions.floor
+    ceil = ceil_ = functions.ceil
+    trunc = fix = trunc_ = fix_ = functions.trunc
+    round = round_ = functions.round
+    isnan = functions.isnan
+    isinf = functions.isinf
+    isfinite = functions.isfinite
+    logical_not = logical_not_ = functions.logical_not
+    full = Maker(creation.full)
+    zeros = Maker(creation.zeros)
+    ones = Maker(creation.ones)
+    empty = Maker(creation.empty)
+    arange = Maker(creation.arange)
+    linspace = Maker(creation.linspace)
+    eye = Maker(creation.eye)
+    from_url = Maker(files.from_url)
+    rand = Maker(random.rand)
+    randn = Maker(random.randn)
+    randint = Maker(random.randint)
+    uniform = Maker(random.uniform)
+    normal = Maker(random.normal)
+    scaled_uniform = Maker(random.scaled_uniform)
+    glorot_uniform = xavier_uniform = Maker(random.glorot_uniform)
+    kaiming_uniform = Maker(random.kaiming_uniform)
+    kaiming_normal = Maker(random.kaiming_normal)
+    randperm = Maker(sampling.randperm)
+    manual_seed = staticmethod(random.manual_seed)
+    einsum = staticmethod(linalg.einsum)
+    full_like = creation.full_like
+    zeros_like = creation.zeros_like
+    empty_like = creation.empty_like
+    ones_like = creation.ones_like
+    rand_like = random.rand_like
+    randn_like = random.randn_like
+    multinomial = sampling.multinomial
+    bernoulli = bernoulli_ = sampling.bernoulli
+    add = add_ = combined.plus
+    sub = subtract = sub_ = subtract_ = combined.minus
+    mul = multiply = __mul__ = __rmul__ = mul_ = multiply_ = __imul__ = elementwise.mul
+    div = divide = div_ = divide_ = division.div
+    true_divide = __truediv__ = true_divide_ = __itruediv__ = division.true_div
+    floor_divide = floordiv = __floordiv__ = floor_divide_ = __ifloordiv__ = division.floordiv
+    remainder = mod = __mod__ = remainder_ = __imod__ = division.mod
+    fmod = fmod_ = combined.fmod
+    pow = __pow__ = pow_ = __ipow__ = powers.pow
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    neg = negative = __neg__ = neg_ = negative_ = elementwise.neg
+    positive = __pos__ = elementwise.pos
+    bitwise_and = __and__ = __rand__ = bitwise_and_ = __iand__ = elementwise.bitwise_and
+    bitwise_or = __or__ = __ror__ = bitwise_or_ = __ior__ = elementwise.bitwise_or
+    bitwise_xor = xor = __xor__ = __rxor__ = bitwise_xor_ = __ixor__ = elementwise.bitwise_xor
+    bitwise_not = __invert__ = bitwise_not_ = elementwise.invert
+    lshift = bitwise_left_shift = __lshift__ = bitwise_left_shift_ = __ilshift__ = elementwise.lshift
+    rshift = bitwise_right_shift = __rshift__ = bitwise_right_shift_ = __irshift__ = elementwise.rshift
+    lt = less = __lt__ = lt_ = less_ = elementwise.lt
+    gt = greater = __gt__ = gt_ = greater_ = elementwise.gt
+    le = less_equal = __le__ = le_ = less_equal_ = elementwise.le
+    ge = greater_equal = __ge__ = ge_ = greater_equal_ = elementwise.ge
+    not_equal = ne = not_equal_ = ne_ = elementwise.ne
+    eq = eq_ = elementwise.eq
+    isclose = elementwise.isclose
+    allclose = elementwise.allclose
+    where = elementwise.where
+    masked_fill = masked_fill_ = elementwise.masked_fill
+    clip = clamp = clip_ = clamp_ = elementwise.clip
+    lerp = lerp_ = elementwise.lerp
+    asin = arcsin = asin_ = arcsin_ = special.asin
+    acos = arccos = acos_ = arccos_ = special.acos
+    atan = arctan = atan_ = arctan_ = special.atan
+    atan2 = arctan2 = atan2_ = arctan2_ = special.atan2
+    sinh = sinh_ = special.sinh
+    cosh = cosh_ = special.cosh
+    asinh = arcsinh = asinh_ = arcsinh_ = special.asinh
+    acosh = arccosh = acosh_ = arccosh_ = special.acosh
+    atanh = arctanh = atanh_ = arctanh_ = special.atanh
+    logaddexp = combined.logaddexp
+    hypot = hypot_ = combined.hypot
+    logical_and = logical_and_ = combined.logical_and
+    logical_or = logical_or_ = combined.logical_or
+    logical_xor = logical_xor_ = combined.logical_xor
+    xlogy = xlogy_ = combined.xlogy
+    addcmul = addcmul_ = combined.addcmul
+    addcdiv = addcdiv_ = combined.addcdiv
+    frac = frac_ = combined.frac
+    deg2rad = deg2rad_ = combined.deg2rad
+    rad2deg = rad2deg_ = combined.rad2deg
+    sinc = sinc_ = combined.sinc
+    signbit = combined.signbit
+    nan_to_num = nan_to_num_ = combined.nan_to_num
+    logit = logit_ = combined.logit
+    heaviside = heaviside_ = combined.heaviside
+    relu = relu_ = activation.relu
+    relu6 = relu6_ = activation.relu6
+    leaky_relu = leakyrelu = leaky_relu_ = activation.leaky_relu
+    elu = elu_ = activation.elu
+    sigmoid = sigmoid_ = activation.sigmoid
+    logsigmoid = activation.logsigmoid
+    silu = swish = silu_ = activation.silu
+    gelu = activation.gelu
+    quick_gelu = activation.quick_gelu
+    softplus = activation.softplus
+    softsign = activation.softsign
+    mish = mish_ = activation.mish
+    hardsigmoid = hardsigmoid_ = activation.hardsigmoid
+    hardswish = hardswish_ = activation.hardswish
+    hardtanh = hardtanh_ = activation.hardtanh
+    celu = celu_ = activation.celu
+    selu = selu_ = activation.selu
+    hardshrink = activation.hardshrink
+    softshrink = activation.softshrink
+    tanhshrink = activation.tanhshrink
+    threshold = threshold_ = activation.threshold
+    glu = activation.glu
+    prelu = activation.prelu
+    reshape = movement.reshape
+    view = casts.view
+    permute = movement.permute
+    transpose = swapaxes = swapdims = movement.transpose
+    expand = broadcast_to = movement.expand
+    flip = movement.flip
+    shrink = movement.shrink
+    pad = pad2d = padding.pad
+    squeeze = movement.squeeze
+    unsqueeze = movement.unsqueeze
+    flatten = movement.flatten
+    unflatten = movement.unflatten
+    repeat = movement.repeat
+    repeat_interleave = movement.repeat_interleave
+    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = parts.split
+    chunk = unsafe_chunk = parts.chunk
+    unbind = parts.unbind
+    cat = concat = concatenate = parts.cat
+    stack = parts.stack
+    roll = parts.roll
+    tril = tril_ = diagonals.tril
+    triu = triu_ = diagonals.triu
+    diag = diagonals.diag
+    contiguous = movement.contiguous
+    windows = movement.windows
+    unfold = movement.unfold
+    movedim = moveaxis = movement.movedim
+    narrow = movement.narrow
+    select = movement.select
+    t = movement.t
+    ravel = movement.ravel
+    view_as = reshape_as = movement.view_as
+    expand_as = movement.expand_as
+    fliplr = movement.fliplr
+    flipud = movement.flipud
+    meshgrid = movement.meshgrid
+    sum = reduce.sum
+    prod = reduce.prod
+    max = extremes.max
+    min = extremes.min
+    amax = extremes.amax
+    amin = extremes.amin
+    aminmax = extremes.aminmax
+    any = reduce.any
+    all = reduce.all
+    mean = reduce.mean
+    var = reduce.var
+    std = reduce.std
+    var_mean = reduce.var_mean
+    std_mean = reduce.std_mean
+    nansum = reduce.nansum
+    nanmean = reduce.nanmean
+    norm = factors.norm
+    logsumexp = reduce.logsumexp
+    argmax = reduce.argmax
+    argmin = reduce.argmin
+    cumsum = cumsum_ = scan.cumsum
+    cumprod = cumprod_ = scan.cumprod
+    cummax = scan.cummax
+    cummin = scan.cummin
+    logcumsumexp = scan.logcumsumexp
+    sort = sorting.sort
+    argsort = sorting.argsort
+    topk = sorting.topk
+    normalize = reduce.normalize
+    count_nonzero = reduce.count_nonzero
+    gather = along.gather
+    take = along.take
+    index_select = along.index_select
+    scatter = scatter_ = along.scatter
+    scatter_add = scatter_add_ = along.scatter_add
+    scatter_reduce = scatter_reduce_ = along.scatter_reduce
+    take_along_dim = along.take_along_dim
+    masked_select = selection.masked_select
+    nonzero = selection.nonzero
+    diagonal = diagonals.diagonal
+    matmul = __matmul__ = __imatmul__ = linalg.matmul
+    dot = linalg.dot
+    linear = linalg.linear
+    one_hot = creation.one_hot
+    conv2d = convolutions.conv2d
+    conv_transpose2d = convolutions.conv_transpose2d
+    max_pool2d = convolutions.max_pool2d
+    avg_pool2d = convolutions.avg_pool2d
+    interpolate = resizing.interpolate
+    softmax = nnops.softmax
+    softmin = nnops.softmin
+    log_softmax = nnops.log_softmax
+    layernorm = nnops.layernorm
+    rmsnorm = nnops.rmsnorm
+    batchnorm = nnops.batchnorm
+    cross_entropy = losses.cross_entropy
+    sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
+    nll_loss = losses.nll_loss
+    binary_crossentropy = binary_cross_entropy = losses.binary_crossentropy
+    binary_crossentropy_logits = binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
+    mse_loss = losses.mse_loss
+    l1_loss = losses.l1_loss
+    smooth_l1_loss = losses.smooth_l1_loss
+    huber_loss = losses.huber_loss
+    kl_div = losses.kl_div
+    dropout = nnops.dropout
+    scaled_dot_product_attention = nnops.scaled_dot_product_attention
+    sequential = nnops.sequential
+    cast = casts.cast
+    bitcast = casts.bitcast
+    float = casts.float
+    double = casts.double
+    half = casts.half
+    bfloat16 = casts.bfloat16
+    int = casts.int
+    long = casts.long
+    bool = casts.bool
+    short = casts.short
+    char = casts.char
+    byte = casts.byte
+    type_as = casts.type_as
+    type = casts.type
+    new_zeros = about.new_zeros
+    new_ones = about.new_ones
+    new_empty = about.new_empty
+    new_full = about.new_full
+    new_tensor = about.new_tensor
+    clamp_min = clamp_min_ = about.clamp_min
+    clamp_max = clamp_max_ = about.clamp_max
+    argwhere = about.argwhere
+    nonzero_static = about.nonzero_static
+    is_same_size = about.is_same_size
+    is_signed = about.is_signed
+    is_complex = about.is_complex
+    is_conj = about.is_conj
+    is_neg = about.is_neg
+    is_nonzero = about.is_nonzero
+    is_inference = about.is_inference
+    is_pinned = about.is_pinned
+    is_shared = about.is_shared
+    is_contiguous = about.is_contiguous
+    get_device = about.get_device
+    cuda = about.cuda
+    retain_grad = about.retain_grad
+    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = about.conj
+    isreal = about.isreal
+    adjoint = about.adjoint
+    ndimension = about.ndimension
+    mm = products.mm
+    bmm = products.bmm
+    mv = products.mv
+    vdot = products.vdot
+    outer = ger = products.outer
+    inner = products.inner
+    tensordot = products.tensordot
+    addmm = addmm_ = products.addmm
+    addmv = addmv_ = products.addmv
+    addr = addr_ = products.addr
+    baddbmm = baddbmm_ = products.baddbmm
+    addbmm = addbmm_ = products.addbmm
+    kron = products.kron
+    cross = products.cross
+    trace = products.trace
+    dist = products.dist
+    cov = products.cov
+    corrcoef = products.corrcoef
+    renorm = renorm_ = products.renorm
+    qr = factors.qr
+    solve = factors.solve
+    inverse = factors.inverse
+    det = factors.det
+    slogdet = factors.slogdet
+    logdet = factors.logdet
+    cholesky = factors.cholesky
+    cholesky_solve = factors.cholesky_solve
+    cholesky_inverse = factors.cholesky_inverse
+    svd = factors.svd
+    pinverse = factors.pinverse
+    matrix_power = factors.matrix_power
+    tile = rearranging.tile
+    tensor_split = rearranging.tensor_split
+    hsplit = rearranging.hsplit
+    vsplit = rearranging.vsplit
+    dsplit = rearranging.dsplit
+    rot90 = rearranging.rot90
+    diag_embed = rearranging.diag_embed
+    diagflat = rearranging.diagflat
+    select_scatter = rearranging.select_scatter
+    diagonal_scatter = rearranging.diagonal_scatter
+    slice_scatter = rearranging.slice_scatter
+    narrow_copy = rearranging.narrow_copy
+    diff = rearranging.diff
+    sum_to_size = rearranging.sum_to_size
+    broadcast_tensors = rearranging.broadcast_tensors
+    equal = rearranging.equal
+    fmax = rearranging.fmax
+    fmin = rearranging.fmin
+    index_add = index_add_ = indexed.index_add
+    index_copy = index_copy_ = indexed.index_copy
+    index_fill = index_fill_ = indexed.index_fill
+    index_reduce = index_reduce_ = indexed.index_reduce
+    index_put = index_put_ = indexed.index_put
+    put = put_ = indexed.put
+    masked_scatter = masked_scatter_ = indexed.masked_scatter
+    kthvalue = statistics.kthvalue
+    median = statistics.median
+    nanmedian = statistics.nanmedian
+    quantile = statistics.quantile
+    nanquantile = statistics.nanquantile
+    mode = statistics.mode
+    msort = statistics.msort
+    unique = statistics.unique
+    unique_consecutive = statistics.unique_consecutive
+    bincount = statistics.bincount
+    histc = statistics.histc
+    histogram = statistics.histogram
+    searchsorted = statistics.searchsorted
+    bucketize = statistics.bucketize
+    isin = statistics.isin
+    erfc = erfc_ = special.erfc
+    erfinv = erfinv_ = special.erfinv
+    lgamma = lgamma_ = special.lgamma
+    digamma = digamma_ = special.digamma
+    mvlgamma = mvlgamma_ = special.mvlgamma
+    i0 = i0_ = special.i0
+    frexp = special.frexp
+    gcd = gcd_ = special.gcd
+    lcm = lcm_ = special.lcm
+    sgn = sgn_ = special.sgn
+    isposinf = special.isposinf
+    isneginf = special.isneginf
+    logaddexp2 = special.logaddexp2
+    ldexp = ldexp_ = special.ldexp
+    float_power = float_power_ = special.float_power
+    nextafter = nextafter_ = special.nextafter
+    angle = special.angle
+    max_unpool2d = convolutions.max_unpool2d
+    __add__ = __radd__ = __iadd__ = elementwise.add
+    __sub__ = __isub__ = elementwise.sub
+    __rsub__ = elementwise.rsub
+    __rtruediv__ = division.rdiv
+    __rfloordiv__ = division.rfloordiv
+    __rmod__ = division.rmod
+    __rpow__ = powers.rpow
+    __rmatmul__ = linalg.rmatmul
+    __rlshift__ = elementwise.rlshift
+    __rrshift__ = elementwise.rrshift
+    __getitem__ = indexing.getitem
+    __setitem__ = writing.setitem
+    zero_ = writing.zero_
+    fill_ = writing.fill_
+    copy_ = writing.copy_
+    uniform_ = writing.uniform_
+    normal_ = writing.normal_
+    detach_ = writing.detach_
+    exponential_ = sampling.exponential
+    log_normal_ = sampling.log_normal
+    cauchy_ = sampling.cauchy
+    geometric_ = sampling.geometric
+    random_ = sampling.whole_numbers
+    fill_diagonal_ = diagonals.fill_diagonal
+    is_sparse: Literal[False]
+    is_sparse_csr: Literal[False]
+    is_quantized: Literal[False]
+    is_nested: Literal[False]
+    is_meta: Literal[False]
+    is_mkldnn: Literal[False]
+    is_mps: Literal[False]
+    is_xpu: Literal[False]
+    is_xla: Literal[False]
+    is_ipu: Literal[False]
+    is_mtia: Literal[False]
+    is_vulkan: Literal[False]
+    is_maia: Literal[False]
