@@ -1,4 +1,4 @@
-"""Run what CI checks besides the tests: lint, types, types as users see them, layers, walls, the wheel.
+"""Run what CI checks besides the tests: lint, types, layers, walls, counted calls, the wheel.
 
 `python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
 failed.
@@ -54,6 +54,11 @@ def walls() -> bool:
     return _command("tools.walls")
 
 
+def walk() -> bool:
+    """Check that one tensor operation calls no more than it did."""
+    return _command("tools.walk", "--check")
+
+
 def wheel_packages() -> set[str]:
     """Build the wheel and return the top-level names in it, its own metadata aside."""
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +81,15 @@ def wheel() -> bool:
     return seen == PACKAGES
 
 
-CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "walls": walls, "wheel": wheel}
+CHECKS = {
+    "ruff": ruff,
+    "mypy": mypy,
+    "users": users,
+    "layers": layers,
+    "walls": walls,
+    "walk": walk,
+    "wheel": wheel,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,7 +41,7 @@ _LOW = 0xFFFF_FFFF
 
 def header(subchannel: Subchannel, method: int, count: int, *, op: SecOp = SecOp.INCREMENTING) -> int:
     """Return the header of `count` data words at `method`; for IMMEDIATE, `count` is the data."""
-    return int(MethodHeader(OPCODE=op, COUNT=count, SUBCHANNEL=subchannel, ADDRESS=method))
+    return MethodHeader.pack(OPCODE=op, COUNT=count, SUBCHANNEL=subchannel, ADDRESS=method)[0]
 
 
 def _immediate(subchannel: Subchannel, method: int, data: int = 0) -> int:

@@ -255,8 +255,8 @@ class Descriptor:
         self.dialect = DIALECTS[version]
         fields = self._fields(gpu, choices, kernel)
         names = set(self.layout.FIELDS) - (frozenset() if choices.full_descriptor else _SPARE)
-        words = self.layout(**{name: value for name, value in fields.items() if name in names}).to_bytes()
-        self.template = array("Q", words)
+        words = self.layout.pack(**{name: value for name, value in fields.items() if name in names})
+        self.template = array("Q", array("I", words).tobytes())
         self.align = 1 << max(self.dialect.bank_shift, 8 if not self.dialect.bank_shift else 6)
         """Alignment of constant bank 0 in bytes."""
         self.grid = tuple(_place(self.layout, name) for name in self.dialect.grid)

@@ -5,7 +5,7 @@ Not here: the layouts that fields belong to (`bitstruct`); fields at byte offset
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hcq.errors import UsageError
@@ -34,18 +34,17 @@ class Field:
     """Bits from one element to the next, when `count` > 1."""
     doc: str = ""
 
-    @property
-    def width(self) -> int:
-        """Number of bits of one element."""
-        return sum(width for _, width in self.runs)
+    width: int = field(init=False)
+    """Number of bits of one element."""
+    bounds: tuple[int, int] = field(init=False)
+    """The least and the greatest value, in units of the caller."""
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value, in units of the caller."""
-        if self.signed:
-            half = 1 << self.width - 1
-            return -half << self.shift, (half - 1) << self.shift
-        return 0, ((1 << self.width) - 1) << self.shift
+    def __post_init__(self) -> None:
+        """Compute what follows from the runs, once."""
+        width = sum([width for _, width in self.runs])
+        half = 1 << width - 1 if self.signed else 0
+        object.__setattr__(self, "width", width)
+        object.__setattr__(self, "bounds", (-half << self.shift, ((1 << width) - half - 1) << self.shift))
 
     def mask(self) -> int:
         """Return the mask of all bits of the field."""

@@ -64,12 +64,6 @@ class Member:
         """The first byte after the last place."""
         return self.offset + self.stride * (self.count - 1) + self.size
 
-    def zero(self) -> Any:
-        """Return the value of an absent field."""
-        if self.kind == "nested":
-            return self.type.from_bytes(bytes(self.size))
-        return {"int": 0, "text": "", "blob": b""}[self.kind]
-
     def encode(self, struct_name: str, value: Any) -> bytes:
         """Return the bytes of one element. Raises `UsageError` for a value that does not fit."""
         label = f"{struct_name}.{self.name}"
@@ -109,10 +103,9 @@ class Member:
         """Return (offset, bytes) of every element of a value."""
         if self.count == 1:
             return [(self.offset, self.encode(struct_name, value))]
-        values = padded(struct_name, self.name, value, self.count, self.zero())
-        return [
-            (self.offset + i * self.stride, self.encode(struct_name, one)) for i, one in enumerate(values)
-        ]
+        parts = [self.encode(struct_name, one) for one in value]
+        parts += padded(struct_name, self.name, parts, self.count, bytes(self.size))[len(parts) :]
+        return [(self.offset + i * self.stride, part) for i, part in enumerate(parts)]
 
 
 def _integer(code: str) -> Callable[..., Any]:

@@ -104,7 +104,7 @@ _READ: Final = frozenset({Call.GET_VERSION, Call.GET_PROCESS_APERTURES})
 def request(call: Call, size: int) -> int:
     """Return the request word for a call with a structure of `size` bytes."""
     way = Direction.WRITE if call in _WRITTEN else Direction.READ if call in _READ else Direction.BOTH
-    return int(Request(NR=call, BYTES=size, DIRECTION=way))
+    return Request.pack(NR=call, BYTES=size, DIRECTION=way)[0]
 
 
 GATES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(

@@ -60,7 +60,7 @@ class Request(BitStruct, source="nv-ioctl-numbers.h (nv.md 1.2)"):
 
 def request(escape: int, size: int) -> int:
     """Return the request word for an escape with a structure of `size` bytes."""
-    return int(Request(NR=escape, SIZE_=size))
+    return Request.pack(NR=escape, SIZE_=size)[0]
 
 
 CARD_INFO_RECORDS: Final = 64
