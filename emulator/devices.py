@@ -1,7 +1,8 @@
 """The devices "nv-emu" and "amd-emu": a real driver on an emulated kernel. Entry points name `NV` and `AMD`.
 
 This is the only module that imports both a driver and an emulator. Not here: what a device's name may say
-(`nv.variants`, `amd.variants`). Next: docs/how-to/add-a-device.md, how any package registers a device.
+(`nv.machine.variants`, `amd.machine.variants`). Next: docs/how-to/add-a-device.md, how any package registers
+a device.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
-from emulator.amd.variants import Machines
-from emulator.nv import variants
+from emulator.amd.machine.variants import Machines
+from emulator.nv.machine import variants
 
 if TYPE_CHECKING:
     from emulator.shared.boards import Board
@@ -31,8 +32,8 @@ AMD: Final = AmdDriver("amd-emu", AMD_MACHINES, lasting=False, emulated=True)
 
 def boards() -> dict[str, tuple[Board, ...]]:
     """Return the GPUs with published rates of each emulated architecture, which the estimates are for."""
-    from emulator.amd.kfd.profiles import GPUS  # noqa: PLC0415 - loaded when a machine is opened
-    from emulator.nv.machine.profiles import PROFILES  # noqa: PLC0415 - the same
+    from emulator.amd.profiles import GPUS  # noqa: PLC0415 - loaded when a machine is opened
+    from emulator.nv.profiles import PROFILES  # noqa: PLC0415 - the same
 
     nvidia = {one.name: one.boards for one in PROFILES.values()}
     return nvidia | {one.name: one.boards for one in GPUS.values()}

@@ -13,7 +13,7 @@ Any number of threads and processes may use a store at the same time: a file is 
 name, then renamed.
 
 Not here: the keys (`compiler.cache` for kernels), what the payload is, who may change it (`trust`). Next: the
-users `compiler.compile`, `drivers.cpu.image`, `emulator.simt.jit`.
+users `compiler.compile`, `drivers.cpu.image`, `emulator.ir.jit`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from emulator.shared.report import parse
+from emulator.ir.report import parse
 from hcq.config import override
 from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError

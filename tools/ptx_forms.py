@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from emulator.ir import jit
+from emulator.ir.library import Library, Sanitizers
 from emulator.nv.ptx.flat import flatten
 from emulator.nv.ptx.statements import PtxError
 from emulator.nv.ptx.syntax import parse
 from emulator.nv.ptx.translate import translate
-from emulator.simt import jit
-from emulator.simt.library import Library, Sanitizers
 
 HEAD = """.version 8.8
 .target {arch}

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.simt.library import helper
-from emulator.simt.state import BARRIERS, GROUP, THREAD, WARP
+from emulator.ir.library import helper
+from emulator.ir.state import BARRIERS, GROUP, THREAD, WARP
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 FENCES = BARRIERS
 """The row, counted from the first row of a workgroup's barriers, of the clock that its releases join."""

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from emulator.simt.addresses import search
-from emulator.simt.clusters import each_group
-from emulator.simt.findings import i32
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
-from emulator.simt.vector import Spilled, Value
+from emulator.ir.addresses import search
+from emulator.ir.clusters import each_group
+from emulator.ir.findings import i32
+from emulator.ir.library import helper
+from emulator.ir.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 STRONG_PARTY: Final = 1 << 31
 """Bit set in the number of a workgroup (from 1) that accessed a dword strongly."""

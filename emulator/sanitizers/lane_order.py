@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.findings import i32
+from emulator.ir.library import helper
+from emulator.ir.state import WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.sanitizers import clocks, read_groups
 from emulator.sanitizers.shadow_local import behind_bits
-from emulator.simt.findings import i32
-from emulator.simt.library import helper
-from emulator.simt.state import WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 
 def matrix_bytes(lanes: int) -> int:

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from emulator.ir.findings import i32
+from emulator.ir.library import helper
+from emulator.ir.state import WARP
 from emulator.sanitizers import clocks
 from emulator.sanitizers.clocks import IN_FLIGHT, READ_AHEAD
-from emulator.simt.findings import i32
-from emulator.simt.library import helper
-from emulator.simt.state import WARP
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
     from emulator.sanitizers.sanitize import Running
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
 
 _GROUPS: Final = 8
 """Closed groups that are told apart: wgmma.wait_group leaves 7 at most."""

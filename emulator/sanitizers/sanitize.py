@@ -15,21 +15,21 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Protocol
 
+from emulator.ir.addresses import CLUSTERED, NARROW, PRIVATE, READ, split_generic
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, THREAD, WARP
+from emulator.ir.vector import Value
 from emulator.sanitizers import clocks, group_order, lane_order, shadow_local
 from emulator.sanitizers.clocks import COPY, LANDED
 from emulator.sanitizers.read_groups import BULK, GROUPED
 from emulator.sanitizers.shadow_global import watch_global
 from emulator.sanitizers.shadow_local import watch_local
 from emulator.sanitizers.shadow_shared import ASYNC, group_exits, watch_shared
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import CLUSTERED, NARROW, PRIVATE, READ, split_generic
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.state import GROUP, THREAD, WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library, Sanitizers
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library, Sanitizers
+    from emulator.ir.vector import Code
 
 
 _MOST_LANES = 32

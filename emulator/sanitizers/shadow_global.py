@@ -17,20 +17,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
+from emulator.ir.findings import i32, i64, report_conflict
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.sanitizers import group_order
 from emulator.sanitizers.clocks import LANDED
 from emulator.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
 from emulator.sanitizers.shadow_order import Warps, touch_page
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
-from emulator.simt.findings import i32, i64, report_conflict
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
 """Byte offsets of the u32 fields in a cell of global memory.

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from emulator.ir.addresses import READ, STRONG, WRITE
+from emulator.ir.findings import i32, report_conflict
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.sanitizers import clocks
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import READ, STRONG, WRITE
-from emulator.simt.findings import i32, report_conflict
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, THREAD, WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 LOCAL_PARTY: Final = 1
 """The other party of a report of uninitialised local memory; 0 stands for other memory."""

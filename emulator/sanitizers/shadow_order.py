@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from emulator.ir.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED
+from emulator.ir.findings import i32
+from emulator.ir.report import ReportKind
+from emulator.ir.state import WARP
+from emulator.ir.vector import Value
 from emulator.sanitizers import clocks
 from emulator.sanitizers.clocks import CLOCK, COPY, IN_FLIGHT, LANDED, STRONG_CLOCK
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED
-from emulator.simt.findings import i32
-from emulator.simt.state import WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
+    from emulator.ir.vector import Code
     from emulator.sanitizers.shadow_global import Access
-    from emulator.simt.vector import Code
 
 _UNMARKED_CLOCK: Final = STRONG_CLOCK << 1
 """Bit set beside STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""

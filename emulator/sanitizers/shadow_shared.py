@@ -25,6 +25,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
+from emulator.ir.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
+from emulator.ir.findings import i32, i64, report_conflict
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.sanitizers import clocks, lane_order
 from emulator.sanitizers.clocks import (
     CELL,
@@ -41,18 +48,11 @@ from emulator.sanitizers.clocks import (
 )
 from emulator.sanitizers.read_groups import BULK, GROUPED
 from emulator.sanitizers.shadow_global import THREAD_BITS, place_of
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED, VOLATILE, WRITE
-from emulator.simt.clusters import OFFSET, RANK_SHIFT, group_of_rank, peer, warp_at
-from emulator.simt.findings import i32, i64, report_conflict
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, THREAD, WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.sanitizers.sanitize import Ordering
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 
 def observes(wf: Ordering, offsets: Value, lanes: Value) -> None:

@@ -4,7 +4,7 @@ Rates are peaks at the boost clock, of matrices without sparsity and with sums i
 tells them apart. A type without a published rate bounds nothing.
 
 Not here: the counts, and what limits the warps in flight (`counts`); the boards themselves, which are in the
-row of their architecture (`emulator.nv.machine.profiles`, `emulator.amd.kfd.profiles`). Next:
+row of their architecture (`emulator.nv.profiles`, `emulator.amd.profiles`). Next:
 docs/counters.md, which lists the rates.
 """
 

@@ -5,7 +5,7 @@ The vendor decides which accesses fill, read and invalidate which cache.
 Stores of engines that no barrier has made visible to the host yet are kept here, too
 (docs/facts/nv-caches.md, rule 5): a queue reports stores, waits for idle, and barriers of system scope.
 
-Not here: stores of the host (`combining`). Next: `emulator.nv.machine.caches`, NVIDIA's rules.
+Not here: stores of the host (`combining`). Next: `emulator.nv.engines.caches`, NVIDIA's rules.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ a copy reads besides its arguments.
 
 The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to.
 
-Next: `emulator.nv.machine.combining`, NVIDIA's rings.
+Next: `emulator.nv.engines.combining`, NVIDIA's rings.
 """
 
 from __future__ import annotations

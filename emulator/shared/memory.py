@@ -7,7 +7,7 @@ A user-mode driver cuts buffers from allocations. Kernels are then checked again
 counts as unwritten memory. A checking tool for real GPUs learns the same from calls of the allocator.
 
 Not here: the bytes (`backing`), the buffers (`hcq.heap`), the device's address space (`vaspace`), the generated checks
-(`emulator.simt.addresses`).
+(`emulator.ir.addresses`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.kernel import MAP_NORESERVE
-from emulator.simt.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
+from emulator.ir.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.sanitizers import sanitize
-from emulator.simt.addresses import (
+from emulator.ir.addresses import (
     READ,
     SPACES,
     UNCHANGED,
@@ -24,8 +23,11 @@ from emulator.simt.addresses import (
     known_hosts,
     translate,
 )
-from emulator.simt.findings import i32
-from emulator.simt.ir_text import bits_of
+from emulator.ir.findings import i32
+from emulator.ir.ir_text import bits_of
+from emulator.ir.state import WARP
+from emulator.ir.vector import Spilled, Value
+from emulator.sanitizers import sanitize
 from emulator.simt.rows import (
     ROW,
     contiguous,
@@ -37,14 +39,12 @@ from emulator.simt.rows import (
     try_load,
     try_store,
 )
-from emulator.simt.state import WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
 """Accesses that kernels commonly use: bits of an element, number of elements. Each adds 0.4 s to an engine's first use."""

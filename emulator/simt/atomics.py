@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
+from emulator.ir.addresses import ATOMIC, address_type, translate
+from emulator.ir.findings import i32
+from emulator.ir.vector import Spilled, Value
 from emulator.sanitizers import sanitize
-from emulator.simt import numeric
-from emulator.simt.addresses import ATOMIC, address_type, translate
-from emulator.simt.findings import i32
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 INTEGER = {
     "add": "add",

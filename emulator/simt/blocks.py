@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir.state import warp_registers_at
 from emulator.simt import schedule
-from emulator.simt.state import warp_registers_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from emulator.ir.vector import Value
     from emulator.simt.counting import Counted
-    from emulator.simt.vector import Value
     from emulator.simt.warp_function import WarpFunction
 
 

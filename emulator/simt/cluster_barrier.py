@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.clusters import each_group, each_party
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import CLUSTER_BARRIER, GROUP, READY, WAITING, WARP
+from emulator.ir.vector import Value
 from emulator.sanitizers import sanitize
-from emulator.shared.report import ReportKind
-from emulator.simt.clusters import each_group, each_party
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.library import helper
-from emulator.simt.state import CLUSTER_BARRIER, GROUP, READY, WAITING, WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 
 def arrive(lib: Library, *, releases: bool) -> str:

@@ -16,17 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from emulator.simt.addresses import address_type, split_generic
-from emulator.simt.findings import i32
-from emulator.simt.library import helper
-from emulator.simt.state import THREAD, WARP
-from emulator.simt.vector import Spilled, Value
+from emulator.ir.addresses import address_type, split_generic
+from emulator.ir.findings import i32
+from emulator.ir.library import helper
+from emulator.ir.state import THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.simt.warp_code import WarpCode
 
 BANKS: Final = 32

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.sanitizers import clocks, sanitize
-from emulator.shared.report import ReportKind
-from emulator.simt import cluster_barrier, register_pool, split_barrier
-from emulator.simt.clusters import group_of_rank, warp_at
-from emulator.simt.findings import emit_report, i32, i64
-from emulator.simt.library import helper
-from emulator.simt.state import (
+from emulator.ir.clusters import group_of_rank, warp_at
+from emulator.ir.findings import emit_report, i32, i64
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import (
     BARRIER,
     BARRIER_WAIT,
     BARRIERS,
@@ -44,11 +42,13 @@ from emulator.simt.state import (
     warp_ids_at,
     warp_registers_at,
 )
-from emulator.simt.vector import Value
+from emulator.ir.vector import Value
+from emulator.sanitizers import clocks, sanitize
+from emulator.simt import cluster_barrier, register_pool, split_barrier
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 
 _MOST_TURNS = 4096

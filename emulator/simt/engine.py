@@ -11,8 +11,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.simt import access, dispatch, jit
-from emulator.simt.library import Library, Sanitizers
+from emulator.ir import jit
+from emulator.ir.library import Library, Sanitizers
+from emulator.simt import access, dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,18 +13,18 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.shared.report_records import decode, hang
+from emulator.ir.report import ReportKind
 from emulator.simt.deadline import Deadline, HostTime
 from emulator.simt.engine import OPTIMISED, QUICK, Program
+from emulator.simt.report_records import decode, hang
 from emulator.simt.running import RawCounts, Running, address_of, prepare
 from emulator.simt.work import Options, Work, check, warps_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from emulator.ir.report import Report
     from emulator.shared.memory import AddressSpace
-    from emulator.shared.report import Report
 
 _WORTH_THREADS = 4096
 """A launch with fewer lanes, in warps of any width, runs on the caller's thread only."""

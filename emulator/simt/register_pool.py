@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.simt.clusters import warp_at
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, READY, REGISTER_POOL, THREAD, WAITING, WARP
+from emulator.ir.clusters import warp_at
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, READY, REGISTER_POOL, THREAD, WAITING, WARP
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 
 def _wanted(c: Code, warp: Value) -> Value:

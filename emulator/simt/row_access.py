@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.simt.findings import i32, site_record
-from emulator.simt.ir_text import bits_of
+from emulator.ir.findings import i32, site_record
+from emulator.ir.ir_text import bits_of
+from emulator.ir.state import SITE, THREAD, WARP
 from emulator.simt.rows import ROW, joined, row_mask, rows_of, structure
-from emulator.simt.state import SITE, THREAD, WARP
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 MIXED, CONSECUTIVE, EQUAL = 0, 1, 2
 """Shapes of a register's rows."""

@@ -13,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.simt.findings import site_record
-from emulator.simt.ir_text import bits_of, lanes_of
-from emulator.simt.library import iota
-from emulator.simt.state import SITE, THREAD, WARP
-from emulator.simt.vector import Value
+from emulator.ir.findings import site_record
+from emulator.ir.ir_text import bits_of, lanes_of
+from emulator.ir.library import iota
+from emulator.ir.state import SITE, THREAD, WARP
+from emulator.ir.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 ROW = 16
 """Lanes of a row."""

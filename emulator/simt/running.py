@@ -15,9 +15,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.sanitizers.group_order import known_bytes
-from emulator.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
-from emulator.simt.state import (
+from emulator.ir.state import (
     LAUNCH,
     MAP_ENTRY,
     MAP_READ,
@@ -28,6 +26,8 @@ from emulator.simt.state import (
     SITE,
     THREAD,
 )
+from emulator.sanitizers.group_order import known_bytes
+from emulator.simt.counting import ENTRIES_AT, ENTRY_BYTES, TOUCHED_BYTES
 from emulator.simt.work import ARENA_BYTES, plan_of
 
 if TYPE_CHECKING:

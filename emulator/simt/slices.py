@@ -18,12 +18,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from emulator.shared.report_records import decode
+from emulator.ir.state import LAUNCH, THREAD
 from emulator.simt.deadline import HostTime
 from emulator.simt.engine import OPTIMISED, QUICK
 from emulator.simt.launch import first_tier, host_threads, make_result
+from emulator.simt.report_records import decode
 from emulator.simt.running import prepare
-from emulator.simt.state import LAUNCH, THREAD
 from emulator.simt.work import check, thread_named
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.clusters import warp_at
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import FINISHED, GROUP, READY, SPLIT_BARRIER, THREAD, WAITING, WARP
 from emulator.sanitizers import clocks
-from emulator.shared.report import ReportKind
-from emulator.simt.clusters import warp_at
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.library import helper
-from emulator.simt.state import FINISHED, GROUP, READY, SPLIT_BARRIER, THREAD, WAITING, WARP
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 _SIGNALLED, _OPENED = 1, 2
 """Values of `WARP.split`: the warp has signalled; the barrier has opened since. 0 is neither."""

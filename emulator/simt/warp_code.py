@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.state import GROUP, THREAD, WARP, warp_ids_at
+from emulator.ir.vector import Code, Declarations, Value
 from emulator.simt.blocks import Site
-from emulator.simt.state import GROUP, THREAD, WARP, warp_ids_at
-from emulator.simt.vector import Code, Declarations, Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
     from emulator.simt.counting import Counted, Counting
-    from emulator.simt.library import Library
 
 
 class WarpCode:

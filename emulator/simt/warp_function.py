@@ -24,20 +24,20 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.ir_text import bits_of, lanes_of
+from emulator.ir.report import ReportKind
+from emulator.ir.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
+from emulator.ir.vector import Value
 from emulator.sanitizers import sanitize
-from emulator.shared.report import ReportKind
 from emulator.simt import access, dispatch
 from emulator.simt.blocks import Block, Convergence, Place, Translation, lay_out
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.ir_text import bits_of, lanes_of
-from emulator.simt.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
-from emulator.simt.vector import Value
 from emulator.simt.warp_code import WarpCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from emulator.simt.library import Library
+    from emulator.ir.library import Library
 
 _FUEL = 64
 """Iterations of a loop that may wait for other warps, before the warp yields."""

@@ -17,12 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.simt import access, schedule
-from emulator.simt.blocks import Translation
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.ir_text import bits_of, lanes_of
-from emulator.simt.state import (
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.ir_text import bits_of, lanes_of
+from emulator.ir.report import ReportKind
+from emulator.ir.state import (
     BARRIER_WAIT,
     DONE,
     LAUNCH,
@@ -31,13 +29,15 @@ from emulator.simt.state import (
     YIELD,
     warp_registers_at,
 )
-from emulator.simt.vector import Value
+from emulator.ir.vector import Value
+from emulator.simt import access, schedule
+from emulator.simt.blocks import Translation
 from emulator.simt.warp_code import WarpCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from emulator.simt.library import Library
+    from emulator.ir.library import Library
 
 _START = -(1 << 40)
 """The number of the block in front of all others."""

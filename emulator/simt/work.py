@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from emulator.ir.clusters import MOST_GROUPS
+from emulator.ir.state import GROUP_HEAD, THREAD, warp_registers_at
 from emulator.sanitizers.group_order import known_bytes
 from emulator.sanitizers.sanitize import shadow_bytes
-from emulator.simt.clusters import MOST_GROUPS
 from emulator.simt.deadline import thread_seconds
-from emulator.simt.state import GROUP_HEAD, THREAD, warp_registers_at
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

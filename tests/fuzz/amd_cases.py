@@ -21,9 +21,9 @@ import numpy as np
 
 from compiler.llvm import Machine, emit_assembly, emit_object
 from emulator.amd.isa import objects
+from emulator.ir import jit
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
-from emulator.simt import jit
 from tests.fuzz.amd_exchanges import AMD, BINS, ENTRY, GROUPS, KINDS, NV, PART, PARTS, Exchange
 from tests.fuzz.cases import HOST_LOOP
 from tests.fuzz.functions import FunctionWriter, calls

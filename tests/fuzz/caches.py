@@ -41,7 +41,7 @@ from drivers.cpu.image import compile_object, nothing_from_outside, processor_co
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
 from drivers.kernel import LinuxKernel
-from emulator.simt import jit
+from emulator.ir import jit
 from hcq.config import override
 from hcq.errors import CacheWarning
 from hcq.store import Store

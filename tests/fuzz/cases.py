@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from compiler.llvm import Machine, emit_assembly
+from emulator.ir import jit
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
-from emulator.simt import jit
 from emulator.simt.engine import Settings
 from emulator.simt.work import Options
 from tests.fuzz.exchange import BINS, MOST, Exchange, State

@@ -29,7 +29,7 @@ INSIDE_FUNCTIONS |= dict.fromkeys(VERIFY, 0) | {"tests/guests": 1}
 """How many imports of the own package stand inside functions: cycles that are cut at run time, and modules
 that are loaded only when wanted (validation, fault recovery, LLVM, searches). Not counted: `ON_DEMAND`."""
 ON_DEMAND = re.compile(
-    r"(drivers|emulator)/\w+/(__init__|driver|variants|machine/__init__)\.py:|tools/bringup/\w+/table\.py:"
+    r"(drivers|emulator)/\w+/(__init__|driver|machine/(__init__|variants))\.py:|tools/bringup/\w+/table\.py:"
     r"|frontend/plan\.py:\d+ frontend\.check"
 )
 """A vendor's first modules, which every listing of devices loads: they load the others when one is opened.

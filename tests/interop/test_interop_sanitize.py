@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drivers.nv.lines import source_place
-from emulator.shared.report import Report, ReportKind, parse
+from emulator.ir.report import Report, ReportKind, parse
 from interop import sanitize
 
 SCRIPT = '''

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from emulator.ir.library import Sanitizers
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings, engine
-from emulator.simt.library import Sanitizers
 from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError

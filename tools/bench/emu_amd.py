@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from emulator.amd.isa import objects
+from emulator.ir.library import Sanitizers
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import HcqError

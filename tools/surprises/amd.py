@@ -23,7 +23,7 @@ from drivers.amd.layouts.kfd import ENOTSUPP
 from drivers.amd.layouts.topology import ROOT
 from emulator.amd.engines.engines import AmdEngines
 from emulator.amd.machine import open_machine
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import Kind, MemoryFault, QueueFault
 from emulator.shared.surprises import LOST, After
 from emulator.simt.engine import Settings
 from hcq.errors import DeviceFault, HcqError, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.machine import open_machine
-from emulator.nv.machine.reports import ChannelError, Kind
+from emulator.nv.reports import ChannelError, Kind
 from emulator.shared.surprises import LOST, Status
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError
 from tools.surprises.row import Row

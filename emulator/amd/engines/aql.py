@@ -48,7 +48,7 @@ from emulator.amd.engines.maintenance import of_scopes
 from emulator.amd.engines.order import Sort, once
 from emulator.amd.engines.packets import Wait, decode, length, stores, wide
 from emulator.amd.engines.pm4 import Pm4
-from emulator.amd.machine.reports import QueueFault
+from emulator.amd.reports import QueueFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import UNSIGNALLED
 from emulator.amd.engines.errors import packet_fault
-from emulator.amd.kfd.profiles import HDP_FLUSH
+from emulator.amd.profiles import HDP_FLUSH
 from emulator.shared.releases import SemaphoreStore
 from emulator.shared.vaspace import Access
 

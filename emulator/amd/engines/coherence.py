@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Table
 
     from emulator.amd.kfd.gpu import Gpu, GpuSpace
-    from emulator.amd.machine.reports import QueueFault
+    from emulator.amd.reports import QueueFault
     from emulator.shared.caches import Stale
     from emulator.shared.memory import Mapping
     from emulator.shared.races import Touched, Work

@@ -2,7 +2,7 @@
 
 A kernel's access of memory is a page fault, all else a queue exception.
 
-Not here: finding a fault (`emulator.shared.report`), what errors do to the machine (`emulator.amd.machine`).
+Not here: finding a fault (`emulator.ir.report`), what errors do to the machine (`emulator.amd.machine`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import QueueException
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
-from emulator.shared.report import ReportKind
+from emulator.amd.reports import Kind, MemoryFault, QueueFault
+from emulator.ir.report import ReportKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.shared.report import Report
+    from emulator.ir.report import Report
     from hcq.layout import BitStruct
 
 

@@ -31,12 +31,12 @@ from emulator.amd.isa.modes import at_start
 from emulator.amd.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from emulator.amd.isa.programs import decoded, translated
 from emulator.amd.isa.translate import Entry
+from emulator.ir.state import REPORT_LIMIT
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
 from emulator.shared.turns import Turn, Turns
 from emulator.shared.vaspace import Access
 from emulator.simt.slices import SlicedLaunch
-from emulator.simt.state import REPORT_LIMIT
 from emulator.simt.work import Options, Work
 from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import QueueException
 from emulator.amd.engines.coherence import Coherence
-from emulator.amd.machine.reports import Kind, QueueFault
+from emulator.amd.reports import Kind, QueueFault
 from emulator.shared.races import Races, Work
 from emulator.shared.releases import RELEASES, join
 from emulator.shared.waits import SemaphoreHistory
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from emulator.amd.engines.packets import Wait
     from emulator.amd.kfd.queues import QueueObject
+    from emulator.ir.library import Sanitizers
     from emulator.shared.releases import SemaphoreStore, VectorClock
-    from emulator.simt.library import Sanitizers
     from emulator.simt.slices import SlicedLaunch
 
 

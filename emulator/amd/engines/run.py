@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from emulator.amd.engines.bus import Bus
 from emulator.amd.engines.order import Flight, Flights, Order, Sort
 from emulator.amd.engines.ring import Ring
-from emulator.amd.machine.reports import MemoryFault
+from emulator.amd.reports import MemoryFault
 from emulator.shared.scheduler import Outcome
 from emulator.shared.vaspace import Access
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from emulator.amd.engines.packets import Promise, Wait
     from emulator.amd.kfd.gpu import Buffer
     from emulator.amd.kfd.queues import QueueObject
-    from emulator.amd.machine.reports import QueueFault
+    from emulator.amd.reports import QueueFault
 
 _FINISH_CHANCE: Final = 0.125
 """How likely a step finishes work in flight although packets are left: small, so that work overlaps."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import EXEC, Imm, Reg
-from emulator.simt.ir_text import bits_of
+from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _FLOAT = {
     "f": "false", "lt": "olt", "eq": "oeq", "le": "ole", "gt": "ogt", "lg": "one", "ge": "oge", "o": "ord", "u": "uno",

@@ -9,7 +9,7 @@ LLVM's AMDGPUUsage, COMPUTE_PGM_RSRC1.FP16_OVFL; docs/sources-amd.md, "overflow 
 
 Not here: conversions of the scalar unit (`scalars`), arithmetic (`vector_floats`, `vector_integers`), the modes of a
 kernel (`modes`), rounding by random bits (`v_cvt_sr_*`), which is not supported. Next: `meanings`, how an operation is
-defined; `emulator.simt.numeric`, the rounding; `matrix_sums`, the value of an 8-bit float.
+defined; `emulator.ir.numeric`, the rounding; `matrix_sums`, the value of an 8-bit float.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -24,12 +24,12 @@ from emulator.amd.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
 from emulator.amd.isa.modes import SATURATES
 from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.values import FLOATS
-from emulator.simt import numeric
-from emulator.simt.ir_text import like, mangle
+from emulator.ir import numeric
+from emulator.ir.ir_text import like, mangle
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 
 def _to_integer(name: str, source: str, to: str, rounding: str = "") -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.meanings import meaning
 from emulator.amd.isa.operands import VCC, Reg
 from emulator.amd.isa.vector_floats import each, ldexp
-from emulator.simt import numeric
-from emulator.simt.ir_text import bits_of
+from emulator.ir import numeric
+from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _MANTISSA = {16: 10, 32: 23, 64: 52}
 _EXPONENT = {16: 5, 32: 8, 64: 11}

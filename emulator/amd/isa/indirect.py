@@ -18,7 +18,7 @@ from emulator.amd.isa.operands import M0, M0_GFX9, Reg, Word
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _SRC0, _DST = 1, 8
 _MODE_AT, _INDEX, _MODE = 12, 0xFF, 0xF

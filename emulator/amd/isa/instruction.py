@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.simt.addresses import NARROW, STRONG
+from emulator.ir.addresses import NARROW, STRONG
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from emulator.ir.ir_text import element, lanes_of
 from emulator.simt import row_access
-from emulator.simt.ir_text import element, lanes_of
 from emulator.simt.row_access import PLAIN, SIGNED, UNSIGNED
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 _LEAST_FREE_BITS = 32
 """Bits that a value of 64 has above one of 32: shifts by fewer lose nothing."""

@@ -1,6 +1,6 @@
 """Values moved across lanes: DPP, swizzles, permutations, single lanes; operations with a bit a lane.
 
-Not here: the lane arithmetic (`emulator.simt.lanes`), comparisons (`compares`), integers without a carry
+Not here: the lane arithmetic (`emulator.ir.lanes`), comparisons (`compares`), integers without a carry
 (`vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.known_values import Carry
 from emulator.amd.isa.meanings import meaning
 from emulator.amd.isa.operands import VCC, Reg
-from emulator.simt import lanes as crossing
-from emulator.simt.vector import Code, Spilled, Value
+from emulator.ir import lanes as crossing
+from emulator.ir.vector import Code, Spilled, Value
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import Translator

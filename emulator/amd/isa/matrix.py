@@ -16,13 +16,13 @@ from emulator.amd.isa.matrix_shapes import BYTES, MFMA_NAMES, shape_of
 from emulator.amd.isa.matrix_sums import copies_differ, element, sums
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import Imm, Operand, Reg
-from emulator.shared.report import ReportKind
-from emulator.simt.findings import i32
+from emulator.ir.findings import i32
+from emulator.ir.report import ReportKind
 
 if TYPE_CHECKING:
     from emulator.amd.isa.matrix_shapes import Shape
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.vector import Code, Value
 
 _LANES_OF_BLGP = {
     1: [*range(32)] * 2, 2: [*range(32, 64)] * 2, 3: [*range(16, 64), *range(16)],

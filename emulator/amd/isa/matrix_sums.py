@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.matrix_shapes import BYTES
-from emulator.simt.vector import Code, Value
+from emulator.ir.vector import Code, Value
 
 if TYPE_CHECKING:
     from emulator.amd.isa.matrix_shapes import Place, Shape
-    from emulator.simt.library import Library
+    from emulator.ir.library import Library
 
 _XF32 = 0xFFFF_E000
 """Bits of a float32 that an operation on xf32 reads: the others are cut off (measured on hardware: docs/sources-amd.md)."""

@@ -20,18 +20,18 @@ from emulator.amd.isa.known_values import Origin
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import Operand, Reg
 from emulator.amd.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
+from emulator.ir.addresses import STRONG, UNMARKED, address_type
+from emulator.ir.findings import i32
+from emulator.ir.ir_text import bits_of
 from emulator.sanitizers import sanitize, shadow_shared
 from emulator.simt import access, row_access
-from emulator.simt.addresses import STRONG, UNMARKED, address_type
-from emulator.simt.findings import i32
-from emulator.simt.ir_text import bits_of
 from emulator.simt.row_access import PLAIN, SIGNED, UNSIGNED
 from emulator.simt.rows import structure
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import Translator
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 _ATOMIC_STORE = re.compile(r"b(8|16|32|64)(_d16_hi)?")
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.memory import flat_address, how, load, local_address, registers, set_registers, store
 from emulator.amd.isa.operands import Reg
+from emulator.ir.addresses import STRONG
+from emulator.ir.findings import i32
 from emulator.sanitizers import shadow_shared
 from emulator.simt import atomics
-from emulator.simt.addresses import STRONG
-from emulator.simt.findings import i32
 
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 OPERATIONS = {
     "add_u": "add", "and_b": "and", "or_b": "or", "xor_b": "xor", "swap_b": "exch", "storexchg_b": "exch", "min_i": "smin",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.amd.isa.instruction import reach, reaches_agent
 from emulator.amd.isa.wait_counters import COUNTERS, MEMORY, events_of, returns, waited
-from emulator.simt.addresses import STRONG
+from emulator.ir.addresses import STRONG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.isa.operands import Operand
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _SCALARS = 128
 """Scalar registers; numbers above name special values."""

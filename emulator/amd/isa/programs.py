@@ -20,7 +20,7 @@ from emulator.simt.engine import Engine, Program, Settings, engine
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.translate import Entry
-    from emulator.shared.report import Report
+    from emulator.ir.report import Report
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
 """(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""

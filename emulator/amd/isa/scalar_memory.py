@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import Reg, Word
+from emulator.ir.addresses import STRONG
+from emulator.ir.findings import i32, site_record
+from emulator.ir.state import SITE
 from emulator.simt import access
-from emulator.simt.addresses import STRONG
-from emulator.simt.findings import i32, site_record
-from emulator.simt.state import SITE
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import Translator
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 
 _STRIDE_AT, _STRIDE = 16, 0x3FFF

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.meanings import MEANINGS, meaning
 from emulator.amd.isa.operands import EXEC, Imm, Reg
 from emulator.amd.isa.vector_floats import fused
-from emulator.simt.vector import Value
+from emulator.ir.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

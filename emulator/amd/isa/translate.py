@@ -39,20 +39,20 @@ from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, order
 from emulator.amd.isa.polls import may_wait, polled
 from emulator.amd.isa.registers_used import used
 from emulator.amd.isa.values import Translator
+from emulator.ir.findings import i32
+from emulator.ir.report import ReportKind
+from emulator.ir.state import PACKED_IDS, SPLIT_BARRIER
 from emulator.sanitizers import sanitize
-from emulator.shared.report import ReportKind
 from emulator.simt import split_barrier
 from emulator.simt.counting import Counting
-from emulator.simt.findings import i32
-from emulator.simt.state import PACKED_IDS, SPLIT_BARRIER
 from emulator.simt.wave_function import WaveBlock, WaveFunction
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.opcodes import IsaTarget
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Value
     from emulator.simt.blocks import Translation
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Value
 
 _VECTORS, _SCALARS = 512, 128
 _BARRIERS = {"s_barrier", "s_barrier_wait"}

@@ -15,15 +15,15 @@ from emulator.amd.isa.instruction import Instruction, IsaError, canonical
 from emulator.amd.isa.known_values import Known
 from emulator.amd.isa.modes import CHOOSES, KEEP_ALL, SATURATES, flushes, saturates
 from emulator.amd.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
-from emulator.simt import numeric
-from emulator.simt.ir_text import bits_of, element, lanes_of
-from emulator.simt.vector import Code, Value
+from emulator.ir import numeric
+from emulator.ir.ir_text import bits_of, element, lanes_of
+from emulator.ir.vector import Code, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from emulator.amd.isa.opcodes import IsaTarget
-    from emulator.simt.library import Library
+    from emulator.ir.library import Library
     from emulator.simt.wave_function import WaveFunction
 
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}

@@ -16,14 +16,14 @@ import math
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
-from emulator.simt import numeric
-from emulator.simt.ir_text import bits_of, like
+from emulator.ir import numeric
+from emulator.ir.ir_text import bits_of, like
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.amd.isa.values import Translator
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 INEXACT: set[str] = set()
 """Operations whose result may differ from the hardware's by its documented error."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
-from emulator.simt.vector import Value, constant
+from emulator.ir.vector import Value, constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.registers_used import Half, used_halves
 from emulator.amd.isa.translate import cut
 from emulator.amd.isa.wait_counters import events_of, waited
-from emulator.shared.report import Report, ReportKind
+from emulator.ir.report import Report, ReportKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

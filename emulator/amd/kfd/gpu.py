@@ -26,13 +26,13 @@ from drivers.amd.layouts.kfd import (
     QueueType,
 )
 from emulator.amd.kfd.refusal import refuse
-from emulator.amd.machine.reports import MemoryFault, page_fault
+from emulator.amd.reports import MemoryFault, page_fault
 from emulator.shared.backing import PAGE
 from emulator.shared.vaspace import VaSpace
 
 if TYPE_CHECKING:
-    from emulator.amd.kfd.profiles import GpuProfile
     from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.profiles import GpuProfile
     from emulator.shared.backing import Backing
 
 _RESERVED: Final = range(0x100, 0x200)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from drivers.kernel import LinuxKernel
     from emulator.amd.kfd.gpu import Buffer, Gpu, GpuSpace
-    from emulator.amd.kfd.profiles import KernelProfile
     from emulator.amd.kfd.queues import QueueObject
+    from emulator.amd.profiles import KernelProfile
     from emulator.shared.otherwise import Otherwise
     from emulator.shared.user_memory import UserMemory
 

@@ -27,7 +27,7 @@ from emulator.shared.backing import PAGE, page_up
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd import kfd_ioctl_create_queue_args, kfd_ioctl_create_queue_args_1_11
     from emulator.amd.kfd.gpu import Buffer, Gpu
-    from emulator.amd.kfd.profiles import KernelProfile
+    from emulator.amd.profiles import KernelProfile
 
     CreateArgs = kfd_ioctl_create_queue_args | kfd_ioctl_create_queue_args_1_11
 

@@ -1,6 +1,6 @@
 """Refused calls of the emulated kernel: the errno, and the rule that the call broke.
 
-Not here: faults of queues (`emulator.amd.machine.reports`).
+Not here: faults of queues (`emulator.amd.reports`).
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ from drivers.amd.layouts.topology import (
     LinkType,
     Location,
 )
-from emulator.amd.kfd.profiles import BIF_SEGMENTS
 from emulator.amd.kfd.refusal import refuse
+from emulator.amd.profiles import BIF_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.kfd.profiles import KernelProfile
+    from emulator.amd.profiles import KernelProfile
     from emulator.shared.otherwise import Otherwise
 
 _AMD: Final = 0x1002

@@ -43,9 +43,9 @@ def open_machine(
     The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
     `machine.leaks` what a process left behind.
     """
-    from emulator.amd.kfd.profiles import find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
     from emulator.amd.machine.kernel import AmdKernel  # noqa: PLC0415 - the same
     from emulator.amd.machine.machine import Machine  # noqa: PLC0415 - the same
+    from emulator.amd.profiles import find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
 
     gpus = [find_gpu(name) for name in profiles or ("gfx1100",)]
     machine = Machine(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.layouts.kfd import DOORBELL_BYTES, DOORBELL_SLICE_BYTES, MmioRemap
-from emulator.amd.machine.reports import Kind, QueueFault
+from emulator.amd.reports import Kind, QueueFault
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from emulator.amd.kfd.files import Node, OpenFile
 from emulator.amd.kfd.refusal import NotEmulated, Refusal, Refused, refuse
 from emulator.amd.kfd.sysfs import Sysfs
 from emulator.amd.machine.doorbells import DoorbellSlice, HdpFlush
-from emulator.amd.machine.reports import Kind
+from emulator.amd.reports import Kind
 from emulator.shared.backing import page_up
 from emulator.shared.emulated_kernel import OpenFileTable
 from emulator.shared.surprises import After

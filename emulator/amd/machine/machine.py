@@ -29,7 +29,7 @@ from drivers.amd.layouts.events import (
 from drivers.kernel import LinuxKernel
 from emulator.amd.kfd.gpu import Gpu
 from emulator.amd.kfd.process import Process
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
+from emulator.amd.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
 from emulator.shared.backing import PAGE
 from emulator.shared.otherwise import Otherwise
 from emulator.shared.scheduler import Scheduler, TurnLock
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from emulator.amd.kfd.gpu import Buffer
     from emulator.amd.kfd.process import Leak
-    from emulator.amd.kfd.profiles import GpuProfile, KernelProfile
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.kfd.refusal import Refusal
     from emulator.amd.machine.runs import Engines, QueueRun
+    from emulator.amd.profiles import GpuProfile, KernelProfile
     from emulator.shared.memory import AddressSpace
     from hcq.counters import Counters
 

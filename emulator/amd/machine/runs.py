@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.gpu import Buffer
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.machine.machine import Machine
-    from emulator.amd.machine.reports import MemoryFault, QueueFault
+    from emulator.amd.reports import MemoryFault, QueueFault
 
 
 class QueueRun(Queue, Protocol):

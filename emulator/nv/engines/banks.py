@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.nv.layouts.qmd import CONSTANT_BANKS, QMDS
-from emulator.nv.machine.reports import ChannelError, launch_error
+from emulator.nv.reports import ChannelError, launch_error
 
 if TYPE_CHECKING:
     from hcq.layout import Field

@@ -26,6 +26,7 @@ from drivers.nv.layouts.gpfifo import (
     HopperAControlGPFifo,
 )
 from drivers.nv.layouts.host import HostMethod, SetObject
+from emulator.nv.engines.combining import GpfifoRing
 from emulator.nv.engines.compute import Compute
 from emulator.nv.engines.copy import Copy
 from emulator.nv.engines.faults import Faults
@@ -33,8 +34,7 @@ from emulator.nv.engines.host import Host
 from emulator.nv.engines.inflight import InFlight
 from emulator.nv.engines.pushbuffer import decode
 from emulator.nv.engines.ring import RingEntries, RingEntry, decode_entry
-from emulator.nv.machine.combining import GpfifoRing
-from emulator.nv.machine.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, Kind, host_error
 from emulator.shared.caches import UnflushedStores
 from emulator.shared.combining import WriteCombining
 from emulator.shared.races import Work

@@ -16,7 +16,7 @@ from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, RcCode
 from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.qmd_values import ReductionOp, SemaphoreSize
 from emulator.nv.engines import descriptor, semaphore
-from emulator.nv.machine.reports import ChannelError, Kind, launch_error
+from emulator.nv.reports import ChannelError, Kind, launch_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

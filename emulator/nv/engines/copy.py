@@ -31,7 +31,7 @@ from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.rm_classes import EngineType
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.pushbuffer import broken_rule
-from emulator.nv.machine.reports import ChannelError, Kind
+from emulator.nv.reports import ChannelError, Kind
 from emulator.shared.vaspace import Access
 
 if TYPE_CHECKING:

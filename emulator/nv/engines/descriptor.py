@@ -23,13 +23,13 @@ from drivers.nv.layouts.qmd_values import (
 )
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.banks import Bank, bank_address, banks_of
-from emulator.nv.machine.reports import Kind, launch_error
+from emulator.nv.reports import Kind, launch_error
 from emulator.shared.template import template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.machine.profiles import Profile
+    from emulator.nv.profiles import Profile
     from hcq.layout import Field
 
 Dim3 = tuple[int, int, int]

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping
 
+    from emulator.nv.engines.caches import Caches
     from emulator.nv.engines.grid import Grids
     from emulator.nv.engines.images import Images
     from emulator.nv.engines.inflight import InFlight
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.nv.engines.semaphore import Acquire
-    from emulator.nv.machine.caches import Caches
-    from emulator.nv.machine.profiles import Profile
-    from emulator.nv.machine.reports import ChannelError
+    from emulator.nv.profiles import Profile
+    from emulator.nv.reports import ChannelError
     from emulator.shared.accuracy import Ledger
     from emulator.shared.backing import Backing
     from emulator.shared.caches import UnflushedStores

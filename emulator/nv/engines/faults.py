@@ -17,14 +17,14 @@ from drivers.nv.layouts.debugger import (
 )
 from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
 from drivers.nv.lines import LineTable, ptx_line, source_place
-from emulator.nv.machine.reports import ChannelError, Kind, mmu_fault
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
+from emulator.nv.reports import ChannelError, Kind, mmu_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from emulator.ir.report import Report
     from emulator.nv.engines.images import Loaded
-    from emulator.shared.report import Report
 
 _MOST_FAULTS = 4
 _GLOBAL_ESR = 4

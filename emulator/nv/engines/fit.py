@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from drivers.nv.layouts import compute as layout
 from drivers.nv.layouts.cubin import RESERVED_SHARED, STACK_POINTER_TOP
 from drivers.nv.layouts.qmd import MAX_REGISTERS
-from emulator.nv.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
-from emulator.nv.machine.reports import launch_error
+from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
+from emulator.nv.reports import launch_error
 from emulator.shared.vaspace import Access
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.nv.engines.caches import ACTION_ALONE, GridCaches
 from emulator.nv.engines.faults import in_source, kernel_error
 from emulator.nv.engines.fit import bank_bytes, judge
 from emulator.nv.engines.images import check_bank
 from emulator.nv.engines.modules import Modules
 from emulator.nv.engines.ready import Launches, Ready, key_of, ready
-from emulator.nv.machine.caches import ACTION_ALONE, GridCaches
-from emulator.nv.machine.reports import Kind, launch_error
 from emulator.nv.ptx.statements import PtxError
+from emulator.nv.reports import Kind, launch_error
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
 from emulator.shared.turns import Turn, Turns

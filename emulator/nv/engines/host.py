@@ -15,7 +15,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation, SemReduction
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.pushbuffer import broken_rule
-from emulator.nv.machine.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, Kind, host_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from drivers.kernel import view_at
 from drivers.nv.layouts.cubin import PREFETCH_PAD, TEXT_ALIGN, Relocation
 from drivers.nv.layouts.fault import MmuAccess
 from emulator.nv.engines.cubins import Cubin, KernelInfo, Patch, mask_of, read_patch
-from emulator.nv.machine.reports import Kind, launch_error, mmu_fault
+from emulator.nv.reports import Kind, launch_error, mmu_fault
 from emulator.shared.vaspace import Access
 from hcq.errors import UsageError
 

@@ -2,7 +2,7 @@
 
 Sources: PTX ISA, cache operators and memory consistency; docs/facts/nv-caches.md, the loads that count.
 
-Next: `emulator.nv.machine.caches`, which compares these loads with later writes.
+Next: `emulator.nv.engines.caches`, which compares these loads with later writes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from drivers.nv.layouts.gpfifo import MAX_METHOD_WORDS, MethodHeader, SecOp
-from emulator.nv.machine.reports import host_error
+from emulator.nv.reports import host_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from emulator.nv.machine.reports import launch_error
 from emulator.nv.ptx.module import work_of
+from emulator.nv.reports import launch_error
 from emulator.shared.template import template
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The entries of a channel's ring as they are in memory (nv.md 3.1).
 
 Not here: what the entries mean (`channel`), the fences before the doorbell
-(`emulator.nv.machine.combining`).
+(`emulator.nv.engines.combining`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from drivers.nv.layouts.host import (
     SemReduction,
 )
 from drivers.nv.layouts.qmd_values import SemaphoreSize
-from emulator.nv.machine.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, Kind, host_error
 from emulator.shared.releases import SemaphoreStore
 from emulator.shared.vaspace import Access, read_word
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.gpfifo import UsermodeRegister, WorkSubmitToken
-from emulator.nv.machine.reports import Kind
+from emulator.nv.reports import Kind
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emulator.nv.machine.reports import Kind, Report
+from emulator.nv.reports import Kind, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from emulator.ir.library import Sanitizers
     from emulator.nv.machine.kernel import NvKernel
     from emulator.shared.otherwise import Otherwise
-    from emulator.simt.library import Sanitizers
 
 __all__ = ["Kind", "Report", "open_machine"]
 
@@ -54,7 +54,7 @@ def open_machine(
     """
     from emulator.nv.machine.kernel import NvKernel  # noqa: PLC0415 - the same
     from emulator.nv.machine.machine import Machine  # noqa: PLC0415 - the same
-    from emulator.nv.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same
+    from emulator.nv.profiles import find_profile, find_version  # noqa: PLC0415 - the same
     from emulator.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
     from hcq.config import config  # noqa: PLC0415 - the same
 

@@ -25,7 +25,7 @@ from drivers.kernel import (
 )
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from emulator.nv.engines.usermode import Doorbell
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 from emulator.nv.rm import ioctls, mapping, uvm
 from emulator.nv.rm.files import Node, OpenFile
 from emulator.nv.rm.objects import Usermode

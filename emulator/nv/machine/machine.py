@@ -19,11 +19,11 @@ from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotifica
 from drivers.nv.layouts.gpfifo import WorkSubmitToken
 from drivers.nv.layouts.rm_classes import EngineType, copy_engine
 from drivers.nv.layouts.status import NvStatus
+from emulator.nv.engines.caches import Caches
 from emulator.nv.engines.grid import Grids
 from emulator.nv.engines.images import Images
-from emulator.nv.machine.caches import Caches
-from emulator.nv.machine.reports import ChannelError, Kind, Refused, Report, defect
-from emulator.nv.machine.standstill import passed, promised, standing
+from emulator.nv.engines.standstill import passed, promised, standing
+from emulator.nv.reports import ChannelError, Kind, Refused, Report, defect
 from emulator.nv.rm.objects import (
     Channel,
     Client,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from emulator.nv.engines.channel import ChannelRun
     from emulator.nv.engines.engine import Run
-    from emulator.nv.machine.profiles import Profile
+    from emulator.nv.profiles import Profile
     from emulator.shared.backing import Backing, CpuMapping
     from emulator.shared.memory import AddressSpace
     from emulator.simt.engine import Settings

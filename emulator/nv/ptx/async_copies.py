@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import READ, WRITE, translate
+from emulator.ir.findings import i32
+from emulator.ir.library import helper
+from emulator.ir.vector import Value
 from emulator.nv.ptx import bulk, bulk_reductions, mbarrier
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.memory import shared_offsets, take_hints, take_space
 from emulator.nv.ptx.statements import Imm, Instruction, Not, Operand, Reg
 from emulator.sanitizers import sanitize
-from emulator.simt.addresses import READ, WRITE, translate
-from emulator.simt.findings import i32
-from emulator.simt.library import helper
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 _ENTRIES = 32
 _HEAD = 64

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.findings import i32
 from emulator.nv.ptx.core import Modifiers, Translator, meaning
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.memory import Order, address_bits, plain_operands, take_count, take_order, take_space
 from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Vec
 from emulator.sanitizers import sanitize
 from emulator.simt import atomics
-from emulator.simt.findings import i32
 
 if TYPE_CHECKING:
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _LOGIC, _ORDERED = ("b32", "b64"), ("u32", "s32", "u64", "s64")
 _SMALL = ("f16", "f16x2", "bf16", "bf16x2")

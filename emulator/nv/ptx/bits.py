@@ -7,11 +7,11 @@ Not here: sums, products and logic (`integers`). Next: `core`, how an instructio
 
 from __future__ import annotations
 
+from emulator.ir.ir_text import bits_of
+from emulator.ir.vector import Value
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.integers import integer, is_signed
 from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Pair
-from emulator.simt.ir_text import bits_of
-from emulator.simt.vector import Value
 
 
 @integer("popc", "clz")

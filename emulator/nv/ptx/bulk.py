@@ -14,6 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import READ, WRITE
+from emulator.ir.clusters import absolute
+from emulator.ir.findings import i32
+from emulator.ir.state import WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.nv.ptx.bulk_places import SPACES, host_of_barrier, placed, watch, wide_address
 from emulator.nv.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
 from emulator.nv.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
@@ -21,16 +26,11 @@ from emulator.nv.ptx.core import Modifiers, Translator, operands
 from emulator.nv.ptx.counted import count_copy
 from emulator.nv.ptx.statements import Imm, Instruction
 from emulator.sanitizers.clocks import COPY
-from emulator.simt.addresses import READ, WRITE
-from emulator.simt.clusters import absolute
-from emulator.simt.findings import i32
-from emulator.simt.state import WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.nv.ptx.statements import Operand
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 
 def uses(instruction: Instruction) -> bool:

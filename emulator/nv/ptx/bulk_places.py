@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import ATOMIC, READ, search, translate
+from emulator.ir.clusters import OFFSET, peer
+from emulator.ir.findings import i32, report
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, MAP_ENTRY, THREAD, WARP
+from emulator.ir.vector import Value
 from emulator.nv.ptx.memory import shared_offsets
 from emulator.sanitizers import sanitize
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import ATOMIC, READ, search, translate
-from emulator.simt.clusters import OFFSET, peer
-from emulator.simt.findings import i32, report
-from emulator.simt.state import GROUP, MAP_ENTRY, THREAD, WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.nv.ptx.core import Translator
     from emulator.nv.ptx.statements import Operand
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 _STEP = 16
 """The alignment of addresses and sizes in bytes."""

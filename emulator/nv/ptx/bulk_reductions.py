@@ -14,21 +14,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.tensor_map import BYTES, RANKS
+from emulator.ir.addresses import ATOMIC, READ
+from emulator.ir.findings import i32
+from emulator.ir.library import iota
+from emulator.ir.vector import Spilled, Value
 from emulator.nv.ptx import bulk_places, bulk_tensors, mbarrier, tensor_copies
 from emulator.nv.ptx.counted import count_copy
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.statements import TYPES, Instruction
 from emulator.nv.ptx.tensor_maps import read_map
 from emulator.simt import access, atomics
-from emulator.simt.addresses import ATOMIC, READ
-from emulator.simt.findings import i32
-from emulator.simt.library import iota
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.nv.ptx.core import Modifiers, Translator
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 _WORDS, _HALVES = ("b32", "b64"), ("f16", "bf16")
 _ORDERED = ("u32", "s32", "u64", "s64", *_HALVES)

@@ -15,23 +15,23 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from emulator.ir.clusters import group_of_rank, warp_at
+from emulator.ir.findings import emit_report, i32, i64
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import WARP, Record
+from emulator.ir.vector import Value
 from emulator.nv.ptx import tensor_copies
 from emulator.nv.ptx.phases import advanced
 from emulator.sanitizers import sanitize
 from emulator.sanitizers.clocks import LANDED
-from emulator.shared.report import ReportKind
-from emulator.simt.clusters import group_of_rank, warp_at
-from emulator.simt.findings import emit_report, i32, i64
-from emulator.simt.library import helper
-from emulator.simt.state import WARP, Record
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.nv.ptx.core import Translator
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 COPY_ENTRY = Record(
     "bulk copy",

@@ -12,24 +12,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.tensor_map import BYTES, RANKS
+from emulator.ir.addresses import READ, WRITE
+from emulator.ir.clusters import OFFSET, absolute
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.report import ReportKind
+from emulator.ir.state import WARP
+from emulator.ir.vector import Spilled, Value
 from emulator.nv.ptx import tensor_copies, tensor_maps
 from emulator.nv.ptx.bulk_places import SPACES, host_of_barrier, placed, watch
 from emulator.nv.ptx.bulk_ring import NOWHERE, push, ring_of
 from emulator.nv.ptx.counted import count_boxes
 from emulator.nv.ptx.statements import Instruction, Mem
 from emulator.sanitizers.clocks import COPY
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import READ, WRITE
-from emulator.simt.clusters import OFFSET, absolute
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.state import WARP
-from emulator.simt.vector import Spilled, Value
 
 if TYPE_CHECKING:
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
     from emulator.nv.ptx.core import Modifiers, Translator
     from emulator.nv.ptx.statements import Operand
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
 
 REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_group::2")
 """Modifiers of bulk copies that are not supported."""

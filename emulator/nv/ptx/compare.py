@@ -15,7 +15,7 @@ from emulator.nv.ptx.integers import INTEGERS, integer, is_signed, join_halves
 from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Pair
 
 if TYPE_CHECKING:
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 COMPARE = {
     "eq": "eq",

@@ -1,23 +1,23 @@
 """Conversions and moves: cvt, cvta, mov, isspacep. Source: PTX ISA 9.7.9.
 
-Not here: rounding to small formats (`emulator.simt.numeric`). Next: `core`, how an instruction is defined.
+Not here: rounding to small formats (`emulator.ir.numeric`). Next: `core`, how an instruction is defined.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
+from emulator.ir.addresses import split_generic
+from emulator.ir.clusters import RANK_SHIFT
+from emulator.ir.ir_text import bits_of, like, mangle
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.floats import ROUNDING, flushed, saturate
 from emulator.nv.ptx.integers import INTEGERS, is_signed, join_halves
 from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Reg, Sym, Vec
-from emulator.simt import numeric
-from emulator.simt.addresses import split_generic
-from emulator.simt.clusters import RANK_SHIFT
-from emulator.simt.ir_text import bits_of, like, mangle
 
 if TYPE_CHECKING:
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.vector import Code, Value
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _BF16_PAIRS = 100

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from emulator.ir.ir_text import bits_of
 from emulator.nv.ptx.statements import (
     TYPES,
     Imm,
@@ -27,13 +28,12 @@ from emulator.nv.ptx.statements import (
     Special,
     Sym,
 )
-from emulator.simt.ir_text import bits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from emulator.ir.vector import Code, Value
     from emulator.nv.ptx.flat import Flat
-    from emulator.simt.vector import Code, Value
     from emulator.simt.warp_function import WarpFunction
 
     Meaning = Callable[["Translator", Instruction, "Modifiers"], None]

@@ -24,21 +24,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from emulator.ir.findings import i32
+from emulator.ir.state import WARP
+from emulator.ir.vector import Spilled
 from emulator.nv.ptx import wgmma_tiles as tiles
 from emulator.nv.ptx.tensor_copies import each_row, take_coordinates
 from emulator.nv.ptx.tensor_maps import read_map
 from emulator.simt.counting import Operation, shared_counter
-from emulator.simt.findings import i32
-from emulator.simt.state import WARP
-from emulator.simt.vector import Spilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
     from emulator.nv.ptx.core import Translator
     from emulator.nv.ptx.statements import Instruction
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
 
 SECTOR: Final = 32
 """Bytes of a sector, the unit in which memory is moved (CUDA C++ Best Practices Guide, 10.2.1)."""

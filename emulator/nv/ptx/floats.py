@@ -1,22 +1,22 @@
 """Floating-point arithmetic, extremes and signs, exact to the bit. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
 
-Not here: quotients, roots and approximations (`roots`), directed rounding (`emulator.simt.numeric`).
+Not here: quotients, roots and approximations (`roots`), directed rounding (`emulator.ir.numeric`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
 from emulator.nv.ptx.core import MEANINGS, Modifiers, Translator, operands
 from emulator.nv.ptx.integers import FLOATING, join_halves
 from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand
-from emulator.simt import numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.ir.vector import Value
     from emulator.nv.ptx.integers import Typed
-    from emulator.simt.vector import Value
 
 _THREE_INPUTS = 100
 """The lowest architecture whose min and max take three inputs."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import READ, WRITE, translate
+from emulator.ir.findings import i32
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.memory import take_space
 from emulator.nv.ptx.statements import Imm, Instruction
-from emulator.simt.addresses import READ, WRITE, translate
-from emulator.simt.findings import i32
 
 if TYPE_CHECKING:
+    from emulator.ir.vector import Value
     from emulator.nv.ptx.statements import Operand
-    from emulator.simt.vector import Value
 
 _LINE = 128
 """The unit of priorities and discard in bytes."""

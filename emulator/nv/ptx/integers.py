@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.ir_text import bits_of
 from emulator.nv.ptx.core import MEANINGS, Modifiers, Translator, operands
 from emulator.nv.ptx.statements import TYPES, Instruction
-from emulator.simt.ir_text import bits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
     Typed = Callable[[Translator, Instruction, Modifiers, str], None]
     """The translation of an instruction, by its type."""

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import ATOMIC, WRITE, translate
+from emulator.ir.findings import i32
+from emulator.ir.state import WARP
+from emulator.ir.vector import Value
 from emulator.nv.ptx import bulk_ring
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.memory import scope_of, shared_offsets, take_space
 from emulator.nv.ptx.phases import COUNT, awaited, step
 from emulator.nv.ptx.statements import Instruction, Operand, Special
 from emulator.sanitizers import sanitize
-from emulator.simt.addresses import ATOMIC, WRITE, translate
-from emulator.simt.findings import i32
-from emulator.simt.state import WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
     from emulator.sanitizers.sanitize import Scope

@@ -15,17 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir.addresses import PRIVATE, STRONG, VOLATILE, split_generic
+from emulator.ir.report import ReportKind
+from emulator.ir.vector import Spilled
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
 from emulator.sanitizers import sanitize
 from emulator.sanitizers.sanitize import Scope
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import PRIVATE, STRONG, VOLATILE, split_generic
-from emulator.simt.vector import Spilled
 
 if TYPE_CHECKING:
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _TENSOR_MAP = 128
 """Bytes of a tensor map."""

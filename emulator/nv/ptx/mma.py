@@ -6,8 +6,8 @@ Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32
 ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
 exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
 
-Not here: conversions of elements (`convert`, `emulator.simt.numeric`), checks of addresses
-(`emulator.simt.addresses`), products of a warpgroup (`wgmma`), fragments of CUDA's interface (`wmma`). Sparse and
+Not here: conversions of elements (`convert`, `emulator.ir.numeric`), checks of addresses
+(`emulator.ir.addresses`), products of a warpgroup (`wgmma`), fragments of CUDA's interface (`wmma`). Sparse and
 block-scaled products are not supported. Next: `core`, how an instruction is defined.
 """
 
@@ -19,20 +19,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
+from emulator.ir.addresses import READ, WRITE, translate
+from emulator.ir.vector import Value
 from emulator.nv.ptx.convert import small_to_f16
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.floats import write_small
 from emulator.nv.ptx.integers import is_signed, join_halves
 from emulator.nv.ptx.memory import take_space
 from emulator.nv.ptx.statements import Instruction, Operand, Vec
-from emulator.simt import numeric
-from emulator.simt.addresses import READ, WRITE, translate
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.simt.vector import Code
+    from emulator.ir.vector import Code
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.simt.findings import emit_report, i64
-from emulator.simt.vector import Spilled, Value
+from emulator.ir.findings import emit_report, i64
+from emulator.ir.report import ReportKind
+from emulator.ir.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 _BIAS = 1 << 22
 COUNT = (1 << 20) - 1

@@ -3,22 +3,22 @@
 An asynchronous operation executes immediately, and its mbarrier completes in the same step. The result of
 mapa is the same in every workgroup of a cluster, so that it can be passed to another.
 
-Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`). Next: `emulator.simt.clusters`, the addresses.
+Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`). Next: `emulator.ir.clusters`, the addresses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir.clusters import OFFSET, RANK_SHIFT
 from emulator.nv.ptx import atomics, mbarrier
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.memory import Order, shared_offsets, take_count
 from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Sym, Vec
 from emulator.sanitizers import sanitize
-from emulator.simt.clusters import OFFSET, RANK_SHIFT
 
 if TYPE_CHECKING:
-    from emulator.simt.vector import Value
+    from emulator.ir.vector import Value
 
 _STORED = ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
 _REDUCED = {

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
 from emulator.nv.ptx.core import Modifiers, Translator, operands
 from emulator.nv.ptx.floats import ROUNDING, SMALL, compute_small, finish, floating, flushed, sources
-from emulator.simt import numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.ir.vector import Value
     from emulator.nv.ptx.statements import Instruction, Operand
-    from emulator.simt.vector import Value
 
 
 @floating("div")

@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.tensor_map import RANKS
+from emulator.ir.addresses import READ, WRITE, search
+from emulator.ir.findings import emit_report, i32, i64, report
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import MAP_ENTRY, THREAD, WARP
+from emulator.ir.vector import Value
 from emulator.nv.ptx.tensor_maps import TensorMap, read_map
 from emulator.sanitizers import sanitize
 from emulator.sanitizers.clocks import COPY, LANDED
-from emulator.shared.report import ReportKind
-from emulator.simt.addresses import READ, WRITE, search
-from emulator.simt.findings import emit_report, i32, i64, report
-from emulator.simt.library import helper
-from emulator.simt.state import MAP_ENTRY, THREAD, WARP
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 _CHUNK = 16
 _ALIGNMENT = 128

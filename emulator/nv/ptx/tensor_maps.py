@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts import tensor_map as layout
+from emulator.ir.findings import i32, i64
+from emulator.ir.library import iota
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.memory import address_bits, scope_of, take_space
 from emulator.nv.ptx.statements import Imm, Instruction
 from emulator.sanitizers import sanitize
-from emulator.simt.findings import i32, i64
-from emulator.simt.library import iota
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.tensor_map import TensorField
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.vector import Code, Value
 
 _PLAIN = {
     "rank": layout.RANK, "elemtype": layout.ELEMENT, "interleave_layout": layout.INTERLEAVE,

@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from emulator.ir.findings import i32
+from emulator.ir.report import ReportKind
+from emulator.ir.state import BARRIER, CLUSTER_BARRIER, REGISTER_POOL
+from emulator.ir.vector import Value
 from emulator.nv.ptx import (  # noqa: F401 - importing one registers what its instructions mean
     async_copies,
     atomics,
@@ -42,21 +46,17 @@ from emulator.nv.ptx.integers import CARRY
 from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
 from emulator.nv.ptx.syntax import WITH_COORDINATES
 from emulator.sanitizers import read_groups, sanitize
-from emulator.shared.report import ReportKind
 from emulator.simt import cluster_barrier, register_pool
 from emulator.simt.blocks import Block, Convergence, Translation
 from emulator.simt.counting import Counting
 from emulator.simt.dispatch import barrier_at
-from emulator.simt.findings import i32
-from emulator.simt.state import BARRIER, CLUSTER_BARRIER, REGISTER_POOL
-from emulator.simt.vector import Value
 from emulator.simt.warp_function import WarpFunction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from emulator.ir.library import Library
     from emulator.nv.ptx.flat import Flat
-    from emulator.simt.library import Library
 
 _CLUSTERS = 90
 """The first architecture with clusters and setmaxnreg."""

@@ -3,17 +3,17 @@
 A block begins at such an operation (`blocks.BasicBlock.gathers`), so the lanes of its mask have converged
 there. If they cannot converge, the engine reports it.
 
-Not here: the lane arithmetic (`emulator.simt.lanes`), matrix instructions (`mma`).
+Not here: the lane arithmetic (`emulator.ir.lanes`), matrix instructions (`mma`).
 """
 
 from __future__ import annotations
 
+from emulator.ir import lanes
+from emulator.ir.vector import Value
 from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand, Pair
 from emulator.sanitizers import sanitize
-from emulator.simt import lanes
-from emulator.simt.vector import Value
 
 FLOAT_REDUX = 100
 """The first architecture that reduces floating-point values over a warp."""

@@ -15,22 +15,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir import numeric
+from emulator.ir.findings import emit_report, i32
+from emulator.ir.ir_text import element
+from emulator.ir.report import ReportKind
+from emulator.ir.vector import Value
 from emulator.nv.ptx import wgmma_tiles as tiles
 from emulator.nv.ptx.core import CANONICAL_NAN, Modifiers, Translator, meaning, operands
 from emulator.nv.ptx.counted import count_tile
 from emulator.nv.ptx.mma import Shape, items_of, step, unpacked
 from emulator.nv.ptx.statements import Imm, Instruction, Operand, Reg, Vec
 from emulator.sanitizers import read_groups
-from emulator.shared.report import ReportKind
-from emulator.simt import numeric
-from emulator.simt.findings import emit_report, i32
-from emulator.simt.ir_text import element
-from emulator.simt.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.simt.vector import Code
+    from emulator.ir.vector import Code
 
 _ARCH = 90
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")

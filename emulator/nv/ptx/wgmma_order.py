@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.blocks import BasicBlock, reads, registers_of, writes
 from emulator.nv.ptx.statements import Imm, Instruction, Vec
-from emulator.shared.report import ReportKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.ir.findings import i32
+from emulator.ir.ir_text import lanes_of
+from emulator.ir.library import helper
+from emulator.ir.state import THREAD, WARP
 from emulator.nv.ptx.mma import element
 from emulator.sanitizers import sanitize
-from emulator.simt.findings import i32
-from emulator.simt.ir_text import lanes_of
-from emulator.simt.library import helper
-from emulator.simt.state import THREAD, WARP
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code, Value
 
 ROW_BYTES = 32
 """Bytes of a row of A in one product, for every type: k elements."""

@@ -24,8 +24,8 @@ from emulator.nv.ptx.mma import Shape, accumulator, items_of, product
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.ir.vector import Value
     from emulator.nv.ptx.statements import Instruction, Operand
-    from emulator.simt.vector import Value
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WIDE = ("m16n16k16", "m32n8k16", "m8n32k16")

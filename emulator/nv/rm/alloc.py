@@ -27,8 +27,8 @@ from drivers.nv.layouts.rm_classes import (
     VaspaceFlags,
 )
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.profiles import SANDBOX_REFUSES_CLASSES
-from emulator.nv.machine.reports import Refused, page_fault
+from emulator.nv.profiles import SANDBOX_REFUSES_CLASSES
+from emulator.nv.reports import Refused, page_fault
 from emulator.nv.rm.alloc_channel import make_channel, make_ctxshare, make_engine, make_group
 from emulator.nv.rm.alloc_memory import make_memory
 from emulator.nv.rm.dma import make_virtual

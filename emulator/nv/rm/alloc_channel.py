@@ -25,7 +25,7 @@ from drivers.nv.layouts.rm_classes import (
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.engines.channel import ChannelRun
 from emulator.nv.engines.engine import Setup
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 from emulator.nv.rm.objects import (
     Channel,
     ChannelGroup,

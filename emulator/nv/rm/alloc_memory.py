@@ -23,7 +23,7 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
 )
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 from emulator.nv.rm.objects import Client, Memory, RmObject
 from emulator.shared.backing import PAGE, Backing, page_up
 from emulator.shared.user_memory import first_unwritable

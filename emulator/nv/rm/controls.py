@@ -12,8 +12,8 @@ from drivers.nv.layouts.controls import Control, FbInfo, GrInfo
 from drivers.nv.layouts.debugger import MAX_SMS_PER_READ
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
-from emulator.nv.machine.reports import Refused
+from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
+from emulator.nv.reports import Refused
 from emulator.nv.rm.controls_channel import CHANNEL_CONTROLS
 from emulator.nv.rm.objects import (
     Channel,

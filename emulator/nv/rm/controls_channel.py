@@ -15,7 +15,7 @@ from drivers.nv.layouts.debugger import NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS
 from drivers.nv.layouts.fault import MmuFaultType, RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.reports import ChannelError, Kind, Refused
+from emulator.nv.reports import ChannelError, Kind, Refused
 from emulator.nv.rm.objects import Channel, ChannelGroup, Client, EngineObject, Subdevice, find
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from drivers.nv.layouts.rm_classes import NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS, RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.reports import Refused, page_fault
+from emulator.nv.reports import Refused, page_fault
 from emulator.nv.rm.objects import (
     Client,
     Device,

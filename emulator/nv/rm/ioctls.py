@@ -18,8 +18,8 @@ from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
-from emulator.nv.machine.reports import Refused
+from emulator.nv.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
+from emulator.nv.reports import Refused
 from emulator.nv.rm import alloc, alloc_memory, controls, dma, mapping
 from emulator.nv.rm.files import Node, OpenFile
 from emulator.nv.rm.objects import Channel, Client, Device, EngineObject, RmObject, find, insert

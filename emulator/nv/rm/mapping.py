@@ -12,7 +12,7 @@ from drivers.kernel import fail
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 from emulator.nv.rm.files import MapContext, Node
 from emulator.nv.rm.objects import Device, Memory, RmObject, Subdevice, Usermode, find
 from emulator.shared.backing import PAGE, page_up

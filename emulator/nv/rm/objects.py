@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

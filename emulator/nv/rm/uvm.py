@@ -14,8 +14,8 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
-from emulator.nv.machine.profiles import SANDBOX_REFUSES_UVM
-from emulator.nv.machine.reports import ChannelError, Kind, Refused
+from emulator.nv.profiles import SANDBOX_REFUSES_UVM
+from emulator.nv.reports import ChannelError, Kind, Refused
 from emulator.nv.rm import uvm_space
 from emulator.nv.rm.files import Node, OpenFile
 from emulator.nv.rm.objects import Channel, Client, EngineObject, VaSpaceObject, find

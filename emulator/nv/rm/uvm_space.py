@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType, UvmInitFlags
-from emulator.nv.machine.reports import Refused
+from emulator.nv.reports import Refused
 from emulator.nv.rm.objects import Memory, find
 from emulator.shared.backing import PAGE, Backing
 

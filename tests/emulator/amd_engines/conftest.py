@@ -18,13 +18,13 @@ from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.kernel import LinuxKernel
 from emulator.amd.engines.engines import AmdEngines
 from emulator.amd.kfd.gpu import Buffer, Gpu, GpuSpace
-from emulator.amd.kfd.profiles import find_gpu
 from emulator.amd.kfd.queues import QueueObject
+from emulator.amd.profiles import find_gpu
+from emulator.ir.library import Sanitizers
 from emulator.shared.backing import Backing
 from emulator.shared.otherwise import Otherwise
 from emulator.shared.scheduler import Outcome
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from hcq.config import config
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import QueueFault
+from emulator.amd.reports import QueueFault
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA, POINTERS, RING
 from tests.emulator.amd_engines.loaded import DESCRIPTOR, GROUPS, KERNARG, WANTED, Loaded, load, sums
 from tests.emulator.amd_engines.test_rings import write_data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import Kind, MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import KERNARG, SUMS, load
 from tests.emulator.amd_engines.test_coherence import ALL, FAR, WRITTEN, acquire, first, one, refused, second

@@ -11,7 +11,7 @@ import pytest
 from drivers.amd.layouts.code import Descriptor
 from drivers.amd.layouts.kfd import QueueType
 from drivers.elf import Elf
-from emulator.amd.machine.reports import QueueFault
+from emulator.amd.reports import QueueFault
 from tests.emulator.amd_engines.loaded import DESCRIPTOR, KERNARG, NO_INPUTS, SUMS, VALUES, Loaded
 from tests.emulator.amd_engines.test_aql import dispatch, opened
 from tests.emulator.amd_engines.test_dispatch import launch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import Kind, QueueFault
-from emulator.shared.report import ReportKind, parse
+from emulator.amd.reports import Kind, QueueFault
+from emulator.ir.report import ReportKind, parse
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA
 from tests.emulator.amd_engines.loaded import CODE, KERNARG, NO_INPUTS, SUMS, VALUES, Loaded, load
 from tests.emulator.amd_engines.test_aql import buffer, dispatch, opened

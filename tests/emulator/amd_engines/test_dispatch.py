@@ -8,7 +8,7 @@ import pytest
 
 from drivers.amd.layouts.events import QueueException
 from emulator.amd.isa import programs
-from emulator.amd.machine.reports import MemoryFault, QueueFault
+from emulator.amd.reports import MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import (
     CODE,

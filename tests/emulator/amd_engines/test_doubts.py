@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import Kind
+from emulator.amd.reports import Kind
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import load
 from tests.emulator.amd_engines.test_coherence import refused

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import Kind, MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA, POINTERS, RING
 from tests.emulator.amd_engines.loaded import GROUPS, VALUES, load
 from tests.emulator.amd_engines.test_aql import buffer, dispatch, opened

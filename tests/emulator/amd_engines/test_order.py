@@ -10,8 +10,8 @@ from drivers.amd.layouts.kfd import QueueType
 from drivers.amd.layouts.pm4 import Function
 from emulator.amd.engines.order import Order, Watch
 from emulator.amd.engines.packets import Wait
+from emulator.ir.library import Sanitizers
 from emulator.shared.releases import RELEASES, SemaphoreStore
-from emulator.simt.library import Sanitizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import pytest
 
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import QueueFault
+from emulator.amd.reports import QueueFault
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import SUMS, Loaded, load
 from tests.emulator.amd_engines.test_aql import dispatch, opened

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import MemoryFault, QueueFault
+from emulator.amd.reports import MemoryFault, QueueFault
 from emulator.shared.scheduler import Outcome
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA, READ_ONLY
 from tests.emulator.amd_engines.test_rings import write_data

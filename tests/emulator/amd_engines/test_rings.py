@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.machine.reports import QueueFault
+from emulator.amd.reports import QueueFault
 from tests.emulator.amd_engines.conftest import DATA, RING, RING_BYTES, Bench
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from emulator.amd.isa import objects
 from emulator.amd.isa.guesses import guesses
 from emulator.amd.isa.translate import cut, read_kernel
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import compiled
 from tests.emulator.amd_isa.test_orders import AGENT, PROCESSORS, found

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.test_orders import (
     AGENT,

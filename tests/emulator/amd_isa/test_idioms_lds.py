@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench
 from tests.emulator.amd_isa.test_idioms import SHARED, Idiom, at, critical_section, kernel, out

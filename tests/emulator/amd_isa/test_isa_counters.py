@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa import counted, objects
-from emulator.amd.kfd.profiles import GPUS
+from emulator.amd.profiles import GPUS
 from emulator.shared.counts import Resources, counters
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings

@@ -12,7 +12,7 @@ import pytest
 from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.translate import Entry, translate
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from emulator.simt.engine import engine
 from emulator.simt.work import Options
 from tests.emulator.amd_isa import ir

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa.instruction import IsaError
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from emulator.simt.work import Options
 from tests.emulator.amd_isa.conftest import Bench
 from tests.facts.amd_matrix import LAYOUTS, Layout

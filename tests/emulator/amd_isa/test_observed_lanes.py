@@ -13,7 +13,7 @@ from emulator.amd.isa import objects
 from emulator.amd.isa.observed_lanes import everywhere, unobserved
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.translate import cut, read_kernel
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from emulator.simt.work import Options
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled

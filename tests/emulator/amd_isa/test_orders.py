@@ -12,8 +12,8 @@ import pytest
 from emulator.amd.isa import objects
 from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, UNMARKED_STORE, orders
 from emulator.amd.isa.translate import cut, read_kernel
-from emulator.shared.report import ReportKind
-from emulator.simt.library import Sanitizers
+from emulator.ir.library import Sanitizers
+from emulator.ir.report import ReportKind
 from emulator.simt.work import Options
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa import objects
-from emulator.shared.report import ReportKind
-from emulator.simt import jit, row_access
-from emulator.simt.library import Library, Sanitizers
+from emulator.ir import jit
+from emulator.ir.library import Library, Sanitizers
+from emulator.ir.report import ReportKind
+from emulator.ir.vector import Code, Declarations, Value
+from emulator.simt import row_access
 from emulator.simt.row_access import CONSECUTIVE, EQUAL, MIXED, PLAIN, SIGNED, UNSIGNED
-from emulator.simt.vector import Code, Declarations, Value
 from emulator.simt.work import Options
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from emulator.simt.work import Options
 from tests.emulator.amd_isa.conftest import Bench
 

@@ -15,7 +15,7 @@ from emulator.amd.isa.operands import Reg, Word
 from emulator.amd.isa.translate import read_kernel
 from emulator.amd.isa.wait_counters import waited
 from emulator.amd.isa.waits import missing_waits
-from emulator.shared.report import ReportKind, parse
+from emulator.ir.report import ReportKind, parse
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import compiled
 

@@ -12,7 +12,7 @@ from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EventType
 from drivers.amd.layouts.kfd import Call, QueueType, RuntimeMode
 from drivers.kernel import PROT_READ, PROT_WRITE
 from emulator.amd.engines.engines import AmdEngines
-from emulator.amd.machine.reports import Kind
+from emulator.amd.reports import Kind
 from hcq.errors import DriverError, UsageError
 from tests.emulator.amd_kfd.caller import Memory
 

@@ -8,7 +8,7 @@ import pytest
 
 from drivers.amd import AmdDriver
 from emulator.amd.machine import open_machine
-from emulator.amd.variants import Machines, Variant
+from emulator.amd.machine.variants import Machines, Variant
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

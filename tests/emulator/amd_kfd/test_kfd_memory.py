@@ -12,7 +12,7 @@ from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.kfd import Call, MemFlags, MmapOffset, MmapType
 from drivers.kernel import MAP_PRIVATE, address_of
 from emulator.amd.machine import open_machine
-from emulator.amd.machine.reports import MemoryFault
+from emulator.amd.reports import MemoryFault
 from emulator.shared.vaspace import Access
 from hcq.errors import DriverError, OutOfMemoryError
 from tests.emulator.amd_kfd.caller import PAGE, PLACES, SYSTEM, USER, VISIBLE, VRAM

@@ -13,7 +13,7 @@ from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EventType, QueueException, WaitResult
 from drivers.amd.layouts.kfd import Call, MmapOffset, MmapType, QueueType, RuntimeMode
 from drivers.kernel import address_of
-from emulator.amd.machine.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import Kind, MemoryFault, QueueFault
 from emulator.shared.scheduler import Outcome
 from hcq.errors import DriverError
 from tests.emulator.amd_kfd.caller import PAGE, SYSTEM, VRAM

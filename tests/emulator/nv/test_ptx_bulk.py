@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.ir.library import Sanitizers
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
-from emulator.shared.report import ReportKind
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from emulator.simt.work import Options
 from hcq.config import config
 

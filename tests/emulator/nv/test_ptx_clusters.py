@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.library import Sanitizers
+from emulator.ir.report import ReportKind
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from emulator.simt.work import Options
 from hcq.config import config
 from hcq.errors import UsageError

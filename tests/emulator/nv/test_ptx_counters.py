@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from emulator.nv.machine.profiles import PROFILES
+from emulator.nv.profiles import PROFILES
 from emulator.nv.ptx import counted
 from emulator.nv.ptx.module import Kernel, launch, load_ptx, work_of
 from emulator.nv.ptx.statements import Instruction

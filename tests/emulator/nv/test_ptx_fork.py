@@ -15,7 +15,7 @@ PROGRAM = textwrap.dedent(
     import os
     import signal
     from emulator.simt.work import Options
-    from emulator.shared.report import ReportKind
+    from emulator.ir.report import ReportKind
     from tests.emulator.nv.conftest import Bench
 
     def run(body, limit):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.report import ReportKind
 from tests.emulator.nv.test_ptx_order import kinds
 
 __all__ = ["kinds"]

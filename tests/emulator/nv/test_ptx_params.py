@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.module import launch, load_ptx
-from emulator.shared.report import ReportKind
 from tests.emulator.nv.test_ptx_tensor import place_of_map, replaces
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.library import Sanitizers
+from emulator.ir.report import ReportKind
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from hcq.config import config
 
 REGS = ".reg .pred %p<4>; .reg .b32 %d<4>, %a<4>, %r<16>; .reg .b64 %rd<8>;\n"

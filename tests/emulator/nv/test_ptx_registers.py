@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
-from emulator.shared.report import ReportKind
 from emulator.simt.work import Options
 
 

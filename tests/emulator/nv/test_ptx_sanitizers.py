@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.shared.report import ReportKind
+from emulator.ir.library import Sanitizers
+from emulator.ir.report import ReportKind
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
-from emulator.shared.report import ReportKind
 
 HEAD = ".version 8.7\n.target {arch}\n.address_size 64\n"
 REGS = ".reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
-from emulator.shared.report import ReportKind
 
 REGS = ".reg .pred %p<4>; .reg .b32 %a<4>, %d<128>, %r<8>; .reg .b64 %rd<8>;\n"
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}

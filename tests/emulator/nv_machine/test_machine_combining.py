@@ -9,8 +9,8 @@ import pytest
 
 from drivers.nv.layouts.gpfifo import GpfifoEntry, UsermodeRegister
 from drivers.nv.layouts.rm_classes import Coherency, Location, MemAttr, Physicality
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import Kind
-from emulator.simt.library import Sanitizers
 from tests.emulator.nv_machine.client import Client, Memory, Ring, sem, wait_word
 from tests.emulator.nv_machine.launching import STORE, Launcher, cubin, upload
 

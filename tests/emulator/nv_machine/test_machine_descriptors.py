@@ -133,7 +133,7 @@ def test_a_block_that_the_kernel_does_not_allow_is_refused(launcher: Launcher) -
 
 
 def test_a_sanitizer_finding_stops_the_channel(make: Make) -> None:
-    from emulator.simt.library import Sanitizers
+    from emulator.ir.library import Sanitizers
 
     text = REVERSE.replace("bar.sync 0;", "")
     for checks, found in ((None, False), (Sanitizers.all(), True)):

@@ -16,7 +16,7 @@ from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.machine import Kind
-from emulator.nv.machine.profiles import PROFILES
+from emulator.nv.profiles import PROFILES
 from hcq.errors import DriverError
 from tests.emulator.nv_machine.client import Client, Status, sem, wait_until, wait_word
 from tests.facts import nv_classes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import Kind
-from emulator.simt.library import Sanitizers
 from tests.emulator.nv_machine.client import Client, method, sem, wait_until, wait_word
 from tests.emulator.nv_machine.launching import Launcher
 from tests.emulator.nv_machine.test_machine_long import WAIT, start

@@ -12,9 +12,9 @@ from drivers.elf import Elf
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.cubin import InfoAttribute, InfoFormat, InfoRecord
 from drivers.nv.layouts.fault import RcCode
+from emulator.ir.library import Sanitizers
 from emulator.nv.engines.cubins import Cubin
 from emulator.nv.machine import Kind
-from emulator.simt.library import Sanitizers
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client, method
 from tests.emulator.nv_machine.launching import (

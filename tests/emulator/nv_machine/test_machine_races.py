@@ -11,10 +11,10 @@ import pytest
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import Kind
 from emulator.shared.releases import Releases, VectorClock
 from emulator.shared.vaspace import Access
-from emulator.simt.library import Sanitizers
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.launching import (
     HEAD,

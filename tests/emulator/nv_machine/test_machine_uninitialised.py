@@ -11,8 +11,8 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod, RemapComponents, RemapSource
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import Kind
-from emulator.simt.library import Sanitizers
 from tests.emulator.nv_machine.client import MIB, Client, Memory, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
 from tests.emulator.nv_machine.test_machine_copy import launch

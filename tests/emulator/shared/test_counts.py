@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.amd.kfd.profiles import GPUS
+from emulator.amd.profiles import GPUS
 from emulator.devices import boards
-from emulator.nv.machine.profiles import PROFILES
+from emulator.nv.profiles import PROFILES
 from emulator.shared.boards import estimates
 from emulator.shared.counts import Resources, occupancy
 from hcq.counters import KernelCounters

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from emulator.ir import jit
+from emulator.ir.library import Library, Sanitizers
+from emulator.ir.state import LAUNCH, THREAD
 from emulator.shared.memory import AddressSpace
-from emulator.simt import access, dispatch, jit
+from emulator.simt import access, dispatch
 from emulator.simt.blocks import Block
 from emulator.simt.engine import Program, Settings, engine
 from emulator.simt.launch import host_threads, launch
-from emulator.simt.library import Library, Sanitizers
 from emulator.simt.running import GroupMemory, Running, prepare
-from emulator.simt.state import LAUNCH, THREAD
 from emulator.simt.warp_function import WarpFunction
 from emulator.simt.work import Options, Work
 from hcq.config import config

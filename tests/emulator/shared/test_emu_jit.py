@@ -9,7 +9,7 @@ from tests.limits import CHILD_S
 
 _CODE_IN_A_SMALL_HOLE = """
 import ctypes, mmap
-from emulator.simt import jit
+from emulator.ir import jit
 from drivers.kernel import MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, LinuxKernel
 
 ENTRIES, FAR = 64, 1 << 33

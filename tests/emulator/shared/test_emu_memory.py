@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from emulator.ir.state import MAP_ENTRY
 from emulator.shared.memory import AddressSpace, zero
-from emulator.simt.state import MAP_ENTRY
 from hcq.errors import UsageError
 from tests.children import environment
 

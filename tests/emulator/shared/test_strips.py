@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.simt import jit
-from emulator.simt.strips import narrowed, strips
+from emulator.ir import jit
+from emulator.ir.strips import narrowed, strips
 
 HOST = jit.host()
 WIDTH = 8

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from emulator.ir.report import ReportKind
 from emulator.nv.ptx.module import load_ptx, work_of
-from emulator.shared.report import ReportKind
 from emulator.simt.deadline import Deadline, HostTime, thread_seconds
 from emulator.simt.slices import SlicedLaunch
 from emulator.simt.work import Options

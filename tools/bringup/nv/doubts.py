@@ -36,7 +36,7 @@ from emulator.shared.otherwise import Doubt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from emulator.nv.machine.profiles import Profile
+    from emulator.nv.profiles import Profile
 
 _ALL_SMS: Final = 0xFF
 _RESERVED_SHARED: Final = 1 << 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, Quirks, fitting, parse
-from emulator.nv.variants import check_variant
+from emulator.nv.machine.variants import check_variant
 from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
 from tools.bringup.nv import rungs_compute as high
@@ -110,7 +110,7 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
     """Return Linux, the scripted kernel, or an emulated GPU."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
-        from emulator.nv.variants import open_variant  # noqa: PLC0415 - only for emulated runs
+        from emulator.nv.machine.variants import open_variant  # noqa: PLC0415 - only for emulated runs
 
         return open_variant(*split(emulate, DOUBTS))
     if dry:

@@ -15,8 +15,8 @@ from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.amd.layouts.registers import SH_BASE, Initiator
 from emulator.amd.engines.engines import AmdEngines
 from emulator.amd.machine import open_machine
+from emulator.ir.library import Sanitizers
 from emulator.simt.engine import Settings
-from emulator.simt.library import Sanitizers
 from hcq.config import config
 from tests.mutants.amd.emulated import AmdMachine
 from tests.mutants.amd.planted import program

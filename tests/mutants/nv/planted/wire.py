@@ -16,8 +16,8 @@ from drivers.nv.layouts.host import SemOperation
 from drivers.nv.layouts.qmd_values import DependentAction, QmdType
 from drivers.nv.layouts.rm_classes import VaspaceFlags
 from drivers.nv.layouts.uvm import UvmGpuMappingType
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import open_machine
-from emulator.simt.library import Sanitizers
 from tests.mutants.nv.emulated import NvMachine
 from tests.mutants.nv.planted import program
 from tests.mutants.nv.planted.stream import Bank, Bell, Entry, Freed, Method, NoMethod, Qmd, Swapped

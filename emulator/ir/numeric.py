@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from emulator.simt.ir_text import bits_of, like, mangle
-from emulator.simt.vector import Value
+from emulator.ir.ir_text import bits_of, like, mangle
+from emulator.ir.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 ROUND_MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 """PTX's names of rounding modes -> their numbers in `llvm.set.rounding`."""

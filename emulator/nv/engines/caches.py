@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.qmd_values import MembarType
 from emulator.nv.engines.loads import Loads, may_invalidate
-from emulator.nv.machine.reports import Kind, launch_error
+from emulator.nv.reports import Kind, launch_error
 from emulator.shared.caches import PAGE, Changed, Fill, IncoherentCache, Stale, WriteLog, split_pages
 
 if TYPE_CHECKING:

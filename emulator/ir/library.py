@@ -19,14 +19,14 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.simt.ir_text import vector
-from emulator.simt.strips import narrowed, strips
-from emulator.simt.vector import Code, Declarations, Value
+from emulator.ir.ir_text import vector
+from emulator.ir.strips import narrowed, strips
+from emulator.ir.vector import Code, Declarations, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from emulator.simt.jit import Host
+    from emulator.ir.jit import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emulator.simt.ir_text import bits_of, element, lanes_of, like, mangle, vector
+from emulator.ir.ir_text import bits_of, element, lanes_of, like, mangle, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

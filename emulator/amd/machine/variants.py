@@ -88,8 +88,8 @@ class Machines:
 
     def _make(self, variant: Variant, other: Otherwise | None = None) -> AmdKernel:
         from emulator.amd.machine import open_machine  # noqa: PLC0415 - loaded when a machine is opened
+        from emulator.ir.library import Sanitizers  # noqa: PLC0415 - the same
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
-        from emulator.simt.library import Sanitizers  # noqa: PLC0415 - the same
 
         settings = Settings(cache=config().cache)
         if variant.checked or config().emu_checked:

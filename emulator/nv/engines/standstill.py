@@ -18,7 +18,7 @@ from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
 from emulator.nv.engines.pushbuffer import decode
 from emulator.nv.engines.semaphore import Release
-from emulator.nv.machine.reports import ChannelError
+from emulator.nv.reports import ChannelError
 from emulator.shared.vaspace import Access
 
 if TYPE_CHECKING:

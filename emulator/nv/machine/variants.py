@@ -53,8 +53,8 @@ def open_variant(variant: str | None, other: Otherwise | None = None) -> NvKerne
     "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
     sanitizers. The default is "sm_90+580". `other` is what the machine takes the other way.
     """
+    from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
     from emulator.nv.machine import open_machine  # noqa: PLC0415 - the same
-    from emulator.simt.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
 
     profile, branch, native, checked = check_variant(variant)
     return open_machine(

@@ -13,13 +13,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from emulator.simt.ir_text import bits_of
+from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Mapping
 
-    from emulator.simt.vector import Code, Value
+    from emulator.ir.vector import Code, Value
 
     Raw = bytes | bytearray | memoryview | ctypes.Array[ctypes.c_char]
     """Host memory with records."""

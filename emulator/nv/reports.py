@@ -4,7 +4,7 @@ A `Refused` becomes the status word of the current ioctl. A `ChannelError` stops
 it is written to the error notifier, and the other channels of the group are stopped, too. It creates a
 `Report`.
 
-Not here: findings about kernels (`emulator.shared.report`), the neutral report
+Not here: findings about kernels (`emulator.ir.report`), the neutral report
 (`emulator.shared.machine_report`).
 """
 

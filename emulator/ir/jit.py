@@ -149,7 +149,7 @@ def _source_digest() -> str:
     """Return a digest of the sources of the engine: a change of it invalidates cached objects."""
     parts: list[str | bytes] = []
     folder = Path(__file__).parents[1]
-    for path in sorted(path for room in ("sanitizers", "shared", "simt") for path in (folder / room).glob("*.py")):
+    for path in sorted(path for room in ("ir", "sanitizers", "shared", "simt") for path in (folder / room).glob("*.py")):
         parts += [str(path.relative_to(folder)), path.read_bytes()]
     return key_of(*parts)
 

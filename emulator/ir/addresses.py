@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.simt.clusters import OFFSET, RANK_SHIFT, peer
-from emulator.simt.findings import i32, report, site_record
-from emulator.simt.library import helper, iota
-from emulator.simt.state import GROUP, MAP_ENTRY, SITE, THREAD, WARP
-from emulator.simt.vector import Spilled, Value
+from emulator.ir.clusters import OFFSET, RANK_SHIFT, peer
+from emulator.ir.findings import i32, report, site_record
+from emulator.ir.library import helper, iota
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, MAP_ENTRY, SITE, THREAD, WARP
+from emulator.ir.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 SPACES = ("global", "shared", "local", "generic")
 """The address spaces of common accesses. A generic address lies in a window of shared or local memory, or is global.

@@ -1,7 +1,7 @@
 """Generated code that writes a finding into the report buffer (`emu.report`), and helpers around it.
 
 Not here: the checks (`addresses`, `emulator.sanitizers.sanitize`), the text of a finding
-(`emulator.shared.report_records`).
+(`emulator.simt.report_records`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.shared.report import ReportKind
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, LAUNCH, REPORT, REPORT_LIMIT, REPORTS_HEAD, SITE, THREAD, WARP
-from emulator.simt.vector import Value
+from emulator.ir.library import helper
+from emulator.ir.report import ReportKind
+from emulator.ir.state import GROUP, LAUNCH, REPORT, REPORT_LIMIT, REPORTS_HEAD, SITE, THREAD, WARP
+from emulator.ir.vector import Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 
 def i32(value: int) -> Value:

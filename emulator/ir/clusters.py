@@ -14,15 +14,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from emulator.simt.library import helper
-from emulator.simt.state import GROUP, THREAD
-from emulator.simt.vector import Value
+from emulator.ir.library import helper
+from emulator.ir.state import GROUP, THREAD
+from emulator.ir.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 RANK_SHIFT = 24
 """The lowest bit of the rank in an address of the shared memory of a cluster."""

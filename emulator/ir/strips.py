@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from emulator.simt.ir_text import CASTS, NAME, VECTOR, Line, parsed
+from emulator.ir.ir_text import CASTS, NAME, VECTOR, Line, parsed
 
 _LANEWISE: Final = frozenset((
     "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "shl", "lshr", "ashr", "and", "or", "xor", "fadd", "fsub", "fmul",

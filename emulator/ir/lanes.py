@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.simt.ir_text import bits_of, mangle
-from emulator.simt.vector import Spilled, Value
+from emulator.ir.ir_text import bits_of, mangle
+from emulator.ir.vector import Spilled, Value
 
 if TYPE_CHECKING:
-    from emulator.simt.library import Library
-    from emulator.simt.vector import Code
+    from emulator.ir.library import Library
+    from emulator.ir.vector import Code
 
 
 def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:

@@ -1,6 +1,6 @@
 """The decoder of the report records that generated code writes; it returns `Report`s.
 
-Not here: writing the records (`emulator.simt.findings`), the reports (`report`).
+Not here: writing the records (`emulator.ir.findings`), the reports (`report`).
 """
 
 # ruff: noqa: PLR0917 - one finding's fields
@@ -11,20 +11,20 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from emulator.ir.clusters import RANK_SHIFT
+from emulator.ir.report import Report, ReportKind
+from emulator.ir.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 from emulator.sanitizers.shadow_global import race_place
 from emulator.sanitizers.shadow_local import LOCAL_PARTY
 from emulator.sanitizers.shadow_order import SAME_GROUP
-from emulator.shared.report import Report, ReportKind
-from emulator.simt.clusters import RANK_SHIFT
-from emulator.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 from emulator.simt.work import unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from emulator.ir.state import Raw
     from emulator.shared.memory import AddressSpace
     from emulator.simt.engine import Program
-    from emulator.simt.state import Raw
     from emulator.simt.work import Work
 
 
