@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from frontend import expr
 from frontend.parameters import shown
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
@@ -294,13 +293,3 @@ def _own_name(name: str) -> str:
 
 
 Device: Final = Devices()
-
-
-def _drop_launches(name: str) -> None:
-    """Drop the launches of a closed device's expressions."""
-    for found in (*expr.TABLE.values(), *expr.LEAVES.values()):
-        if found.__class__ is expr.Expr and found.device == name:
-            found.run = None
-
-
-Device.closing.append(_drop_launches)

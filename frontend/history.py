@@ -9,23 +9,30 @@ A history is released with the leaf; when `backward` of its tensor has run; and 
 requires_grad holds a value that it was computed from any more, as after a step of an optimiser. The histories
 of the steps of a loop therefore form no chain. Assigned tensors keep no history.
 
-Not here: the traversal (`frontend.autograd.engine`). Decision: ADR 14.
+Not here: gradients (`frontend.autograd.engine`). Decision: ADR 14.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
-from frontend.autograd.engine import sources
+from compiler.ir.ops import Ops
 from frontend.autograd.state import anyone, wanting, written_since
 from frontend.device import LOCK, Device
-from frontend.expr import PARAM, TABLE, VERSION, Expr, inside
+from frontend.expr import LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_one
 from frontend.refresh import refresh
 from frontend.storage import NUMBERS, Leaf, Origin, behind
 from frontend.tensor_base import EPOCH, Past, Rebound, TensorBase
 from hcq.errors import UsageError
+
+Node = tuple[Expr, Leaves]
+FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
+"""Operations whose first source alone has the values."""
+OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
+"""Operations of floats, with results that may be floats, through which no gradient flows."""
 
 
 def realize_for_reading(t: TensorBase) -> None:
@@ -135,3 +142,41 @@ def flowing_of(e: Expr) -> frozenset[int]:
             stack += sources(node)
         found = TABLE[key] = frozenset(numbers)
     return found
+
+
+def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[Node]:
+    """Return the nodes on paths from the root to the wanted nodes, users before sources.
+
+    No path goes on behind a node of `ends`.
+    """
+    reaches: dict[Node, bool] = {}
+    order: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in reaches:
+            stack.pop()
+            continue
+        under = [] if node in ends else sources(node)
+        waiting = [s for s in under if s not in reaches]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        reaches[node] = node in wanted or any(reaches[s] for s in under)
+        if reaches[node]:
+            order.append(node)
+    order.reverse()
+    return order
+
+
+def sources(node: Node) -> list[Node]:
+    """Return the sources of a node through which gradients flow: floats, under an operation with a gradient.
+
+    The first source of RULED, whose values it has, is left out, and the arguments of a SEGMENT.
+    """
+    e = node[0]
+    if e.op in OPAQUE:
+        return []
+    numbers = range(1) if e.op in FIRST else range(1 if e.op is RULED else 0, len(e.src))
+    return [s for s in (inside(node, i) for i in numbers) if s[0].dtype.is_float]

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM, Expr
+from frontend.expr import LEAVES, PARAM, TABLE, Expr
 from frontend.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
 from frontend.refresh import USES, refresh
 from frontend.storage import UNSUBMITTED, Home, Leaf, preserve
@@ -313,11 +313,14 @@ def _drop_lost(name: str) -> None:
 
 
 def _drop_plans(name: str) -> None:
-    """Drop the plans and the pending assignments of a closed device."""
+    """Drop the plans, the launches and the pending assignments of a closed device."""
     for t in pending():
         if t.expr.device == name:
             PENDING.pop(id(t), None)
     PLANS.drop(name)
+    for found in (*TABLE.values(), *LEAVES.values()):
+        if found.__class__ is Expr and found.device == name:
+            found.run = None
 
 
 Device.closing.append(_drop_plans)

@@ -13,11 +13,10 @@ from typing import Any
 from typing import cast as cast_type
 
 from compiler.dtype import DType
-from frontend.autograd.engine import between
 from frontend.autograd.state import wanting, written_since
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, Leaves
-from frontend.history import readable
+from frontend.history import between, readable
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
 from frontend.parameters import flag

@@ -16,14 +16,14 @@ Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gra
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from compiler.ir.ops import Ops
 from frontend.autograd.segments import Recomputed
 from frontend.autograd.state import depend, grad_from_outside, state_of, wanting, written_since
 from frontend.device import LOCK
-from frontend.expr import PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
+from frontend.expr import PARAM, SEGMENT, TABLE, VERSION, Expr, Leaves, inside
+from frontend.history import Node, between, sources
 from frontend.later import AT_ONCE, later
 from frontend.modes import GRAD, changed
 from frontend.ops import elementwise
@@ -42,49 +42,6 @@ if AT_ONCE:
     from frontend.autograd import table
 else:
     table = later("frontend.autograd.table")
-
-Node = tuple[Expr, Leaves]
-FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
-"""Operations whose first source alone has the values."""
-
-
-def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[Node]:
-    """Return the nodes on paths from the root to the wanted nodes, users before sources.
-
-    No path goes on behind a node of `ends`.
-    """
-    reaches: dict[Node, bool] = {}
-    order: list[Node] = []
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in reaches:
-            stack.pop()
-            continue
-        under = [] if node in ends else sources(node)
-        waiting = [s for s in under if s not in reaches]
-        if waiting:
-            stack += waiting
-            continue
-        stack.pop()
-        reaches[node] = node in wanted or any(reaches[s] for s in under)
-        if reaches[node]:
-            order.append(node)
-    order.reverse()
-    return order
-
-
-def sources(node: Node) -> list[Node]:
-    """Return the sources of a node through which gradients flow: floats, under an operation with a rule.
-
-    The first source of RULED, whose values it has, is left out, and the arguments of a SEGMENT.
-    """
-    e = node[0]
-    if e.op is STOP or table.rule_of(e.op) is None:
-        return []
-    numbers = range(1) if e.op in FIRST else range(1 if e.op is RULED else 0, len(e.src))
-    return [s for s in (inside(node, i) for i in numbers) if s[0].dtype.is_float]
-
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozenset[Node]) -> list[Node | None]:
     """Return the gradient of each wanted node, given that of the root, over the same abstract leaves.

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from frontend import modes
-from frontend.nn.checks import number_within
 from frontend.nn.module import Module
 from frontend.ops.arguments import element_type
 from frontend.parameters import flag
 from frontend.realize import realize_many
+from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -1,20 +1,15 @@
-"""Checks of the settings of layers and optimisers, and of the inputs of layers.
+"""Checks of the settings of layers, and of their inputs.
 
-Settings of optimisers are checked when they are set, and fixed once captured: a step under `TinyJit` is
-captured with its settings as constants. A later change would have no effect on replays, so it raises an
-error. The learning rate is a tensor instead (`nn.optim`).
-
-Not here: the layers (`layers`, `normalisation`).
+Not here: the layers (`layers`, `normalisation`), settings of optimisers (`frontend.settings`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, cast, overload
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.ops.arguments import repeated, representable, whole
-from frontend.parameters import flag, number, shown
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -93,52 +88,3 @@ def check_channels(layer: object, x: Tensor, channels: int) -> None:
         raise UsageError(
             f"{type(layer).__name__} has {channels} channels, axis 1 of the input {x.shape} has {x.shape[1]}"
         )
-
-
-def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
-    """Return a number, low <= value < high.
-
-    Raises `UsageError`, which `what` starts, for one outside, `UsageTypeError` for anything else.
-    """
-    found = number(value, what)
-    if not low <= found < high:
-        upper = "" if high == math.inf else f" and below {high:g}"
-        raise UsageError(f"{what}: wanted at least {low:g}{upper}, saw {found}")
-    return found
-
-
-class Setting:
-    """A numeric setting of the groups of an optimiser, low <= value < high.
-
-    As an attribute of the optimiser it is that of the first group; setting it sets that of all groups.
-    """
-
-    def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
-        self.low, self.high = low, high
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def checked(self, kind: str, value: Any) -> Any:
-        """Return a value that the setting may have. Raises `UsageError` for one outside its range."""
-        return number_within(f"{kind}, {self.name}", value, self.low, self.high)
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Setting: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Any: ...
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else instance.param_groups[0][self.name]
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        for group in instance.param_groups:
-            group[self.name] = value
-
-
-class Flag(Setting):
-    """A setting that is True or False."""
-
-    def checked(self, kind: str, value: Any) -> Any:
-        """Return a bool. Raises `UsageTypeError` for anything else."""
-        return flag(value, f"{kind}, {self.name}")

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from frontend.nn.checks import count, layer_input, number_within
+from frontend.nn.checks import count, layer_input
 from frontend.nn.module import Module, in_training, lowered, mixed, rounded, wide
 from frontend.ops.along import rows
 from frontend.ops.arguments import whole
 from frontend.parameters import flag, number
+from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -13,9 +13,10 @@ import math
 from typing import Final
 
 from compiler.dtype import dtypes
-from frontend.nn.checks import check_channels, count, counts, layer_input, number_within
+from frontend.nn.checks import check_channels, count, counts, layer_input
 from frontend.nn.module import Module, in_training, raised, rounded, wide
 from frontend.parameters import flag, number
+from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal, cast
 
-from frontend.nn.checks import choice, count, count_of_layers, layer_input, number_within
+from frontend.nn.checks import choice, count, count_of_layers, layer_input
 from frontend.nn.module import Module, in_training, lowered
 from frontend.parameters import flag
+from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

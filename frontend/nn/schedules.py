@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.arg_aliases import answer_class
-from frontend.nn.checks import number_within
 from frontend.parameters import flag
 from frontend.plan import CAPTURE
+from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.later import AT_ONCE, later
+from frontend.later import later
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, gt, lt, mul, where
@@ -86,10 +86,6 @@ def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
         )
 
 
-if AT_ONCE:
-    from frontend.symbolic import keys
-else:
-    keys = later("frontend.symbolic.keys")
 writing = later("frontend.ops.writing")  # it needs this module
 
 
@@ -237,7 +233,7 @@ def _is_symbolic(key: Any) -> bool:
 def _symbolic_item(x: T, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     if not any(hasattr(p, "dispatch") for p in parts):
-        return keys.part_of(x, x.expr.shape, key)
+        return x.symbolic_rules["part_of"](x, x.expr.shape, key)
     if hasattr(key, "dispatch"):
         return key.dispatch(item, (x, key), {})
     raise UnsupportedError(

@@ -15,7 +15,6 @@ from typing import Any
 from compiler.ir.ops import Ops
 from frontend.assignment import change
 from frontend.device import LOCK
-from frontend.later import AT_ONCE, later
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.casts import cast
@@ -39,11 +38,6 @@ from frontend.tensor_base import T, TensorBase
 from frontend.trace import apply, composite
 from frontend.views import detach, link_of
 from hcq.errors import UnsupportedError, UsageError
-
-if AT_ONCE:
-    from frontend.symbolic import keys
-else:
-    keys = later("frontend.symbolic.keys")
 
 
 def setitem(self: TensorBase, key: Any, value: Any) -> None:
@@ -73,7 +67,7 @@ def _is_there(x: T, key: Any, value: T) -> bool:
 def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
     if has_symbolic_size(key):
-        key, value = keys.written(self, key, value)
+        key, value = self.symbolic_rules["written"](self, key, value)
     key = with_tensors(self, key)
     if is_mask(key, self):
         own = getattr(self.operand(value), "shape", ())

@@ -22,7 +22,7 @@ from frontend.ops.elementwise import beside
 from frontend.ops.moving import place_at
 from frontend.ops.sources import coordinate
 from frontend.symbolic import sizes as algebra
-from frontend.symbolic.keys import part_of
+from frontend.symbolic.keys import part_of, written
 from frontend.symbolic.reductions import REDUCTIONS, with_identity
 from frontend.symbolic.sizes import Size, Sizes, capacities, capacity, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, bounded, filled, is_tensor, made, shape_of, whole_of
@@ -306,9 +306,12 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "shrink": _shrink,
     "unsqueeze": _unsqueeze, "squeeze": _squeeze, "reshape": _reshape, "flatten": _flatten,
     "expand": _expand, "linear": _linear, "scaled_dot_product_attention": _attention, "cat": _cat,
-    "stack": _stack, "pad": _pad,
+    "stack": _stack, "pad": _pad, "part_of": part_of, "written": written,
 }  # fmt: skip
-"""The name of a method -> its rule: the result from the method, its arguments and its named arguments."""
+"""The name of a method -> its rule: the result from the method, its arguments and its named arguments.
+
+`part_of` and `written` are the functions of keys with symbolic sizes, for tensors of fixed sizes.
+"""
 
 
 def made_with(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:

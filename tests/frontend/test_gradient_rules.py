@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from compiler.ir import ops
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import elementwise, table
 from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
+from frontend.history import OPAQUE
 from frontend.methods import METHODS
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
@@ -397,3 +399,9 @@ def test_a_known_backward_is_a_lookup():
     second = grads()
     assert len(TABLE) == size
     assert [g.expr for g in first] == [g.expr for g in second]
+
+
+def test_operations_without_a_rule_are_opaque_or_give_no_floats():
+    assert table.RULES.keys() & OPAQUE == {STOP}
+    whole = {Ops.NOT, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR} | ops.COMPARE
+    assert (ops.UNARY | ops.BINARY) - table.RULES.keys() - OPAQUE == whole

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler.dtype import DType, dtypes
-from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
+from frontend.settings import GroupFlag, GroupSetting
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -25,10 +25,10 @@ class Moments(Optimizer):
     """
 
     moments: ClassVar[tuple[str, ...]] = ("m", "v")
-    b1 = Setting(high=1.0)
-    b2 = Setting(high=1.0)
-    eps = Setting()
-    weight_decay = Setting()
+    b1 = GroupSetting(high=1.0)
+    b2 = GroupSetting(high=1.0)
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
     exact: DType | None = None
     """The dtype of the powers; None: float32, or float64 beside float64 parameters."""
     m: list[Tensor]
@@ -80,7 +80,7 @@ class AdamW(Moments):
     """
 
     moments = ("m", "v", "top")
-    amsgrad = Flag()
+    amsgrad = GroupFlag()
     decoupled = True
     top: list[Tensor]
 
@@ -168,8 +168,8 @@ class Adamax(Moments):
 class NAdam(Moments):
     """Adam with Nesterov's momentum (Dozat, 2016)."""
 
-    momentum_decay = Setting()
-    decoupled_weight_decay = Flag()
+    momentum_decay = GroupSetting()
+    decoupled_weight_decay = GroupFlag()
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class NAdam(Moments):
 class RAdam(Moments):
     """Adam whose root of v is used once its variance is known well enough (Liu and others, 2020)."""
 
-    decoupled_weight_decay = Flag()
+    decoupled_weight_decay = GroupFlag()
     exact = dtypes.float64  # differences of nearly equal numbers decide when v is used
 
     def __init__(

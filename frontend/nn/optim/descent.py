@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
 from frontend.ops.sources import stopped
+from frontend.settings import GroupFlag, GroupSetting
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class SGD(Optimizer):
     """
 
     moments = ("b",)
-    momentum = Setting()
-    dampening = Setting(high=2.0)
-    weight_decay = Setting()
-    nesterov = Flag()
+    momentum = GroupSetting()
+    dampening = GroupSetting(high=2.0)
+    weight_decay = GroupSetting()
+    nesterov = GroupFlag()
     b: list[Tensor]
 
     def __init__(
@@ -83,11 +83,11 @@ class RMSprop(Optimizer):
     """
 
     moments = ("v", "b", "mean")
-    alpha = Setting()
-    eps = Setting()
-    weight_decay = Setting()
-    momentum = Setting()
-    centered = Flag()
+    alpha = GroupSetting()
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
+    momentum = GroupSetting()
+    centered = GroupFlag()
     v: list[Tensor]
     b: list[Tensor]
     mean: list[Tensor]
@@ -135,10 +135,10 @@ class Adagrad(Optimizer):
     """
 
     moments = ("sum",)
-    lr_decay = Setting()
-    weight_decay = Setting()
-    initial_accumulator_value = Setting()
-    eps = Setting()
+    lr_decay = GroupSetting()
+    weight_decay = GroupSetting()
+    initial_accumulator_value = GroupSetting()
+    eps = GroupSetting()
     sum: list[Tensor]
 
     def __init__(
@@ -175,9 +175,9 @@ class Adadelta(Optimizer):
     """Gradients times the ratio of the running roots of updates and of gradients (Zeiler, 2012)."""
 
     moments = ("v", "u")
-    rho = Setting(high=1.0)
-    eps = Setting()
-    weight_decay = Setting()
+    rho = GroupSetting(high=1.0)
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
     v: list[Tensor]
     u: list[Tensor]
 
@@ -211,10 +211,10 @@ class Rprop(Optimizer):
     """
 
     moments = ("before", "size")
-    shrink = Setting(high=1.0)
-    grow = Setting(low=1.0)
-    least = Setting()
-    most = Setting()
+    shrink = GroupSetting(high=1.0)
+    grow = GroupSetting(low=1.0)
+    least = GroupSetting()
+    most = GroupSetting()
     before: list[Tensor]
     size: list[Tensor]
 
@@ -256,10 +256,10 @@ class ASGD(Optimizer):
     """
 
     moments = ("ax",)
-    lambd = Setting()
-    alpha = Setting()
-    t0 = Setting()
-    weight_decay = Setting()
+    lambd = GroupSetting()
+    alpha = GroupSetting()
+    t0 = GroupSetting()
+    weight_decay = GroupSetting()
     ax: list[Tensor]
 
     def __init__(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from frontend.nn.checks import Flag, Setting
 from frontend.nn.optim.adam import Moments
 from frontend.nn.optim.optimiser import Group, Optimizer, Params, pair
 from frontend.ops.arguments import whole
 from frontend.parameters import number, shown
+from frontend.settings import GroupFlag, GroupSetting
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class LARS(Optimizer):
     """
 
     moments = ("b",)
-    momentum = Setting()
-    weight_decay = Setting()
-    tcoef = Setting()
+    momentum = GroupSetting()
+    weight_decay = GroupSetting()
+    tcoef = GroupSetting()
     b: list[Tensor]
 
     def __init__(
@@ -103,10 +103,10 @@ class Muon(Optimizer):
     """
 
     moments = ("b",)
-    weight_decay = Setting()
-    momentum = Setting(high=1.0)
-    nesterov = Flag()
-    eps = Setting()
+    weight_decay = GroupSetting()
+    momentum = GroupSetting(high=1.0)
+    nesterov = GroupFlag()
+    eps = GroupSetting()
     b: list[Tensor]
 
     def __init__(

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from frontend.nn.checks import Setting
 from frontend.nn.optim.optimiser import Group, Optimizer, Params, wide
 from frontend.nn.state.models import load_state_dict
 from frontend.ops.arguments import whole
 from frontend.plan import CAPTURE
 from frontend.realize import realize_many
+from frontend.settings import GroupSetting
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
@@ -34,8 +34,8 @@ class LBFGS(Optimizer):
     Values are read in between, so that a step cannot be captured. A line search is refused.
     """
 
-    tolerance_grad = Setting()
-    tolerance_change = Setting()
+    tolerance_grad = GroupSetting()
+    tolerance_change = GroupSetting()
 
     def __init__(
         self,

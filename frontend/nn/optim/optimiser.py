@@ -22,13 +22,13 @@ from frontend import modes
 from frontend.arg_aliases import answer_class
 from frontend.assignment import update
 from frontend.autograd import state as grad_state
-from frontend.nn.checks import Flag, Setting, number_within
 from frontend.nn.state.models import get_state_dict, load_state_dict
 from frontend.ops.sources import stopped
 from frontend.parameters import shown
 from frontend.plan import CAPTURE
 from frontend.printing import described
 from frontend.realize import pending, realize_many
+from frontend.settings import GroupFlag, GroupSetting, number_within
 from frontend.storage import home_of
 from frontend.tensor import Tensor
 from frontend.views import owns
@@ -50,7 +50,7 @@ def _writes(t: Tensor) -> int | None:
 class Group(MutableMapping[str, Any]):
     """The parameters of a group, its learning rate `lr` (a tensor), and its settings by name.
 
-    Setting one raises `UsageError` for a value out of range, for an unknown name, and after a step was
+    GroupSetting one raises `UsageError` for a value out of range, for an unknown name, and after a step was
     captured; the learning rate may be set at any time, to a number or a tensor of one element.
     """
 
@@ -60,7 +60,7 @@ class Group(MutableMapping[str, Any]):
         params: list[Tensor],
         lr: Tensor | float,
         given: Mapping[str, Any],
-        rules: Mapping[str, Setting],
+        rules: Mapping[str, GroupSetting],
     ) -> None:
         self.kind, self.params, self.rules = kind, params, dict(rules)
         unknown = [name for name in given if name not in rules]
@@ -177,7 +177,7 @@ class Optimizer(ABC):
 
     moments: ClassVar[tuple[str, ...]] = ()
     """Names of the state that has the shape of each parameter."""
-    maximize = Flag()
+    maximize = GroupFlag()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -249,7 +249,10 @@ class Optimizer(ABC):
         self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
         settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
         rules = {
-            n: s for c in reversed(type(self).__mro__) for n, s in vars(c).items() if isinstance(s, Setting)
+            n: s
+            for c in reversed(type(self).__mro__)
+            for n, s in vars(c).items()
+            if isinstance(s, GroupSetting)
         }
         lr = settings.pop("lr")
         group = Group(kind, params or every, lr, settings, rules=rules)
