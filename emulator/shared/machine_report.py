@@ -62,6 +62,41 @@ class Report:
         return f"{self.kind.value}{where}{code}: {self.message}" + (f"; at {self.at}" if self.at else "")
 
 
+class ReportLog:
+    """The findings of a machine, the oldest first."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self._told = 0
+        """Number of reports that `fresh_texts` has returned."""
+        self._linted: set[str] = set()
+
+    def advise(self, message: str) -> None:
+        """Report something that works although the facts advise otherwise."""
+        self.reports.append(Report(kind=Kind.ADVICE, message=message))
+
+    def is_new(self, message: str) -> bool:
+        """Return whether a finding that is reported once is reported for the first time."""
+        new = message not in self._linted
+        self._linted.add(message)
+        return new
+
+    def lint(self, message: str) -> None:
+        """Report, once, something that works but is probably a mistake."""
+        if self.is_new(message):
+            self.advise(message)
+
+    @property
+    def fatal(self) -> list[Report]:
+        """The reports that the driver must have observed as faults."""
+        return [report for report in self.reports if report.fatal]
+
+    def fresh_texts(self) -> tuple[str, ...]:
+        """Return the texts of the fault reports since the last call, the oldest first."""
+        new, self._told = self.reports[self._told :], len(self.reports)
+        return tuple(str(report) for report in new if report.fatal)
+
+
 class QueueError(Exception):
     """An error that stops a queue. A vendor's errors derive from it and add their codes.
 

@@ -31,6 +31,7 @@ from emulator.amd.kfd.gpu import Gpu
 from emulator.amd.kfd.process import Process
 from emulator.amd.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
 from emulator.shared.backing import PAGE
+from emulator.shared.machine_report import ReportLog
 from emulator.shared.otherwise import Otherwise
 from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Surprises
@@ -54,7 +55,7 @@ _HOST_BYTES: Final = 64 << 30
 _FIRST_MINOR: Final = 128
 
 
-class Machine:
+class Machine(ReportLog):
     """Emulated GPUs and the state of their kernel driver. `lock` guards it all."""
 
     def __init__(
@@ -76,6 +77,7 @@ class Machine:
         With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
         a fence of the kernel's interface before them. `other` is what is taken the other way.
         """
+        super().__init__()
         self.surprises = Surprises()
         self.lock = TurnLock()
         self.other = other or Otherwise()
@@ -89,10 +91,6 @@ class Machine:
         ]
         self.process = Process(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES, tracks)
         self.host_bytes = _HOST_BYTES
-        self.reports: list[Report] = []
-        self._told = 0
-        """How many of the reports `new_texts` returned."""
-        self._linted: set[str] = set()
         self.refusals: deque[Refusal] = deque(maxlen=_KEPT)
         """Why calls were refused, the latest last."""
         self.leaks: list[Leak] = []
@@ -155,19 +153,10 @@ class Machine:
     def clock(self, gpu: Gpu) -> int:
         return time.monotonic_ns() * gpu.profile.counter_khz // 1_000_000
 
-    def advise(self, message: str) -> None:
-        self.reports.append(Report(kind=Kind.ADVICE, message=message))
-
-    def lint(self, message: str) -> None:
-        if message not in self._linted:
-            self._linted.add(message)
-            self.advise(message)
-
     def doubt(self, message: str) -> None:
         if not self.process.tracks:
             self.lint(message)
-        elif message not in self._linted:
-            self._linted.add(message)
+        elif self.is_new(message):
             self.find(Kind.HOST, message)
 
     def event_of(self, gpu: Gpu, va: int) -> int | None:
@@ -336,19 +325,13 @@ class Machine:
         with self.lock:
             self.reports.append(Report(kind=kind, message=message, queue="" if queue is None else queue.name))
 
-    @property
-    def fatal(self) -> list[Report]:
-        """The reports that a driver must have seen as faults."""
-        return [report for report in self.reports if report.fatal]
-
     def new_texts(self) -> tuple[str, ...]:
         """Return the reports of faults since the last call as texts, the oldest first.
 
         Where there are none, what queues wait for: the caller has work that does not finish.
         """
         with self.lock:
-            new, self._told = self.reports[self._told :], len(self.reports)
-            texts = tuple(str(report) for report in new if report.fatal)
+            texts = self.fresh_texts()
             waits = (
                 f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.standing()}"
                 for run in self.pending()

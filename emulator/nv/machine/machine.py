@@ -37,6 +37,7 @@ from emulator.nv.rm.objects import (
     VirtualMemory,
 )
 from emulator.shared.accuracy import Ledger
+from emulator.shared.machine_report import ReportLog
 from emulator.shared.otherwise import Otherwise
 from emulator.shared.races import Races
 from emulator.shared.scheduler import Scheduler, TurnLock
@@ -66,7 +67,7 @@ _CHANNELS = 4096
 FIFO_EVENT = 35
 
 
-class Machine:
+class Machine(ReportLog):
     """One emulated GPU."""
 
     def __init__(
@@ -85,6 +86,7 @@ class Machine:
 
         `other` is what is taken the other way.
         """
+        super().__init__()
         self.surprises = Surprises()
         self.other = other or Otherwise()
         self.profile = profile
@@ -105,10 +107,6 @@ class Machine:
         self.vram_used = 0
         self.pinned: list[Backing] = []
         self.cpu_mappings: list[CpuMapping] = []
-        self.reports: list[Report] = []
-        self._told = 0
-        """Number of reports that `new_texts` has returned."""
-        self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         self.reason = ""
         """Why the latest call was refused, until the kernel's `refusal` returns it."""
@@ -361,16 +359,6 @@ class Machine:
                 channel.group.dead = True
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
-    def advise(self, message: str) -> None:
-        """Report something that works although the facts advise otherwise."""
-        self.reports.append(Report(kind=Kind.ADVICE, message=message))
-
-    def lint(self, message: str) -> None:
-        """Report, once, something that works but is probably a mistake."""
-        if message not in self._linted:
-            self._linted.add(message)
-            self.advise(message)
-
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
         """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
         if self.strict:
@@ -382,11 +370,6 @@ class Machine:
         self.refusals.append(message)
         self.reason = message
 
-    @property
-    def fatal(self) -> list[Report]:
-        """The reports that the driver must have observed as faults."""
-        return [report for report in self.reports if report.fatal]
-
     def new_texts(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first.
 
@@ -394,8 +377,7 @@ class Machine:
         that are stopped, and entries without a doorbell.
         """
         with self.lock:
-            new, self._told = self.reports[self._told :], len(self.reports)
-            texts = tuple(str(report) for report in new if report.fatal)
+            texts = self.fresh_texts()
             return texts or tuple(text for channel in self.channels for text in standing(channel))
 
     def notify(self, number: int) -> None:
