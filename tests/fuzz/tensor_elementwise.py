@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler.dtype import by_name, promote
 from tests.fuzz.tensor_programs import fits
 from tests.fuzz.tensor_values import DTYPES, FLOATS, INTS
 
@@ -52,6 +53,20 @@ def binary(m: Maker) -> None:
             )
         )
         m.add((a, b), *row)
+
+
+def mixed(m: Maker) -> None:
+    """Append an operation of two dtypes, which is computed in the one that both are promoted to."""
+    a, b = m.pick("biuf"), m.pick("biuf")
+    if a is None or b is None or not (m.env[a].ndim and m.env[b].ndim):  # without axes a value widens less
+        return
+    x, y = m.env[a], m.env[b]
+    if x.dtype == y.dtype or not fits(x.shape, y.shape) or "uint64" in {str(x.dtype), str(y.dtype)}:
+        return
+    to = promote(by_name(str(x.dtype)), by_name(str(y.dtype))).name
+    if to != "bool":
+        op = m.r.choice("+*")
+        m.add((a, b), f"{{0}} {op} {{1}}", f"cast({{0}}, {to!r}) {op} cast({{1}}, {to!r})")
 
 
 def compare(m: Maker) -> None:

@@ -1,7 +1,7 @@
 """The table of the kinds of lines in tensor programs, with their frequencies.
 
 Not here: the lines (`tensor_elementwise`, `tensor_movement`, `tensor_reductions`, `tensor_smooth`,
-`tensor_graphs`, `tensor_writes`, `tensor_wide`). Next: `tensor_programs`.
+`tensor_graphs`, `tensor_functions`, `tensor_writes`, `tensor_wide`). Next: `tensor_programs`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import tensor_elementwise as elementwise
+from tests.fuzz import tensor_functions as functions
 from tests.fuzz import tensor_graphs as graphs
 from tests.fuzz import tensor_movement as movement
 from tests.fuzz import tensor_reductions as reductions
@@ -47,6 +48,8 @@ WIDE: Final[Kinds] = (
     (wide.select, 8),
 )
 """Kinds of the wider API, with lists as indices, which a capture refuses."""
+STATES: Final[Kinds] = (*KINDS, (elementwise.mixed, 2))
+"""Kinds of captured functions that write what lives outside; two dtypes are promoted to one."""
 SMOOTH: Final[Kinds] = (
     (smooth.binary, 6),
     (smooth.unary, 4),
@@ -62,6 +65,21 @@ SMOOTH: Final[Kinds] = (
     (writes.write_at_variable, 1),
 )
 """Kinds for differentiated programs: values and slopes of small integers stay exact."""
+SLOPES: Final[Kinds] = (
+    (functions.unary, 6),
+    (functions.binary, 9),
+    (functions.reduce, 5),
+    (functions.rows, 4),
+    (functions.product, 3),
+    (functions.picture, 4),
+    (movement.same, 1),
+    (movement.reshape, 3),
+    (movement.move, 8),
+    (movement.join, 3),
+)
+"""Kinds for functions of floats that have a slope almost everywhere."""
+FUNCTIONS: Final[Kinds] = (*SLOPES, (writes.write, 4))
+"""Kinds for functions of floats, compared within errors that grow."""
 CHAINS: Final[Kinds] = ((graphs.chain, 1),)
 GRAPHS: Final[Kinds] = (
     (smooth.binary, 6),

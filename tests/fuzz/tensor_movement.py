@@ -19,7 +19,7 @@ def same(m: Maker) -> None:
     x = m.env[a]
     order = tuple(range(x.ndim))
     rows = [
-        (f"{{0}}.cast({str(x.dtype)!r})", "{0}[...]"),
+        (f"{{0}}.cast({m.wide or str(x.dtype)!r})", "{0}[...]"),
         (f"{{0}}.reshape({x.shape!r})", "{0}[...]"),
         (f"{{0}}.permute({order!r})", "{0}[...]"),
         (f"{{0}}.expand({x.shape!r})", "{0}[...]"),

@@ -2,7 +2,8 @@
 
 A program is made from a seed, with the kinds of lines in `tensor_kinds`, while NumPy executes it. Every line
 has an exact result in both dialects: movement, casts, integer operations, and float operations with one
-rounding. Sums of floats are the exception: they have an error bound, and no other line uses them.
+rounding. Sums of floats are the exception: they have an error bound, and no other line uses them. So are
+programs with a `dtype`, of functions of floats: NumPy computes in float64, and all errors are bounded.
 
 Not here: the kinds of lines (`tensor_kinds`), running and comparing (`tensors`).
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tests.fuzz import slopes, tensor_graphs
+from tests.fuzz import slopes, tensor_functions, tensor_graphs
 from tests.fuzz.tensor_values import DTYPES, Array, brief, cast, leaf, total
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 MOST: Final = 1200
 """The largest number of elements of a value."""
+GROWTH: Final = 4.0
+"""By how much a line makes errors larger, in a program with a dtype."""
+LARGEST: Final = {"float16": 60.0, "float32": 1000.0, "float64": 1000.0}
+"""The largest value of a program with a dtype."""
 SIZES: Final = (0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17)
 """Sizes of axes, unless a maker is given others: none, one, two, primes, powers of two."""
 
@@ -42,6 +47,8 @@ class Line:
     """`leaf`, `bound` (a variable), `new`, `write` (in place) or `sum` (compared within a bound)."""
     bounds: tuple[int, int] = (0, 0)
     """The range of a variable, both ends included."""
+    weight: float = 1.0
+    """In a program with a dtype, by how much errors have grown."""
 
     @property
     def given(self) -> bool:
@@ -55,6 +62,8 @@ class Program:
 
     seed: int
     lines: tuple[Line, ...]
+    dtype: str = ""
+    """The dtype of all tensors, where NumPy computes in float64; "" where it computes as tensors do."""
 
     @property
     def leaves(self) -> tuple[Line, ...]:
@@ -73,8 +82,10 @@ class Program:
 
 def namespace() -> dict[str, Any]:
     """Return the names that the lines of both dialects use."""
-    functions = {f.__name__: f for f in (cast, brief, total, *slopes.FUNCTIONS, *tensor_graphs.FUNCTIONS)}
-    return {"np": np, "nan": float("nan"), "inf": float("inf"), **functions}
+    modules = (slopes, tensor_graphs, tensor_functions)
+    functions = (cast, brief, total, *[f for module in modules for f in module.FUNCTIONS])
+    names = {f.__name__: f for f in functions}
+    return {"np": np, "nan": float("nan"), "inf": float("inf"), **names}
 
 
 def literal(data: Array) -> str:
@@ -85,7 +96,8 @@ def literal(data: Array) -> str:
 class Maker:
     """Makes the program of one seed, from weighted kinds of lines and leaves of some dtypes.
 
-    With `most`, leaves are small integers, and lines with a greater value than `most` are left out.
+    With `most`, leaves are small integers, and lines with a greater value than `most` are left out. With
+    `wide`, tensors are of that dtype, and NumPy's values of float64, none greater than `LARGEST`.
     """
 
     def __init__(
@@ -99,12 +111,19 @@ class Maker:
         few: Sequence[int] = (),
         views: bool = False,
         most: float = 0,
+        wide: str = "",
+        elements: int = MOST,
     ) -> None:
         self.r = random.Random(seed)  # noqa: S311 - programs, not secrets
         self.rng = np.random.default_rng(seed)
         self.views = views
         """Whether views are written; otherwise only tensors without an alias are."""
         self.most = most
+        self.wide = wide
+        self.elements = elements
+        """The largest number of elements of a value."""
+        self.weights: dict[str, float] = {}
+        """Name -> by how much its errors have grown."""
         self.few = few
         """Sizes that all axes of matrices have; empty: the usual ones."""
         self.lines: list[Line] = []
@@ -117,27 +136,32 @@ class Maker:
         self.unwritable: set[str] = set()
         """Expanded values and their views, whose elements may share memory."""
         chosen = [self.r.choice(few or sizes) for _ in range(self.r.randint(0, 3))]
-        while math.prod(chosen) > MOST:
+        while math.prod(chosen) > elements:
             chosen.pop()
         for _ in range(self.r.randint(1, 3)):
             shape = tuple(n if self.r.random() < 0.75 else 1 for n in chosen)
             dtype = self.r.choice(dtypes)
-            data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
-            self.leaf(np.asarray(data))
+            if wide:
+                key = f"np.random.default_rng(({seed}, {len(self.lines)}))"
+                self.leaf(eval(text := f"plain({key}, {shape!r})", self.env), text)  # noqa: S307 - made here
+            else:
+                data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
+                self.leaf(np.asarray(data))
         for _ in range(steps * 5):
             if len(self.lines) >= steps:
                 break
             self.r.choices(*zip(*kinds, strict=True))[0](self)
-        self.program = Program(seed, tuple(self.lines))
+        self.program = Program(seed, tuple(self.lines), wide)
 
-    def leaf(self, data: Array) -> str:
-        """Append an input with some values; return its name."""
+    def leaf(self, data: Array, text: str = "") -> str:
+        """Append an input with some values; return its name. `text` gives them, or else a literal."""
         name = f"v{len(self.lines)}"
-        text = literal(data)
+        text = text or literal(data)
         self.env[name] = data
         self.inputs.add(name)
         self.alias[name] = len(self.lines)
-        self.lines.append(Line(name, (), f"{name} = Tensor({text})", f"{name} = {text}", "leaf"))
+        given = f"{text}.astype({self.wide!r})" if self.wide else text
+        self.lines.append(Line(name, (), f"{name} = Tensor({given})", f"{name} = {text}", "leaf"))
         return name
 
     def bound(self, high: int) -> str:
@@ -191,7 +215,7 @@ class Maker:
             self.env[name] = value[0]
         else:
             value = np.asarray(value)
-            if value.size > MOST or value.ndim > 5:
+            if value.size > self.elements or value.ndim > 5 or (self.wide and grown(value, self.wide)):
                 return
             if self.most and value.size and np.abs(value).max() > self.most:
                 return
@@ -203,7 +227,13 @@ class Maker:
             self.unwritable.add(name)
         self.alias[name] = self.alias[needs[0]] if shares or (view and not self.views) else len(self.lines)
         copied = code if shares or kind == "sum" else f"np.array({code}, order='C')"
-        self.lines.append(Line(name, needs, f"{name} = {tensor.format(*needs)}", f"{name} = {copied}", kind))
+        text = tensor.format(*needs)
+        weight = self.weights[name] = self._grown(needs)
+        self.lines.append(Line(name, needs, f"{name} = {text}", f"{name} = {copied}", kind, weight=weight))
+
+    def _grown(self, needs: tuple[str, ...]) -> float:
+        """Return the growth of the errors of what is computed from some values."""
+        return GROWTH * max([self.weights.get(name, 1.0) for name in needs], default=1.0)
 
     def write(self, target: str, needs: tuple[str, ...], tensor: str, numpy: str = "") -> None:
         """Append a statement that writes `target` in place."""
@@ -211,16 +241,24 @@ class Maker:
         before = self.env[target].copy()
         with np.errstate(all="ignore"):
             exec(code, dict(self.env))  # noqa: S102 - lines made here
-        if self.most and self.env[target].size and np.abs(self.env[target]).max() > self.most:
+        large = self.most and self.env[target].size and np.abs(self.env[target]).max() > self.most
+        if large or (self.wide and grown(self.env[target], self.wide)):
             self.env[target][...] = before
             return
-        self.lines.append(Line(target, (target, *needs), tensor.format(target, *needs), code, "write"))
+        weight = self.weights[target] = self._grown((target, *needs))
+        text = tensor.format(target, *needs)
+        self.lines.append(Line(target, (target, *needs), text, code, "write", weight=weight))
 
     def writable(self, name: str) -> bool:
         """Return whether `name` may be written in place: it has no alias, or aliases are tested (`views`)."""
         if name in self.frozen or name in self.unwritable or (self.most and name in self.inputs):
             return False
         return self.views or sum(1 for other in self.alias.values() if other == self.alias[name]) == 1
+
+
+def grown(value: Array, dtype: str) -> bool:
+    """Return whether a value of a program with a dtype is too large to be compared, or no number."""
+    return not bool(np.abs(value).max(initial=0.0) <= LARGEST[dtype])
 
 
 def fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

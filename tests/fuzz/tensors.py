@@ -10,8 +10,10 @@ intermediate values; `chains` computes products of products, whose kernels may b
 prints how many different kernels there were, in all runs that name the same `--kernels FILE`; `small` has
 lines of `graphs` and `chains` with sizes of 1, 2 and 3 alone. The kernels of every program of `small`, and of
 each eighth of the others, are also compared with their operations one by one (`HCQ_CHECK`); in `chains` the
-gradients of this eighth alone are computed. It prints each differing program as a shrunk test, and exits with
-1 if there is one. `HCQ_DEVICE` names a device.
+gradients of this eighth alone are computed; `states` captures a function that writes tensors which live
+outside; `functions` has functions of floats, with such states, `large` the same at sizes that threads share,
+and `slopes` compares their gradients with differences. It prints each differing program as a shrunk test,
+and exits with 1 if there is one. `HCQ_DEVICE` names a device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -33,10 +35,11 @@ import numpy as np
 from hcq.config import config, override
 from hcq.store import key_of
 from tests.fuzz import campaign, slopes
+from tests.fuzz.tensor_functions import COARSEST, ERRORS, LARGE, RAGGED, plain
 from tests.fuzz.tensor_graphs import SIZES
-from tests.fuzz.tensor_kinds import CHAINS, GRAPHS, KINDS, SMOOTH, WIDE
+from tests.fuzz.tensor_kinds import CHAINS, FUNCTIONS, GRAPHS, KINDS, SLOPES, SMOOTH, STATES, WIDE
 from tests.fuzz.tensor_names import Function
-from tests.fuzz.tensor_programs import Line, Maker, Program, namespace
+from tests.fuzz.tensor_programs import Line, Maker, Program, grown, namespace
 from tests.fuzz.tensor_values import leaf, near, same_bits
 from tests.fuzz.tensor_writes import of_row
 from tools.arguments import output
@@ -47,7 +50,8 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 MODES: Final = (
-    "eager", "jit", "names", "threads", "views", "wide", "gradients", "graphs", "chains", "small",
+    "eager", "jit", "names", "threads", "views", "wide", "gradients", "graphs", "chains", "small", "states",
+    "functions", "large", "slopes",
 )  # fmt: skip
 CHECKED: Final = 8
 """Of so many programs the kernels of one are compared with their operations."""
@@ -66,6 +70,10 @@ _SMALL: Final = 2.0**9
 """The largest value in a program of mode `graphs`, so that its sums are exact."""
 _EXACT: Final = 2.0**20
 """The largest value in a program of mode `chains`."""
+_ELEMENTS: Final = 80_000
+"""The largest number of elements of a value in a program of mode `large`."""
+_NUDGE: Final = (1e-5, 1e-6)
+"""Distances of differences; where the two do not agree, a kink lies between."""
 _STEEP: Final = 2.0**18
 """Calls with greater slopes are skipped, because sums round in float32."""
 _NEAR: Final = 2.0**-20
@@ -85,8 +93,15 @@ def program(seed: int, mode: str) -> Program:
         return Maker(seed, kinds, dtypes=("float32",), few=FEW, most=_SMALL).program
     if mode == "chains":
         return Maker(seed, CHAINS, dtypes=("float32",), steps=8, most=_EXACT).program
+    if mode == "slopes":
+        return Maker(seed, SLOPES, steps=12, sizes=RAGGED, wide="float64").program
+    if mode in {"functions", "large"}:
+        dtype = random.Random(seed).choice(("float32", "float32", "float16", "float64"))  # noqa: S311 - as above
+        if mode == "large":
+            return Maker(seed, FUNCTIONS, steps=7, sizes=LARGE, wide=dtype, elements=_ELEMENTS).program
+        return Maker(seed, FUNCTIONS, steps=12, sizes=RAGGED, wide=dtype).program
     if mode != "gradients":
-        kinds = WIDE if mode == "wide" else KINDS
+        kinds = {"wide": WIDE, "states": STATES}.get(mode, KINDS)
         return Maker(seed, kinds, views=mode in {"views", "wide"}).program
     return Maker(seed, SMOOTH, dtypes=("float32", "float64"), most=_WHOLE).program
 
@@ -115,12 +130,21 @@ def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[s
 
 
 def check(
-    program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str, *, signs: bool = True
+    program: Program,
+    env: dict[str, Any],
+    wanted: dict[str, Any],
+    what: str,
+    *,
+    signs: bool = True,
+    slack: float = 1.0,
 ) -> None:
     """Compare all tensors with the expected arrays; `Differs` at the first difference.
 
-    Without `signs`, 0 and -0 are equal.
+    Without `signs`, 0 and -0 are equal. `slack` multiplies the errors of a program with a dtype.
     """
+    if program.dtype:
+        _check_near(program, env, wanted, what, slack)
+        return
     kinds = {line.makes: line.kind for line in program.lines if line.kind not in {"write", "bound"}}
     for name in program.names():
         found = env[name].numpy() if signs else env[name].numpy() + 0
@@ -130,6 +154,19 @@ def check(
             ok, right = same_bits(found, wanted[name] if signs else wanted[name] + 0), wanted[name]
         if not ok:
             raise Differs(f"{what}: {name} is {found!r}\nwanted {right!r}")
+
+
+def _check_near(
+    program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str, slack: float
+) -> None:
+    weights = {line.makes: line.weight for line in program.lines}
+    for name in program.names():
+        found, right = env[name].numpy(), wanted[name]
+        error = min(COARSEST, ERRORS[program.dtype] * weights[name] * slack)
+        most = error * max(1.0, float(np.abs(right).max(initial=0.0)))
+        alike = (str(found.dtype), found.shape) == (program.dtype, right.shape)
+        if not alike or not bool((np.abs(found.astype(np.float64) - right) <= most).all()):
+            raise Differs(f"{what}: {name} is {found.dtype} {found!r}\nwanted {right!r}, to {most}")
 
 
 def run(
@@ -278,6 +315,7 @@ def inputs(program: Program, call: int) -> dict[str, Any]:
         x = first[line.makes]
         found[line.makes] = (
             int(rng.integers(0, line.bounds[1] + 1)) if line.kind == "bound"
+            else plain(rng, x.shape) if program.dtype
             else leaf(rng, x.shape, str(x.dtype))
         )  # fmt: skip
     return found
@@ -290,7 +328,7 @@ def passed(program: Program, data: dict[str, Any]) -> list[Any]:
     return [
         Variable(line.makes, *line.bounds).bind(data[line.makes])
         if line.kind == "bound"
-        else Tensor(data[line.makes].copy())
+        else Tensor(data[line.makes].astype(program.dtype or data[line.makes].dtype))
         for line in program.leaves
     ]
 
@@ -319,6 +357,74 @@ def jit(program: Program) -> None:
         wanted = oracle(body, {n: x if isinstance(x, int) else x.copy() for n, x in data.items()})
         env = dict(zip(made, captured(*passed(program, data)), strict=True))
         check(replace(program, lines=body), env, wanted, f"call {call}")
+
+
+def states(program: Program) -> None:
+    """Compare a captured function that writes some of its inputs, which then live outside, with NumPy."""
+    from frontend import TinyJit  # noqa: PLC0415 - as above
+
+    given = [line.makes for line in program.leaves]
+    written = {line.makes for line in program.body if line.kind == "write"} & {*given}
+    fed = [name for name in given if name not in written]
+    made = list(dict.fromkeys(line.makes for line in program.body if line.makes not in written))
+    if not made:
+        return
+    data = inputs(program, 0)
+    tensors = dict(zip(given, passed(program, data), strict=True))
+    kept = {name: tensors[name] for name in written}
+
+    @TinyJit
+    def captured(*values: Any) -> list[Any]:
+        env = run(program, lambda _: False, kept | dict(zip(fed, values, strict=True)))
+        return [env[name] for name in made]
+
+    for call in range(CALLS):
+        data |= {name: x for name, x in inputs(program, call).items() if name in fed}
+        tensors = dict(zip(given, passed(program, data), strict=True))
+        results = captured(*[tensors[name] for name in fed])
+        wanted = oracle(program.lines, data)  # writes the states in `data`
+        arrays = [wanted[name] for name in (*made, *written)]
+        if program.dtype and any(grown(x, program.dtype) for x in arrays):
+            return
+        env = dict(zip(made, results, strict=True)) | kept
+        some = [line for line in program.lines if line.makes in env]
+        check(replace(program, lines=tuple(some)), env, wanted, f"call {call}", slack=4.0**call)
+
+
+def functions(program: Program) -> None:
+    """Compare functions of floats with NumPy: at once, in parts, and captured with states."""
+    wanted = oracle(program.lines)
+    chosen = random.Random(program.seed)  # noqa: S311 - programs, not secrets
+    some = {number for number in range(len(program.lines)) if chosen.random() < 0.4}
+    check(program, run(program, lambda _: False), wanted, "realized at the end")
+    check(program, run(program, some.__contains__), wanted, f"realized after lines {sorted(some)}")
+    states(program)
+
+
+def directed(program: Program) -> None:
+    """Compare the slope of a loss along a random direction with differences in NumPy."""
+    from frontend import Tensor  # noqa: PLC0415 - as above
+
+    rng = np.random.default_rng(program.seed)
+    given = oracle(program.leaves)
+    names = [line.makes for line in program.leaves]
+    ways = {name: rng.standard_normal(given[name].shape) for name in names}
+    start = {name: given[name] + rng.uniform(-0.06, 0.06, given[name].shape) for name in names}  # off ties
+    weights = {name: rng.standard_normal(np.shape(x)) for name, x in oracle(program.lines, start).items()
+               if name in program.names()}  # fmt: skip
+
+    def loss(distance: float) -> float:
+        env = oracle(program.lines, {name: start[name] + distance * ways[name] for name in names})
+        return float(sum((env[name] * weights[name]).sum() for name in weights))
+
+    env = run(program, lambda _: False, {name: Tensor(np.asarray(start[name])) for name in names})
+    total = sum((env[name] * Tensor(np.asarray(weights[name]))).sum() for name in weights)
+    slopes_of = total.gradient(*[env[name] for name in names])
+    found = sum(float((x.numpy() * ways[name]).sum()) for name, x in zip(names, slopes_of, strict=True))
+    near_by = [(loss(e) - loss(-e)) / (2 * e) for e in _NUDGE]
+    scale = max(1.0, abs(found), abs(near_by[0]))
+    if abs(near_by[0] - near_by[1]) < 1e-3 * scale and min(abs(found - x) for x in near_by) >= 2e-4 * scale:
+        raise Differs(f"the slope of the loss is {found}\nwanted one of {near_by}")
 
 
 def names(program: Program) -> None:
@@ -459,7 +565,8 @@ def threads(program: Program) -> None:
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
     "eager": eager, "jit": jit, "names": names, "threads": threads, "views": eager, "wide": eager,
-    "gradients": gradients, "graphs": graphs, "chains": chains, "small": graphs,
+    "gradients": gradients, "graphs": graphs, "chains": chains, "small": graphs, "states": states,
+    "functions": functions, "large": functions, "slopes": directed,
 }  # fmt: skip
 
 

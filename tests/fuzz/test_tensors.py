@@ -48,6 +48,10 @@ SHARES = {
     "chains": (140_000, 4, 36),
     "small": (160_000, 6, 54),
     "names": (180_000, 5, 45),
+    "states": (200_000, 5, 45),
+    "functions": (220_000, 10, 90),
+    "large": (240_000, 3, 27),
+    "slopes": (260_000, 10, 90),
 }
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 
@@ -233,6 +237,37 @@ def test_a_wrong_gradient_is_found():
     slope = Line("w", (name,), f"w = {name} * 2.0", f"w = {name} + held({name})")
     assert "the loss" in failure(replace(made, lines=(*made.lines, wrong)), "gradients")
     assert f": {name}: " in failure(replace(made, lines=(*made.lines, slope)), "gradients")
+
+
+@pytest.mark.parametrize(
+    ("mode", "wrong", "text"),
+    [
+        ("functions", ".sin() * 1.001", "at the end: w is"),
+        ("slopes", ".detach().sin()", "the slope of the loss"),
+    ],
+)
+def test_a_wrong_function_and_a_wrong_slope_are_found(mode: str, wrong: str, text: str):
+    made = program(1, mode)
+    name = made.leaves[0].makes
+    line = Line("w", (name,), f"w = {name}{wrong}", f"w = np.sin({name})", weight=4.0)
+    assert not failure(made, mode)
+    assert text in failure(replace(made, lines=(*made.lines, line)), mode)
+
+
+def test_a_state_that_a_captured_function_does_not_write_is_found(monkeypatch: pytest.MonkeyPatch):
+    seed = next(s for s in range(100) if {x.makes for x in program(s, "states").leaves} & written(s))
+    made = program(seed, "states")
+    assert not failure(made, "states")
+    monkeypatch.setattr(Tensor, "assign", lambda x, _: x)
+    for name in ("__iadd__", "__isub__", "__imul__"):
+        monkeypatch.setattr(Tensor, name, lambda x, _: x)
+    monkeypatch.setattr(Tensor, "__setitem__", lambda *_: None)
+    assert "call" in failure(made, "states")
+
+
+def written(seed: int) -> set[str]:
+    """Return the names that a program of states writes."""
+    return {line.makes for line in program(seed, "states").body if line.kind == "write"}
 
 
 def test_slopes_are_those_of_the_chain_rule():
