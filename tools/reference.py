@@ -1,8 +1,8 @@
-"""Write docs/reference, the reference pages of layouts, `hcq`, `Tensor` and PTX: `python -m tools.reference`.
+"""Write the reference pages: `python -m tools.reference`.
 
-The pages are generated from the declarations that drivers, emulators and tests use, one page per module, from
-docstrings, and by translating PTX (`ptx_forms`), so they always agree with the code. `--check` only reports
-stale pages.
+The pages that users read are kept in docs/reference: `hcq`, `Tensor` (with its stub for type checkers) and
+PTX. `--layouts FOLDER` writes the others: tables of all packets, registers, ioctl structures and descriptors,
+a page a module. All come from declarations and docstrings. `--check` only reports stale pages.
 
 Not here: outputs in other pages (`tools.docs`).
 """
@@ -51,26 +51,43 @@ def page(name: str) -> str:
     tables = [layout.markdown() for layout in layouts]
     if not tables:
         return ""
-    head = f"# `{name}`\n\n{(module.__doc__ or '').strip()}\n\nWritten by `python -m tools.reference`.\n"
+    head = f"# `{name}`\n\n{(module.__doc__ or '').strip()}\n"
     return "\n\n".join([head, *tables]) + "\n"
 
 
-def pages() -> dict[Path, str]:
-    """Return every page by its path."""
-    texts = {PAGES / f"{name}.md": page(name) for name in modules()}
-    texts[PAGES / "tensor.md"] = tensor_reference.page()
-    texts[PAGES / "ptx.md"] = ptx_forms.page()
-    texts[PAGES / "hcq.md"] = model_reference.page()
-    texts[ROOT / "frontend" / "tensor_methods.pyi"] = tensor_reference.stub()
+def layout_pages(folder: Path) -> dict[Path, str]:
+    """Return the page of each module with layouts, by its path in `folder`."""
+    texts = {folder / f"{name}.md": page(name) for name in modules()}
     return {path: text for path, text in texts.items() if text}
+
+
+def pages() -> dict[Path, str]:
+    """Return the kept pages and the stub by their paths."""
+    return {
+        PAGES / "tensor.md": tensor_reference.page(),
+        PAGES / "ptx.md": ptx_forms.page(),
+        PAGES / "hcq.md": model_reference.page(),
+        ROOT / "frontend" / "tensor_methods.pyi": tensor_reference.stub(),
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the pages; with --check print stale pages and return 1 if there is one."""
     parser = command("tools.reference", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
-    check = parser.parse_args(argv).check
-    wanted = pages()
+    parser.add_argument(
+        "--layouts", type=Path, metavar="FOLDER", help="write the pages of layouts there instead"
+    )
+    options = parser.parse_args(argv)
+    if options.layouts is not None and options.check:
+        parser.error("--check: the pages of layouts are not kept; leave out --layouts")
+    if options.layouts is not None:
+        options.layouts.mkdir(parents=True, exist_ok=True)
+        for path, text in layout_pages(options.layouts).items():
+            path.write_text(text)
+            sys.stderr.write(f"written: {path}\n")
+        return 0
+    check, wanted = options.check, pages()
     gone = [path for path in PAGES.glob("*.md") if path not in wanted]
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale + gone:

@@ -1,4 +1,5 @@
 """Every hardware number of the AMD driver, as declarative layouts; each file names its sources.
 
-Not here: any behaviour (`drivers.amd`). Next: docs/reference, all layouts as tables.
+Not here: any behaviour (`drivers.amd`). All layouts as tables:
+`python -m tools.reference --layouts FOLDER`.
 """
