@@ -1,7 +1,12 @@
 """The command that runs a program with all checks."""
 
 import dataclasses
+import importlib.util
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,8 @@ import pytest
 from drivers.nv.lines import source_place
 from emulator.ir.report import Report, ReportKind, parse
 from interop import sanitize
+from tests.children import ROOT, search_path
+from tests.limits import CHILD_S
 
 SCRIPT = '''
 import hcq, interop, numpy as np, sys
@@ -71,10 +78,13 @@ def test_failures_of_the_script_itself_have_a_status(body: str, status: int, tmp
     assert sanitize.run(str(path), [], "cpu") == (status, [])
 
 
-HANDLED = SCRIPT.replace("with hcq.open()", "try:\n  with hcq.open()").replace("\n    ", "\n     ") + """
+HANDLED = (
+    SCRIPT.replace("with hcq.open()", "try:\n  with hcq.open()").replace("\n    ", "\n     ")
+    + """
 except hcq.errors.DeviceFault:
     raise SystemExit(0)
 """
+)
 LEFT = SCRIPT.partition("    assert ")[0]
 UNCLOSED = LEFT.replace("with hcq.open() as device:", "device = hcq.open()\nif True:")
 
@@ -99,9 +109,7 @@ def test_findings_that_the_script_does_not_see_count(body: str, tmp_path: Path):
         (["--device", "tpu", __file__], "no device is called 'tpu'"),
     ],
 )
-def test_mistakes_of_the_command_line(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-):
+def test_mistakes_of_the_command_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         sanitize.main(arguments)
     assert caught.value.code == 2
@@ -156,3 +164,26 @@ def test_source_place_of_inlined_code_is_in_the_file_of_the_kernel():
         ".loc 1 40 1, function_name own, inlined_at 1 12 3\nld;\n}\n"
     )
     assert [source_place(ptx, line) for line in (7, 9, 11)] == ["mine.cu:9", "mine.cu:9", "mine.cu:40"]
+
+
+def without_numbers(text: str) -> str:
+    """Leave out addresses, registers and lines of the PTX, which change with Triton's version."""
+    return re.sub(r"0x[0-9a-f]+|%\w+|line \d+|thread \([^)]*\)", "#", text)
+
+
+def test_the_race_that_the_readme_shows_is_found(tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed: pip install 'hcq[triton]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "interop.sanitize", "examples/triton_race.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CHILD_S,
+        env=os.environ | {"PYTHONPATH": search_path(), "TRITON_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 1, done.stderr
+    shown = (ROOT / "README.md").read_text().partition("examples/triton_race.py\n")[2].partition("```")[0]
+    for line in shown.splitlines():
+        assert without_numbers(line) in without_numbers(done.stdout)

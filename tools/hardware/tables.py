@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Data = Mapping[str, Any]
 
 REPORTS: Final = REPOSITORY / "docs/hardware"
-PAGES: Final = ("README.md", "docs/gpu-kernels.md", "docs/hardware/README.md", "docs/amd.md")
+PAGES: Final = ("docs/nv.md", "docs/gpu-kernels.md", "docs/hardware/README.md", "docs/amd.md")
 SCHEMA: Final = REPORTS / "report.schema.json"
 UNPROVED: Final = "*unproved*"
 _MADE: Final = re.compile(r"(<!-- made: (?P<name>[^\n]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
