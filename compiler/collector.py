@@ -3,7 +3,7 @@
 Nodes of graphs, schedules and programs form no cycles, and a full pass over them takes longer than making
 them.
 
-Next: `compiler.schedule.scheduler` and `frontend.plan`, which pause it.
+Next: `compiler.schedule.scheduler` and `frontend.evaluation.plan`, which pause it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
-from frontend.arg_aliases import accepts_aliases
+from frontend.arguments.aliases import accepts_aliases
 from frontend.device import Device
 from frontend.stats import stats
 from frontend.tensor import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frontend import nn
     from frontend.autograd.checkpoint import checkpoint, checkpoint_sequential
     from frontend.autograd.function import Function
-    from frontend.jit import TinyJit
+    from frontend.capture.jit import TinyJit
     from frontend.variable import Variable
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 
 _HOMES = {
     "Function": "frontend.autograd.function",
-    "TinyJit": "frontend.jit",
+    "TinyJit": "frontend.capture.jit",
     "Variable": "frontend.variable",
     "checkpoint": "frontend.autograd.checkpoint",
     "checkpoint_sequential": "frontend.autograd.checkpoint",

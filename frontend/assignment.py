@@ -1,9 +1,9 @@
 """Assignment: a new value for a tensor, and for all tensors that share elements with it.
 
 Only this module changes the value of a tensor. The new value is pending like any other; when it is computed
-it is stored in the memory that the tensor has (`frontend.realize`). A tensor that borrows the memory of
-another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the tensor
-that it was taken from, and all other views of that are derived again (`frontend.views`).
+it is stored in the memory that the tensor has (`frontend.evaluation.realize`). A tensor that borrows the
+memory of another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the
+tensor that it was taken from, and all other views of that are derived again (`frontend.evaluation.views`).
 
 Not here: the store and copy-on-write (`realize`), the values of views (`views`), `x[key] = value`
 (`frontend.ops.writing`).
@@ -18,22 +18,23 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import dtypes
-from frontend.autograd.state import anyone, distinct, recomputed, version, wants
+from frontend.arguments import checks
 from frontend.device import LOCK
-from frontend.expr import PARAM
-from frontend.history import has_history
-from frontend.ops import arguments, movement
+from frontend.evaluation.base import BORROWED, Link, Rebound, TensorBase
+from frontend.evaluation.constants import constant
+from frontend.evaluation.expr import PARAM
+from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
+from frontend.evaluation.history import has_history
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.printing import described
+from frontend.evaluation.realize import PENDING
+from frontend.evaluation.refresh import USES, refresh
+from frontend.evaluation.storage import Home, home_of
+from frontend.evaluation.trace import CUT, PLAIN, become
+from frontend.evaluation.views import alias_of, beside, derived, leave, link_of, others, owns, written
+from frontend.ops import movement
 from frontend.ops.casts import cast as converted
 from frontend.ops.elementwise import where
-from frontend.ops.sources import constant
-from frontend.plan import CAPTURE
-from frontend.printing import described
-from frontend.realize import PENDING
-from frontend.refresh import USES, refresh
-from frontend.storage import Home, home_of
-from frontend.tensor_base import BORROWED, Link, Rebound, TensorBase
-from frontend.trace import CUT, PLAIN, become
-from frontend.views import alias_of, beside, derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
             f"assign: this tensor is {e.dtype.name}, the value {new.expr.dtype.name}; cast it first"
         )
     if new.expr.shape != e.shape:
-        if arguments.broadcast((e.shape, new.expr.shape), "assign") != e.shape:
+        if checks.broadcast((e.shape, new.expr.shape), "assign") != e.shape:
             raise UsageError(
                 f"assign: this tensor has the shape {e.shape}, the value {new.expr.shape}; "
                 "wanted one that broadcasts to it"
@@ -258,7 +259,7 @@ def replace(self: Kind, other: TensorBase) -> Kind:
     Views that were taken of this tensor before keep the old value. Raises `UsageError` for another shape or
     dtype, `UsageTypeError` for anything that is no tensor.
     """
-    arguments.tensor(other, "replace, other", self)
+    checks.tensor(other, "replace, other", self)
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
         raise UsageError(
             f"replace: wanted {self.expr.dtype.name}{list(self.expr.shape)} as this tensor has, saw "

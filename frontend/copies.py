@@ -14,13 +14,13 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import by_name
-from frontend.autograd.state import listed, marked
 from frontend.device import Device
-from frontend.expr import PARAM
+from frontend.evaluation.constants import stopped
+from frontend.evaluation.expr import PARAM
+from frontend.evaluation.gradient_state import listed, marked
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.storage import Leaf, stored
 from frontend.ops import casts, movement
-from frontend.ops.sources import stopped
-from frontend.plan import CAPTURE
-from frontend.storage import Leaf, stored
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from frontend.parameters import shown
+from frontend.arguments.conversion import shown
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:

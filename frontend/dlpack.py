@@ -18,9 +18,9 @@ from typing import Any, Final, cast
 
 from compiler.dtype import DType, by_name
 from frontend.device import Device
-from frontend.history import readable
-from frontend.storage import read, stored
-from frontend.tensor_base import T, TensorBase
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.history import readable
+from frontend.evaluation.storage import read, stored
 from hcq.errors import UsageError
 
 CPU: Final = (1, 0)

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
+from frontend.evaluation.base import TensorBase
+from frontend.evaluation.realize import realize_one
 from frontend.later import AT_ONCE, later
-from frontend.realize import realize_one
-from frontend.tensor_base import TensorBase
 from hcq.errors import UsageError
 
 if AT_ONCE:

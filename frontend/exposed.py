@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from frontend.assignment import write_rest
 from frontend.device import LOCK, Device
-from frontend.plan import CAPTURE
-from frontend.realize import check_concrete, realize_many
-from frontend.storage import Leaf, home_of, preserve
-from frontend.tensor_base import EPOCH, Rebound, TensorBase
-from frontend.trace import become
-from frontend.views import follow, owns
+from frontend.evaluation.base import EPOCH, Rebound, TensorBase
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.realize import check_concrete, realize_many
+from frontend.evaluation.storage import Leaf, home_of, preserve
+from frontend.evaluation.trace import become
+from frontend.evaluation.views import follow, owns
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

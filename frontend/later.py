@@ -24,7 +24,7 @@ from importlib import import_module
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any
 
-from frontend.arg_aliases import answered
+from frontend.arguments.aliases import answered
 
 AT_ONCE: bool = TYPE_CHECKING
 """False: modules load when needed."""

@@ -14,12 +14,12 @@ from functools import cached_property, wraps
 from types import MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec
 
-from frontend.arg_aliases import accepts_aliases
+from frontend.arguments.aliases import accepts_aliases
 from frontend.assignment import in_place
+from frontend.evaluation.base import T
+from frontend.evaluation.trace import has_variable
 from frontend.later import Item, later
 from frontend.methods import FALSE, MAKER, METHODS, SIZED_MAKER, STATIC, MethodRow
-from frontend.tensor_base import T
-from frontend.trace import has_variable
 
 P = ParamSpec("P")
 _rules = later("frontend.symbolic.rules")

@@ -3,9 +3,9 @@
 Tensors are lazy: nothing is computed before `realize`, `numpy`, `item`, ... Only `assign`, and the operations
 built on it (in-place operators, `x[...] = y`, optimisers), change the value of a tensor. The new value is
 stored in the same memory (`frontend.assignment`), and also changes the tensors that share elements with it
-(`frontend.views`). Tensors that were computed from the old value keep it. This module defines what a tensor
-is, how it is computed and read; its other methods and its operators are in `frontend.ops`, and rows of the
-table `frontend.methods`.
+(`frontend.evaluation.views`). Tensors that were computed from the old value keep it. This module defines what
+a tensor is, how it is computed and read; its other methods and its operators are in `frontend.ops`, and rows
+of the table `frontend.methods`.
 
 Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
 beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
@@ -21,22 +21,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from compiler.dtype import DType
-from frontend import assignment, copies, modes, printing, transfer
-from frontend.arg_aliases import accepts_aliases, answering
+from frontend import assignment, copies, transfer
+from frontend.arguments import checks
+from frontend.arguments.aliases import accepts_aliases, answering
+from frontend.arguments.conversion import flag
 from frontend.autograd import engine
-from frontend.autograd import state as grad_state
 from frontend.device import Device
+from frontend.evaluation import gradient_state as grad_state
+from frontend.evaluation import modes, printing
+from frontend.evaluation.base import EPOCH
+from frontend.evaluation.expr import PARAM, leaf_expr
+from frontend.evaluation.history import readable
+from frontend.evaluation.printing import described
+from frontend.evaluation.realize import realize_many, realize_one
+from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpack
+from frontend.evaluation.trace import CUT, same
+from frontend.evaluation.views import detach
 from frontend.exchange import Exchange
-from frontend.expr import PARAM, leaf_expr
-from frontend.history import readable
-from frontend.ops import arguments, casts, creation, indexing, movement
-from frontend.parameters import flag
-from frontend.printing import described
-from frontend.realize import realize_many, realize_one
-from frontend.storage import Leaf, nested, pack, read, to_numpy, unpack
-from frontend.tensor_base import EPOCH
-from frontend.trace import CUT, same
-from frontend.views import detach
+from frontend.ops import casts, creation, indexing, movement
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Tensor(Methods, Exchange):
         Raises `UsageError` for lists of unequal length, data without numbers and an unknown device;
         `OutOfMemoryError` when the device has no memory for the data.
         """
-        wanted = arguments.element_type(dtype)
+        wanted = checks.element_type(dtype)
         self.recipe = None
         self.used = False
         self.epoch = EPOCH[0]
@@ -117,14 +119,14 @@ class Tensor(Methods, Exchange):
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
             return value.item()
         if hasattr(value, "scalar"):
-            return casts.cast(value.scalar(self), arguments.number_dtype(0, self.expr.dtype))
+            return casts.cast(value.scalar(self), checks.number_dtype(0, self.expr.dtype))
         if isinstance(value, (list, tuple, range)) or hasattr(value, "__array__"):
             return self.__class__(value, device=self.expr.device)
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
     def parameter(self, value: float) -> Tensor:
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
-        dtype = arguments.number_dtype(value, self.expr.dtype)
+        dtype = checks.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
         leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
         return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))
@@ -219,7 +221,7 @@ class Tensor(Methods, Exchange):
         return (
             self.expr.shape
             if axis is None
-            else self.expr.shape[arguments.axis_of(axis, self.expr.shape, "size")]
+            else self.expr.shape[checks.axis_of(axis, self.expr.shape, "size")]
         )
 
     def is_floating_point(self) -> bool:
@@ -257,7 +259,7 @@ class Tensor(Methods, Exchange):
         """
         if others:
             for t in others:
-                arguments.tensor(t, "realize", self)
+                checks.tensor(t, "realize", self)
             realize_many((self, *others))
         else:
             realize_one(self)

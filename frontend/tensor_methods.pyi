@@ -9,39 +9,32 @@ from typing import Literal, Self
 
 from frontend.members import Maker
 from frontend.ops import (
-    about,
     activation,
-    along,
+    arithmetic,
     casts,
-    combined,
     convolutions,
     creation,
-    diagonals,
-    division,
+    decompositions,
     elementwise,
     extremes,
-    factors,
     files,
     functions,
-    indexed,
+    gather_scatter,
     indexing,
     linalg,
     losses,
     movement,
-    nnops,
-    padding,
-    parts,
-    powers,
+    normalization,
     products,
+    properties,
     random,
     rearranging,
-    reduce,
+    reductions,
     resizing,
-    sampling,
     scan,
-    selection,
     sorting,
     special,
+    splitting,
     statistics,
     writing,
 )
@@ -97,7 +90,7 @@ class Methods:
     glorot_uniform = xavier_uniform = Maker(random.glorot_uniform)
     kaiming_uniform = Maker(random.kaiming_uniform)
     kaiming_normal = Maker(random.kaiming_normal)
-    randperm = Maker(sampling.randperm)
+    randperm = Maker(random.randperm)
     manual_seed = staticmethod(random.manual_seed)
     einsum = staticmethod(linalg.einsum)
     full_like = creation.full_like
@@ -106,17 +99,17 @@ class Methods:
     ones_like = creation.ones_like
     rand_like = random.rand_like
     randn_like = random.randn_like
-    multinomial = sampling.multinomial
-    bernoulli = bernoulli_ = sampling.bernoulli
-    add = add_ = combined.plus
-    sub = subtract = sub_ = subtract_ = combined.minus
+    multinomial = random.multinomial
+    bernoulli = bernoulli_ = random.bernoulli
+    add = add_ = functions.plus
+    sub = subtract = sub_ = subtract_ = functions.minus
     mul = multiply = __mul__ = __rmul__ = mul_ = multiply_ = __imul__ = elementwise.mul
-    div = divide = div_ = divide_ = division.div
-    true_divide = __truediv__ = true_divide_ = __itruediv__ = division.true_div
-    floor_divide = floordiv = __floordiv__ = floor_divide_ = __ifloordiv__ = division.floordiv
-    remainder = mod = __mod__ = remainder_ = __imod__ = division.mod
-    fmod = fmod_ = combined.fmod
-    pow = __pow__ = pow_ = __ipow__ = powers.pow
+    div = divide = div_ = divide_ = arithmetic.div
+    true_divide = __truediv__ = true_divide_ = __itruediv__ = arithmetic.true_div
+    floor_divide = floordiv = __floordiv__ = floor_divide_ = __ifloordiv__ = arithmetic.floordiv
+    remainder = mod = __mod__ = remainder_ = __imod__ = arithmetic.mod
+    fmod = fmod_ = functions.fmod
+    pow = __pow__ = pow_ = __ipow__ = arithmetic.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     neg = negative = __neg__ = neg_ = negative_ = elementwise.neg
@@ -148,22 +141,22 @@ class Methods:
     asinh = arcsinh = asinh_ = arcsinh_ = special.asinh
     acosh = arccosh = acosh_ = arccosh_ = special.acosh
     atanh = arctanh = atanh_ = arctanh_ = special.atanh
-    logaddexp = combined.logaddexp
-    hypot = hypot_ = combined.hypot
-    logical_and = logical_and_ = combined.logical_and
-    logical_or = logical_or_ = combined.logical_or
-    logical_xor = logical_xor_ = combined.logical_xor
-    xlogy = xlogy_ = combined.xlogy
-    addcmul = addcmul_ = combined.addcmul
-    addcdiv = addcdiv_ = combined.addcdiv
-    frac = frac_ = combined.frac
-    deg2rad = deg2rad_ = combined.deg2rad
-    rad2deg = rad2deg_ = combined.rad2deg
-    sinc = sinc_ = combined.sinc
-    signbit = combined.signbit
-    nan_to_num = nan_to_num_ = combined.nan_to_num
-    logit = logit_ = combined.logit
-    heaviside = heaviside_ = combined.heaviside
+    logaddexp = functions.logaddexp
+    hypot = hypot_ = functions.hypot
+    logical_and = logical_and_ = functions.logical_and
+    logical_or = logical_or_ = functions.logical_or
+    logical_xor = logical_xor_ = functions.logical_xor
+    xlogy = xlogy_ = functions.xlogy
+    addcmul = addcmul_ = functions.addcmul
+    addcdiv = addcdiv_ = functions.addcdiv
+    frac = frac_ = functions.frac
+    deg2rad = deg2rad_ = functions.deg2rad
+    rad2deg = rad2deg_ = functions.rad2deg
+    sinc = sinc_ = functions.sinc
+    signbit = functions.signbit
+    nan_to_num = nan_to_num_ = functions.nan_to_num
+    logit = logit_ = functions.logit
+    heaviside = heaviside_ = functions.heaviside
     relu = relu_ = activation.relu
     relu6 = relu6_ = activation.relu6
     leaky_relu = leakyrelu = leaky_relu_ = activation.leaky_relu
@@ -194,22 +187,22 @@ class Methods:
     expand = broadcast_to = movement.expand
     flip = movement.flip
     shrink = movement.shrink
-    pad = pad2d = padding.pad
+    pad = pad2d = resizing.pad
     squeeze = movement.squeeze
     unsqueeze = movement.unsqueeze
     flatten = movement.flatten
     unflatten = movement.unflatten
     repeat = movement.repeat
     repeat_interleave = movement.repeat_interleave
-    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = parts.split
-    chunk = unsafe_chunk = parts.chunk
-    unbind = parts.unbind
-    cat = concat = concatenate = parts.cat
-    stack = parts.stack
-    roll = parts.roll
-    tril = tril_ = diagonals.tril
-    triu = triu_ = diagonals.triu
-    diag = diagonals.diag
+    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = splitting.split
+    chunk = unsafe_chunk = splitting.chunk
+    unbind = splitting.unbind
+    cat = concat = concatenate = splitting.cat
+    stack = splitting.stack
+    roll = splitting.roll
+    tril = tril_ = linalg.tril
+    triu = triu_ = linalg.triu
+    diag = linalg.diag
     contiguous = movement.contiguous
     windows = movement.windows
     unfold = movement.unfold
@@ -223,26 +216,26 @@ class Methods:
     fliplr = movement.fliplr
     flipud = movement.flipud
     meshgrid = movement.meshgrid
-    sum = reduce.sum
-    prod = reduce.prod
+    sum = reductions.sum
+    prod = reductions.prod
     max = extremes.max
     min = extremes.min
     amax = extremes.amax
     amin = extremes.amin
     aminmax = extremes.aminmax
-    any = reduce.any
-    all = reduce.all
-    mean = reduce.mean
-    var = reduce.var
-    std = reduce.std
-    var_mean = reduce.var_mean
-    std_mean = reduce.std_mean
-    nansum = reduce.nansum
-    nanmean = reduce.nanmean
-    norm = factors.norm
-    logsumexp = reduce.logsumexp
-    argmax = reduce.argmax
-    argmin = reduce.argmin
+    any = reductions.any
+    all = reductions.all
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    var_mean = reductions.var_mean
+    std_mean = reductions.std_mean
+    nansum = reductions.nansum
+    nanmean = reductions.nanmean
+    norm = decompositions.norm
+    logsumexp = reductions.logsumexp
+    argmax = reductions.argmax
+    argmin = reductions.argmin
     cumsum = cumsum_ = scan.cumsum
     cumprod = cumprod_ = scan.cumprod
     cummax = scan.cummax
@@ -251,18 +244,18 @@ class Methods:
     sort = sorting.sort
     argsort = sorting.argsort
     topk = sorting.topk
-    normalize = reduce.normalize
-    count_nonzero = reduce.count_nonzero
-    gather = along.gather
-    take = along.take
-    index_select = along.index_select
-    scatter = scatter_ = along.scatter
-    scatter_add = scatter_add_ = along.scatter_add
-    scatter_reduce = scatter_reduce_ = along.scatter_reduce
-    take_along_dim = along.take_along_dim
-    masked_select = selection.masked_select
-    nonzero = selection.nonzero
-    diagonal = diagonals.diagonal
+    normalize = reductions.normalize
+    count_nonzero = reductions.count_nonzero
+    gather = gather_scatter.gather
+    take = gather_scatter.take
+    index_select = gather_scatter.index_select
+    scatter = scatter_ = gather_scatter.scatter
+    scatter_add = scatter_add_ = gather_scatter.scatter_add
+    scatter_reduce = scatter_reduce_ = gather_scatter.scatter_reduce
+    take_along_dim = gather_scatter.take_along_dim
+    masked_select = gather_scatter.masked_select
+    nonzero = gather_scatter.nonzero
+    diagonal = linalg.diagonal
     matmul = __matmul__ = __imatmul__ = linalg.matmul
     dot = linalg.dot
     linear = linalg.linear
@@ -272,12 +265,12 @@ class Methods:
     max_pool2d = convolutions.max_pool2d
     avg_pool2d = convolutions.avg_pool2d
     interpolate = resizing.interpolate
-    softmax = nnops.softmax
-    softmin = nnops.softmin
-    log_softmax = nnops.log_softmax
-    layernorm = nnops.layernorm
-    rmsnorm = nnops.rmsnorm
-    batchnorm = nnops.batchnorm
+    softmax = normalization.softmax
+    softmin = normalization.softmin
+    log_softmax = normalization.log_softmax
+    layernorm = normalization.layernorm
+    rmsnorm = normalization.rmsnorm
+    batchnorm = normalization.batchnorm
     cross_entropy = losses.cross_entropy
     sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
     nll_loss = losses.nll_loss
@@ -288,9 +281,9 @@ class Methods:
     smooth_l1_loss = losses.smooth_l1_loss
     huber_loss = losses.huber_loss
     kl_div = losses.kl_div
-    dropout = nnops.dropout
-    scaled_dot_product_attention = nnops.scaled_dot_product_attention
-    sequential = nnops.sequential
+    dropout = normalization.dropout
+    scaled_dot_product_attention = normalization.scaled_dot_product_attention
+    sequential = normalization.sequential
     cast = casts.cast
     bitcast = casts.bitcast
     float = casts.float
@@ -305,32 +298,32 @@ class Methods:
     byte = casts.byte
     type_as = casts.type_as
     type = casts.type
-    new_zeros = about.new_zeros
-    new_ones = about.new_ones
-    new_empty = about.new_empty
-    new_full = about.new_full
-    new_tensor = about.new_tensor
-    clamp_min = clamp_min_ = about.clamp_min
-    clamp_max = clamp_max_ = about.clamp_max
-    argwhere = about.argwhere
-    nonzero_static = about.nonzero_static
-    is_same_size = about.is_same_size
-    is_signed = about.is_signed
-    is_complex = about.is_complex
-    is_conj = about.is_conj
-    is_neg = about.is_neg
-    is_nonzero = about.is_nonzero
-    is_inference = about.is_inference
-    is_pinned = about.is_pinned
-    is_shared = about.is_shared
-    is_contiguous = about.is_contiguous
-    get_device = about.get_device
-    cuda = about.cuda
-    retain_grad = about.retain_grad
-    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = about.conj
-    isreal = about.isreal
-    adjoint = about.adjoint
-    ndimension = about.ndimension
+    new_zeros = properties.new_zeros
+    new_ones = properties.new_ones
+    new_empty = properties.new_empty
+    new_full = properties.new_full
+    new_tensor = properties.new_tensor
+    clamp_min = clamp_min_ = properties.clamp_min
+    clamp_max = clamp_max_ = properties.clamp_max
+    argwhere = properties.argwhere
+    nonzero_static = properties.nonzero_static
+    is_same_size = properties.is_same_size
+    is_signed = properties.is_signed
+    is_complex = properties.is_complex
+    is_conj = properties.is_conj
+    is_neg = properties.is_neg
+    is_nonzero = properties.is_nonzero
+    is_inference = properties.is_inference
+    is_pinned = properties.is_pinned
+    is_shared = properties.is_shared
+    is_contiguous = properties.is_contiguous
+    get_device = properties.get_device
+    cuda = properties.cuda
+    retain_grad = properties.retain_grad
+    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = properties.conj
+    isreal = properties.isreal
+    adjoint = properties.adjoint
+    ndimension = properties.ndimension
     mm = products.mm
     bmm = products.bmm
     mv = products.mv
@@ -350,18 +343,18 @@ class Methods:
     cov = products.cov
     corrcoef = products.corrcoef
     renorm = renorm_ = products.renorm
-    qr = factors.qr
-    solve = factors.solve
-    inverse = factors.inverse
-    det = factors.det
-    slogdet = factors.slogdet
-    logdet = factors.logdet
-    cholesky = factors.cholesky
-    cholesky_solve = factors.cholesky_solve
-    cholesky_inverse = factors.cholesky_inverse
-    svd = factors.svd
-    pinverse = factors.pinverse
-    matrix_power = factors.matrix_power
+    qr = decompositions.qr
+    solve = decompositions.solve
+    inverse = decompositions.inverse
+    det = decompositions.det
+    slogdet = decompositions.slogdet
+    logdet = decompositions.logdet
+    cholesky = decompositions.cholesky
+    cholesky_solve = decompositions.cholesky_solve
+    cholesky_inverse = decompositions.cholesky_inverse
+    svd = decompositions.svd
+    pinverse = decompositions.pinverse
+    matrix_power = decompositions.matrix_power
     tile = rearranging.tile
     tensor_split = rearranging.tensor_split
     hsplit = rearranging.hsplit
@@ -380,13 +373,13 @@ class Methods:
     equal = rearranging.equal
     fmax = rearranging.fmax
     fmin = rearranging.fmin
-    index_add = index_add_ = indexed.index_add
-    index_copy = index_copy_ = indexed.index_copy
-    index_fill = index_fill_ = indexed.index_fill
-    index_reduce = index_reduce_ = indexed.index_reduce
-    index_put = index_put_ = indexed.index_put
-    put = put_ = indexed.put
-    masked_scatter = masked_scatter_ = indexed.masked_scatter
+    index_add = index_add_ = writing.index_add
+    index_copy = index_copy_ = writing.index_copy
+    index_fill = index_fill_ = writing.index_fill
+    index_reduce = index_reduce_ = writing.index_reduce
+    index_put = index_put_ = writing.index_put
+    put = put_ = writing.put
+    masked_scatter = masked_scatter_ = writing.masked_scatter
     kthvalue = statistics.kthvalue
     median = statistics.median
     nanmedian = statistics.nanmedian
@@ -423,10 +416,10 @@ class Methods:
     __add__ = __radd__ = __iadd__ = elementwise.add
     __sub__ = __isub__ = elementwise.sub
     __rsub__ = elementwise.rsub
-    __rtruediv__ = division.rdiv
-    __rfloordiv__ = division.rfloordiv
-    __rmod__ = division.rmod
-    __rpow__ = powers.rpow
+    __rtruediv__ = arithmetic.rdiv
+    __rfloordiv__ = arithmetic.rfloordiv
+    __rmod__ = arithmetic.rmod
+    __rpow__ = arithmetic.rpow
     __rmatmul__ = linalg.rmatmul
     __rlshift__ = elementwise.rlshift
     __rrshift__ = elementwise.rrshift
@@ -438,12 +431,12 @@ class Methods:
     uniform_ = writing.uniform_
     normal_ = writing.normal_
     detach_ = writing.detach_
-    exponential_ = sampling.exponential
-    log_normal_ = sampling.log_normal
-    cauchy_ = sampling.cauchy
-    geometric_ = sampling.geometric
-    random_ = sampling.whole_numbers
-    fill_diagonal_ = diagonals.fill_diagonal
+    exponential_ = random.exponential
+    log_normal_ = random.log_normal
+    cauchy_ = random.cauchy
+    geometric_ = random.geometric
+    random_ = random.whole_numbers
+    fill_diagonal_ = linalg.fill_diagonal
     is_sparse: Literal[False]
     is_sparse_csr: Literal[False]
     is_quantized: Literal[False]

@@ -1,7 +1,7 @@
 """Moving a tensor to another device, through host memory.
 
 The result is realized: a leaf. If the tensor depends on one with requires_grad, the leaf keeps the expression
-that it was moved from (`frontend.storage.Origin`), and its memory, so that gradients flow back
+that it was moved from (`frontend.evaluation.storage.Origin`), and its memory, so that gradients flow back
 (`frontend.autograd.engine`). Otherwise it keeps nothing on the other device.
 
 Not here: copies on one device (`copies`).
@@ -13,19 +13,19 @@ from typing import Any
 from typing import cast as cast_type
 
 from compiler.dtype import DType
-from frontend.autograd.state import wanting, written_since
+from frontend.arguments.conversion import flag
 from frontend.device import LOCK, Device
-from frontend.expr import PARAM, Leaves
-from frontend.history import between, readable
+from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
+from frontend.evaluation.expr import PARAM, Leaves
+from frontend.evaluation.gradient_state import wanting, written_since
+from frontend.evaluation.history import between, readable
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.realize import realize_one
+from frontend.evaluation.refresh import refresh
+from frontend.evaluation.storage import NUMBERS, Origin, read, stored
+from frontend.evaluation.trace import make
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
-from frontend.parameters import flag
-from frontend.plan import CAPTURE
-from frontend.realize import realize_one
-from frontend.refresh import refresh
-from frontend.storage import NUMBERS, Origin, read, stored
-from frontend.tensor_base import EPOCH, Rebound, T, TensorBase
-from frontend.trace import make
 from hcq.errors import UsageError
 
 

@@ -13,7 +13,7 @@ when it is bound, and against the axis when it is used.
 Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, which simplifies it
 and knows its bounds (`.min`, `.max`, `.render()`).
 
-Not here: reading at a bound variable (`frontend.ops.moving`), captured functions (`jit`).
+Not here: reading at a bound variable (`frontend.ops.indexing`), captured functions (`jit`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, overload
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
+from frontend.arguments.checks import whole
 from frontend.device import Device
-from frontend.expr import Part, leaf_expr
-from frontend.ops.arguments import whole
+from frontend.evaluation.base import T
+from frontend.evaluation.expr import Part, leaf_expr
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.storage import Leaf, pack
+from frontend.evaluation.trace import make
 from frontend.ops.elementwise import add, mul
-from frontend.plan import CAPTURE
-from frontend.storage import Leaf, pack
-from frontend.tensor_base import T
-from frontend.trace import make
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def is_tensor(value: object) -> bool:
     """Return whether a value is a `frontend.Tensor`. Does not import the frontend."""
-    module: Any = sys.modules.get("frontend.tensor_base")
+    module: Any = sys.modules.get("frontend.evaluation.base")
     return module is not None and isinstance(value, module.TensorBase)
 
 

@@ -40,7 +40,7 @@ from compiler.targets.nvptx.target import ptx
 from drivers.nv.cubin import read
 from frontend import Tensor
 from frontend.device import Device
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from hcq.counters import counting
 from tools.arguments import command, made_folder, natural, positive, reported, some_of
 from tools.bank_conflicts import conflicts

@@ -13,7 +13,7 @@ import re
 from importlib import import_module
 from typing import Any
 
-from frontend.arg_aliases import ALIASES
+from frontend.arguments.aliases import ALIASES
 from frontend.later import loaded
 from frontend.members import Methods
 from frontend.methods import FALSE, MAKER, METHODS, SIZED_MAKER, STATIC, MethodRow

@@ -11,8 +11,8 @@ buffers:
 
 No other module of this project uses them.
 
-Not here: views of tensors, whose writes reach their base (`frontend.views`); indices inside kernels
-(`movement`).
+Not here: views of tensors, whose writes reach their base (`frontend.evaluation.views`); indices inside
+kernels (`movement`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The result of the scheduler: kernels, and the buffers of each.
 
-Not here: the scheduler (`scheduler`). Next: `frontend.plan`, which compiles and launches the items.
+Not here: the scheduler (`scheduler`). Next: `frontend.evaluation.plan`, which compiles and launches the
+items.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Offsets of the temporaries of one launch in an arena; lifetimes that do not overlap share memory.
 
-Not here: the memory itself (`hcq.memory`). Next: `frontend.launch`, the caller.
+Not here: the memory itself (`hcq.memory`). Next: `frontend.evaluation.launch`, the caller.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import math
 from typing import Final
 
 from compiler.dtype import dtypes as _dtypes
-from frontend.arg_aliases import answer_module as _answer_module
+from frontend.arguments.aliases import answer_module as _answer_module
 from frontend.array_api import fft, linalg
 from frontend.array_api.creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from frontend.arg_aliases import accepts_aliases
+from frontend.arguments.aliases import accepts_aliases
 from frontend.array_api.data_types import result_type
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend.arg_aliases import answer_module
+from frontend.arguments.aliases import answer_module
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

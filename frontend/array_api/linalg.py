@@ -2,7 +2,7 @@
 
 Eigenvalues of matrices that are not symmetric are missing: they are complex.
 
-Not here: the algorithms (`frontend.ops.factors`).
+Not here: the algorithms (`frontend.ops.decompositions`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from frontend.arg_aliases import answer_module
+from frontend.arguments.aliases import answer_module
+from frontend.arguments.checks import axis_of, is_pair
+from frontend.arguments.conversion import flag
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
-from frontend.ops import diagonals, factors
-from frontend.ops.arguments import axis_of, is_pair
-from frontend.parameters import flag
+from frontend.ops import decompositions, linalg
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -153,7 +153,7 @@ def matrix_rank(
     The standard has `rtol` alone; `tol` is another name of `atol`; of `hermitian` the lower half is read.
     """
     atol = tol if atol is None else atol
-    s = svdvals(diagonals.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
+    s = svdvals(linalg.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
     if rtol is None:
         rtol = max(x.shape[-2:]) * finfo(x.dtype).eps if atol is None else 0.0
     least, share = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (atol, rtol))
@@ -181,7 +181,7 @@ def pinv(
 
     The standard has `rtol` alone; `rcond` is another name of it; of `hermitian` ones the lower half is read.
     """
-    x = factors.taken_as_symmetric(x) if flag(hermitian, "pinv, hermitian") else x
+    x = decompositions.taken_as_symmetric(x) if flag(hermitian, "pinv, hermitian") else x
     return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 
@@ -216,7 +216,7 @@ def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - the field
     """Return eigenvalues and vectors of symmetric matrices, of which `UPLO` names the half that is read."""
     if UPLO not in {"L", "U"}:
         raise UsageError(f"wanted the half UPLO 'L' or 'U', saw {UPLO!r}")
-    return EighResult(*factors.eigh(x, upper=UPLO == "U"))
+    return EighResult(*decompositions.eigh(x, upper=UPLO == "U"))
 
 
 def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - the field's name

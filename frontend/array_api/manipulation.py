@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from frontend.arguments.checks import broadcast
 from frontend.array_api.data_types import result_type
-from frontend.ops.arguments import broadcast
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, shown
 from frontend.containers import filled, flattened
-from frontend.expr import INPUT, SEGMENT
-from frontend.ops.arguments import whole
-from frontend.parameters import flag, shown
-from frontend.tensor_base import T
-from frontend.trace import apply, composite, method
+from frontend.evaluation.base import T
+from frontend.evaluation.expr import INPUT, SEGMENT
+from frontend.evaluation.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
 
 

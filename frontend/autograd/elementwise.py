@@ -12,13 +12,13 @@ import math
 from typing import Any, Final
 
 from compiler.ir.ops import Ops
-from frontend.ops.division import div, true_div
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import number_like
+from frontend.evaluation.trace import apply
+from frontend.ops.arithmetic import div, true_div
 from frontend.ops.elementwise import eq, gt, lt, mul, neg, where
 from frontend.ops.functions import cos, exp, sin
-from frontend.ops.sources import number_like
 from frontend.primitives.erf import ERF
-from frontend.tensor_base import T
-from frontend.trace import apply
 
 _LN2: Final = math.log(2)
 

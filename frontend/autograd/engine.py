@@ -19,23 +19,23 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from frontend.arguments.checks import tensor
+from frontend.arguments.conversion import flag
 from frontend.autograd.segments import Recomputed
-from frontend.autograd.state import depend, grad_from_outside, state_of, wanting, written_since
 from frontend.device import LOCK
-from frontend.expr import PARAM, SEGMENT, TABLE, VERSION, Expr, Leaves, inside
-from frontend.history import Node, between, sources
+from frontend.evaluation.base import BORROWED, EPOCH, Past, Rebound, T, TensorBase
+from frontend.evaluation.constants import constant
+from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Expr, Leaves, inside
+from frontend.evaluation.gradient_state import depend, grad_from_outside, state_of, wanting, written_since
+from frontend.evaluation.history import Node, between, sources
+from frontend.evaluation.modes import GRAD, changed
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.printing import described
+from frontend.evaluation.refresh import refresh
+from frontend.evaluation.storage import RESULT, Leaf, behind
+from frontend.evaluation.trace import make, traced
 from frontend.later import AT_ONCE, later
-from frontend.modes import GRAD, changed
 from frontend.ops import elementwise
-from frontend.ops.arguments import tensor
-from frontend.ops.sources import constant
-from frontend.parameters import flag
-from frontend.plan import CAPTURE
-from frontend.printing import described
-from frontend.refresh import refresh
-from frontend.storage import RESULT, Leaf, behind
-from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound, T, TensorBase
-from frontend.trace import make, traced
 from hcq.errors import UsageError
 
 if AT_ONCE:

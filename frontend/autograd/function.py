@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from frontend.ops.sources import ruled
-from frontend.parameters import shown
-from frontend.printing import described
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import composite
+from frontend.arguments.conversion import shown
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import ruled
+from frontend.evaluation.printing import described
+from frontend.evaluation.trace import composite
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ The formulas are PyTorch's. Gradients of vectors divide by differences of (squar
 equal the vectors have no gradient, and it is infinite or NaN. Rules use their results, which keep their
 rules, so they can be differentiated.
 
-Not here: the factors (`frontend.ops.factors`), other rules (`rules`).
+Not here: the factors (`frontend.ops.decompositions`), other rules (`rules`).
 """
 
 # ruff: noqa: ARG001, FBT001 - all rules have one signature, and their docstrings are formulas
@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from frontend.ops.diagonals import symmetric
-from frontend.ops.division import div
+from frontend.evaluation.base import TensorBase
+from frontend.evaluation.constants import coordinate
+from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, eq, mul, neg, sub, where
-from frontend.ops.linalg import matmul
+from frontend.ops.linalg import matmul, symmetric
 from frontend.ops.movement import transpose, unsqueeze
-from frontend.ops.parts import part
-from frontend.ops.reduce import sum as total
-from frontend.ops.sources import coordinate
-from frontend.tensor_base import TensorBase
+from frontend.ops.reductions import sum as total
+from frontend.ops.splitting import part
 
 Gradients = tuple["TensorBase | None", ...]
 

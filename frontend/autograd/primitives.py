@@ -16,17 +16,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from compiler.ir.ops import Ops
-from frontend.expr import CONV, INPUT, SEGMENT, STOP, VERSION
-from frontend.ops.along import placed
+from frontend.evaluation.base import TensorBase
+from frontend.evaluation.constants import convert, number_like, spread
+from frontend.evaluation.expr import CONV, INPUT, SEGMENT, STOP, VERSION
+from frontend.evaluation.trace import apply
+from frontend.evaluation.views import beside
+from frontend.ops.gather_scatter import placed
 from frontend.ops.indexing import interleaved
-from frontend.ops.reduce import fold
+from frontend.ops.reductions import fold
 from frontend.ops.scan import product_before
 from frontend.ops.sorting import inverse
-from frontend.ops.sources import convert, number_like, spread
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
-from frontend.tensor_base import TensorBase
-from frontend.trace import apply
-from frontend.views import beside
 
 _FEW_PLACES: Final = 16
 """The largest window whose gradients are summed position by position."""

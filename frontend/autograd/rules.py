@@ -1,4 +1,4 @@
-"""Gradient rules of functions: RULED expressions name them (`frontend.ops.sources.ruled`).
+"""Gradient rules of functions: RULED expressions name them (`frontend.evaluation.constants.ruled`).
 
 The gradient of the operations that compute a function is not always its gradient: they may overflow, divide 0
 by 0, or take the wrong side of a kink. At kinks, edges and special values a rule gives the gradient of
@@ -21,18 +21,17 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd import matrix_rules
+from frontend.evaluation.base import TensorBase
+from frontend.evaluation.constants import constant, coordinate, number_like, spread
+from frontend.evaluation.trace import apply
 from frontend.ops.activation import gate, gate_rest, sigmoid
-from frontend.ops.combined import xlogy
-from frontend.ops.division import floordiv
+from frontend.ops.arithmetic import floordiv
+from frontend.ops.arithmetic import pow as power
 from frontend.ops.elementwise import eq, gt, le, lt, maximum, minimum, ne, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import exp, log, log1p, rsqrt, sign
-from frontend.ops.powers import pow as power
-from frontend.ops.reduce import fold, mean
-from frontend.ops.sources import constant, coordinate, number_like, spread
+from frontend.ops.functions import exp, log, log1p, rsqrt, sign, xlogy
+from frontend.ops.reductions import fold, mean
 from frontend.ops.special import cosh, digamma, sinh
-from frontend.tensor_base import TensorBase
-from frontend.trace import apply
 
 Gradients = tuple["TensorBase | None", ...]
 

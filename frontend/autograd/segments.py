@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
-from frontend.expr import Expr, Leaves, constant_of, inside, join
+from frontend.evaluation.expr import Expr, Leaves, constant_of, inside, join
 
 if TYPE_CHECKING:
     Node = tuple[Expr, Leaves]

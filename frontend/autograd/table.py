@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from frontend.autograd import elementwise, primitives, rules
-from frontend.expr import RULED
+from frontend.evaluation.expr import RULED
 
 RULES: Final[dict[str, Any]] = {**elementwise.RULES, **primitives.RULES, RULED: rules.ruled}
 """Operation -> its rule. No gradient flows through integers, bools, comparisons, bits and BITCAST."""

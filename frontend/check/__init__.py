@@ -1,7 +1,7 @@
 """`HCQ_CHECK=1`: the first launch of every plan, repeated one plain operation at a time and compared.
 
-`check_of` is called by `frontend.plan` for each plan that is made under the setting; `report` says what was
-compared, what only in part, and what not.
+`check_of` is called by `frontend.evaluation.plan` for each plan that is made under the setting; `report` says
+what was compared, what only in part, and what not.
 
 Not here: operations and bounds (`interpreter`), graphs (`evaluation`), the comparison (`launches`).
 """

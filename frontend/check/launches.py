@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.schedule.item import ScheduleItem
     from frontend.device import OpenDevice
-    from frontend.plan import Plan
+    from frontend.evaluation.plan import Plan
 
 WINOGRAD: Final = 16
 """Bounds of the result with the largest one by which a result of Winograd's algorithm may differ."""

@@ -2,8 +2,8 @@
 
 `nn.optim` and `nn.state` work on any object.
 
-Not here: the operations (`frontend.ops.nnops`). Next: `module`, `layers`, `normalisation`, `optim`, `state`;
-docs/nn-and-tinyjit.md.
+Not here: the operations (`frontend.ops.normalization`). Next: `module`, `layers`, `normalisation`, `optim`,
+`state`; docs/nn-and-tinyjit.md.
 """
 
 # ruff: noqa: I001 - lists of names stand in rows
@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frontend.later import lazy
-from frontend.nn import amp, optim, schedules, state
+from frontend.nn import amp, state
+from frontend import optim
+from frontend.optim import schedules
 from frontend.nn.attention import (
     MultiheadAttention, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer,
@@ -44,7 +46,7 @@ from frontend.nn.pools import (
     ReplicationPad3d, Unfold, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 )  # fmt: skip
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
 
 if TYPE_CHECKING:
     from frontend.nn import data, functional, init, utils

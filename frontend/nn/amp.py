@@ -26,17 +26,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from frontend import modes
+from frontend.arguments.checks import element_type
+from frontend.arguments.conversion import flag
+from frontend.arguments.settings import number_within
+from frontend.evaluation import modes
+from frontend.evaluation.realize import realize_many
 from frontend.nn.module import Module
-from frontend.ops.arguments import element_type
-from frontend.parameters import flag
-from frontend.realize import realize_many
-from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.nn.optim import Optimizer
+    from frontend.optim import Optimizer
 
 
 @contextlib.contextmanager

@@ -13,13 +13,13 @@ import copy
 import math
 from typing import Any, ClassVar, Literal, cast
 
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, shown
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import choice, count, count_of_layers, layer_input
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, ModuleList, in_training, lowered
 from frontend.nn.normalisation import LayerNorm
-from frontend.ops.arguments import whole
-from frontend.parameters import flag, shown
-from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -1,6 +1,6 @@
 """Checks of the settings of layers, and of their inputs.
 
-Not here: the layers (`layers`, `normalisation`), settings of optimisers (`frontend.settings`).
+Not here: the layers (`layers`, `normalisation`), settings of optimisers (`frontend.arguments.settings`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from frontend.ops.arguments import repeated, representable, whole
-from frontend.parameters import flag, shown
+from frontend.arguments.checks import repeated, representable, whole
+from frontend.arguments.conversion import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Final, Literal, cast
 
+from frontend.arguments.checks import repeated
+from frontend.arguments.conversion import flag
 from frontend.nn.checks import check_channels, choice, count, counts, layer_input
 from frontend.nn.module import Module, lowered
-from frontend.ops.arguments import repeated
 from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
-from frontend.parameters import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

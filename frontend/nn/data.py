@@ -18,10 +18,10 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, shown
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import count
-from frontend.ops.arguments import whole
-from frontend.parameters import flag, shown
-from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from frontend.arg_aliases import accepts_aliases, answer_module
+from frontend.arguments.aliases import accepts_aliases, answer_module
 from frontend.nn import pools
 from frontend.nn.checks import layer_input
 from frontend.nn.functions import CosineSimilarity, PairwiseDistance
@@ -26,8 +26,8 @@ from frontend.nn.losses import (
 )  # fmt: skip
 from frontend.nn.module import wide
 from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm, affine_of
-from frontend.ops.arguments import axis_of, repeated, sizes, whole
-from frontend.parameters import flag, number
+from frontend.arguments.checks import axis_of, repeated, sizes, whole
+from frontend.arguments.conversion import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 from collections.abc import Callable, Sequence

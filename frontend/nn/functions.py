@@ -10,10 +10,10 @@ from __future__ import annotations
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Literal
 
+from frontend.arguments.checks import broadcast, sizes, whole
+from frontend.arguments.conversion import flag, number, shown
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.module import Module, raised, rounded, wide
-from frontend.ops.arguments import broadcast, sizes, whole
-from frontend.parameters import flag, number, shown
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:

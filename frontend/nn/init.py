@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from frontend.arg_aliases import answer_module
-from frontend.ops.arguments import tensor
-from frontend.parameters import number
+from frontend.arguments.aliases import answer_module
+from frontend.arguments.checks import tensor
+from frontend.arguments.conversion import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

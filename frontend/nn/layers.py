@@ -6,7 +6,7 @@ device of the weights. Sizes that no layer can have, and inputs whose axes do no
 `UsageError`; what holds no numbers raises `UsageTypeError`.
 
 Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers without parameters
-(`functions`, `pools`), the operations (`frontend.ops.nnops`), training steps (`optim`).
+(`functions`, `pools`), the operations (`frontend.ops.normalization`), training steps (`optim`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from typing import cast
 
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, number
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import count, layer_input
 from frontend.nn.module import Module, in_training, lowered, mixed, rounded, wide
-from frontend.ops.along import rows
-from frontend.ops.arguments import whole
-from frontend.parameters import flag, number
-from frontend.settings import number_within
+from frontend.ops.gather_scatter import rows
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, Literal
 
-from frontend.arg_aliases import check_call
+from frontend.arguments.aliases import check_call
+from frontend.arguments.checks import broadcast
+from frontend.arguments.conversion import number
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
-from frontend.ops.arguments import broadcast
-from frontend.parameters import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -14,16 +14,16 @@ from itertools import groupby
 from typing import Any, ClassVar, Self
 
 from compiler.dtype import DType, dtypes, promote
-from frontend import modes
-from frontend.arg_aliases import accepts_aliases, answer_class, check_call
+from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
+from frontend.arguments.checks import element_type, whole
+from frontend.arguments.conversion import flag, shown
 from frontend.assignment import refer
-from frontend.autograd.state import is_parameter, listed
 from frontend.device import Device
+from frontend.evaluation import modes
+from frontend.evaluation.constants import stopped
+from frontend.evaluation.gradient_state import is_parameter, listed
+from frontend.evaluation.plan import CAPTURE
 from frontend.nn import state
-from frontend.ops.arguments import element_type, whole
-from frontend.ops.sources import stopped
-from frontend.parameters import flag, shown
-from frontend.plan import CAPTURE
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -2,7 +2,7 @@
 
 Weights are float32 on the default device. Layers are called as those of `layers`, and raise as they do.
 
-Not here: the operations (`frontend.ops.nnops`), other layers (`layers`).
+Not here: the operations (`frontend.ops.normalization`), other layers (`layers`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -13,10 +13,10 @@ import math
 from typing import Final
 
 from compiler.dtype import dtypes
+from frontend.arguments.conversion import flag, number
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import check_channels, count, counts, layer_input
 from frontend.nn.module import Module, in_training, raised, rounded, wide
-from frontend.parameters import flag, number
-from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -12,11 +12,11 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
+from frontend.arguments.checks import repeated, whole
+from frontend.arguments.conversion import flag, number
 from frontend.nn.checks import choice, count, counts, layer_input
 from frontend.nn.module import Module, wide
-from frontend.ops.arguments import repeated, whole
 from frontend.ops.resizing import MODES, binned
-from frontend.parameters import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal, cast
 
+from frontend.arguments.conversion import flag
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import choice, count, count_of_layers, layer_input
 from frontend.nn.module import Module, in_training, lowered
-from frontend.parameters import flag
-from frontend.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -9,15 +9,15 @@ import math
 from typing import Final, Literal
 
 from compiler.ir.ops import Ops
-from frontend.ops.arguments import axis_of
+from frontend.arguments.checks import axis_of
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import narrowed, number_like, ruled, widened, widened_float
+from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import add, clip, gt, lt, maximum, mul, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
-from frontend.ops.parts import part
-from frontend.ops.sources import narrowed, number_like, ruled, widened, widened_float
-from frontend.tensor_base import T
-from frontend.trace import apply, composite, method
+from frontend.ops.splitting import part
 from hcq.errors import UsageError
 
 

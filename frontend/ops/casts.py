@@ -12,11 +12,11 @@ from typing import cast as cast_type
 
 from compiler.dtype import DType, by_name, dtypes
 from compiler.ir.ops import Ops
-from frontend.ops.arguments import element_type, tensor
+from frontend.arguments.checks import element_type, tensor
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import constant, convert, coordinate
+from frontend.evaluation.trace import apply, method, named
 from frontend.ops.movement import reshape
-from frontend.ops.sources import constant, convert, coordinate
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, method, named
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,20 +13,20 @@ from typing import Generic, Literal, NamedTuple, TypeGuard, overload
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.expr import CONV, float_dtype
-from frontend.ops import reduce
-from frontend.ops.along import scatter
-from frontend.ops.arguments import repeated, whole
-from frontend.ops.division import div
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import repeated, whole
+from frontend.arguments.conversion import converting, flag
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import constant, convert, coordinate, ruled, widened_float
+from frontend.evaluation.expr import CONV, float_dtype
+from frontend.evaluation.trace import apply, composite, method
+from frontend.ops import reductions
+from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, eq, ne, result_dtype, where
+from frontend.ops.gather_scatter import scatter
 from frontend.ops.indexing import interleaved
 from frontend.ops.movement import permute, reshape, unsqueeze
-from frontend.ops.padding import pad
-from frontend.ops.sources import constant, convert, coordinate, ruled, widened_float
-from frontend.parameters import converting, flag
-from frontend.tensor_base import T
-from frontend.trace import apply, composite, method
+from frontend.ops.resizing import pad
 from hcq.errors import UsageError
 
 Sizes = int | tuple[int, ...] | list[int]
@@ -275,7 +275,8 @@ def _max_pool(
     self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> T:
     x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
-    return ruled("first_extreme", reduce.fold(Ops.MAX, x, axes, keepdim=False), x, real, about=(axes, True))
+    top = reductions.fold(Ops.MAX, x, axes, keepdim=False)
+    return ruled("first_extreme", top, x, real, about=(axes, True))
 
 
 def _filled_windows(
@@ -295,7 +296,7 @@ def _places_of_greatest(
 ) -> T:
     """Return where the first greatest value of each window is; a NaN is greatest."""
     x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
-    value = reduce.fold(Ops.MAX, x, axes, keepdim=True)
+    value = reductions.fold(Ops.MAX, x, axes, keepdim=True)
     shape = self.expr.shape
     inner = shape[len(shape) - len(axes) :]
     lead = len(shape) - len(inner)
@@ -306,7 +307,7 @@ def _places_of_greatest(
     if x.expr.dtype.is_float:
         hit = apply(Ops.OR, None, hit, ne(x, x))
     hit = apply(Ops.AND, None, hit, real)
-    return reduce.fold(Ops.MIN, where(hit, places, dtypes.int32.max), axes, keepdim=False)
+    return reductions.fold(Ops.MIN, where(hit, places, dtypes.int32.max), axes, keepdim=False)
 
 
 @converting
@@ -363,11 +364,11 @@ def avg_pool2d(
     if divisor_override is not None:
         if not whole(divisor_override, "avg_pool2d, divisor_override"):
             raise UsageError("avg_pool2d, divisor_override: wanted a number other than 0")
-        return _share(reduce.sum(x, axes), divisor_override, self)
+        return _share(reductions.sum(x, axes), divisor_override, self)
     if count_include_pad and not ceil_mode:
         if self.expr.dtype.kind in {"int", "uint"}:
-            return _share(reduce.sum(x, axes), math.prod([x.expr.shape[a] for a in axes]), self)
-        return reduce.mean(x, axes)
+            return _share(reductions.sum(x, axes), math.prod([x.expr.shape[a] for a in axes]), self)
+        return reductions.mean(x, axes)
     ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
     if count_include_pad:  # the padding counts, what lies beyond it does not
         rank = len(axes)
@@ -388,7 +389,7 @@ def avg_pool2d(
         counted, _ = _windows(ones, kernel_size, stride, dilation, 0, 0.0, "avg_pool2d")
     else:
         counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d", ceil=ceil_mode)
-    return _share(reduce.sum(x, axes), reduce.sum(counted, axes), self)
+    return _share(reductions.sum(x, axes), reductions.sum(counted, axes), self)
 
 
 def _share(total: T, count: T | int, of: T) -> T:

@@ -3,7 +3,7 @@
 Host data is copied to the device by the call. Constants and coordinates have no memory until they are
 realized.
 
-Not here: random numbers (`random`), host data to memory (`frontend.storage`).
+Not here: random numbers (`random`), host data to memory (`frontend.evaluation.storage`).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.autograd.state import marked
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import element_type, plain, shape_of, whole
+from frontend.arguments.conversion import number
 from frontend.device import Device
-from frontend.expr import Part, source_expr
-from frontend.ops.arguments import element_type, plain, shape_of, whole
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import constant, convert, coordinate, suited
+from frontend.evaluation.expr import Part, source_expr
+from frontend.evaluation.gradient_state import marked
+from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
+from frontend.evaluation.trace import apply, composite
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, lt, mul, where
 from frontend.ops.movement import reshape
-from frontend.ops.sources import constant, convert, coordinate, suited
-from frontend.parameters import number
-from frontend.plan import CAPTURE
-from frontend.primitives.limits import Limit, limited, refuse_known
-from frontend.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
-from frontend.tensor_base import T
-from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
 KNOWN_LIMIT: Final = 1 << 16

@@ -17,11 +17,20 @@ from typing import Any
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
-from frontend.expr import float_dtype
-from frontend.ops.arguments import broadcast, number_dtype, representable
-from frontend.ops.sources import Number, constant, convert, number_like, ruled, spread, suited, widened_float
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, composite, method, named, operator
+from frontend.arguments.checks import broadcast, number_dtype, representable
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import (
+    Number,
+    constant,
+    convert,
+    number_like,
+    ruled,
+    spread,
+    suited,
+    widened_float,
+)
+from frontend.evaluation.expr import float_dtype
+from frontend.evaluation.trace import apply, composite, method, named, operator
 from hcq.errors import UsageError
 
 
@@ -107,7 +116,7 @@ def rounding_once(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         )
         return (wide if finer else fn)(self, other)
 
-    call.rounds_once = True  # type: ignore[attr-defined]  # read by `frontend.trace`
+    call.rounds_once = True  # type: ignore[attr-defined]  # read by `frontend.evaluation.trace`
     return call
 
 

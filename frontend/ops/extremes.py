@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
-from frontend.arg_aliases import accepts_aliases
-from frontend.ops import reduce
+from frontend.arguments.aliases import accepts_aliases
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.trace import method
+from frontend.ops import reductions
 from frontend.ops.elementwise import maximum, minimum
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import method
 from hcq.errors import UsageTypeError
 
 if TYPE_CHECKING:
-    from frontend.ops.arguments import Axes
+    from frontend.arguments.checks import Axes
 
 
 class Extreme(NamedTuple, Generic[T]):
@@ -45,7 +45,7 @@ def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:
 
     The dtype is that of self. Raises `UsageError` for an axis without elements.
     """
-    return reduce.max(self, _several(axis, self), keepdim)
+    return reductions.max(self, _several(axis, self), keepdim)
 
 
 @method
@@ -56,7 +56,7 @@ def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:
 
     The dtype is that of self. Raises `UsageError` for an axis without elements.
     """
-    return reduce.min(self, _several(axis, self), keepdim)
+    return reductions.min(self, _several(axis, self), keepdim)
 
 
 def _several(axis: Axes, x: TensorBase) -> Axes:
@@ -89,7 +89,7 @@ def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
 
         values, indices = Tensor([[3, 1], [2, 5]]).max(1)      # [3, 5], [0, 1]
     """
-    return _extreme(self, axis, keepdim, reduce.max, reduce.argmax, maximum)
+    return _extreme(self, axis, keepdim, reductions.max, reductions.argmax, maximum)
 
 
 @overload
@@ -107,7 +107,7 @@ def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
 
     Values have the dtype of self, indices are int32. Raises `UsageError` for an axis without elements.
     """
-    return _extreme(self, axis, keepdim, reduce.min, reduce.argmin, minimum)
+    return _extreme(self, axis, keepdim, reductions.min, reductions.argmin, minimum)
 
 
 def _extreme(  # noqa: PLR0917 - internal

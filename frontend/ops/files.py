@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from compiler.dtype import dtypes
+from frontend.arguments.conversion import flag
 from frontend.device import Device
-from frontend.parameters import flag
-from frontend.storage import stored
-from frontend.tensor_base import T
+from frontend.evaluation.base import T
+from frontend.evaluation.storage import stored
 from hcq.errors import UsageError
 
 _SCHEMES: Final = ("https", "http", "file", "data")

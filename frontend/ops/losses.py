@@ -10,20 +10,20 @@ from typing import Any, Literal
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.ops import reduce
-from frontend.ops.arguments import whole
-from frontend.ops.division import div
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import read
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import convert, coordinate, narrowed, ruled, spread, widened
+from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.trace import apply, composite
+from frontend.ops import reductions
+from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, agree, clip, eq, ge, lt, mul, ne, neg, rsub, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p
 from frontend.ops.movement import reshape
-from frontend.ops.nnops import log_softmax
-from frontend.ops.sources import convert, coordinate, narrowed, ruled, spread, widened
-from frontend.parameters import read
-from frontend.primitives.limits import Limit, limited, refuse_known
-from frontend.tensor_base import T
-from frontend.trace import apply, composite
+from frontend.ops.normalization import log_softmax
 from hcq.errors import UsageError
 
 Reduction = Literal["mean", "sum", "none"]
@@ -33,10 +33,10 @@ def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
     if reduction == "none":
         return x
     if reduction == "sum":
-        return reduce.sum(x)
+        return reductions.sum(x)
     if reduction != "mean":
         raise UsageError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
-    return reduce.mean(x) if weight is None else div(reduce.sum(x), reduce.sum(weight))
+    return reductions.mean(x) if weight is None else div(reductions.sum(x), reductions.sum(weight))
 
 
 def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) -> T:
@@ -55,7 +55,7 @@ def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
     target = convert(target, dtypes.int32 if target.expr.dtype.bits < 32 else target.expr.dtype)
     place = convert(coordinate(logs, shape, len(shape) - 1), target.expr.dtype)
     hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
-    chosen = reduce.sum(where(hit, logs, 0.0), -1)
+    chosen = reductions.sum(where(hit, logs, 0.0), -1)
     inside = mul(lt(target, classes), ge(target, 0))
     outside = where(inside, chosen, math.nan)
     return outside if ignore is None else where(ne(target, ignore), outside, 0.0)
@@ -91,7 +91,7 @@ def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, red
     logs = log_softmax(widened(self))
     chosen = _chosen("cross entropy", logs, target, ignore_index)
     if label_smoothing:
-        chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
+        chosen = add(mul(chosen, 1 - label_smoothing), mul(reductions.mean(logs, -1), label_smoothing))
     counted = ne(target, ignore_index)
     loss = _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
     return narrowed(loss, self)
@@ -135,7 +135,7 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
     goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
     if label_smoothing:
         goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
-    return narrowed(_reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction), self)
+    return narrowed(_reduced(neg(reductions.sum(mul(log_softmax(logits), goal), -1)), reduction), self)
 
 
 @accepts_aliases

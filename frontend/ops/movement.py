@@ -1,7 +1,7 @@
 """Movement methods: the same values in another shape or order. No arithmetic, no copy.
 
-Their results are views (`frontend.views`), except those of `flip`, `repeat`, `repeat_interleave` and
-`contiguous`.
+Their results are views (`frontend.evaluation.views`), except those of `flip`, `repeat`, `repeat_interleave`
+and `contiguous`.
 
 Not here: `x[key]` (`indexing`), joining and splitting (`parts`), padding (`padding`).
 """
@@ -13,8 +13,8 @@ from math import prod
 from typing import Any, Literal, cast
 
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.ops.arguments import (
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import (
     Axes,
     Place,
     axes_of,
@@ -29,11 +29,11 @@ from frontend.ops.arguments import (
     tensor,
     whole,
 )
-from frontend.ops.sources import spread
-from frontend.parameters import read
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, method
-from frontend.views import viewing
+from frontend.arguments.conversion import read
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import spread
+from frontend.evaluation.trace import apply, method
+from frontend.evaluation.views import viewing
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 

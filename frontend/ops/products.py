@@ -10,22 +10,21 @@ from typing import Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.expr import float_dtype
-from frontend.ops import reduce
-from frontend.ops.arguments import Shape, axis_of, broadcast, tensor, whole_or_none
-from frontend.ops.diagonals import diagonal
-from frontend.ops.division import div
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import Shape, axis_of, broadcast, tensor, whole_or_none
+from frontend.arguments.conversion import shown
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened, widened_float
+from frontend.evaluation.expr import float_dtype
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.trace import apply, composite, method
+from frontend.ops import reductions
+from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, agree, clip, ge, gt, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
-from frontend.ops.linalg import contract, matmul, wide_matmul
+from frontend.ops.linalg import contract, diagonal, matmul, wide_matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
-from frontend.ops.parts import roll
-from frontend.ops.sources import constant, convert, coordinate, narrowed, widened, widened_float
-from frontend.parameters import shown
-from frontend.plan import CAPTURE
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, composite, method
+from frontend.ops.splitting import roll
 from hcq.errors import UsageError, UsageTypeError
 
 
@@ -190,7 +189,7 @@ def baddbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) 
 def addbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * the sum of first @ second over a stack of matrices."""
     _stacks("addbmm", first, second)
-    return _scaled(self, reduce.sum(wide_matmul(first, second), 0), beta, alpha, first, second)
+    return _scaled(self, reductions.sum(wide_matmul(first, second), 0), beta, alpha, first, second)
 
 
 @composite
@@ -220,13 +219,13 @@ def cross(self: T, other: T, axis: int | None = None) -> T:
 def trace(self: T) -> T:
     """Return the sum of the diagonal of a matrix."""
     _ranks("trace", (self, 2))
-    return reduce.sum(diagonal(self))
+    return reductions.sum(diagonal(self))
 
 
 @composite
 def dist(self: T, other: T, p: float = 2.0) -> T:
     """Return the p-norm of the difference."""
-    return reduce.power_norm(sub(self, other), p)
+    return reductions.power_norm(sub(self, other), p)
 
 
 @accepts_aliases
@@ -247,7 +246,7 @@ def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T 
         if w.expr.dtype.kind not in kinds:
             wanted = "floats" if kinds == "float" else "whole numbers"
             raise UsageError(f"cov, {what}: wanted {wanted}, saw {w.expr.dtype.name}")
-        if CAPTURE.now is None and not mul(reduce.all(ge(w, 0)), reduce.any(w)).item():
+        if CAPTURE.now is None and not mul(reductions.all(ge(w, 0)), reductions.any(w)).item():
             raise UsageError(f"cov, {what}: wanted weights from 0 on, not all 0; saw others")
     found: T = _cov(self, correction, *given)
     return found
@@ -262,14 +261,15 @@ def _cov(self: T, correction: int, fweights: T | None, aweights: T | None) -> T:
     if any(w.expr.shape != x.expr.shape[1:] for w in weights):
         raise UsageError(f"cov: wanted a weight for each of {x.expr.shape[1]} observations")
     if not weights:
-        apart = sub(x, reduce.mean(x, 1, keepdim=True))
+        apart = sub(x, reductions.mean(x, 1, keepdim=True))
         found = div(matmul(apart, transpose(apart, 0, 1)), float(max(0, x.expr.shape[1] - correction)))
     else:
         each = convert(weights[0] if len(weights) == 1 else mul(*weights), x.expr.dtype)
-        total = reduce.sum(each)
-        apart = sub(x, div(reduce.sum(mul(x, each), 1, keepdim=True), total))
+        total = reductions.sum(each)
+        apart = sub(x, div(reductions.sum(mul(x, each), 1, keepdim=True), total))
         lost = mul(each, aweights) if aweights is not None else each
-        lost = div(reduce.sum(lost), total) if aweights is not None else constant(x, 1.0, x.expr.dtype, ())
+        one = constant(x, 1.0, x.expr.dtype, ())
+        lost = one if aweights is None else div(reductions.sum(lost), total)
         free = maximum(sub(total, mul(lost, correction)), 0.0)
         found = div(matmul(mul(apart, each), transpose(apart, 0, 1)), free)
     return reshape(found, ()) if found.expr.shape == (1, 1) else found
@@ -291,7 +291,7 @@ def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
     a = axis_of(axis, self.expr.shape, "renorm")
     others = tuple([i for i in range(len(self.expr.shape)) if i != a])
     x = widened(self)
-    size = reduce.power_norm(x, p, others, keepdim=True)
+    size = reductions.power_norm(x, p, others, keepdim=True)
     scaled = mul(x, mul(reciprocal(add(size, 1e-7)), maxnorm))
     return narrowed(where(gt(size, maxnorm), scaled, x), self)
 

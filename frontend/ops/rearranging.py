@@ -12,22 +12,22 @@ from typing import Any, Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.expr import leaf_expr
-from frontend.ops import reduce
-from frontend.ops.arguments import Place, axis_of, broadcast, sizes, whole
-from frontend.ops.diagonals import diag, diagonal
+from frontend.arguments.checks import Place, axis_of, broadcast, sizes, whole
+from frontend.arguments.conversion import converting
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import constant, convert, coordinate
+from frontend.evaluation.expr import leaf_expr
+from frontend.evaluation.trace import abstract, apply, composite, method
+from frontend.evaluation.views import put_back
+from frontend.ops import reductions
 from frontend.ops.elementwise import agree, ne, sub, where
 from frontend.ops.functions import isnan
 from frontend.ops.indexing import getitem
+from frontend.ops.linalg import diag, diagonal
 from frontend.ops.movement import expand, flip, movedim, narrow, reshape, select, transpose
 from frontend.ops.movement import repeat as repeated
-from frontend.ops.parts import cat, part
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.splitting import cat, part
 from frontend.ops.writing import written
-from frontend.parameters import converting
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import abstract, apply, composite, method
-from frontend.views import put_back
 from hcq.errors import UsageError, UsageIndexError
 
 
@@ -216,7 +216,7 @@ def sum_to_size(self: T, *shape: int | Sequence[int]) -> T:
         raise UsageError(f"sum_to_size: {wanted} does not broadcast to {old}")
     lead = len(old) - len(wanted)
     axes = tuple([i for i in range(len(old)) if i < lead or (wanted[i - lead] == 1 and old[i] != 1)])
-    found = reduce.sum(self, axes) if axes or not old else self
+    found = reductions.sum(self, axes) if axes or not old else self
     return reshape(found, wanted)
 
 
@@ -233,7 +233,7 @@ def equal(self: TensorBase, other: TensorBase) -> bool:
     """Return whether both have one shape and equal elements. Computes them."""
     if self.expr.shape != other.expr.shape:
         return False
-    return not bool(reduce.any(ne(self, other)).item())
+    return not bool(reductions.any(ne(self, other)).item())
 
 
 @composite

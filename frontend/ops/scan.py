@@ -14,16 +14,24 @@ from typing import Final, Generic, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.expr import float_dtype
-from frontend.ops.arguments import axis_of, element_type
-from frontend.ops.combined import logaddexp
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import axis_of, element_type
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import (
+    constant,
+    convert,
+    coordinate,
+    narrowed,
+    number_like,
+    spread,
+    widened,
+)
+from frontend.evaluation.expr import float_dtype
+from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import add, lt
-from frontend.ops.reduce import accumulator, as_dtype, logsumexp
-from frontend.ops.sources import constant, convert, coordinate, narrowed, number_like, spread, widened
+from frontend.ops.functions import logaddexp
+from frontend.ops.reductions import accumulator, as_dtype, logsumexp
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, composite, method
 
 _BLOCK: Final = 16
 """Elements of a block: a vector of a processor. Axes up to four times as long have one level."""

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.history import realize_for_reading
-from frontend.ops.diagonals import diagonal
-from frontend.ops.division import div
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import constant, coordinate
+from frontend.evaluation.history import realize_for_reading
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.printing import described
+from frontend.evaluation.storage import Leaf
+from frontend.evaluation.trace import apply, method
+from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import eq, gt, lt, mul, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.parts import part
-from frontend.ops.reduce import all as every
-from frontend.ops.reduce import any as some
-from frontend.ops.reduce import argmax
-from frontend.ops.reduce import sum as total
-from frontend.ops.sources import constant, coordinate
-from frontend.plan import CAPTURE
-from frontend.printing import described
-from frontend.storage import Leaf
-from frontend.tensor_base import T, TensorBase
-from frontend.trace import apply, method
+from frontend.ops.linalg import diagonal
+from frontend.ops.reductions import all as every
+from frontend.ops.reductions import any as some
+from frontend.ops.reductions import argmax
+from frontend.ops.reductions import sum as total
+from frontend.ops.splitting import part
 from hcq.errors import UsageError
 
 

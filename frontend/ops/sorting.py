@@ -17,14 +17,14 @@ from typing import Final, Generic, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import accepts_aliases
-from frontend.ops.arguments import axis_of, whole
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import axis_of, whole
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import constant, convert, coordinate, number_like
+from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import where
 from frontend.ops.movement import reshape
-from frontend.ops.sources import constant, convert, coordinate, number_like
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
-from frontend.tensor_base import T
-from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
 DIRECT: Final = 1024

@@ -16,17 +16,16 @@ from typing import Final, Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.ops.combined import logaddexp
-from frontend.ops.division import div
+from frontend.arguments.conversion import converting
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import Number, constant, convert, narrowed, number_like, ruled, widened
+from frontend.evaluation.trace import apply, composite, method, operator
+from frontend.ops.arithmetic import div
+from frontend.ops.arithmetic import pow as power
 from frontend.ops.elementwise import add, agree, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, sign, sin, sqrt
+from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, logaddexp, sign, sin, sqrt
 from frontend.ops.functions import round as rounded
-from frontend.ops.powers import pow as power
-from frontend.ops.sources import Number, constant, convert, narrowed, number_like, ruled, widened
-from frontend.parameters import converting
-from frontend.tensor_base import T
-from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
 
 _TERMS: Final = 40

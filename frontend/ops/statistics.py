@@ -14,21 +14,20 @@ from math import prod
 from typing import Any, Generic, NamedTuple, cast
 
 from compiler.dtype import dtypes
-from frontend.ops import creation, reduce
-from frontend.ops.along import gather, index_select, scatter_add
-from frontend.ops.arguments import axis_of, whole
-from frontend.ops.division import div, floordiv
+from frontend.arguments.checks import axis_of, whole
+from frontend.arguments.conversion import converting, flag, number, shown
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened
+from frontend.ops import creation, reductions
+from frontend.ops.arithmetic import div, floordiv
 from frontend.ops.elementwise import eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
 from frontend.ops.functions import ceil, floor, isnan
 from frontend.ops.functions import round as rounded
+from frontend.ops.gather_scatter import gather, index_select, masked_select, nonzero, scatter_add
 from frontend.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
-from frontend.ops.parts import cat, part
 from frontend.ops.scan import cumsum
-from frontend.ops.selection import masked_select, nonzero
 from frontend.ops.sorting import argsort, sort
-from frontend.ops.sources import constant, convert, coordinate, narrowed, widened
-from frontend.parameters import converting, flag, number, shown
-from frontend.tensor_base import T, TensorBase
+from frontend.ops.splitting import cat, part
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
@@ -83,7 +82,7 @@ def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Order
     n = (self.expr.shape or (1,))[a]
     if not self.expr.dtype.is_float or not self.expr.shape:
         return _of_rank(self, (n - 1) // 2, a, keepdim)
-    bad = reduce.any(isnan(self), a, keepdim=True)
+    bad = reductions.any(isnan(self), a, keepdim=True)
     return _of_rank(self, where(bad, n - 1, (n - 1) // 2), a, keepdim)
 
 
@@ -97,7 +96,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     a = _axis(self, axis, "nanmedian")
     if not self.expr.shape:
         return _of_rank(self, 0, a, keepdim)
-    count = reduce.sum(eq(self, self), a, keepdim=True, dtype=dtypes.int32)
+    count = reductions.sum(eq(self, self), a, keepdim=True, dtype=dtypes.int32)
     return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
 
 
@@ -127,7 +126,7 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     share = reshape(convert(given, x.expr.dtype), (-1,) + (1,) * (len(row.expr.shape)))
     last: Any = float(n - 1)
     if skip:
-        last = maximum(sub(reduce.sum(convert(eq(row, row), x.expr.dtype), -1, keepdim=True), 1.0), 0.0)
+        last = maximum(sub(reductions.sum(convert(eq(row, row), x.expr.dtype), -1, keepdim=True), 1.0), 0.0)
     place = mul(share, last)
     low, high = floor(place), ceil(place)
     if how == "nearest":
@@ -141,7 +140,7 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     weight = sub(place, low) if how == "linear" else constant(x, 0.5, x.expr.dtype, ())
     found = lerp(first, second, expand(weight, wanted)) if low is not high else first
     if not skip:
-        found = where(reduce.any(isnan(row), -1, keepdim=True), math.nan, found)
+        found = where(reductions.any(isnan(row), -1, keepdim=True), math.nan, found)
     if axis is None:
         found = reshape(found, (count, *(1,) * rank))
     else:
@@ -191,11 +190,11 @@ def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
         return _of_rank(self, 0, a, keepdim)
     row = movedim(sort(self, a).values, a, -1)
     same = eq(unsqueeze(row, -1), unsqueeze(row, -2))
-    best = reduce.argmax(reduce.sum(same, -1, dtype=dtypes.int32), -1, keepdim=True)
+    best = reductions.argmax(reductions.sum(same, -1, dtype=dtypes.int32), -1, keepdim=True)
     value = gather(row, -1, best)
     own = movedim(self, a, -1)
     place = convert(coordinate(own, own.expr.shape, len(own.expr.shape) - 1), dtypes.int32)
-    last = movedim(reduce.max(where(eq(own, value), place, 0), -1, keepdim=True), -1, a)
+    last = movedim(reductions.max(where(eq(own, value), place, 0), -1, keepdim=True), -1, a)
     found = gather(self, a, last)
     return Ordered(found, last) if keepdim else Ordered(squeeze(found, a), squeeze(last, a))
 
@@ -305,9 +304,9 @@ def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
     if weights is not None and weights.expr.shape != self.expr.shape:
         raise UsageError(f"bincount: wanted a weight for each of {self.expr.shape}, saw {weights.expr.shape}")
     n = self.expr.shape[0]
-    if n and reduce.min(self).item() < 0:
+    if n and reductions.min(self).item() < 0:
         raise UsageError("bincount: wanted numbers that are not negative")
-    size = max(int(minlength), int(reduce.max(self).item()) + 1 if n else 0)
+    size = max(int(minlength), int(reductions.max(self).item()) + 1 if n else 0)
     if weights is not None and weights.expr.dtype is not dtypes.float32:
         weights = convert(weights, dtypes.float64)
     each = constant(self, 1, dtypes.int32, (n,)) if weights is None else weights
@@ -326,7 +325,7 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
         raise UsageError(f"histc: wanted at least one part and low <= high, saw {bins} of {low}..{high}")
     x = widened(reshape(self, (prod(self.expr.shape),)))
     if low == high and x.expr.shape[0]:
-        low, high = float(reduce.min(x).item()), float(reduce.max(x).item())
+        low, high = float(reductions.min(x).item()), float(reductions.max(x).item())
         if not math.isfinite(high - low):
             raise UsageError(f"histc: the elements are from {low} to {high}; give a finite range")
     if low == high:
@@ -369,7 +368,7 @@ def histogram(
         raise UsageTypeError(f"histogram: range needs two numbers, saw {shown(given)}")
     low, high = (0.0, 0.0) if given is None else [number(n, "histogram, range") for n in given]
     if given is None and count:
-        low, high = float(reduce.min(self).item()), float(reduce.max(self).item())
+        low, high = float(reductions.min(self).item()), float(reductions.max(self).item())
     if low == high:
         low, high = (low - 0.5, high + 0.5) if count else (0.0, 1.0)
     counts = histc(self, bins, low, high)
@@ -379,7 +378,7 @@ def histogram(
     if weight is not None:
         return _between_borders(self, edges, None, weight, density)
     if density:
-        counts = div(counts, mul(reduce.sum(counts), (high - low) / bins))
+        counts = div(counts, mul(reductions.sum(counts), (high - low) / bins))
     return Histogram(counts, edges)
 
 
@@ -399,7 +398,7 @@ def _between_borders(x: T, edges: Any, range: Any, weight: T | None, density: bo
     counts = scatter_add(constant(x, 0, each.expr.dtype, (n,)), 0, where(inside, place, 0), each)
     if density:
         widths = sub(part(edges, 0, 1, n + 1), part(edges, 0, 0, n))
-        counts = div(counts, mul(reduce.sum(counts), widths))
+        counts = div(counts, mul(reductions.sum(counts), widths))
     return Histogram(counts, edges)
 
 
@@ -432,7 +431,7 @@ def searchsorted(
     before = (le if last else lt)(row, each)
     if each.expr.dtype.is_float:  # NaN is behind all numbers
         before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
-    return reduce.sum(before, -1, dtype=dtypes.int32)
+    return reductions.sum(before, -1, dtype=dtypes.int32)
 
 
 @converting
@@ -444,5 +443,5 @@ def bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = 
 @converting
 def isin(self: T, values: T, *, invert: bool = False) -> T:
     """Return whether each element is among some values."""
-    hit = reduce.any(eq(unsqueeze(self, -1), reshape(values, (prod(values.expr.shape),))), -1)
+    hit = reductions.any(eq(unsqueeze(self, -1), reshape(values, (prod(values.expr.shape),))), -1)
     return ne(hit, True) if flag(invert, "isin, invert") else hit

@@ -18,7 +18,7 @@ its sum is read: m * log m values read, and one for each position. Values of dif
 so that infinities and NaN do not spread. The order of additions depends only on shapes and indices, so
 results are reproducible bit by bit.
 
-Next: `frontend.ops.along` and `frontend.ops.along`, the users.
+Next: `frontend.ops.gather_scatter` and `frontend.ops.gather_scatter`, the users.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A part with a symbolic size is cut with its capacity; the rest of the key is that of fixed sizes.
 
 Not here: keys without symbolic sizes (`frontend.ops.indexing`), starts at a bound variable
-(`frontend.ops.moving`).
+(`frontend.ops.indexing`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from frontend.ops.arguments import whole
-from frontend.ops.moving import symbolic_slice, take_from
-from frontend.ops.sources import coordinate
+from frontend.arguments.checks import whole
+from frontend.evaluation.constants import coordinate
+from frontend.ops.indexing import symbolic_slice, take_from
 from frontend.symbolic import sizes as algebra
 from frontend.symbolic.sizes import Size, Sizes, capacity, symbolic
 from frontend.symbolic.tensor import made

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from compiler.dtype import dtypes
-from frontend.expr import float_dtype
-from frontend.ops.arguments import Axes, axes_of, axis_of
+from frontend.arguments.checks import Axes, axes_of, axis_of
+from frontend.evaluation.expr import float_dtype
 from frontend.ops.extremes import Extreme
-from frontend.ops.reduce import spread_arguments, total_of_mean
+from frontend.ops.reductions import spread_arguments, total_of_mean
 from frontend.symbolic.sizes import Sizes, symbolic
 from frontend.symbolic.tensor import SymbolicTensor, filled, is_tensor, made, shape_of, whole_of
 from hcq.errors import UnsupportedError

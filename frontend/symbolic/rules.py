@@ -14,13 +14,13 @@ from inspect import signature
 from typing import Any, Final
 
 from compiler.dtype import dtypes
+from frontend.arguments.checks import Axes, axes_of, axis_of
+from frontend.arguments.checks import sizes as sizes_given
+from frontend.evaluation.constants import coordinate
 from frontend.methods import METHODS
 from frontend.ops import elementwise
-from frontend.ops.arguments import Axes, axes_of, axis_of
-from frontend.ops.arguments import sizes as sizes_given
 from frontend.ops.elementwise import beside
-from frontend.ops.moving import place_at
-from frontend.ops.sources import coordinate
+from frontend.ops.indexing import place_at
 from frontend.symbolic import sizes as algebra
 from frontend.symbolic.keys import part_of, written
 from frontend.symbolic.reductions import REDUCTIONS, with_identity

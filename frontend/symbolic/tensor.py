@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType
 from compiler.ir.ops import Ops
-from frontend.arg_aliases import ALIASES
-from frontend.ops.arguments import axes_of
-from frontend.ops.sources import convert, coordinate, number_like, spread
+from frontend.arguments.aliases import ALIASES
+from frontend.arguments.checks import axes_of
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import convert, coordinate, number_like, spread
+from frontend.evaluation.trace import apply, composite
 from frontend.symbolic.sizes import Size, Sizes, capacities, product, symbolic
-from frontend.tensor_base import T
-from frontend.trace import apply, composite
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:

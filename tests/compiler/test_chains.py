@@ -23,7 +23,7 @@ from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import Limits, ScheduleItem, schedule
 from compiler.targets import target_of
 from frontend import Tensor, nn
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from hcq.errors import CompileError
 
 INF, NAN = math.inf, math.nan

@@ -18,7 +18,7 @@ from compiler.pipeline import steps
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 
 if TYPE_CHECKING:
     from compiler.kernel.linear import Line

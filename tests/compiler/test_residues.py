@@ -20,7 +20,7 @@ from compiler.pipeline import planned
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 
 if TYPE_CHECKING:

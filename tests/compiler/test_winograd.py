@@ -21,7 +21,7 @@ from compiler.schedule.scheduler import schedule
 from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from hcq.config import override
 from tests.compiler.host_kernel import ARCH, HostKernel
 from tests.compiler.kernels import load, op, sink, store

@@ -17,7 +17,7 @@ from compiler.pipeline import lower, planned, planned_by, prepared
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from hcq.config import override
 from tests.compiler.host_kernel import ARCH, HostKernel
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from frontend import Tensor, expr
-from frontend.plan import PLANS
+from frontend import Tensor
+from frontend.evaluation import expr
+from frontend.evaluation.plan import PLANS
 from hcq.config import override
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor
-from frontend.arg_aliases import ALIASES
+from frontend.arguments.aliases import ALIASES
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes
-from frontend.printing import described
-from frontend.realize import PENDING
+from frontend.evaluation.printing import described
+from frontend.evaluation.realize import PENDING
 from hcq.errors import UsageError
 
 

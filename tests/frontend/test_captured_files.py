@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compiler.dtype import dtypes
-from frontend import Tensor, TinyJit, Variable, captured_file, nn
+from frontend import Tensor, TinyJit, Variable, nn
+from frontend.capture import files
 from frontend.nn.state.safetensors import safe_open, write
 from hcq.config import override
 from hcq.errors import UsageError
@@ -99,12 +100,12 @@ def test_arguments_are_assigned_and_variables_bound_as_before(tmp_path: Path):
 def changed(path: Path, **new: Any) -> None:
     """Write a file again with other facts, and a digest that fits."""
     with safe_open(path) as file:
-        facts = json.loads(file.metadata[captured_file.KEY]) | new
+        facts = json.loads(file.metadata[files.KEY]) | new
         parts = {n: file.raw(e.begin, e.end) for n, e in file.entries.items()}
     text = json.dumps(facts)
-    digest = captured_file._digest(text, parts.items())
+    digest = files._digest(text, parts.items())
     each = {n: (dtypes.uint8, (len(b),), lambda b=b: b) for n, b in parts.items()}
-    write(each, path, {captured_file.KEY: text, captured_file.DIGEST: digest})
+    write(each, path, {files.KEY: text, files.DIGEST: digest})
 
 
 def simple(path: Path) -> Tensor:

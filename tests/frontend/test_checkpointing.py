@@ -10,7 +10,7 @@ from compiler.schedule.item import TempRef
 from compiler.schedule.memory import place
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor, TinyJit, checkpoint, checkpoint_sequential, nn
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ import compiler
 import drivers
 import frontend
 import hcq
-from frontend import Device, Tensor, TinyJit, nn, plan
-from frontend.nn.optim import SGD, AdamW
-from frontend.realize import PENDING
-from frontend.storage import UNSUBMITTED
+from frontend import Device, Tensor, TinyJit, nn
+from frontend.evaluation import plan
+from frontend.evaluation.realize import PENDING
+from frontend.evaluation.storage import UNSUBMITTED
+from frontend.optim import SGD, AdamW
 from hcq.config import override
 
 COUNTING = {"getrefcount", "get_referrers", "get_referents", "getweakrefcount", "getweakrefs"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, dtypes
-from frontend.printing import described
+from frontend.evaluation.printing import described
 from hcq.errors import UsageError
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from compiler.ir.ops import Ops
 from frontend import Device, Tensor, TinyJit, dtypes, stats
-from frontend.expr import TABLE, constant_of, join, leaf_expr, merge, uops
-from frontend.plan import PLANS
-from frontend.trace import composite
+from frontend.evaluation.expr import TABLE, constant_of, join, leaf_expr, merge, uops
+from frontend.evaluation.plan import PLANS
+from frontend.evaluation.trace import composite
 from hcq.config import override
 from hcq.errors import UsageError
 

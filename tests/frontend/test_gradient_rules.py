@@ -11,8 +11,8 @@ from compiler.ir import ops
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import elementwise, table
-from frontend.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
-from frontend.history import OPAQUE
+from frontend.evaluation.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
+from frontend.evaluation.history import OPAQUE
 from frontend.methods import METHODS
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
@@ -20,7 +20,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.expr import Expr
+    from frontend.evaluation.expr import Expr
     from frontend.methods import MethodRow
 
 RNG = np.random.default_rng(3)
@@ -388,7 +388,7 @@ def test_integers_have_no_gradient():
 
 
 def test_a_known_backward_is_a_lookup():
-    from frontend.expr import TABLE
+    from frontend.evaluation.expr import TABLE
 
     def grads() -> list[Tensor]:
         x, y = Tensor([1.0, 2.0, 3.0]), Tensor([3.0, 4.0, 5.0])

@@ -14,8 +14,8 @@ import pytest
 
 import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, dtypes, nn
-from frontend.nn.optim.lr_scheduler import StepLR
 from frontend.nn.utils import rnn
+from frontend.optim.lr_scheduler import StepLR
 from hcq.errors import UsageError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontend import Device
-from frontend.launch import Launch, assemble
+from frontend.evaluation.launch import Launch, assemble
 from hcq.commands import Barrier, Copy, Scope
 
 SIZE = 64

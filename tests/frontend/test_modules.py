@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, nn
-from frontend.nn import schedules
+from frontend.optim import schedules
 from hcq.errors import UsageError
 
 WANT = json.loads((Path(__file__).parent / "data" / "modules.json").read_text())

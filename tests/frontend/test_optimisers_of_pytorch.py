@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit, dtypes, nn
-from frontend.nn import schedules
+from frontend.optim import schedules
 from hcq.errors import UsageError
 from tests.oracles.optimisers import OPTIMISERS, PLATEAU, SCHEDULES, START, STEPS, TARGET, loss
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, TinyJit, stats
-from frontend.plan import MEASURE, OBJECTS, PLANS, build
+from frontend.evaluation.plan import MEASURE, OBJECTS, PLANS, build
 from hcq.config import override, read
 from hcq.errors import UsageError
 

@@ -13,7 +13,7 @@ from compiler.pipeline import planned
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 
 LENGTHS = [15, 16, 17, 64, 65, 79, 80, 81, 1024, 1025, 1300]
 """Around the lengths of a block, of one level and of two levels."""

@@ -19,7 +19,7 @@ from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import limits_on, schedule
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 
 if TYPE_CHECKING:
     from compiler.schedule.scheduler import ScheduleItem

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from frontend import Tensor, TinyJit, nn
-from frontend.nn.optim import lr_scheduler
+from frontend.optim import lr_scheduler
 from hcq.errors import UsageError
 
 MADE: dict[str, Any] = {

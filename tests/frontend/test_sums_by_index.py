@@ -12,7 +12,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor, dtypes
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 from frontend.nn import Embedding
 
 RNG = np.random.default_rng(17)

@@ -15,7 +15,8 @@ from compiler.dtype import dtypes
 from compiler.ir import graph
 from compiler.ir.uop import const, table_size
 from compiler.schedule.scheduler import schedule
-from frontend import Tensor, expr, plan, stats, trace
+from frontend import Tensor, stats
+from frontend.evaluation import expr, plan, trace
 from tests.compiler.host_kernel import ARCH
 from tests.limits import CHILD_S
 
@@ -63,7 +64,7 @@ import gc
 from pathlib import Path
 import numpy as np
 from frontend import Tensor
-from frontend.plan import PLANS
+from frontend.evaluation.plan import PLANS
 from hcq.config import config
 
 def resident():

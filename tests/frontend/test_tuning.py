@@ -145,7 +145,7 @@ def test_computed_indices_cannot_be_measured() -> None:
     x = Tensor.zeros(50, device="cpu").contiguous().realize()
     index = Tensor.zeros(7, device="cpu").cast("int32").contiguous().realize()
     from compiler.schedule.scheduler import schedule
-    from frontend.expr import uops
+    from frontend.evaluation.expr import uops
 
     value = x[index]
     ast = schedule(uops([(value.expr, tuple(range(len(value.leaves))))]))[-1].ast

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, TinyJit, Variable, stats
-from frontend.views import SWEEP
+from frontend.evaluation.views import SWEEP
 from hcq.errors import UsageError
 from tests.children import ROOT, environment
 

@@ -7,7 +7,7 @@ usual limits of memory. It prints a line for each sample. The first third is war
 The maximum of the last third must not exceed that of the second by more than a margin; otherwise the exit
 status is 1.
 
-Next: `frontend.plan` and `hcq.store`, whose limits this checks.
+Next: `frontend.evaluation.plan` and `hcq.store`, whose limits this checks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import hcq
 from drivers.cpu import layouts
 from frontend import Tensor, TinyJit, nn
-from frontend.plan import PLANS
+from frontend.evaluation.plan import PLANS
 from hcq.config import override
 from hcq.errors import DeviceFault
 from hcq.graph import Graph

@@ -28,7 +28,8 @@ import numpy as np
 
 import hcq
 import interop
-from frontend import Tensor, TinyJit, captured_file, dtypes, nn
+from frontend import Tensor, TinyJit, dtypes, nn
+from frontend.capture import files
 from frontend.nn.state.safetensors import write
 from tests.fuzz import campaign
 from tests.fuzz.queue_kernels import image, ptx
@@ -144,7 +145,7 @@ def _forged(r: random.Random, data: bytes) -> bytes:
     if r.random() < 0.15:
         return changed(r, data)
     with _file(data) as path, nn.state.safe_open(path) as file:
-        facts = json.loads(file.metadata[captured_file.KEY])
+        facts = json.loads(file.metadata[files.KEY])
         parts = {name: file.raw(e.begin, e.end) for name, e in file.entries.items()}
     if r.random() < 0.7:
         facts = reshaped(r, facts)
@@ -152,10 +153,10 @@ def _forged(r: random.Random, data: bytes) -> bytes:
         name = r.choice(list(parts))
         parts[name] = changed(r, parts[name])
     text = json.dumps(facts)
-    digest = captured_file._digest(text, parts.items())  # noqa: SLF001 - as a forger does
+    digest = files._digest(text, parts.items())  # noqa: SLF001 - as a forger does
     each = {name: (dtypes.uint8, (len(part),), partial(bytes, part)) for name, part in parts.items()}
     with _file(b"") as path:
-        write(each, path, {captured_file.KEY: text, captured_file.DIGEST: digest})
+        write(each, path, {files.KEY: text, files.DIGEST: digest})
         forged: bytes = path.read_bytes()
         return forged
 

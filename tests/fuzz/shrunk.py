@@ -34,8 +34,8 @@ from compiler.schedule.scheduler import limits_on, schedule
 from compiler.targets import target_of
 from frontend.check import Check
 from frontend.device import Device
-from frontend.launch import Launch
-from frontend.plan import Plan
+from frontend.evaluation.launch import Launch
+from frontend.evaluation.plan import Plan
 from hcq.errors import CheckError, CompileError
 from tools.arguments import command, natural, positive
 

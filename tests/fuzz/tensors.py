@@ -279,7 +279,7 @@ def kernels(values: Sequence[Any]) -> list[UOp]:
     from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - `--show` needs none
     from compiler.targets import target_of  # noqa: PLC0415 - as above
     from frontend import Device  # noqa: PLC0415 - as above
-    from frontend.expr import uops  # noqa: PLC0415 - as above
+    from frontend.evaluation.expr import uops  # noqa: PLC0415 - as above
 
     slots: dict[int, int] = {}
     parts = [(x.expr, tuple([slots.setdefault(id(s), len(slots)) for s in x.leaves])) for x in values]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import frontend.expr
-import frontend.plan
+import frontend.evaluation.expr
+import frontend.evaluation.plan
 from compiler import compile as compiling
 from compiler.ir.uop import table_size
 from hcq.config import override
@@ -57,8 +57,8 @@ def test_devices_opened_and_closed_leak_no_objects() -> None:
 def test_steps_of_ever_new_shapes_keep_a_bounded_number_of_objects(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(frontend.plan, "NODE_LIMIT", 300)
-    monkeypatch.setattr(frontend.expr, "TABLE_LIMIT", 300)
+    monkeypatch.setattr(frontend.evaluation.plan, "NODE_LIMIT", 300)
+    monkeypatch.setattr(frontend.evaluation.expr, "TABLE_LIMIT", 300)
     counts, before = [], table_size()
     with override(cache=tmp_path, plan_bytes=1 << 20, validate=False):
         compiling.forget()

@@ -30,7 +30,7 @@ INSIDE_FUNCTIONS |= dict.fromkeys(VERIFY, 0) | {"tests/guests": 1}
 that are loaded only when wanted (validation, fault recovery, LLVM, searches). Not counted: `ON_DEMAND`."""
 ON_DEMAND = re.compile(
     r"(drivers|emulator)/\w+/(__init__|driver|machine/(__init__|variants))\.py:|tools/bringup/\w+/table\.py:"
-    r"|frontend/plan\.py:\d+ frontend\.check"
+    r"|frontend/evaluation/plan\.py:\d+ frontend\.check"
 )
 """A vendor's first modules, which every listing of devices loads: they load the others when one is opened.
 Also the comparison of kernels, which only `HCQ_CHECK` loads."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from frontend import Device
 from frontend.check import TALLY
-from frontend.plan import PLANS
+from frontend.evaluation.plan import PLANS
 from hcq.config import override
 from tools.bench.models import MODELS
 

@@ -23,8 +23,8 @@ from compiler.kernel.choice import StagedChoice, brief
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Device, Tensor
-from frontend.expr import uops
-from frontend.plan import build
+from frontend.evaluation.expr import uops
+from frontend.evaluation.plan import build
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frontend.launch import Launch
+    from frontend.evaluation.launch import Launch
     from tools.bench.rows import Bench
 
     Array = NDArray[np.float64]

@@ -25,8 +25,8 @@ from compiler.kernel.naming import kernel_name
 from compiler.pipeline import arguments, planned, written
 from compiler.targets import arch_for, target_of
 from frontend import Device, Tensor
-from frontend.plan import scheduled
-from frontend.realize import keys_of
+from frontend.evaluation.plan import scheduled
+from frontend.evaluation.realize import keys_of
 from tools.bench.models import MODELS, products
 
 if TYPE_CHECKING:

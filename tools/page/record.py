@@ -1,7 +1,7 @@
 """Record a program's run: the plan of each launch, and the times of its kernels.
 
-Plans come from the audit event `frontend.plan`, times from the spans of a profile; the program itself is not
-changed. An audit hook stays for the life of the process, so a process records one run.
+Plans come from the audit event `frontend.evaluation.plan`, times from the spans of a profile; the program
+itself is not changed. An audit hook stays for the life of the process, so a process records one run.
 
 Not here: the page (`tools.page.html`). Next: `tools.page.__main__`, the caller.
 """
@@ -53,7 +53,7 @@ class Run:
     """The status with which the program ended by `sys.exit`; 0 if it did not call it."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record the plan of an audit event `frontend.plan`; ignore all other events."""
+        """Record the plan of an audit event `frontend.evaluation.plan`; ignore all other events."""
         if event == "frontend.plan":
             outputs, items, device, arch = arguments
             self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))

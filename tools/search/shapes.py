@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp

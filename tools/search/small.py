@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compiler.ir import graph
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor
-from frontend.expr import uops
+from frontend.evaluation.expr import uops
 
 if TYPE_CHECKING:
     from collections.abc import Callable

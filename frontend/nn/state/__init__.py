@@ -3,7 +3,7 @@
     nn.state.safe_save(nn.state.get_state_dict(model), "model.safetensors")
     nn.state.load_state_dict(model, nn.state.safe_load("model.safetensors"))
 
-Not here: pickles of tensors (`frontend.copies`), the state of an optimiser (`frontend.nn.optim`).
+Not here: pickles of tensors (`frontend.copies`), the state of an optimiser (`frontend.optim`).
 Next: `models`; `safetensors`, `checkpoints` and `gguf`, one for each file format.
 """
 

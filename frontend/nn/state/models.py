@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from frontend.parameters import shown
-from frontend.realize import realize_many
+from frontend.arguments.conversion import shown
+from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from compiler.dtype import DType, dtypes
+from frontend.arguments.conversion import shown
+from frontend.evaluation.realize import realize_many
 from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
-from frontend.parameters import shown
-from frontend.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frontend.arg_aliases import answer_module
-from frontend.nn.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.arguments.aliases import answer_module
 from frontend.nn.utils import rnn
+from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

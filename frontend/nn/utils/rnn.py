@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frontend.arg_aliases import answer_module
-from frontend.parameters import flag
+from frontend.arguments.aliases import answer_module
+from frontend.arguments.conversion import flag
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -1,0 +1,1 @@
+"""The arguments of calls: their names, their classes and what they must be."""

@@ -1,0 +1,172 @@
+"""Names of arguments: aliases of PyTorch and NumPy for every method, and calls that fit no signature.
+
+A method declares one name for each argument, which its signature shows: `axis` or `axes`, `keepdim`, `low`,
+`high`, ... A name that it does not declare is replaced by the declared name with the same meaning:
+`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`. A name without a meaning, an argument
+too many or a missing one raises `UsageTypeError`, which lists the arguments that there are.
+
+Not here: reading the values (`parameters`, `frontend.arguments.checks`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import FunctionType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from hcq.errors import UsageError, UsageTypeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "dim": ("axis", "axes"),
+    "dims": ("axes", "order"),
+    "axis": ("axes",),
+    "keepdims": ("keepdim",),
+    "keepdim": ("keepdims",),
+    "dim0": ("first",),
+    "dim1": ("second", "axis1"),
+    "dim2": ("axis2",),
+    "start_dim": ("start",),
+    "end_dim": ("end",),
+    "min": ("low",),
+    "max": ("high",),
+    "min_val": ("low",),
+    "max_val": ("high",),
+    "chunks": ("count",),
+    "split_size": ("size",),
+    "split_size_or_sections": ("size",),
+    "sizes": ("shape",),
+    "value": ("src",),
+    "num_classes": ("classes",),
+    "negative_slope": ("slope",),
+    "neg_slope": ("slope",),
+    "vec2": ("second", "other"),
+    "mat2": ("other",),
+    "indices_or_sections": ("sections",),
+    "split_sizes": ("size",),
+    "indices": ("index",),
+    "end": ("stop",),
+    "size": ("shape",),
+    "fill_value": ("value",),
+}
+"""Alias -> the declared names that it may replace."""
+_VARIADIC: Final = 0x04
+"""The bit of a code object's flags for `*args`."""
+
+
+def without_aliases(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and named arguments, with aliases replaced by the names that `fn` declares.
+
+    Unknown names stay. Raises `UsageError` when one argument is given under two names.
+    """
+    code = fn.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    declared = code.co_varnames[:count]
+    rest = code.co_varnames[count] if code.co_flags & _VARIADIC else None
+    found: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for name, value in names.items():
+        own = name
+        if name not in declared:
+            own = next((other for other in ALIASES.get(name, ()) if other in declared or other == rest), name)
+        if own in given or (own in declared and code.co_argcount > declared.index(own) < len(args)):
+            other = given.get(own, "one by position")
+            raise UsageError(f"{fn.__name__}: saw {other} and {name}=, two names of one argument; give one")
+        given[own] = f"{name}="
+        if own == rest:
+            args = (*args, value)
+        else:
+            found[own] = value
+    return args, found
+
+
+def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> inspect.BoundArguments:
+    """Return arguments bound to the parameters of a function; raise `UsageTypeError`, which `what` starts."""
+    own = inspect.signature(fn)
+    try:
+        return own.bind(*args, **names)
+    except TypeError as error:
+        plain = [
+            str(p.replace(annotation=p.empty)) for n, p in own.parameters.items() if n not in {"self", "cls"}
+        ]
+        raise UsageTypeError(f"{what}: {error}; its arguments are {', '.join(plain) or 'none'}") from None
+
+
+def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that it accepts aliases, and names its arguments where a call does not fit."""
+    raw = inspect.unwrap(fn)
+    by_position = hasattr(fn, "by_position")
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> R:
+        if names and not ALIASES.keys().isdisjoint(names):
+            args, names = without_aliases(raw, args, names)
+        if names and by_position:
+            args, names = check_call(raw.__name__, raw, args, names).args, {}
+        try:
+            return fn(*args, **names)
+        except TypeError as error:
+            if not isinstance(error, UsageTypeError):
+                check_call(raw.__name__, raw, args, names)
+            raise
+
+    found: Callable[P, R] = answers(call)
+    return found
+
+
+def answers(call: Any) -> Any:
+    """Mark a function whose calls raise typed errors for arguments that do not fit; return it."""
+    call.answers = True
+    return call
+
+
+def answered(name: str, member: Any) -> Any:
+    """Return a member of a class so that its calls are answered as those of `accepts_aliases`."""
+    fn = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+    if name.startswith("_") or not isinstance(fn, FunctionType) or hasattr(fn, "answers"):
+        return member
+    found: Any = accepts_aliases(fn)
+    return found if fn is member else type(member)(found)
+
+
+def answering(cls: type[R]) -> type[R]:
+    """Decorate a class so that all its methods, also inherited ones, answer calls that do not fit."""
+    answer_class(cls)
+    for base in cls.__mro__[:-1]:
+        for name, member in list(vars(base).items()):
+            if (found := answered(name, member)) is not member:
+                setattr(base, name, found)
+    return cls
+
+
+def answer_module(names: dict[str, Any], package: str) -> None:
+    """Let the functions of a package among the names of a module answer calls that do not fit."""
+    for name, member in list(names.items()):
+        if getattr(member, "__module__", None) and member.__module__.startswith(package):
+            names[name] = answered(name, member)
+
+
+def answer_class(cls: type[Any]) -> None:
+    """Let `__init__` and `__call__` of a class of this package answer calls that do not fit."""
+    for name in {"__init__", "__call__"} & vars(cls).keys():
+        if cls.__module__.startswith("frontend."):
+            setattr(cls, name, _answering_by_class(vars(cls)[name]))
+
+
+def _answering_by_class(fn: Any) -> Any:
+    @wraps(fn)
+    def call(self: Any, /, *args: Any, **names: Any) -> Any:
+        try:
+            return fn(self, *args, **names)
+        except TypeError as error:
+            if not isinstance(error, UsageTypeError):
+                check_call(type(self).__name__, fn, (self, *args), names)
+            raise
+
+    return call

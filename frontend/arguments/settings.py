@@ -1,0 +1,64 @@
+"""Settings of optimisers: numbers and flags, checked when they are set.
+
+They are fixed once captured: a step under `TinyJit` is captured with its settings as constants. A later
+change would have no effect on replays, so it raises an error. The learning rate is a tensor instead.
+
+Not here: settings of layers (`frontend.nn.checks`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, overload
+
+from frontend.arguments.conversion import flag, number
+from hcq.errors import UsageError
+
+
+def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
+    """Return a number, low <= value < high.
+
+    Raises `UsageError`, which `what` starts, for one outside, `UsageTypeError` for anything else.
+    """
+    found = number(value, what)
+    if not low <= found < high:
+        upper = "" if high == math.inf else f" and below {high:g}"
+        raise UsageError(f"{what}: wanted at least {low:g}{upper}, saw {found}")
+    return found
+
+
+class GroupSetting:
+    """A numeric setting of the groups of an optimiser, low <= value < high.
+
+    As an attribute of the optimiser it is that of the first group; setting it sets that of all groups.
+    """
+
+    def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
+        self.low, self.high = low, high
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return a value that the setting may have. Raises `UsageError` for one outside its range."""
+        return number_within(f"{kind}, {self.name}", value, self.low, self.high)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> GroupSetting: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Any: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else instance.param_groups[0][self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        for group in instance.param_groups:
+            group[self.name] = value
+
+
+class GroupFlag(GroupSetting):
+    """A setting that is True or False."""
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return a bool. Raises `UsageTypeError` for anything else."""
+        return flag(value, f"{kind}, {self.name}")

@@ -1,0 +1,4 @@
+"""Captured functions: `TinyJit`, what it records, replays and writes to files.
+
+Next: `jit`.
+"""

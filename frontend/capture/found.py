@@ -1,0 +1,404 @@
+"""The objects outside of a function that it depends on, found from its code before and after it runs.
+
+The search starts at the function and follows every path of its code (`code`) to the objects that its
+variables hold now, and goes on in the functions, methods and layers that it meets. Loose paths are tried on
+all objects that were met. Of code of the standard library, of installed packages and of this package only
+what layers take of `self` is read. Not seen: what C code reads, elements of large arrays, clocks, files.
+
+Not here: comparing later (`guards`).
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache, partial
+from itertools import count, cycle
+from pathlib import Path as FilePath
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Final, NamedTuple
+
+from frontend.capture.code import Step, names_of
+from frontend.tensor import Tensor
+
+PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})
+ITERATORS: Final[tuple[type, ...]] = (
+    *(GeneratorType, zip, map, filter, enumerate, reversed, count, cycle),
+    *[type(iter(each)) for each in (list[int](), tuple[int](), dict[int, int](), set[int](), range(0), "")],
+)
+LARGEST: Final = 4096
+"""The bytes of the largest array whose elements are compared."""
+CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
+GONE: Final = object()
+"""Stands for what a name holds that is not there."""
+LOST: Final = (LookupError, AttributeError, ReferenceError, ValueError, TypeError, RuntimeError)
+"""What reading a name raises that is not there any more."""
+_HEAP_TYPE: Final = 1 << 9
+"""The flag of classes that a `class` statement made (CPython's Py_TPFLAGS_HEAPTYPE)."""
+_HOUSE: Final = FilePath(__file__).parents[2]
+_FOREIGN: Final = tuple(
+    [sysconfig.get_path(kind) + "/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "emulator", "interop")]
+)
+_UNCALLED: Final = frozenset([f"__{name}__" for name in (
+    "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",
+    "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr",
+)])  # fmt: skip
+"""Methods of objects that a function hardly calls, and that read all attributes."""
+
+
+class Read(NamedTuple):
+    """One name that is read: `owner[key]`, or the attribute `key` of `owner`."""
+
+    owner: Any
+    key: Any
+    item: bool
+    value: Any
+    text: str
+    typed: bool
+    """Whether code of the user reads it."""
+
+    def now(self) -> Any:
+        """Return what the name holds now, `GONE` if it is not there."""
+        try:
+            return self.owner[self.key] if self.item else getattr(self.owner, self.key)
+        except LOST:
+            return GONE
+
+
+class Held(NamedTuple):
+    """A container or the attributes of an object, and what they held."""
+
+    owner: Any
+    values: tuple[Any, ...]
+    text: str
+    read: bool
+    """Whether its contents are read, not only added to."""
+    attributes: bool = False
+    """Whether it is the dictionary of an object."""
+
+
+@lru_cache(maxsize=4096)
+def _of_user(file: str) -> bool:
+    return not file.startswith(("<frozen", *_FOREIGN))
+
+
+def _module_of_user(name: str) -> bool:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name not in sys.builtin_module_names and (file is None or _of_user(file))
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array whose elements are compared."""
+    return value.__class__.__module__ == "numpy" and getattr(value, "ndim", 0) > 0 and value.nbytes <= LARGEST
+
+
+def _class_of_user(kind: type) -> bool:
+    """Return whether a class is of the user; one that is executed without a module is of `builtins`."""
+    made_by_code = bool(kind.__flags__ & _HEAP_TYPE)
+    return made_by_code and (kind.__module__ == "builtins" or _module_of_user(kind.__module__))
+
+
+def values_of(owner: Any) -> Iterable[Any]:
+    """Return what a container holds: the values of a dictionary; of an array one tuple of its elements."""
+    if is_array(owner):
+        return (tuple(owner.ravel().tolist()),)
+    return owner.values() if isinstance(owner, dict) else owner
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    found = getattr(value, "__dict__", None)
+    return found if isinstance(found, dict) else None
+
+
+def _in_class(value: Any, name: str) -> Any:
+    return next((c.__dict__[name] for c in value.__class__.__mro__ if name in c.__dict__), GONE)
+
+
+def _is_capture(value: Any) -> bool:
+    """Return whether a value is a captured function, which calls its function."""
+    return bool(value.__class__.__module__ == "frontend.capture.jit")
+
+
+def _contents(cell: CellType | None) -> Any:
+    """Return what a closure cell holds, `GONE` if it is empty."""
+    try:
+        return GONE if cell is None else cell.cell_contents
+    except ValueError:
+        return GONE
+
+
+class Search:
+    """One search, from a function and the values of its arguments that are no tensors."""
+
+    def __init__(self, function: Any, arguments: Any = ()) -> None:
+        self.reads: dict[tuple[int, Any], Read] = {}
+        self.held: dict[int, Held] = {}
+        self.bound: list[Read] = []
+        """Variables that are bound by the code, and what they hold."""
+        self.iterators: list[str] = []
+        """The names of iterators, which the code can only advance."""
+        self.sources: list[Any] = []
+        """Generators of random numbers of the host."""
+        self._objects: dict[int, tuple[Any, str]] = {}
+        self._loose: dict[tuple[tuple[Step, ...], bool], bool] = {}
+        """(steps, contents) of loose paths -> whether code of the user has them."""
+        self._done: dict[tuple[int, ...], Any] = {}
+        """Keys of what was followed, and the objects, so that the keys stay theirs."""
+        self._waiting: deque[tuple[FunctionType, Any, str]] = deque()
+        self._meet(function, "")
+        for value in arguments.values() if isinstance(arguments, dict) else arguments:
+            self._meet(value, "an argument")
+        while self._waiting:
+            self._enter(*self._waiting.popleft())
+
+    def _once(self, what: str, *objects: Any) -> bool:
+        key = (hash(what), *map(id, objects))
+        return self._done.setdefault(key, objects) is objects
+
+    def _call(self, function: Any, owner: Any, text: str) -> None:
+        """Enter a function later; `owner` is what its first argument is bound to, or None."""
+        if self._once("call", function, _attributes(owner) or owner):
+            self._waiting.append((function, owner, text))
+
+    def _enter(self, function: FunctionType, owner: Any, text: str) -> None:
+        code, first = function.__code__, owner
+        names, typed = names_of(code), _of_user(code.co_filename)
+        if not typed and not hasattr(owner.__class__, "forward"):
+            owner = None  # how a library reads its own objects is its affair
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        for kind, name, steps, contents in names.paths:
+            if kind == "local" and owner is not None:
+                self._follow(owner, steps, text, contents=contents, typed=typed)
+            elif kind in {"local", "loose"} and (typed or owner is not None):
+                self._try_everywhere(steps, contents=contents, typed=typed)
+            elif kind == "cell":
+                self._variable(cells.get(name), "cell_contents", name, steps, contents=contents, typed=typed)
+            elif name in function.__globals__:
+                self._variable(function.__globals__, name, name, steps, contents=contents, typed=typed)
+        for kind, name in names.stores if typed else ():
+            where = cells.get(name) if kind == "cell" else function.__globals__
+            read = Read(
+                where, name if kind == "global" else "cell_contents", kind == "global", None, name, True
+            )
+            self.bound.append(read._replace(value=read.now()))
+            self._hold_nested(read.now(), name)
+        attributes = _attributes(owner) if names.dynamic and not isinstance(owner, type) else None
+        asked = [path.steps[:1] for path in names.paths if path.kind == "loose" and attributes is not None]
+        for steps in (*asked, *[(("attr", name),) for name in attributes or ()]):
+            self._follow(owner, steps, text, contents=True, typed=False)
+        if "super" in code.co_names and owner is not None:
+            for path in names.paths:
+                for c in owner.__class__.__mro__ if path.steps else ():
+                    self._meet_method(c.__dict__.get(path.steps[0][1]), owner, text)
+        for inner in (getattr(function, "__wrapped__", None), *map(_contents, cells.values())):
+            if isinstance(inner, FunctionType):  # what a decorator wraps has the same first argument
+                self._call(inner, first, text)
+        for value in function.__defaults__ or ():
+            self._meet(value, f"a default of {function.__name__}")
+
+    def _variable(
+        self, where: Any, key: str, name: str, steps: tuple[Step, ...], *, contents: bool, typed: bool
+    ) -> None:
+        """Follow a path of a closure cell, or of a global."""
+        item = isinstance(where, dict)
+        value = where[key] if item else _contents(where)
+        if value is GONE or not typed:
+            return
+        if contents or steps:
+            self._read(where, key, value, name, item=item, typed=typed)
+        self._follow(value, steps, name, contents=contents, typed=typed)
+
+    def _try_everywhere(self, steps: tuple[Step, ...], *, contents: bool, typed: bool) -> None:
+        if steps and (steps, contents) not in self._loose:
+            self._loose[steps, contents] = typed
+            for value, text in list(self._objects.values()):
+                self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
+
+    def _follow(
+        self,
+        value: Any,
+        steps: tuple[Step, ...],
+        text: str,
+        *,
+        contents: bool,
+        typed: bool,
+        sure: bool = True,
+    ) -> None:
+        """Follow a path from a value; meet all that is on it. Not `sure`: it may be taken of another one."""
+        for at, (kind, key) in enumerate(steps):
+            if value.__class__ is Tensor:
+                return
+            self._meet(value, text, contents=False)
+            found = (
+                self._item(value, key, text, typed=typed)
+                if kind == "item"
+                else self._attribute(value, key, text, typed=typed, sure=sure)
+            )
+            sure = True
+            if found is None:
+                if kind == "item":
+                    self._meet(value, text, contents=contents)
+                elif _in_class(value, "__getattr__") is not GONE:  # it may take it of another object
+                    self._try_everywhere(steps[at:], contents=contents, typed=typed)
+                return
+            value, text = found
+        self._meet(value, text, contents=contents)
+
+    def _item(self, value: Any, key: Any, text: str, *, typed: bool) -> tuple[Any, str] | None:
+        if not isinstance(value, (list, tuple, dict)):
+            return None
+        try:
+            found = value[key]
+        except (LookupError, TypeError):
+            return None
+        text = f"{text}[{key!r}]"
+        if not isinstance(value, tuple) and not isinstance(key, slice):
+            self._read(value, key, found, text, item=True, typed=typed)
+        return found, text
+
+    def _attribute(
+        self, value: Any, name: str, text: str, *, typed: bool, sure: bool = True
+    ) -> tuple[Any, str] | None:
+        """Return (value, text) of an attribute; `sure`: this object is the one that has it, or none has."""
+        if isinstance(value, ModuleType):
+            if not _module_of_user(value.__name__) or name not in vars(value):
+                return None
+            found = vars(value)[name]
+            self._read(vars(value), name, found, f"{text}.{name}", item=True, typed=typed)
+            return found, f"{text}.{name}"
+        inside, own = _in_class(value, name), _attributes(value)
+        text = f"{text}.{name}" if text else name
+        if isinstance(value, type):
+            inside = next((vars(c)[name] for c in value.__mro__ if name in vars(c)), GONE)
+            if inside is GONE or hasattr(inside, "__get__") or not _class_of_user(value):
+                return None
+        elif isinstance(inside, MemberDescriptorType):
+            found = getattr(value, name, None)
+            self._read(value, name, found, text, item=False, typed=typed)
+            return found, text
+        elif own is not None and name in own and not hasattr(inside, "__set__"):
+            self._read(own, name, own[name], text, item=True, typed=typed)
+            return own[name], text
+        elif inside is GONE or hasattr(inside, "__get__"):
+            self._meet_method(inside, value, text.rpartition(".")[0])
+            if inside is GONE and own is not None and sure:
+                self._read(own, name, GONE, text, item=True, typed=typed)
+            return None
+        self._read(value, name, inside, text, item=False, typed=typed)
+        return inside, text
+
+    def _meet_method(self, inside: Any, owner: Any, text: str) -> None:
+        """Meet what a class has under a name: a method, a property, a captured function."""
+        if isinstance(inside, property):
+            inside = inside.fget
+        if isinstance(inside, (staticmethod, classmethod)):
+            owner, inside = (None if isinstance(inside, staticmethod) else owner.__class__), inside.__func__
+        if isinstance(inside, FunctionType):
+            self._call(inside, owner, text)
+        elif _is_capture(inside):
+            self._call(inside.fn, owner, text) if isinstance(inside.fn, FunctionType) else None
+
+    def _read(self, owner: Any, key: Any, value: Any, text: str, *, item: bool, typed: bool) -> None:
+        if isinstance(value, (ModuleType, type, BuiltinFunctionType)):
+            return
+        before = self.reads.get((id(owner), key))
+        if before is None or (typed and not before.typed):
+            self.reads[id(owner), key] = Read(owner, key, item, value, text, typed)
+
+    def _hold(self, owner: Any, text: str, *, read: bool) -> None:
+        before = self.held.get(id(owner))
+        if before is None or (read and not before.read):
+            self.held[id(owner)] = Held(owner, tuple(values_of(owner)), text, read)
+
+    def _hold_nested(self, value: Any, text: str) -> None:
+        """Hold a container, and those inside, which no path needs to lead to."""
+        if isinstance(value, CONTAINERS) and self._once("nested", value):
+            self._hold(value, text, read=False)
+            for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                self._hold_nested(part, f"{text}[{key!r}]")
+
+    def _meet(self, value: Any, text: str, *, contents: bool = True) -> None:
+        """Meet a value: enter functions, look into containers and objects."""
+        try:
+            kind = value.__class__
+        except ReferenceError:  # a weak reference whose object is gone
+            return
+        if kind is Tensor or (kind in PLAIN and not value) or kind in {str, bytes, int, float, bool}:
+            return
+        if isinstance(value, FunctionType):
+            self._call(value, None, text)
+        elif isinstance(value, MethodType):
+            self._meet(value.__self__, text or "self", contents=False)
+            self._call(value.__func__, value.__self__, text or "self")
+        elif isinstance(value, partial):
+            if isinstance(value.func, FunctionType) and value.args:
+                self._meet(value.args[0], "self", contents=False)
+                self._call(value.func, value.args[0], "self")
+            else:
+                self._meet(value.func, text)
+            for part in (*value.args, *value.keywords.values()):
+                self._meet(part, "an argument of partial")
+        elif isinstance(value, BuiltinFunctionType):
+            self._meet(
+                None if isinstance(value.__self__, ModuleType) else value.__self__, text, contents=False
+            )
+        elif isinstance(value, type):
+            if _class_of_user(value):
+                for name in ("__init__", "forward", "__call__"):
+                    self._meet_method(value.__dict__.get(name), None, text)
+        elif isinstance(value, ITERATORS):
+            self.iterators.append(text)
+        elif is_array(value):
+            self._hold(value, text, read=contents)
+        elif not isinstance(value, ModuleType):
+            if isinstance(value, CONTAINERS) and self._once(f"contents {contents}", value):
+                if not isinstance(value, (tuple, frozenset)):
+                    self._hold(value, text, read=contents)
+                each = value.items() if isinstance(value, dict) else enumerate(value)
+                for key, part in list(each):
+                    self._meet(part, f"{text}[{key!r}]", contents=contents)
+            if kind.__module__ == "builtins" and not _class_of_user(kind):
+                return
+            self._meet_object(value, text)
+
+    def _meet_object(self, value: Any, text: str) -> None:
+        kind, own = value.__class__, _attributes(value)
+        key = id(value if own is None else own)
+        if key in self._objects:
+            return
+        if isinstance(value, random.Random) or _in_class(value, "bit_generator") is not GONE:
+            self.sources.append(value)
+        if _is_capture(value):
+            self._meet(value.fn, text)
+            return
+        layer = hasattr(kind, "forward")
+        if own is not None and "param_groups" in own:  # an optimiser
+            for name in getattr(kind, "moments", ()):
+                self._hold(own[name], f"{text}.{name}", read=True)
+        if not layer and kind.__module__.startswith(("frontend.", "hcq.")):
+            return
+        self._objects[key] = value, text
+        if own is not None:
+            self.held.setdefault(key, Held(own, tuple(own.values()), text, False, True))
+            for name, part in list(own.items()):
+                self._hold_nested(part, f"{text}.{name}")
+        for (steps, contents), typed in list(self._loose.items()):
+            self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
+        for name in ("forward", "__call__") if layer else ():
+            self._meet_method(_in_class(value, name), value, text)
+        for c in kind.__mro__:
+            for name, method in vars(c).items() if _class_of_user(c) else ():
+                if name.startswith("__") and name not in _UNCALLED:
+                    self._meet_method(method, value, text)

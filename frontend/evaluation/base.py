@@ -1,0 +1,150 @@
+"""The state of a tensor, and the four methods that functions of tensors call: the lowest tensor module.
+
+Functions that return a tensor of the class of their argument are generic in `T`. Functions that only read or
+change tensors take a `TensorBase`. Not here: the class that users see, with all its methods
+(`frontend.tensor`), which imports those functions.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable, Mapping
+
+    from compiler.dtype import DType
+    from frontend.evaluation.expr import Expr, Leaves, Part
+
+T = TypeVar("T", bound="TensorBase")
+"""A class of tensors; the only one is `frontend.tensor.Tensor`."""
+_new = object.__new__
+BORROWED: Final = -1
+"""The version in a `Rebound` whose memory belongs to another tensor."""
+EPOCH: Final = [1]
+"""One number: it grows whenever a tensor that others were built from is realized."""
+
+
+class Rebound:
+    """The recipe of a tensor that was assigned to. Neither it nor a tensor built from it is rebuilt.
+
+    `home` is the memory that the pending value will be stored in, a `frontend.evaluation.storage.Home`; None
+    when nothing is pending. `version` is the version of its contents that the tensor had, or BORROWED for
+    memory that belongs to another tensor of the same value, which an assignment must not overwrite.
+    """
+
+    __slots__ = ("home", "version")
+
+    def __init__(self, home: Any, version: int = 0) -> None:
+        self.home = home
+        self.version = version
+
+
+class Past(Enum):
+    """The part of its history that a pending tensor keeps when its value is read."""
+
+    KEPT = auto()
+    """All that its gradient needs."""
+    SPENT = auto()
+    """Nothing, because its backward has run; a gradient that would flow through it raises an error."""
+    CUT = auto()
+    """Nothing, because it is a gradient that `backward` computed."""
+
+
+class Gradient:
+    """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
+
+    __slots__ = ("of", "parameter", "past", "value", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted: bool | None = None
+        self.parameter = False
+        """Whether a module has listed it as a parameter; it stays one when it is frozen."""
+        self.value: TensorBase | None = None
+        self.of: weakref.ref[TensorBase] | None = None
+        """The tensor whose backward computed the value."""
+        self.past = Past.KEPT
+
+
+Family = deque["weakref.ref[TensorBase]"]
+"""Weak references to the tensors that share elements (`frontend.evaluation.views`)."""
+
+
+class Link(NamedTuple):
+    """The membership of a tensor in a family."""
+
+    family: Family
+    parent: Link | None
+    """The link of the tensor that the view was taken from; None for the root."""
+    read: Any
+    """The function that took the view; for the root, the expression of its memory."""
+    args: tuple[Any, ...] = ()
+    names: dict[str, Any] | None = None
+
+
+INTERNAL: Final = frozenset({
+    *("epoch", "expr", "leaves", "link", "of_part", "operand", "parameter", "recipe", "state"),
+    *("symbolic_rules", "training", "used"),
+})  # fmt: skip
+"""Members for functions of tensors, which `dir` does not show."""
+
+
+class _Listed(ABCMeta):
+    """A class whose `dir` shows what users call."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in INTERNAL]
+
+
+class TensorBase(metaclass=_Listed):
+    """The state of a tensor: an expression, the realized leaves that it is over, and its recipe."""
+
+    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
+
+    expr: Expr
+    leaves: Leaves
+    recipe: tuple[Any, ...] | Rebound | None
+    """A function and its arguments, which rebuild a pending tensor; None: it is not rebuilt."""
+    used: bool
+    """Whether other tensors were built from it."""
+    epoch: int
+    """The `EPOCH` in which the expression was last known to be current; 0 inside a trace."""
+    state: Gradient
+    link: Link
+    """Its membership in a family of views; unset for a tensor that has no views and is none."""
+    symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]]
+    """The rules of methods whose arguments have symbolic sizes, by name: see `frontend.symbolic`."""
+    training: ClassVar[bool | None] = None
+    """The mode inside `frontend.Tensor.train`; None outside, where layers have their own."""
+
+    @classmethod
+    def of_part(cls, part: Part) -> Self:
+        """Return a tensor of an expression and its leaves, without a recipe."""
+        t = _new(cls)
+        t.expr, t.leaves = part
+        t.recipe = None
+        t.used = False
+        t.epoch = EPOCH[0]
+        return t
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
+
+    @abstractmethod
+    def operand(self, value: Any) -> Any:
+        """Return a value as the other operand of this tensor: a tensor on its device, or a Python number."""
+
+    @abstractmethod
+    def parameter(self, value: float) -> Self:
+        """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
+
+    @abstractmethod
+    def to(self, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None) -> Self:
+        """Return the value on another device; see `frontend.transfer.to`."""
+
+    @abstractmethod
+    def item(self) -> Any:
+        """Return the only element as a Python number; see `frontend.tensor.Tensor.item`."""

@@ -1,0 +1,109 @@
+"""Constants, coordinates and conversions from which traced methods are built.
+
+Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users (`creation`),
+checks (`arguments`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from compiler.dtype import DType, dtypes
+from compiler.ir.ops import Ops
+from compiler.ir.scalar import convert as converted
+from frontend.arguments.checks import Shape, representable
+from frontend.arguments.conversion import scalar_of, shown
+from frontend.evaluation.base import T
+from frontend.evaluation.expr import RULED, STOP, constant_of, float_dtype, source_expr
+from frontend.evaluation.trace import apply, make, method
+from hcq.errors import UsageError, UsageTypeError
+
+Number = float
+"""An int, a float or a bool."""
+
+
+def constant(like: T, value: Number, dtype: DType, shape: tuple[int, ...]) -> T:
+    """Return a number as a tensor of a shape, on the device of `like`."""
+    scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
+    return spread(scalar, shape)
+
+
+def number_like(like: T, value: Number) -> T:
+    """Return a number in the dtype and shape of a tensor."""
+    return constant(like, value, like.expr.dtype, like.expr.shape)
+
+
+def suited(value: Number, dtype: DType) -> Number:
+    """Return a number as a constant of a dtype, truncated for integers.
+
+    Raises `UsageError` if it does not fit.
+    """
+    value = scalar_of(value)
+    if not isinstance(value, (int, float)):
+        raise UsageTypeError(f"wanted a number, saw {shown(value)}")
+    if dtype.is_float:
+        return float(representable(value))
+    if dtype is dtypes.bool:
+        return bool(value)
+    if (isinstance(value, float) and not math.isfinite(value)) or not dtype.min <= int(value) <= dtype.max:
+        raise UsageError(f"{value} does not fit {dtype.name}: {dtype.min}..{dtype.max}")
+    return int(value)
+
+
+def coordinate(like: T, shape: Shape, axis: int) -> T:
+    """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
+    wide = shape[axis] > dtypes.int32.max
+    return make(
+        like,
+        (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()),
+    )
+
+
+def spread(x: T, shape: tuple[int, ...]) -> T:
+    """Return x broadcast to a shape that it is known to broadcast to."""
+    old = x.expr.shape
+    if old == shape:
+        return x
+    return apply(Ops.EXPAND, shape, apply(Ops.RESHAPE, (1,) * (len(shape) - len(old)) + old, x))
+
+
+def convert(x: T, dtype: DType) -> T:
+    """Return x in another dtype, inside a traced method."""
+    e = x.expr
+    if e.dtype is dtype:
+        return x
+    value = constant_of(e)
+    if value is not None:
+        return constant(x, converted(value, dtype), dtype, e.shape)
+    return apply(Ops.CAST, dtype, x)
+
+
+@method
+def stopped(self: T) -> T:
+    """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
+    return apply(STOP, None, self)
+
+
+def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
+    """Return a value whose gradients one rule of `frontend.autograd.rules` gives.
+
+    The rule gets the sources; `about` holds further settings, hashable. Integers have no gradient.
+    """
+    return apply(RULED, (rule, *about), value, *sources) if value.expr.dtype.is_float else value
+
+
+def widened(x: T) -> T:
+    """Return x as a function computes it: float32 for integers and sixteen-bit floats."""
+    dtype = x.expr.dtype
+    return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
+
+
+def widened_float(x: T) -> T:
+    """Return sixteen-bit floats as float32, and other tensors themselves."""
+    return widened(x) if x.expr.dtype.is_float else x
+
+
+def narrowed(y: T, like: T) -> T:
+    """Return the result of a function in the dtype of its argument; float32 for an integer argument."""
+    return convert(y, float_dtype(like.expr.dtype))

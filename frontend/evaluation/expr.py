@@ -1,0 +1,380 @@
+"""Abstract expressions: the computation of a tensor without its buffers.
+
+The data structure on which the frontend rests:
+
+- An `Expr` is an interned expression over *parameters* 0..n-1: its operation, its sources, the mapping of its
+  parameters to those of each source, its shape, dtype and device, and (once needed) the prebuilt launch
+  `run`. It references no buffer, so the table of expressions can keep every structure.
+- A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression and the tuple of realized buffers, without
+  duplicates, that stand for parameters 0..n-1. `a + b` is one lookup by both expressions and by which leaves
+  coincide; broadcasting, promotion and shape inference run only when that lookup misses.
+- A realized tensor's expression is *the* leaf expression of its shape, dtype and device: one object, so
+  comparing three properties is one identity.
+
+`join` builds an expression from parts, with exact simplifications only. `uops` translates expressions into
+the tensor graph that the compiler schedules; parameter k is PARAM slot k. The table is cleared when it
+exceeds `TABLE_LIMIT`; expressions in use remain valid.
+
+Not here: buffers (`storage`), finding an expression from a method call (`trace`), kernels of an expression
+(`plan`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from compiler.dtype import DType, dtypes
+from compiler.ir import graph
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.uop import UOp, const, uop
+from frontend.primitives import convolution, erf, gather_scatter
+from frontend.primitives.erf import ERF
+from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
+from hcq.errors import UsageError
+
+Shape = tuple[int, ...]
+Leaves = tuple[Any, ...]
+"""`Leaf` objects; inside a trace, integers instead."""
+Part = tuple["Expr", Leaves]
+
+PARAM: Final = Ops.PARAM
+CONV: Final = "CONV"
+"""A convolution with its own gradient rule: see `frontend.primitives.convolution`."""
+STOP: Final = "STOP"
+"""The values of its source, through which no gradient flows."""
+RULED: Final = "RULED"
+"""The values of its first source; a rule of `frontend.autograd.rules` gives the gradients of the others."""
+INPUT: Final = "INPUT"
+"""The values of its source, an argument of a checkpointed function: see `frontend.autograd.segments`."""
+SEGMENT: Final = "SEGMENT"
+"""The values of its first source, a result of a checkpointed function; the others are its INPUTs."""
+VERSION: Final = "VERSION"
+"""The values of its first source, given to a tensor with requires_grad; the second was its memory before.
+
+So it is a node that no other tensor has: see `frontend.evaluation.gradient_state.version`.
+"""
+LIMIT: Final = "LIMIT"
+"""The integers of its source, each with a limit: see `frontend.evaluation.limits`."""
+TABLE_LIMIT: Final = 100_000
+"""The most structures in the table, of about 600 bytes each."""
+
+_new = object.__new__
+
+
+class Expr:
+    """One interned abstract expression over parameters 0..n-1.
+
+    Made by `join`, `leaf_expr` and `source_expr`.
+    """
+
+    __slots__ = (
+        "__weakref__", "arg", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params", "run",
+        "shape", "src",
+    )  # fmt: skip
+
+    op: str
+    src: tuple[Expr, ...]
+    maps: tuple[tuple[int, ...], ...]
+    """For each source, the parameter of this expression that each of its parameters is."""
+    arg: Any
+    shape: Shape
+    dtype: DType
+    device: str
+    n: int
+    params: tuple[Expr, ...]
+    """The leaf expression of each parameter."""
+    leaf: Expr
+    """The leaf expression of the realized result."""
+    limited: bool
+    """Whether it contains a LIMIT."""
+    run: Callable[[Leaves], Leaves] | None
+    """The prebuilt launch, from the leaves to a tuple of the new leaf; None until it is built."""
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f" {self.arg}"
+        return f"<{self.op}{arg} {self.dtype.name}{list(self.shape)} of {self.n} parameters>"
+
+
+TABLE: Final[dict[Any, Any]] = {}
+"""Structures (primitive and composite) to expressions, and how many numbers were seen at a place.
+
+The keys are those of `join` and of `frontend.evaluation.trace`.
+"""
+LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
+"""The leaf expressions in use: one each, since captured functions compare them by identity."""
+_FIRST: Final = threading.Lock()
+"""Held while a leaf expression is made, so that all threads get one."""
+
+
+def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
+    """Return the expression of a realized tensor, which is parameter 0 itself."""
+    key = (shape, dtype, device)
+    found = LEAVES.get(key)
+    if found is not None:
+        return found
+    with _FIRST:
+        found = LEAVES.get(key)
+        if found is None:
+            e = found = _new(Expr)
+            e.op, e.src, e.maps, e.arg, e.n, e.run = PARAM, (), (), None, 1, None
+            e.shape, e.dtype, e.device = shape, dtype, device
+            e.leaf = e
+            e.params = (e,)
+            e.limited = False
+            LEAVES[key] = e
+    return found
+
+
+def source_expr(op: str, arg: Any, dtype: DType, device: str) -> Expr:
+    """Return an expression without sources: CONST (arg=value, shape ()) or IOTA (arg=(shape, axis))."""
+    if op is Ops.CONST:
+        arg = const(arg, dtype).arg
+    key = (op, repr(arg) if arg.__class__ is float else arg, dtype, device)
+    found: Expr | None = TABLE.get(key)
+    if found is None:
+        shape = () if op is Ops.CONST else graph.iota(arg[0], arg[1], dtype).shape
+        found = TABLE[key] = _birth(op, (), (), arg, shape, dtype, device, ())
+    return found
+
+
+def _birth(  # noqa: PLR0917 - positional: all of them, twice
+    op: str,
+    src: tuple[Expr, ...],
+    maps: tuple[tuple[int, ...], ...],
+    arg: Any,
+    shape: Shape,
+    dtype: DType,
+    device: str,
+    params: tuple[Expr, ...],
+) -> Expr:
+    if len(TABLE) > TABLE_LIMIT:
+        TABLE.clear()
+    e = _new(Expr)
+    e.op, e.src, e.maps, e.arg, e.n, e.run = op, src, maps, arg, len(params), None
+    e.shape, e.dtype, e.device, e.params = shape, dtype, device, params
+    e.leaf = leaf_expr(shape, dtype, device)
+    e.limited = op is LIMIT
+    for s in src:
+        if s.limited:
+            e.limited = True
+    return e
+
+
+def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
+    """Return the union of two leaf tuples, which starts with the first, and the positions of the second."""
+    if len(second) == 1 and second[0] in first:
+        return first, (first.index(second[0]),)
+    index = dict.fromkeys(first)
+    index.update(dict.fromkeys(second))
+    n = len(index)
+    if n == len(first) + len(second):
+        return first + second, tuple(range(len(first), n))
+    leaves = tuple(index)
+    position = {leaf: i for i, leaf in enumerate(leaves)}
+    return leaves, tuple([position[leaf] for leaf in second])
+
+
+def join(op: str, arg: Any, *parts: Part, key: Hashable = None) -> Part:
+    """Return the primitive `op` of some parts: the interned expression and its leaves.
+
+    Shapes and dtypes must agree as the constructors of `compiler.ir.graph` require. `key` replaces an `arg`
+    that cannot be hashed by value. Raises `UsageError` for parts on several devices.
+    """
+    simple = _simplify(op, arg, parts)
+    if simple is not None:
+        return simple
+    leaves = parts[0][1]
+    maps = [tuple(range(len(leaves)))]
+    for _, more in parts[1:]:
+        leaves, where = merge(leaves, more)
+        maps.append(where)
+    name = (op, arg if key is None else key, *[p[0] for p in parts], *maps[1:])
+    found: Expr | None = TABLE.get(name)
+    if found is None:
+        found = TABLE[name] = _infer(op, arg, tuple([p[0] for p in parts]), tuple(maps), len(leaves))
+    return found, leaves
+
+
+def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...], ...], n: int) -> Expr:
+    device = src[0].device
+    for s in src[1:]:
+        if s.device != device:
+            raise UsageError(
+                f"{op}: one tensor is on {device}, another on {s.device}; move one with .to({device!r})"
+            )
+    stand_ins = tuple([graph.param(i, s.shape, s.dtype) for i, s in enumerate(src)])
+    node = BUILD[op](op, stand_ins, arg)
+    params: list[Any] = [None] * n
+    for s, where in zip(src, maps, strict=True):
+        for leaf, at in zip(s.params, where, strict=True):
+            params[at] = leaf
+    return _birth(op, src, maps, arg, node.shape, node.dtype, device, tuple(params))
+
+
+def constant_of(e: Expr) -> Any:
+    """Return the value of an expression whose elements are all one constant, else None."""
+    while e.op is Ops.EXPAND or e.op is Ops.RESHAPE or e.op is Ops.PERMUTE:
+        e = e.src[0]
+    return e.arg if e.op is Ops.CONST else None
+
+
+def inside(part: Part, source: int = 0) -> Part:
+    """Return one source of a part, with the leaves of that source."""
+    e, leaves = part
+    return e.src[source], tuple([leaves[i] for i in e.maps[source]])
+
+
+def _simplify(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    rule = _SIMPLER.get(op)
+    return None if rule is None else rule(op, arg, parts)
+
+
+def _simpler_movement(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    """A movement without effect → its source; reshape of reshape, permute of permute → one."""
+    x = parts[0][0]
+    if op is Ops.RESHAPE:
+        if arg == x.shape:
+            return parts[0]
+        if x.op is Ops.RESHAPE:
+            return join(op, arg, inside(parts[0]))
+    elif op is Ops.PERMUTE:
+        if arg == tuple(range(len(x.shape))):
+            return parts[0]
+        if x.op is Ops.PERMUTE:
+            return join(op, tuple([x.arg[i] for i in arg]), inside(parts[0]))
+    elif op is Ops.EXPAND:
+        if arg == x.shape:
+            return parts[0]
+    elif op is Ops.PAD:
+        if not any(lo or hi for lo, hi in arg):
+            return parts[0]
+    elif op is Ops.SHRINK:
+        if all(begin == 0 and end == n for (begin, end), n in zip(arg, x.shape, strict=True)):
+            return parts[0]
+    elif not (arg if op is Ops.FLIP else arg[0]):  # FLIP and WINDOW of no axis
+        return parts[0]
+    return None
+
+
+def _simpler_cast(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    """A cast to the same dtype → its source."""
+    return parts[0] if parts[0][0].dtype is arg else None
+
+
+def _simpler_reduce(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    """A reduction over no axis → its source; for integers sum of sum, max of max → one over all axes."""
+    if not arg[1]:
+        return parts[0]
+    x = parts[0][0]
+    if x.op is Ops.REDUCE and x.arg[0] is arg[0] and not x.dtype.is_float:
+        kept = [i for i in range(len(x.src[0].shape)) if i not in x.arg[1]]
+        axes = tuple(sorted((*x.arg[1], *[kept[i] for i in arg[1]])))
+        return join(Ops.REDUCE, (arg[0], axes), inside(parts[0]))
+    return None
+
+
+def _simpler_binary(op: str, _arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    """X * 1, 1 * x, x / 1, x - 0, and for integers x + 0 → x."""
+    a, b = parts
+    if op is Ops.MUL and constant_of(a[0]) == 1:
+        return b
+    if op is Ops.SUB:
+        return a if _is_zero(constant_of(b[0])) else None
+    if op is Ops.ADD:
+        return a if not a[0].dtype.is_float and constant_of(b[0]) == 0 else None
+    return a if constant_of(b[0]) == 1 else None
+
+
+def _is_zero(value: Any) -> bool:
+    """Return whether a value is 0 and not -0.0, as x - (-0.0) changes -0.0 to 0.0."""
+    return value is not None and value == 0 and str(value)[0] != "-"
+
+
+def _simpler_twice(op: str, _arg: Any, parts: tuple[Part, ...]) -> Part | None:
+    """-(-x), ~(~x) → x."""
+    return inside(parts[0]) if parts[0][0].op is op else None
+
+
+_SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] = {
+    **dict.fromkeys(
+        (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.WINDOW), _simpler_movement
+    ),
+    **dict.fromkeys((Ops.MUL, Ops.DIV, Ops.SUB, Ops.ADD), _simpler_binary),
+    **dict.fromkeys((Ops.NEG, Ops.NOT), _simpler_twice),
+    Ops.CAST: _simpler_cast,
+    Ops.REDUCE: _simpler_reduce,
+}
+
+
+Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
+
+BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
+    **dict.fromkeys(UNARY, lambda op, src, _: graph.unary(op, src[0])),
+    **dict.fromkeys(BINARY, lambda op, src, _: graph.binary(op, src[0], src[1])),
+    Ops.WHERE: lambda _, src, __: graph.where(src[0], src[1], src[2]),
+    Ops.WITHIN: lambda _, src, __: graph.within(src[0], src[1]),
+    Ops.CAST: lambda _, src, arg: graph.cast(src[0], arg),
+    Ops.BITCAST: lambda _, src, arg: graph.bitcast(src[0], arg),
+    Ops.RESHAPE: lambda _, src, arg: graph.reshape(src[0], arg),
+    Ops.PERMUTE: lambda _, src, arg: graph.permute(src[0], arg),
+    Ops.EXPAND: lambda _, src, arg: graph.expand(src[0], arg),
+    Ops.PAD: lambda _, src, arg: graph.pad(src[0], arg),
+    Ops.SHRINK: lambda _, src, arg: graph.shrink(src[0], arg),
+    Ops.FLIP: lambda _, src, arg: graph.flip(src[0], arg),
+    Ops.WINDOW: lambda _, src, arg: graph.window(src[0], *arg),
+    Ops.REDUCE: lambda _, src, arg: graph.reduce(src[0], *arg),
+    Ops.GATHER: lambda _, src, arg: graph.gather(src[0], src[1], arg),
+    Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
+    STOP: lambda _, src, __: src[0],
+    RULED: lambda _, src, __: src[0],
+    INPUT: lambda _, src, __: src[0],
+    SEGMENT: lambda _, src, __: src[0],
+    VERSION: lambda _, src, __: src[0],
+    Ops.AFTER: lambda _, src, __: graph.after(*src),
+    LIMIT: lambda _, src, __: src[0],
+    CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
+    ERF: lambda _, src, __: erf.lower(src[0]),
+    TAKE_ALONG_AXIS: lambda _, src, arg: gather_scatter.lower_take(src[0], src[1], arg[0]),
+    SEGMENT_SUM: lambda _, src, arg: gather_scatter.lower_sum(src, *arg),
+    LAST_INDEX: lambda _, src, arg: gather_scatter.lower_last(src, *arg),
+}
+
+
+def _source_uop(e: Expr, leaves: Leaves) -> UOp:
+    if e.op is PARAM:
+        return graph.param(leaves[0], e.shape, e.dtype)
+    if e.op is Ops.CONST:
+        return const(e.arg, e.dtype)
+    return uop(Ops.IOTA, e.dtype, (), e.arg)
+
+
+def uops(parts: Sequence[Part]) -> list[UOp]:
+    """Return the tensor graph of each part, in which leaf k is PARAM slot k. Equal parts share nodes."""
+    done: dict[Part, UOp] = {}
+    for root in parts:
+        stack: list[tuple[Part, list[Part] | None]] = [(root, None)]
+        while stack:
+            part, sources = stack.pop()
+            e, leaves = part
+            if sources is None:
+                if part in done:
+                    continue
+                sources = [(s, tuple([leaves[i] for i in m])) for s, m in zip(e.src, e.maps, strict=True)]
+                waiting: list[tuple[Part, None]] = [(s, None) for s in sources if s not in done]
+                if waiting:
+                    stack.append((part, sources))
+                    stack += waiting
+                    continue
+            if e.src:
+                done[part] = BUILD[e.op](e.op, tuple([done[s] for s in sources]), e.arg)
+            else:
+                done[part] = _source_uop(e, leaves)
+    return [done[p] for p in parts]
+
+
+def float_dtype(dtype: DType) -> DType:
+    """Return the result dtype of float functions: `dtype` itself if it is a float, else float32."""
+    return dtype if dtype.is_float else dtypes.float32

@@ -1,0 +1,176 @@
+"""Gradient state of tensors: `requires_grad`, and the gradients that `backward` stored in `grad`.
+
+Not here: computing gradients (`engine`), switching them off in a block, which `Tensor.no_grad` does
+(`frontend.tensor`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from compiler.ir.ops import Ops
+from frontend.arguments.conversion import flag
+from frontend.evaluation.base import Gradient, Rebound, T, TensorBase
+from frontend.evaluation.constants import ruled
+from frontend.evaluation.expr import PARAM, STOP, VERSION, Leaves, join
+from frontend.evaluation.modes import GRAD, Modes, changed, read
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.printing import described
+from frontend.evaluation.realize import realize_many
+from frontend.evaluation.storage import Leaf
+from frontend.evaluation.trace import apply, become, make, method, traced
+from hcq.errors import UsageError
+
+_wanting: Final[dict[int, weakref.ref[Any]]] = {}
+"""Weak references to all tensors with requires_grad, in the order in which they were marked."""
+
+
+_FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
+"""Operations that disappear in an expression which applies another one of their kind to them."""
+
+
+@method
+def recomputed(self: T) -> T:
+    """Return the same value as another expression, which is computed again and passes gradients on."""
+    return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
+
+
+def distinct(value: T) -> T:
+    """Return the same value as an expression that stays a node of all expressions that are built from it.
+
+    The gradient of a tensor is that of its node: `y = x.reshape(4)` is none in `y.reshape(2, 2)`.
+    """
+    return traced(recomputed, value) if value.expr.op in _FOLDED else value
+
+
+def version(t: T, leaf: Leaf, value: T) -> T:
+    """Return the value that t, whose memory is a leaf, is about to get, as a node that no other tensor has.
+
+    Nodes are identified by structure: two tensors of zeros would be one node.
+    """
+    return make(value, join(VERSION, None, (value.expr, value.leaves), (t.expr.leaf, (leaf,))))
+
+
+def written_since(leaves: Leaves) -> dict[Leaf, TensorBase]:
+    """Return the tensors with requires_grad that were written since they had one of these leaves."""
+    found = {}
+    for leaf in leaves:
+        t = leaf.of() if leaf.__class__ is Leaf and leaf.of is not None else None
+        if t is not None and wants(t):
+            found[leaf] = t
+    return found
+
+
+def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
+    """Set whether `backward` gives tensors a gradient.
+
+    Tensors that require one are realized, in one launch, unless they were computed from others that do: nodes
+    are identified by structure, and two pending tensors of zeros would be one node. Those become nodes of
+    their own. Raises `UsageError` for tensors that are no floats.
+    """
+    if wanted:
+        wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
+        if wrong is not None:
+            raise UsageError(
+                f"only floats have gradients, this tensor is {wrong.expr.dtype.name}; cast it with .float()"
+            )
+        inner = {leaf for t in wanting() for leaf in t.leaves}
+        realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
+        for t in tensors:
+            if t.expr.op is not PARAM:
+                _become_distinct(t)
+    changed(*[("requires_grad", id(t)) for t in tensors])
+    for t in tensors:
+        state_of(t).wanted = wanted
+        if wanted:
+            _wanting[id(t)] = weakref.ref(t, partial(_forget, id(t)))
+        else:
+            _wanting.pop(id(t), None)
+
+
+def _become_distinct(t: TensorBase) -> None:
+    """Make a pending tensor a node of its own."""
+    before = make(t, (t.expr, t.leaves))
+    before.recipe, before.epoch = t.recipe, t.epoch
+    new = distinct(before)
+    if new is not before:
+        become(t, new.expr, new.leaves)
+        if t.recipe.__class__ is not Rebound:
+            t.recipe = new.recipe
+
+
+def _forget(number: int, ref: weakref.ref[Any]) -> None:
+    if _wanting.get(number) is ref:
+        del _wanting[number]
+
+
+def state_of(t: TensorBase) -> Gradient:
+    """Return the gradient state of a tensor, made at its first use."""
+    try:
+        return t.state
+    except AttributeError:
+        t.state = Gradient()
+        return t.state
+
+
+def grad_of(t: TensorBase) -> TensorBase | None:
+    """Return the gradient of a tensor, or None."""
+    try:
+        return t.state.value
+    except AttributeError:
+        return None
+
+
+def depend(modes: Modes, t: TensorBase) -> None:
+    """Record that a captured function depends on whether a tensor requires a gradient."""
+    modes.depend(("requires_grad", id(t)), f"requires_grad of {described(t)}", t, wants)
+
+
+def grad_from_outside(t: TensorBase) -> TensorBase | None:
+    """Return the gradient of a tensor, or None; a function that is being captured depends on it."""
+    if CAPTURE.now is not None:
+        read((GRAD, id(t)), f"the gradient of {described(t)}", t, grad_of)
+    return grad_of(t)
+
+
+def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property
+    """Set requires_grad of a new tensor, unless `wanted` is None; return the tensor."""
+    if wanted is not None:
+        want((t,), flag(wanted, "requires_grad"))
+    return t
+
+
+def wants(t: TensorBase) -> bool:
+    """Return whether `backward` gives a tensor a gradient."""
+    try:
+        return bool(t.state.wanted)
+    except AttributeError:
+        return False
+
+
+def is_parameter(t: TensorBase) -> bool:
+    """Return whether a tensor is a parameter: its gradient is not ruled out, or a module listed it before."""
+    try:
+        return t.state.parameter or t.state.wanted is not False
+    except AttributeError:
+        return True
+
+
+def listed(t: T) -> T:
+    """Make a tensor a parameter, also when its requires_grad becomes False; return it."""
+    state_of(t).parameter = True
+    return t
+
+
+def anyone() -> bool:
+    """Return whether any tensor has requires_grad."""
+    return bool(_wanting)
+
+
+def wanting() -> list[TensorBase]:
+    """Return all tensors with requires_grad."""
+    found = [ref() for ref in list(_wanting.values())]
+    return [t for t in found if t is not None]

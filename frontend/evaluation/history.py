@@ -1,0 +1,182 @@
+"""The history of a tensor whose value was read (`item`, `numpy`, ...) before `backward`.
+
+Reading a value computes it, and the tensor is a leaf afterwards. If a gradient would flow through it to a
+tensor with requires_grad, the leaf keeps the expression that it was computed from
+(`frontend.evaluation.storage.Origin`, as the leaf of a moved tensor does), so that `backward` continues
+through it. `realize()` keeps no history: gradients end there.
+
+A history is released with the leaf; when `backward` of its tensor has run; and when no tensor with
+requires_grad holds a value that it was computed from any more, as after a step of an optimiser. The histories
+of the steps of a loop therefore form no chain. Assigned tensors keep no history.
+
+Not here: gradients (`frontend.autograd.engine`). Decision: ADR 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from compiler.ir.ops import Ops
+from frontend.device import LOCK, Device
+from frontend.evaluation.base import EPOCH, Past, Rebound, TensorBase
+from frontend.evaluation.expr import LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
+from frontend.evaluation.gradient_state import anyone, wanting, written_since
+from frontend.evaluation.plan import CAPTURE, aliased
+from frontend.evaluation.realize import check_concrete, realize_one
+from frontend.evaluation.refresh import refresh
+from frontend.evaluation.storage import NUMBERS, Leaf, Origin, behind
+from hcq.errors import UsageError
+
+Node = tuple[Expr, Leaves]
+FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
+"""Operations whose first source alone has the values."""
+OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
+"""Operations of floats, with results that may be floats, through which no gradient flows."""
+
+
+def realize_for_reading(t: TensorBase) -> None:
+    """Compute a pending tensor so that its value can be read, keeping its history for gradients."""
+    if not anyone() or not t.expr.dtype.is_float:
+        realize_one(t)
+        return
+    with LOCK:
+        recipe = t.recipe
+        if t.expr.op is PARAM or (recipe.__class__ is Rebound and recipe.home is not None):
+            realize_one(t)
+            return
+        check_concrete(t)
+        if t.epoch != EPOCH[0]:
+            refresh(t)
+        e, leaves = t.expr, t.leaves
+        past = _past(t)
+        kept = _kept(e, leaves) if past is Past.KEPT else ()
+        origin = Origin(next(NUMBERS), e.leaf, e, kept, read=True) if kept else None
+        if past is Past.SPENT:
+            origin = Origin(next(NUMBERS), e.leaf, e, (), read=True).after()
+        realize_one(t)
+        if t.leaves[0] not in leaves:
+            t.leaves[0].origin = origin
+
+
+def readable(t: TensorBase) -> tuple[Expr, Leaf]:
+    """Compute a pending tensor; return expression and leaf of its value at one moment, for `storage.read`.
+
+    Other threads may change the tensor after that. Raises `UsageError` inside a captured function, and as
+    `realize_one`.
+    """
+    if CAPTURE.now is not None:
+        raise UsageError(
+            "the value of a tensor was read inside a captured function: a replay could not do that\n"
+            "hint: return the tensor and read it outside"
+        )
+    e, leaves = t.expr, t.leaves
+    if e.op is not PARAM and (t.recipe.__class__ is Rebound or not aliased(e)):
+        with LOCK:
+            realize_for_reading(t)
+            e, leaves = t.expr, t.leaves
+    else:
+        check_concrete(t)
+    return e, leaves[0]
+
+
+def _past(t: TensorBase) -> Past:
+    try:
+        return t.state.past
+    except AttributeError:
+        return Past.KEPT
+
+
+def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the leaves of a history through which a gradient can reach a tensor; () if it cannot.
+
+    Leaves through which no gradient flows are copied without their own history.
+    """
+    current = {leaf for t in wanting() for leaf in t.leaves} | set(written_since(leaves))
+    for leaf in behind(leaves):  # oldest first
+        origin = leaf.origin
+        if not current.isdisjoint(origin.leaves) or origin.spent:
+            current.add(leaf)
+        elif origin.read:
+            leaf.origin = None  # it leads to no tensor with requires_grad any more
+    flowing = flowing_of(e)
+    if not any(leaves[i] in current for i in flowing):
+        return ()
+    device = Device[e.device]
+    return tuple(
+        [
+            leaf if i in flowing or leaf.origin is None else Leaf(device.copied(leaf.buffer))
+            for i, leaf in enumerate(leaves)
+        ]
+    )
+
+
+def has_history(t: TensorBase) -> bool:
+    """Return whether a gradient flows through a tensor to one with requires_grad, or to a value it had."""
+    if not (anyone() and t.expr.dtype.is_float):
+        return False
+    through = [t.leaves[i] for i in flowing_of(t.expr)]
+    if any([leaf.__class__ is Leaf and leaf.origin is not None for leaf in through]):  # noqa: C419 - few
+        return True
+    current = {leaf for m in wanting() for leaf in m.leaves}
+    return not current.isdisjoint(through) or bool(written_since(tuple(through)))
+
+
+def flowing_of(e: Expr) -> frozenset[int]:
+    """Return the indices of the leaves that a gradient of an expression flows to."""
+    key = ("flowing", e)
+    found: frozenset[int] | None = TABLE.get(key)
+    if found is None:
+        seen = set()
+        stack: list[Any] = [(e, tuple(range(e.n)))]
+        numbers = set()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node[0].op is PARAM:
+                numbers.add(node[1][0])
+            elif node[0].op is VERSION:
+                numbers.add(inside(node, 1)[1][0])  # its memory stands for the tensor that was written
+            stack += sources(node)
+        found = TABLE[key] = frozenset(numbers)
+    return found
+
+
+def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[Node]:
+    """Return the nodes on paths from the root to the wanted nodes, users before sources.
+
+    No path goes on behind a node of `ends`.
+    """
+    reaches: dict[Node, bool] = {}
+    order: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in reaches:
+            stack.pop()
+            continue
+        under = [] if node in ends else sources(node)
+        waiting = [s for s in under if s not in reaches]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        reaches[node] = node in wanted or any(reaches[s] for s in under)
+        if reaches[node]:
+            order.append(node)
+    order.reverse()
+    return order
+
+
+def sources(node: Node) -> list[Node]:
+    """Return the sources of a node through which gradients flow: floats, under an operation with a gradient.
+
+    The first source of RULED, whose values it has, is left out, and the arguments of a SEGMENT.
+    """
+    e = node[0]
+    if e.op in OPAQUE:
+        return []
+    numbers = range(1) if e.op in FIRST else range(1 if e.op is RULED else 0, len(e.src))
+    return [s for s in (inside(node, i) for i in numbers) if s[0].dtype.is_float]

@@ -1,0 +1,388 @@
+"""Plans: the kernels and the executable of an expression structure, made once and cached.
+
+The plan of one expression is stored as its `run`; realizing a tensor calls that. Several tensors that are
+realized together have a joint plan, found by their expressions and by the joint leaves that each reads.
+
+Not here: compiling a kernel (`compiler.compile`), the executable (`launch`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler import collector
+from compiler.ir import graph
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, trim_table
+from frontend.device import Device, OpenDevice
+from frontend.evaluation.expr import PARAM, STOP, Expr, Leaves, uops
+from frontend.evaluation.launch import Launch, assemble
+from frontend.evaluation.limits import Checks, limits_of
+from frontend.evaluation.storage import Leaf
+from frontend.stats import stats
+from hcq.config import config
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    import hcq
+    from compiler.schedule.item import BufRef, ScheduleItem
+    from frontend.check.launches import Check
+
+
+class _CaptureOfThread(threading.local):
+    """The capture that the current thread records."""
+
+    now: Any = None
+    """A `frontend.capture.recording.Capture`, or None."""
+
+
+CAPTURE: Final = _CaptureOfThread()
+"""For each thread, as launches of other threads are not recorded; they wait for `LOCK`."""
+_MANY: Final[dict[Any, Plan]] = {}
+"""Plans of several outputs, by structure."""
+NODE_LIMIT: Final = 200_000
+"""The most compiler nodes kept between plans, so that a plan can reuse the kernels of another."""
+MOST_BYTES: Final = (1 << 63) - 1
+"""The most bytes of one tensor."""
+LARGE_BYTES: Final = 1 << 20
+"""Bytes of parameters from which an executable drops its bindings after each replay."""
+
+OBJECTS: Final = 24 << 10
+"""Bytes of Python objects of one kernel launch: plan, commands, patches, generated code, expressions.
+
+Measured by tracemalloc on CPython 3.11: 15 KiB for launch and plan, 9 KiB for unshared expressions.
+"""
+MEASURE: Final = 64
+"""Number of plans added between measurements of all, as executables grow with launches in flight.
+
+Then all drop their bindings, too, or thousands of plans would keep the results of their last launch.
+"""
+
+_BUFFER: Final = attrgetter("buffer")
+Part = tuple[Expr, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Plan:
+    """The launch of one structure. Keys of memory are ("in", leaf number), ("out", n) and ("temp", n)."""
+
+    device: OpenDevice
+    kernels: tuple[Launch, ...]
+    inputs: tuple[int, ...]
+    """Numbers of the leaves that kernels access, in the order in which `replay` takes their buffers."""
+    outputs: tuple[tuple[int, int], ...]
+    """(output number, bytes) of every output that gets new memory."""
+    stored: tuple[int, ...]
+    """Numbers of the outputs that kernels write; the others have no elements."""
+    executable: hcq.Executable | None
+    """None when no kernel runs."""
+    large: bool = False
+    """Whether bindings are dropped after each replay; see `LARGE_BYTES`."""
+    limits: Checks | None = None
+    """Limits of indices and divisors, checked under validation; None: there are none."""
+    partial: bool = False
+    """Whether outputs may keep elements that no kernel wrote; see `Launch.partial`."""
+    check: Check | None = None
+    """What the first launch is compared with under `HCQ_CHECK=1`, until then."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the plan keeps: words and argument blocks of all replay slots, code, Python objects."""
+        code = sum([len(k.program.image.code) for k in self.kernels if k.program is not None])
+        launch = 0 if self.executable is None else self.executable.nbytes
+        return 2 * code + launch + OBJECTS * len(self.kernels)  # code: the host's copy and the device's
+
+    def replay(self, given: list[hcq.Buffer]) -> None:
+        """Launch on the buffers of inputs and outputs."""
+        if self.executable is not None:
+            if self.check is not None:
+                self.check.run(self, given)
+                self.check = None
+            else:
+                self.executable.replay(given)
+            if self.large:
+                self.executable.forget()
+            stats.kernels += len(self.kernels)
+            stats.launches += 1
+
+
+class Plans:
+    """The cached plans, ordered by age, with a limit on their bytes.
+
+    A plan counts with its measured `nbytes`; memory shared by plans counts for each. Above
+    `Config.plan_bytes` the oldest plans are dropped; a dropped plan that is needed again is made again. A
+    replay in flight or a captured function keeps a dropped plan alive. The caller holds
+    `frontend.device.LOCK`.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[Plan, Callable[[Any], None], int]] = {}
+        self.nbytes = 0
+        """Bytes of all plans, as last measured."""
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, key: Any, plan: Plan, drop: Callable[[Any], None]) -> None:
+        """Add a plan as the newest; `drop(key)` is called when it is evicted."""
+        self.remove(key)
+        size = plan.nbytes
+        self._kept[key] = plan, drop, size
+        self.nbytes += size
+        self._added += 1
+        if self._added >= MEASURE:
+            self._measure()
+        most = config().plan_bytes
+        while self.nbytes > most and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            _, forget, _ = self._kept[oldest]
+            self.remove(oldest)
+            forget(oldest)
+
+    def remove(self, key: Any) -> None:
+        """Remove a plan from the count, if it is there."""
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self.nbytes -= found[2]
+
+    def drop(self, device: str) -> None:
+        """Evict all plans of a device."""
+        for key, (plan, forget, _) in list(self._kept.items()):
+            if plan.device.name == device:
+                self.remove(key)
+                forget(key)
+
+    def _measure(self) -> None:
+        for plan, _, _ in self._kept.values():
+            if plan.executable is not None:
+                plan.executable.forget()  # the buffers of its last launch, whose tensors may be gone
+        self._kept = {key: (plan, drop, plan.nbytes) for key, (plan, drop, _) in self._kept.items()}
+        self.nbytes = sum([size for _, _, size in self._kept.values()])
+        self._added = 0
+
+
+PLANS: Final = Plans()
+
+
+def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:
+    """Return the joint plan of a key: (expression, joint leaves, number of its home or -1) of each output."""
+    plan = _MANY.get(key)
+    if plan is None:
+        parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
+        plan = _MANY[key] = build(parts, key[2::3], device)
+        PLANS.add(key, plan, _forget_many)
+    return plan
+
+
+def _forget_many(key: tuple[Any, ...]) -> None:
+    _MANY.pop(key, None)
+
+
+@collector.paused()
+def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
+    """Schedule and compile expressions over joint leaves; return their plan.
+
+    `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
+    event `frontend.evaluation.plan` with the graph's outputs, the schedule, and the device's name and
+    architecture.
+
+    Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
+    """
+    from compiler.compile import compile_many, forget  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+
+    for e, _ in parts:
+        if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
+            raise UsageError(
+                f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
+                "than any address space has\nhint: realize a part of it, or a reduction"
+            )
+    if trim_table(NODE_LIMIT):  # nodes of earlier plans are not needed
+        forget()  # nor the kernels found by them
+    outputs, items = scheduled(parts, homes, device.arch)
+    sys.audit("frontend.plan", outputs, items, device.name, device.arch)
+    if config().beam:
+        from frontend.tuning.tune import tune  # noqa: PLC0415 - only with BEAM
+
+        tune([item.ast for item in items], device.name, device.arch)
+    compiled = compile_many([item.ast for item in items], device.arch)
+    kernels = []
+    structure = tuple(parts), tuple(homes)
+    for n, (item, made) in enumerate(zip(items, compiled, strict=True)):
+        program = device.program(made.image)
+        keys = tuple([_key(ref) for ref in item.bufs])
+        sizes = tuple([ref.nbytes for ref in item.bufs])
+        origin, partial = (structure, n), _partial(item.ast)
+        kernels.append(Launch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial))
+    stats.plans += 1
+    plan = _planned(parts, homes, device, tuple(kernels))
+    if config().check and plan.executable is not None:
+        from frontend.check.launches import Check  # noqa: PLC0415 - only under the setting
+
+        plan.check = Check(outputs, items, device)
+    if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster
+        plan.limits = limits_of(parts)
+    return plan
+
+
+def scheduled(parts: Sequence[Part], homes: Sequence[int], arch: str) -> tuple[list[UOp], list[ScheduleItem]]:
+    """Return the graph's outputs and the schedule of expressions over joint leaves: see `build`."""
+    from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+    from compiler.targets import target_of  # noqa: PLC0415 - as above
+
+    outputs = uops(parts)
+    for i, home in enumerate(homes):
+        if home >= 0:
+            e = parts[i][0]
+            outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
+    return outputs, schedule(outputs, limits=limits_on(target_of(arch)))
+
+
+def _key(ref: BufRef) -> tuple[str, int]:
+    """Return the key of a scheduled buffer."""
+    from compiler.schedule.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+
+    if isinstance(ref, ParamRef):
+        return "in", ref.slot
+    return "out" if isinstance(ref, OutRef) else "temp", ref.n
+
+
+def _partial(ast: UOp) -> bool:
+    """Return whether a kernel needs not write all elements of what it stores."""
+    if ast.src[0].op is not Ops.STORE:  # a chain of kernels
+        return any([_partial(part) for part in ast.src])  # noqa: C419 - a list is faster
+    return any([store.src[2].op is Ops.WITHIN for store in ast.src])  # noqa: C419 - a list is faster
+
+
+def _planned(
+    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Launch, ...]
+) -> Plan:
+    touched = {key[1] for k in kernels for key in k.memory if key[0] == "in"}  # type: ignore[index]  # made by `build`
+    sizes: dict[int, int] = {}
+    for e, leaves in parts:
+        for leaf, at in zip(e.params, leaves, strict=True):
+            sizes[at] = prod(leaf.shape) * leaf.dtype.itemsize
+    for (e, _), home in zip(parts, homes, strict=True):
+        if home >= 0:
+            sizes[home] = prod(e.shape) * e.dtype.itemsize
+    inputs = tuple(sorted(touched))
+    stored = {key[1] for k in kernels for key in k.memory if key[0] == "out"}  # type: ignore[index]  # made by `build`
+    outputs = tuple(
+        [
+            (i, prod(e.shape) * e.dtype.itemsize)
+            for i, ((e, _), home) in enumerate(zip(parts, homes, strict=True))
+            if home < 0
+        ]
+    )
+    executable = None
+    if kernels:
+        params: list[tuple[Hashable, int]] = [(("in", i), sizes[i]) for i in inputs]
+        params += [(("out", n), size) for n, size in outputs if n in stored]
+        executable = assemble(device, kernels, params, {}, label=_label(kernels))
+    large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
+    written = tuple([n for n, _ in outputs if n in stored])
+    partial = any([kernel.partial for kernel in kernels])  # noqa: C419 - a list is faster
+    return Plan(device, kernels, inputs, outputs, written, executable, large, partial=partial)
+
+
+def _label(kernels: Sequence[Launch]) -> str:
+    """Return the name of a plan in a trace: that of its last kernel, and the number of others."""
+    name = "copy" if kernels[-1].program is None else kernels[-1].program.name
+    return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
+
+
+def aliased(e: Expr, *, stopped: bool = True) -> bool:
+    """Return whether an expression is the memory of a leaf, perhaps reshaped and, if `stopped`, detached.
+
+    A detached leaf cannot be realized as that leaf, as gradients would flow through it.
+    """
+    while e.op is Ops.RESHAPE or (stopped and e.op is STOP):
+        e = e.src[0]
+    return e.op is PARAM
+
+
+def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
+    """Build the launch of one expression, store it as its `run`, and return it."""
+    if aliased(e, stopped=False):
+        e.run = _same_memory
+        return e.run
+    device = Device[e.device]
+    plan = build([(e, tuple(range(e.n)))], (-1,), device)
+    run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)
+    if plan.limits is not None:
+        run = e.run = partial(_checked, plan, run)
+    PLANS.add(e, plan, _forget_run)
+    return run
+
+
+def _forget_run(e: Expr) -> None:
+    e.run = None
+
+
+def _checked(plan: Plan, run: Callable[[Leaves], Leaves], leaves: Leaves) -> Leaves:
+    verify(plan, leaves)
+    return run(leaves)
+
+
+def verify(plan: Plan, leaves: Leaves) -> None:
+    """Check the indices and divisors of a plan over its joint leaves, if validation is on.
+
+    The checks launch kernels and wait. They change no statistics, and are not captured.
+    """
+    if plan.limits is not None:
+        verify_all([(plan.limits, leaves)])
+
+
+def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
+    """Perform checks, each over its leaves, if validation is on. Raises as `Checks.verify`."""
+    if not config().validate:
+        return
+    now, counts = CAPTURE.now, (stats.kernels, stats.launches, stats.plans)
+    CAPTURE.now = None
+    try:
+        for limits, leaves in checks:
+            limits.verify(leaves, _value)
+    finally:
+        CAPTURE.now = now
+        stats.kernels, stats.launches, stats.plans = counts
+
+
+def _value(e: Expr, leaves: Leaves) -> memoryview:
+    """Compute an expression over leaves; return its elements as bytes."""
+    out = (e.run or build_run(e))(leaves)[0].buffer
+    out.live()
+    return memoryview(bytes(Device[e.device].read(out, prod(e.shape) * e.dtype.itemsize)))
+
+
+def _same_memory(leaves: Leaves) -> Leaves:
+    return leaves
+
+
+def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
+    alloc = plan.device.alloc_partial if plan.partial else plan.device.hcq.alloc
+    inputs, count, counted = plan.inputs, len(plan.kernels), plan.large or plan.check is not None
+    whole = tuple(inputs) == tuple(range(leaf_count))
+    replay = None if plan.executable is None else plan.replay if counted else plan.executable.replay
+
+    def run(leaves: Leaves) -> Leaves:
+        out = alloc(nbytes)
+        if replay is not None:
+            replay([*map(_BUFFER, leaves if whole else [leaves[i] for i in inputs]), out])
+            if not counted:
+                stats.kernels += count
+                stats.launches += 1
+        leaf = Leaf(out)
+        capture = CAPTURE.now
+        if capture is not None:
+            capture.record(plan, [leaf.buffer for leaf in leaves], [out])
+            capture.made(leaf)
+        return (leaf,)
+
+    return run

@@ -1,0 +1,109 @@
+"""Tensors as text: the values as PyTorch prints them, and one line for messages.
+
+Four digits after the point; whole numbers without them; powers of ten where sizes differ by more than 1,000.
+Of more than `MOST` elements the first and last `EDGE` of each axis are shown.
+
+Not here: reading values (`frontend.tensor`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final
+
+from frontend.device import Device
+from frontend.evaluation.base import Rebound, TensorBase
+from frontend.evaluation.expr import PARAM
+from frontend.evaluation.plan import CAPTURE
+from hcq.errors import HcqError
+
+MOST: Final = 1000
+EDGE: Final = 3
+WIDTH: Final = 80
+
+
+def described(t: TensorBase) -> str:
+    """Return dtype, shape, device and state of a tensor, without computing it."""
+    e = t.expr
+    state = f"pending {e.op}" if e.op is not PARAM else "realized"
+    if t.recipe.__class__ is Rebound and t.recipe.home is not None:
+        state = f"assigned, pending {e.op}"
+    return f"<Tensor {e.dtype.name}{list(e.shape)} on {e.device}, {state}>"
+
+
+def shown(t: Any, *, flowing: bool = False) -> str:
+    """Return the values of a tensor, with its dtype and device unless they are the usual ones.
+
+    `flowing`: gradients flow through it, to a tensor with requires_grad; it is marked as PyTorch marks it.
+
+    Computes a pending tensor. Inside a captured function or a traced method, and where the value cannot be
+    computed, returns what `described` returns.
+    """
+    e = t.expr
+    if CAPTURE.now is not None or any(leaf.__class__ is int for leaf in t.leaves):
+        return described(t)
+    try:
+        values = t.tolist()
+    except HcqError:
+        return described(t)
+    more = [] if e.dtype.name in {"float32", "int32", "bool"} else [f"dtype={e.dtype.name}"]
+    if e.device != Device.named(None):
+        more.append(f"device={e.device!r}")
+    if t.requires_grad or flowing:
+        more.append("requires_grad=True" if t.requires_grad else "grad_fn=<Backward>")
+    if not prod(e.shape):
+        return f"Tensor({', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
+    cut = prod(e.shape) > MOST
+    text = _nested(values, e.shape, _format(_flat(values, e.shape, cut=cut)), len("Tensor("), cut=cut)
+    return f"Tensor({', '.join([text, *more])})"
+
+
+def _flat(values: Any, shape: tuple[int, ...], *, cut: bool) -> list[Any]:
+    """Return the numbers that are shown."""
+    if not shape:
+        return [values]
+    parts = [part for part in _shown(values, cut=cut) if part is not None]
+    return [v for part in parts for v in _flat(part, shape[1:], cut=cut)]
+
+
+def _shown(values: list[Any], *, cut: bool) -> list[Any]:
+    """Return the elements of an axis that are shown, None for those left out."""
+    return [*values[:EDGE], None, *values[-EDGE:]] if cut and len(values) > 2 * EDGE else values
+
+
+def _format(numbers: list[Any]) -> Callable[[Any], str]:
+    """Return the function that writes one of these numbers, all in one width."""
+    if not isinstance(numbers[0], float):
+        each: Callable[[Any], str] = str
+    else:
+        sizes = [abs(v) for v in numbers if math.isfinite(v) and v]
+        low, high = (min(sizes), max(sizes)) if sizes else (1.0, 1.0)
+        whole = all(s == int(s) for s in sizes)
+        powers = high > 1e8 or (not whole and (high / low > 1000 or low < 1e-4))
+        each = "{:.4e}".format if powers else _whole if whole else "{:.4f}".format
+    width = max([len(each(v)) for v in numbers])
+    return lambda v: each(v).rjust(width)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}." if math.isfinite(value) else str(value)
+
+
+def _nested(
+    values: Any, shape: tuple[int, ...], write: Callable[[Any], str], indent: int, *, cut: bool
+) -> str:
+    """Return brackets around the elements of each axis; lines of at most about `WIDTH` characters."""
+    if not shape:
+        return write(values).strip()
+    if len(shape) > 1:
+        rows = [
+            "..." if part is None else _nested(part, shape[1:], write, indent + 1, cut=cut)
+            for part in _shown(values, cut=cut)
+        ]
+        return "[" + (",".ljust(len(shape), "\n") + " " * (indent + 1)).join(rows) + "]"
+    words = ["..." if v is None else write(v) for v in _shown(values, cut=cut)]
+    a_line = max(1, (WIDTH - indent) // (max([len(w) for w in words]) + 2))
+    lines = [", ".join(words[i : i + a_line]) for i in range(0, len(words), a_line)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"

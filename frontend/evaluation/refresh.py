@@ -1,0 +1,76 @@
+"""Rebuilding of pending tensors after a tensor that they were built from was realized.
+
+A pending tensor keeps a recipe: the function that made it, and the arguments. Applied again, the recipe gives
+an expression over the realized memory, so that nothing is computed twice.
+
+Not here: the recipes, which the memoised methods make (`trace`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from frontend.evaluation.base import EPOCH, Rebound, TensorBase
+from frontend.evaluation.trace import become
+
+
+class _UsesOfThread(threading.local):
+    """The record of the tensors that the computations of a thread are built from."""
+
+    now: list[weakref.ref[TensorBase]] | None = None
+    """The list to append to; None: nothing is recorded."""
+
+
+USES: Final = _UsesOfThread()
+
+
+@contextmanager
+def recorded_uses() -> Iterator[list[weakref.ref[TensorBase]]]:
+    """Record the tensors that the computations of this thread inside the `with` block are built from.
+
+    The caller increments `EPOCH` first, so that `refresh` visits all of them.
+    """
+    outer, found = USES.now, list[Any]()
+    USES.now = found
+    try:
+        yield found
+    finally:
+        USES.now = outer
+        if outer is not None:
+            outer.extend(found)
+
+
+def refresh(root: TensorBase) -> None:
+    """Rebuild a pending tensor from its recipe if a tensor that it was built from was realized since.
+
+    A tensor built from an assigned tensor is not rebuilt: it refers to the value before the assignment.
+    """
+    now = EPOCH[0]
+    uses = USES.now
+    stack = [root]
+    while stack:
+        t = stack[-1]
+        recipe = t.recipe
+        if t.epoch == now or recipe is None or recipe.__class__ is Rebound:
+            if uses is not None and t is not root:
+                uses.append(weakref.ref(t))
+            t.epoch = now
+            stack.pop()
+            continue
+        assert recipe.__class__ is tuple
+        parents = [p for p in recipe[1:] if p.__class__ is t.__class__]
+        stale = [p for p in parents if p.epoch != now]
+        if stale:
+            stack += stale
+            continue
+        if not any(p.recipe.__class__ is Rebound for p in parents):
+            new = recipe[0](*recipe[1:])
+            become(t, new.expr, new.leaves)
+        if uses is not None and t is not root:
+            uses.append(weakref.ref(t))
+        t.epoch = now
+        stack.pop()

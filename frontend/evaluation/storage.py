@@ -1,0 +1,336 @@
+"""Realized memory: leaves, the versions of buffers, and transfer of host data.
+
+A `Leaf` is one version of the contents of a buffer; tensors hold tuples of leaves. A write in place makes a
+new leaf for the same buffer, the next version. If the leaf of the previous version is still referenced, it
+gets a copy of the old contents (`Home`, `frontend.evaluation.realize`). The contents of a leaf therefore
+never change, and a captured function writes to the same buffer at each replay.
+
+Not here: device memory (`hcq.memory`), when a copy is made (`realize`).
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from compiler.dtype import DType, by_name, dtypes
+from frontend.device import LOCK, Device, OpenDevice
+from frontend.evaluation.base import TensorBase
+from frontend.evaluation.expr import Expr, Leaves, Part, leaf_expr
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import hcq
+
+R = TypeVar("R")
+
+CODES: Final = {
+    "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
+    "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+"""Codes of `struct` for each dtype; bfloat16 has none."""
+
+
+RESULT: Final = "result of "
+"""What the label of the memory of a captured function's result starts with."""
+
+
+class Leaf:
+    """One version of the contents of one buffer. Equal only to itself."""
+
+    __slots__ = ("__weakref__", "buffer", "home", "known", "of", "origin")
+
+    known: tuple[int, int] | None
+    """The minimum and maximum of integers that were copied from the host; None: unknown."""
+
+    home: Home | None
+    """The buffer as a target of assignments; None before the first one, and for a copy."""
+    origin: Any
+    """The `Origin` that it was moved or computed from; None when no gradient flows back."""
+    of: weakref.ref[TensorBase] | None
+    """The tensor with requires_grad whose memory it was before a write in place; None: not written since."""
+
+    def __init__(self, buffer: hcq.Buffer) -> None:
+        self.buffer = buffer
+        self.home = None
+        self.known = None
+        self.origin = None
+        self.of = None
+
+
+class Home:
+    """A buffer that assignments are stored in, and the current version of its contents.
+
+    It references the current leaf weakly: the contents are aliased as long as that leaf is alive. A write is
+    `advance`, then `preserve` for the previous version, then the launch that stores.
+    """
+
+    __slots__ = ("buffer", "current", "replayed", "version", "writes")
+
+    def __init__(self, buffer: hcq.Buffer, leaf: Leaf | None = None) -> None:
+        self.buffer = buffer
+        self.version = 0
+        """Number of writes in place."""
+        self.writes = 0
+        """Number of assignments, also of pending ones; writes by replays are not counted."""
+        self.replayed = False
+        """Whether a captured function assigns to it."""
+        self.current: weakref.ref[Leaf] | None = None if leaf is None else weakref.ref(leaf)
+
+    def leaf(self) -> Leaf | None:
+        """Return the leaf of the current contents; None when nothing references it."""
+        return None if self.current is None else self.current()
+
+    def advance(self) -> Leaf:
+        """Return a new leaf, for the contents that are about to be written."""
+        new = Leaf(self.buffer)
+        new.home = self
+        self.version += 1
+        self.current = weakref.ref(new)
+        return new
+
+
+def home_of(leaf: Leaf) -> Home:
+    """Return the buffer of a leaf as a target of assignments."""
+    if leaf.home is None:
+        leaf.home = Home(leaf.buffer, leaf)
+    return leaf.home
+
+
+def preserve(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
+    """Copy-on-write: copy contents that are about to be overwritten, if tensors alias them.
+
+    `before` references the leaf of that version, of which the caller holds no strong reference. Return the
+    buffer with the copy; None when the leaf is not referenced.
+    """
+    leaf = None if before is None else before()
+    if leaf is None:
+        return None
+    leaf.buffer = device.copied(leaf.buffer)
+    leaf.home = None
+    return leaf.buffer
+
+
+UNSUBMITTED: Final[set[Leaf]] = set()
+"""Leaves of tensors whose launch is not submitted yet; changed under `LOCK`."""
+
+
+NUMBERS: Final = count()
+"""Gives each `Origin` its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The part that a leaf was made from, kept so that gradients flow back to it.
+
+    It is a part on another device, from which the leaf was moved, or (`read`) a part whose value was read.
+    """
+
+    number: int
+    """Increases: the leaves of an origin have only origins with smaller numbers."""
+    there: Expr
+    """The leaf's own expression."""
+    expr: Expr
+    leaves: Leaves
+    read: bool = False
+    spent: bool = False
+    """Backward has run: `leaves` were released, and a gradient that would flow there raises an error."""
+
+    def after(self) -> Origin:
+        """Return the origin as it is after backward, without leaves."""
+        return replace(self, expr=self.there, leaves=(), spent=True)
+
+
+def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """Return all leaves with an origin among these leaves and those of their origins, oldest first."""
+    found: set[Leaf] = set()
+    stack = list(leaves)
+    while stack:
+        leaf = stack.pop()
+        if leaf.__class__ is Leaf and leaf.origin is not None and leaf not in found:
+            found.add(leaf)
+            stack += leaf.origin.leaves
+    return sorted(found, key=lambda leaf: leaf.origin.number)
+
+
+def stored(
+    data: bytes | memoryview,
+    shape: tuple[int, ...],
+    dtype: DType,
+    device: str,
+    known: tuple[int, int] | None = None,
+) -> Part:
+    """Return the part of a realized tensor with a copy of `data`, its elements in row-major order.
+
+    `known` is the minimum and maximum of integers, if the caller has them. Raises `UsageError` when the
+    number of bytes does not match the shape.
+    """
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
+    opened = Device[device]
+    leaf = Leaf(opened.write(data))
+    leaf.known = known
+    return leaf_expr(shape, dtype, opened.name), (leaf,)
+
+
+def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
+    """Return the part of a realized tensor whose contents are undefined."""
+    opened = Device[device]
+    return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
+
+
+def read(e: Expr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
+    """Wait for a realized value; return `take` of its elements in row-major order, which it copies.
+
+    They are taken again if another thread meanwhile gave the memory to a later value.
+    """
+    if leaf in UNSUBMITTED:
+        with LOCK:  # wait until its launch is submitted
+            pass
+    device, size = Device[e.device], prod(e.shape) * e.dtype.itemsize
+    while True:
+        buffer = leaf.buffer
+        buffer.live()
+        found = take(device.read(buffer, size))
+        if leaf.buffer is buffer:  # else `preserve` has moved the value
+            return found
+
+
+_PLAIN: Final = frozenset({bool, int, float})
+_INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
+
+
+def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the numbers of nested lists, and their shape.
+
+    Raises `UsageError` for lists of unequal length.
+    """
+    shape: list[int] = []
+    level = [data]
+    while level and isinstance(level[0], (list, tuple, range)):
+        n = len(level[0])
+        for x in level:
+            if not isinstance(x, (list, tuple, range)) or len(x) != n:
+                raise UsageError(f"the lists at depth {len(shape)} differ in length; they must be equal")
+        shape.append(n)
+        level = [y for x in level for y in x]
+    if not _PLAIN.issuperset(map(type, level)):
+        level = [_plain(x) for x in level]
+    return level, tuple(shape)
+
+
+def _plain(x: Any) -> Any:
+    """Return a number, also a NumPy scalar or a tensor of shape (), as an exact bool, int or float.
+
+    Raises `UsageError` for anything else. A tensor is read.
+    """
+    if type(x) in _PLAIN:
+        return x
+    if isinstance(x, float):
+        return float(x)
+    if isinstance(x, int):
+        return int(x)
+    single = (type(x).__module__ == "numpy" or hasattr(x, "expr")) and not getattr(x, "ndim", 1)
+    found = x.item() if single else None
+    if type(found) not in _PLAIN:
+        raise UsageError(
+            f"a tensor is made of numbers, saw {'one' if hasattr(x, 'expr') else repr(x)} "
+            f"of type {type(x).__name__}"
+            "\nhint: Tensor.stack joins tensors, numpy.stack arrays"
+        )
+    return found
+
+
+def dtype_of(numbers: list[Any]) -> DType:
+    """Return the dtype of a list of numbers.
+
+    It is float32 if one is a float, bool if all are bools, else int32, or int64 where needed.
+    """
+    kinds = set(map(type, numbers))
+    if float in kinds or not numbers:
+        return dtypes.float32
+    if kinds == {bool}:
+        return dtypes.bool
+    return dtypes.int32 if min(numbers) in _INT32 and max(numbers) in _INT32 else dtypes.int64
+
+
+def pack(numbers: list[Any], dtype: DType) -> bytes:
+    """Return Python numbers as packed elements. Raises `UsageError` for one that does not fit."""
+    try:
+        if dtype is dtypes.bfloat16:
+            from compiler.ir.uop import round_to  # noqa: PLC0415 - for one dtype only
+
+            words = [
+                struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers
+            ]
+            return array("H", words).tobytes()
+        code = CODES[dtype.name]
+        if dtype.is_float or dtype is dtypes.bool:
+            kind = bool if dtype is dtypes.bool else float
+            values = [kind(x) for x in numbers]
+            try:
+                return struct.pack(f"<{len(values)}{code}", *values)
+            except OverflowError:
+                from compiler.ir.uop import round_to  # noqa: PLC0415 - for numbers that overflow only
+
+                return struct.pack(f"<{len(values)}{code}", *[round_to(v, dtype) for v in values])
+        return struct.pack(f"<{len(numbers)}{code}", *map(int, numbers))
+    except (struct.error, OverflowError, ValueError) as error:
+        raise UsageError(f"some number does not fit {dtype.name}: {error}") from None
+
+
+def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
+    """Return packed elements as Python numbers."""
+    if dtype is dtypes.bfloat16:
+        data = bytes(data)
+        return list(
+            struct.unpack(
+                f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])
+            )
+        )
+    return list(struct.unpack(f"<{len(data) // dtype.itemsize}{CODES[dtype.name]}", data))
+
+
+def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
+    """Return numbers as nested lists of a shape; a plain number for shape ()."""
+    if not shape:
+        return numbers[0]
+    if 0 in shape:
+        return [] if shape[0] == 0 or len(shape) == 1 else [nested([], shape[1:]) for _ in range(shape[0])]
+    for n in reversed(shape[1:]):
+        numbers = [numbers[i : i + n] for i in range(0, len(numbers), n)]
+    return numbers
+
+
+def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
+    """Return the elements, shape and dtype of an array. Raises `UsageError` for a kind without a dtype."""
+    name = data.dtype.name
+    if name not in CODES:
+        raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
+    little = data.astype(data.dtype.newbyteorder("<"), copy=False)
+    import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
+
+    flat = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+    return flat.data, tuple([int(n) for n in data.shape]), by_name(name)
+
+
+def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Return elements as an array that owns its memory; bfloat16 as float32, which holds it exactly."""
+    import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
+
+    try:
+        np.empty(0, dtype.numpy or np.float32).reshape((0, *shape))
+    except ValueError as error:  # sizes beside a 0 may be any
+        raise UsageError(f"NumPy has no array of the shape {shape}: {error}") from None
+    if dtype is dtypes.bfloat16:
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)
+        return wide.view(np.float32).reshape(shape)
+    return np.frombuffer(data, dtype.numpy).reshape(shape).copy()

@@ -1,0 +1,408 @@
+"""Memoised tensor methods: a call with a known structure of arguments is one dictionary lookup.
+
+A method is *traced* once for each structure of its arguments: their expressions, which of their leaves
+coincide, and the values of the other arguments. It is called on *abstract* tensors, whose leaves are
+integers. The result, an expression and an order of leaves, is stored; later calls look it up. Traces nest:
+`softmax` is one lookup, and so is the `exp` inside it.
+
+`method` wraps functions of one tensor and other arguments, `operator` functions of two tensors or of a tensor
+and a number, `composite` all others. They store the *recipe* of each result, the function and its arguments.
+When a tensor that others were built from is realized, those others are rebuilt from their
+recipes at their own realize (`frontend.evaluation.refresh`).
+
+Numbers: a constant is part of the structure. A number that changes from call to call at one place (an
+operator on one structure, outside traces) would need a kernel for each value; from the fifth value on it is
+passed in a one-element buffer instead.
+
+Threads: the expression and the leaves of a tensor belong together, and another thread may realize the tensor
+at any call. Code therefore reads both without a call in between (CPython switches threads only at calls and
+at the ends of loops), and sets both with `become` or with the same care.
+
+Not here: the expressions (`expr`), conversion of arguments (`parameters`), computing values (`realize`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+
+from compiler.dtype import dtypes
+from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
+from frontend.arguments.conversion import fitted
+from frontend.evaluation.base import EPOCH, T, TensorBase
+from frontend.evaluation.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
+from hcq.errors import UsageError
+
+P = ParamSpec("P")
+Fn = TypeVar("Fn", bound="Callable[..., Any]")
+_new = object.__new__
+
+CONSTANT_LIMIT: Final = 4
+"""The most values of a number at one place that become part of the structure."""
+SIZED: Final = frozenset({"expand", "reshape", "shrink"})
+"""Methods of one tensor that take bound variables as sizes."""
+PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
+"""Numbers that always become part of the structure."""
+_depth: Final = [0]
+"""One number: the nesting depth of traces, inside which every number is part of the structure."""
+
+
+CUT: Final[list[None]] = []
+"""Not empty inside `Tensor.no_grad`: results of methods called from outside traces pass no gradient on."""
+
+
+def make(like: T, part: Part) -> T:
+    """Return a tensor of the same class as `like`, without a recipe."""
+    t = _new(like.__class__)
+    t.expr, t.leaves = part
+    t.recipe = None
+    t.used = False
+    t.epoch = EPOCH[0]
+    return t
+
+
+def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
+    """Give a tensor another expression and other leaves; other threads see both or neither."""
+    before = t.expr, t.leaves  # kept until both are set, as freeing them may run other code
+    try:
+        t.expr = expr
+        t.leaves = leaves
+    except BaseException:  # interrupted between the two
+        t.expr, t.leaves = expr, leaves
+        raise
+    del before
+
+
+def named(name: str, text: str, fn: Fn) -> Fn:
+    """Give a function that was made by another its name and its docstring; return it."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = text
+    return fn
+
+
+def same(x: T) -> T:
+    """Return x: the recipe of a tensor with the value and the memory of x."""
+    return x
+
+
+def apply(op: str, arg: Any, *sources: T) -> T:
+    """Return the primitive `op` of tensors whose shapes and dtypes agree. For use inside traced methods."""
+    for s in sources:
+        s.used = True
+    return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
+
+
+def abstract(like: T, expr: Expr, leaves: Leaves) -> T:
+    """Return an abstract tensor, for use inside a trace: its leaves are integers, its epoch is 0."""
+    t = _new(like.__class__)
+    t.expr = expr
+    t.leaves = leaves
+    t.recipe = None
+    t.used = False
+    t.epoch = 0
+    return t
+
+
+def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
+    """Call a function on abstract tensors."""
+    _depth[0] += 1
+    try:
+        return fn(*args, **names)
+    finally:
+        _depth[0] -= 1
+
+
+def _static(value: Any) -> Any:
+    """Return the key of an argument that is no tensor. It distinguishes 1, 1.0 and True, and 0.0 and -0.0."""
+    cls = value.__class__
+    if cls is float or cls is bool or cls is complex:
+        return (cls, repr(value))
+    return value
+
+
+def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
+    """Return a traced result over the real leaves, and store it under `key`."""
+    order = result.leaves
+    if order == tuple(range(len(leaves))):
+        if key is not None:
+            TABLE[key] = result.expr
+        return result.expr, leaves
+    if key is not None and all(i.__class__ is int for i in order):
+        TABLE[key] = (result.expr, order)
+    return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
+
+
+def _result(like: T, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
+    t = _new(like.__class__)
+    t.expr = expr
+    t.leaves = leaves
+    t.recipe = recipe
+    t.used = False
+    t.epoch = epoch
+    return t
+
+
+def _stop(t: TensorBase) -> None:
+    """Let no gradient flow through a result, unless a trace is under way."""
+    if not _depth[0] and t.expr.dtype.is_float:
+        fn, *args = t.recipe  # type: ignore[misc]  # a method has just set it
+        t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
+        t.recipe = (partial(_stopped, fn), *args)
+
+
+def _stopped(fn: Callable[..., T], *args: Any) -> T:
+    """Rebuild a result through which no gradient flows."""
+    t = fn(*args)
+    if t.expr.op is not STOP:
+        t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
+    return t
+
+
+def has_variable(args: Any) -> bool:
+    """Return whether arguments, or sequences among them, hold a bound variable."""
+    return any(hasattr(a, "scalar") or (isinstance(a, (tuple, list)) and has_variable(a)) for a in args)
+
+
+def method(
+    fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
+) -> Callable[Concatenate[T, P], T]:
+    """Memoise a method of one tensor and other arguments.
+
+    Outside traces `shared(tensor, result, call, args, names)`, if given, is called with each result.
+    """
+    raw = cast("Any", fn)
+
+    @wraps(fn)
+    def call(x: T, *args: Any, **names: Any) -> T:
+        if names and not ALIASES.keys().isdisjoint(names):
+            every, names = without_aliases(raw, (x, *args), names)
+            args = every[1:]
+        e = x.expr
+        leaves = x.leaves
+        key = (
+            (raw, e, *[_static(a) for a in args], *names, *[_static(a) for a in names.values()])
+            if args or names
+            else (raw, e)
+        )
+        try:
+            found = TABLE.get(key)
+        except TypeError:  # an argument is not hashable, such as a list
+            found = None
+        if found is None:
+            if raw.__name__ in SIZED and has_variable(args):
+                return cast("T", x.symbolic_rules[raw.__name__](call, x, *args, **names))
+            given = fitted(raw, (x, *args), names)
+            if given is not None:
+                return call(*given[0], **given[1])
+            y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
+            expr, leaves = _finish(y, leaves, key)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        t = _new(x.__class__)
+        t.expr = expr
+        t.leaves = leaves
+        t.recipe = (call, x, *args) if not names else (partial(call, **names), x, *args)
+        t.used = False
+        t.epoch = x.epoch
+        x.used = True
+        if CUT:
+            _stop(t)
+        if shared is not None and x.epoch:
+            shared(x, t, call, args, names)
+        return t
+
+    return cast("Callable[Concatenate[T, P], T]", answers(call))
+
+
+def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
+    """Memoise a method of two tensors, or of a tensor and a number."""
+
+    @wraps(fn)
+    def call(a: T, b: Any) -> T:
+        if b.__class__ is not a.__class__:
+            return _with_number(call, fn, a, b)
+        ea = a.expr
+        eb = b.expr
+        la = a.leaves
+        lb = b.leaves
+        where: Any
+        if la is lb:
+            leaves = la
+            where = None
+        elif len(lb) == 1:
+            if lb[0] in la:
+                leaves = la
+                where = la.index(lb[0])
+            else:
+                leaves = la + lb
+                where = -1
+        else:
+            leaves, where = merge(la, lb)
+        key = (fn, ea, eb, where)
+        found = TABLE.get(key)
+        if found is None:
+            expr, leaves = _trace_pair(fn, a, (ea, la), (eb, lb), leaves, key)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        t: T = _new(a.__class__)
+        t.expr = expr
+        t.leaves = leaves
+        t.recipe = (call, a, b)
+        t.used = False
+        t.epoch = a.epoch if a.epoch < b.epoch else b.epoch  # noqa: FURB136 - hot: a call costs more
+        a.used = True
+        b.used = True
+        if CUT:
+            _stop(t)
+        return t
+
+    call.by_position = True  # type: ignore[attr-defined]  # its own names are not those of `fn`
+    return cast("Callable[[T, Any], T]", call)
+
+
+def _trace_pair(  # noqa: PLR0917 - internal
+    fn: Any, like: TensorBase, first: Part, second: Part, leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
+    position = {leaf: i for i, leaf in enumerate(leaves)}
+    x = abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
+    y = abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
+    return _finish(traced(fn, x, y), leaves, key)
+
+
+def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
+    """Apply an operator to a tensor and a value that is no tensor: a number, or data for a tensor."""
+    cls = value.__class__
+    if cls is not int and cls is not float and cls is not bool:
+        if hasattr(value, "dispatch"):
+            return cast("T", value.dispatch(call, (a, value), {}))
+        value = a.operand(value)
+        if value.__class__ is a.__class__:
+            return cast("T", call(a, value))
+        cls = value.__class__
+    e = a.expr
+    leaves = a.leaves
+    key = (fn, e, value, cls) if value else (fn, e, repr(value), cls)
+    found = TABLE.get(key)
+    if found is None:
+        if varies(fn, e, value):
+            if e.dtype.is_float and e.dtype.bits == 16 and hasattr(fn, "rounds_once"):
+                return cast("T", call(a, a.to(dtype=dtypes.float32).parameter(value)).cast(e.dtype))
+            return cast("T", call(a, a.parameter(value)))
+        y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
+        expr, leaves = _finish(y, leaves, key)
+    elif found.__class__ is Expr:
+        expr = found
+    else:
+        expr, order = found
+        leaves = tuple([leaves[i] for i in order])
+    a.used = True
+    found = _result(a, expr, leaves, (call, a, value), a.epoch)
+    if CUT:
+        _stop(found)
+    return found
+
+
+def varies(fn: Any, e: Expr, value: float) -> bool:
+    """Count a new number at one place; return whether there are too many to be part of structures."""
+    if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
+        return False
+    if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
+        return False
+    site = (varies, fn, e)  # in the table of structures, as the key keeps its expression alive
+    count: int = TABLE.get(site, 0)
+    if count >= CONSTANT_LIMIT:
+        return True
+    TABLE[site] = count + 1
+    return False
+
+
+def composite(fn: Callable[P, T]) -> Callable[P, T]:
+    """Memoise a function of several tensors and other arguments, of which the first is a tensor."""
+    raw = cast("Any", fn)
+    declared: Any = inspect.unwrap(fn)  # a decorator hides the parameters
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> Any:
+        if names and not ALIASES.keys().isdisjoint(names):
+            args, names = without_aliases(declared, args, names)
+        first = args[0]
+        cls = first.__class__
+        if names and any(a.__class__ is cls for a in names.values()):
+            args, names = _by_position(declared, args, names)
+        leaves: Any = None
+        epoch = first.epoch
+        key: list[Any] = [raw]
+        for a in (*args, *names.values()) if names else args:
+            if a.__class__ is cls:
+                e = a.expr
+                own = a.leaves
+                if leaves is None:
+                    leaves = own
+                leaves, where = merge(leaves, own) if own is not leaves else (leaves, None)
+                key += (e, where)
+                a.used = True
+                epoch = min(epoch, a.epoch)
+            else:
+                key.append(_static(a))
+        key += names
+        name = tuple(key)
+        try:
+            found = TABLE.get(name)
+        except TypeError:  # an argument is not hashable, such as a list or an array
+            found = None
+        if found is None:
+            for a in (*args, *names.values()):
+                if hasattr(a, "dispatch"):
+                    return a.dispatch(call, args, names)
+            given = fitted(declared, args, names)
+            if given is not None:
+                return call(*given[0], **given[1])
+            expr, leaves = _trace(raw, args, names, leaves, name)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        recipe = (call, *args) if not names else (partial(call, **names), *args)
+        made = _result(first, expr, leaves, recipe, epoch)
+        if CUT:
+            _stop(made)
+        return made
+
+    return cast("Callable[P, T]", answers(call))
+
+
+def _by_position(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with named ones moved to their positions where the function allows that."""
+    bound = check_call(fn.__name__.strip("_"), fn, args, names)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _trace(
+    raw: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
+    cls = args[0].__class__
+    rest = iter(key[1:])  # for each tensor its expression and which leaves (None: the first ones)
+
+    def abstracted(a: Any) -> Any:
+        e = next(rest)
+        if a.__class__ is not cls:
+            return a
+        where = next(rest)
+        return abstract(cast("TensorBase", a), e, tuple(range(e.n)) if where is None else where)
+
+    result = traced(raw, *[abstracted(a) for a in args], **names)
+    if not isinstance(result, cls):
+        raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
+    return _finish(cast("TensorBase", result), leaves, key)

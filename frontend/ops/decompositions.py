@@ -1,0 +1,504 @@
+"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, solve, det.
+
+Matrices are the last two axes; others are stacks. `qr` takes Householder's reflections, one for each column;
+inverses and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
+at once. The number of steps depends on the shape alone, so all of this can be captured.
+
+For determinants the reflections exchange columns, so that gradients are right at singular matrices, too:
+those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.
+
+Not here: products (`linalg`, `products`).
+"""
+
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
+from __future__ import annotations
+
+import math
+from typing import Generic, NamedTuple
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.arguments.checks import Axes, axes_of, whole
+from frontend.arguments.conversion import converting
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import (
+    constant,
+    convert,
+    coordinate,
+    narrowed,
+    number_like,
+    ruled,
+    stopped,
+    widened,
+)
+from frontend.evaluation.trace import apply, composite, method
+from frontend.ops import reductions
+from frontend.ops.arithmetic import div
+from frontend.ops.elementwise import add, eq, gt, lt, maximum, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import log, sign, sqrt
+from frontend.ops.gather_scatter import gather
+from frontend.ops.linalg import diagonal, matmul, symmetric, tril, triu
+from frontend.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
+from frontend.ops.products import power_of
+from frontend.ops.singular import refuse_indefinite, refuse_singular
+from frontend.ops.sorting import sort
+from frontend.ops.splitting import cat, part
+from hcq.errors import UsageError
+
+
+class Factors(NamedTuple, Generic[T]):
+    """An orthogonal and an upper triangular matrix."""
+
+    Q: T
+    R: T
+
+
+class Singular(NamedTuple, Generic[T]):
+    """Two orthogonal matrices and the singular values between them, the greatest first."""
+
+    U: T
+    S: T
+    V: T
+
+
+def check_matrices(x: TensorBase, what: str, *, square: bool = False) -> None:
+    """Raise `UsageError` unless a tensor is matrices, square if wanted, of float32 or float64."""
+    shape = x.expr.shape
+    if len(shape) < 2 or (square and shape[-1] != shape[-2]):
+        raise UsageError(f"{what}: wanted {'square ' if square else ''}matrices, saw the shape {shape}")
+    if not x.expr.dtype.is_float or x.expr.dtype.bits < 32:
+        raise UsageError(f"{what}: wanted float32 or float64, saw {x.expr.dtype.name}; cast first")
+
+
+def _column(x: T, i: int) -> T:
+    """Return column i, with an axis of size 1."""
+    return part(x, len(x.expr.shape) - 1, i, i + 1)
+
+
+def reduced(x: T, columns: int, *, exchange: bool = False) -> tuple[T, T]:
+    """Return x with zeros below the diagonal of its first columns, by reflections, and their determinant.
+
+    A column that has zeros below the diagonal already keeps its sign, as in LAPACK. Columns are divided by a
+    power of two near their greatest element, so that squares neither overflow nor vanish.
+
+    With `exchange`, a column that is far shorter than a later one trades places with the longest first. So
+    one of length 0 is met only where all later ones have length 0, and slopes at singular matrices are right.
+    """
+    m = x.expr.shape[-2]
+    rank = len(x.expr.shape)
+    turns = constant(x, 1.0, x.expr.dtype, (*x.expr.shape[:-2], 1, 1))
+    for i in range(min(m - 1, columns)):
+        if exchange and i + 1 < columns:
+            x, traded = _exchanged(x, i)
+            turns = mul(turns, where(traded, -1.0, 1.0))
+        column = part(x, rank - 1, i, i + 1)
+        place = coordinate(column, column.expr.shape, rank - 2)
+        below = where(lt(place, i), 0.0, column)
+        below = div(below, _power_below(reductions.fold(Ops.MAX, absolute(below), (rank - 2,), keepdim=True)))
+        squares = reductions.sum(mul(below, below), -2, keepdim=True)
+        empty = eq(squares, 0.0)
+        size = sqrt(where(empty, 1.0, squares))
+        head = part(below, rank - 2, i, i + 1)
+        v = sub(below, where(eq(place, i), where(lt(head, 0.0), size, neg(size)), 0.0))
+        scale = where(empty, 0.0, div(_one(v, 2.0), reductions.sum(mul(v, v), -2, keepdim=True)))
+        x = sub(x, mul(mul(v, scale), matmul(transpose(v, -1, -2), x)))
+        rest = reductions.sum(where(lt(place, i + 1), 0.0, absolute(column)), -2, keepdim=True)
+        kept = apply(Ops.EQ, None, rest, number_like(rest, 0.0))
+        back = where(empty, 1.0, where(kept, -1.0, 1.0))
+        x = mul(x, where(eq(place, i), back, 1.0))
+        turns = mul(turns, where(kept, 1.0, -1.0))
+    return x, turns
+
+
+def _exchanged(x: T, i: int) -> tuple[T, T]:
+    """Return x with column i exchanged for the longest later one where it is far shorter; and where it is."""
+    rank = len(x.expr.shape)
+    rows = coordinate(x, x.expr.shape, rank - 2)
+    lengths = reductions.fold(Ops.MAX, where(lt(rows, i), 0.0, absolute(x)), (rank - 2,), keepdim=True)
+    lengths = where(lt(coordinate(lengths, lengths.expr.shape, rank - 1), i), 0.0, lengths)
+    longest = reductions.fold(Ops.MAX, lengths, (rank - 1,), keepdim=True)
+    short = lt(mul(part(lengths, rank - 1, i, i + 1), 2.0**20), longest)
+    chosen = where(short, reductions.argmax(lengths, rank - 1, keepdim=True), i)
+    columns = coordinate(x, x.expr.shape, rank - 1)
+    is_chosen = eq(columns, chosen)
+    other = reductions.sum(where(is_chosen, x, 0.0), -1, keepdim=True)
+    traded = where(eq(columns, i), other, where(is_chosen, _column(x, i), x))
+    return apply(Ops.CONTIGUOUS, None, traded), short
+
+
+def _power_below(size: T) -> T:
+    """Return the greatest power of two that is not above a size, from 2**-126 to 2**126 (float64: 1022).
+
+    No gradient flows through it.
+    """
+    wide = size.expr.dtype is dtypes.float64
+    digits, most = (52, 2045) if wide else (23, 253)
+    whole = dtypes.int64 if wide else dtypes.int32
+    bits = apply(Ops.BITCAST, whole, size)
+    shape = bits.expr.shape
+    shift, low, high = (constant(bits, n, whole, shape) for n in (digits, 1, most))
+    power = apply(Ops.MIN, None, apply(Ops.MAX, None, apply(Ops.SHR, None, bits, shift), low), high)
+    return apply(Ops.BITCAST, size.expr.dtype, apply(Ops.SHL, None, power, shift))
+
+
+def _one(like: T, value: float = 1.0) -> T:
+    return constant(like, value, like.expr.dtype, ())
+
+
+@method
+def _triangle(self: T) -> T:
+    """Return R above Q transposed, beside each other: self and unit matrices, reduced together."""
+    both = cat(self, unit_of(self, self.expr.shape[-2]), axis=-1)
+    return reduced(both, self.expr.shape[-1])[0]
+
+
+def unit_of(like: T, n: int) -> T:
+    """Return unit matrices of n rows in the dtype and stack of a tensor of matrices."""
+    shape = (*like.expr.shape[:-2], n, n)
+    rank = len(shape)
+    same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))
+    return convert(same, like.expr.dtype)
+
+
+@converting
+def qr(self: T, mode: str = "reduced") -> Factors[T]:
+    """Return an orthogonal and an upper triangular matrix whose product is self.
+
+    "reduced" leaves out the columns of Q that meet zeros of R.
+    """
+    check_matrices(self, "qr")
+    if mode not in {"reduced", "complete"}:
+        raise UsageError(f"qr: wanted the mode reduced or complete, saw {mode!r}")
+    m, n = self.expr.shape[-2:]
+    rank = len(self.expr.shape)
+    both = _triangle(self)
+    r = triu(part(both, rank - 1, 0, n))
+    q = transpose(part(both, rank - 1, n, n + m), -1, -2)
+    if mode == "reduced":
+        k = min(m, n)
+        return Factors(part(q, rank - 1, 0, k), part(r, rank - 2, 0, k))
+    return Factors(q, r)
+
+
+@composite
+def _back_substituted(self: T, right: T) -> T:
+    """Return x with self @ x = right, for upper triangular matrices."""
+    n = self.expr.shape[-1]
+    rank, wide = len(self.expr.shape), len(right.expr.shape)
+    rows: list[T] = []
+    for i in range(n - 1, -1, -1):
+        row = part(self, rank - 2, i, i + 1)
+        value = part(right, wide - 2, i, i + 1)
+        if rows:
+            value = sub(value, matmul(part(row, rank - 1, i + 1, n), cat(*rows[::-1], axis=-2)))
+        rows.append(div(value, part(row, rank - 1, i, i + 1)))
+    return cat(*rows[::-1], axis=-2) if rows else right
+
+
+@composite
+def triangular_solve(self: T, right: T, *, upper: bool = True) -> T:
+    """Return x with self @ x = right, for triangular matrices self, whose other half is not read."""
+    check_matrices(self, "triangular_solve", square=True)
+    if upper:
+        return _back_substituted(self, right)
+    n = self.expr.shape[-1]
+    turned = self if not n else _flipped(_flipped(self, -1), -2)
+    return _flipped(_back_substituted(turned, _flipped(right, -2)), -2)
+
+
+def _flipped(x: T, axis: int) -> T:
+    return apply(Ops.FLIP, (axis % len(x.expr.shape),), x)
+
+
+def solve(self: T, right: T) -> T:
+    """Return x with self @ x = right: a vector, or matrices of columns.
+
+    Raises `UsageError` for a singular matrix, as `inverse` does.
+    """
+    found = _solution(self, right)
+    refuse_singular(self, "solve")
+    return found
+
+
+@composite
+def _solution(self: T, right: T) -> T:
+    check_matrices(self, "solve", square=True)
+    vector = len(right.expr.shape) == 1
+    b = unsqueeze(right, -1) if vector else right
+    if b.expr.shape[-2:-1] != self.expr.shape[-1:]:
+        raise UsageError(f"solve: wanted {self.expr.shape[-1]} rows on the right, saw {right.expr.shape}")
+    q, r = qr(self)
+    found = _back_substituted(r, matmul(transpose(q, -1, -2), b))
+    return squeeze(found, -1) if vector else found
+
+
+def inverse(self: T) -> T:
+    """Return the inverse of square matrices.
+
+    Raises `UsageError` for a singular matrix, for which the values are read (`singular`). Inside a captured
+    function, a traced one and a gradient, where they cannot be read, it gives infinities or NaN.
+    """
+    found = _inverse(self)
+    refuse_singular(self, "inverse")
+    return found
+
+
+@method
+def _inverse(self: T) -> T:
+    check_matrices(self, "inverse", square=True)
+    q, r = qr(self)
+    return _back_substituted(r, transpose(q, -1, -2))
+
+
+def cholesky(self: T, upper: bool = False) -> T:
+    """Return the lower triangular matrix whose product with its transpose is self, or that transpose.
+
+    The upper half is not read. Raises `UsageError` for a matrix that is not positive definite, for which the
+    values are read, as `inverse` does; where they cannot be read it gives NaN.
+    """
+    found = _cholesky(self, upper)
+    refuse_indefinite(found, "cholesky")
+    return found
+
+
+@method
+def _cholesky(self: T, upper: bool = False) -> T:
+    check_matrices(self, "cholesky", square=True)
+    n = self.expr.shape[-1]
+    rank = len(self.expr.shape)
+    even = mul(add(self, transpose(self, -1, -2)), 0.5)
+    rest = add(tril(even), stopped(tril(sub(self, even))))  # the gradient is symmetric, as in PyTorch
+    columns: list[T] = []
+    for i in range(n):
+        column = _column(rest, i)
+        place = coordinate(column, column.expr.shape, rank - 2)
+        size = sqrt(part(column, rank - 2, i, i + 1))
+        found = where(lt(place, i), 0.0, div(column, size))
+        columns.append(found)
+        if i + 1 < n:
+            rest = sub(rest, matmul(found, transpose(found, -1, -2)))
+    lower = cat(*columns, axis=-1) if columns else self
+    return transpose(lower, -1, -2) if upper else lower
+
+
+@converting
+def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:
+    """Return x with a @ x = self, where `factor` is the result of `a.cholesky(upper)`.
+
+    Self is matrices of columns. The other half of the factor is not read.
+    """
+    check_matrices(self, "cholesky_solve")
+    check_matrices(factor, "cholesky_solve", square=True)
+    if self.expr.shape[-2] != factor.expr.shape[-1]:
+        raise UsageError(
+            f"cholesky_solve: wanted {factor.expr.shape[-1]} rows, saw the shape {self.expr.shape}"
+        )
+    first = transpose(factor, -1, -2) if upper else factor
+    middle = triangular_solve(first, self, upper=False)
+    return triangular_solve(transpose(first, -1, -2), middle)
+
+
+def cholesky_inverse(self: T, upper: bool = False) -> T:
+    """Return the inverse of a, where self is `a.cholesky(upper)`."""
+    check_matrices(self, "cholesky_inverse", square=True)
+    return cholesky_solve(unit_of(self, self.expr.shape[-1]), self, upper)
+
+
+def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
+    """Return the pairs of 0..n-1, n even, in n - 1 rounds of disjoint pairs."""
+    ring = list(range(1, n))
+    found = []
+    for _ in range(n - 1):
+        row = [0, *ring]
+        found.append((row[: n // 2], row[n // 2 :][::-1]))
+        ring = [ring[-1], *ring[:-1]]
+    return found
+
+
+@method
+def _rotated(self: T) -> T:
+    """Return self @ V above V, where V is orthogonal and the columns of self @ V are orthogonal (Jacobi)."""
+    *_, m, n = self.expr.shape
+    even = n + n % 2
+    x = cat(self, unit_of(self, n), axis=-2)
+    if even != n:
+        x = cat(x, mul(_column(x, 0), 0.0), axis=-1)
+    rank = len(x.expr.shape)
+    for _ in range(max(6, 2 * math.ceil(math.log2(max(2, n))) + 3)):
+        for left, right in _rounds(even):
+            x = apply(Ops.CONTIGUOUS, None, _round(x, m, rank, left, right))
+    return part(x, rank - 1, 0, n) if even != n else x
+
+
+def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
+    order = [*left, *right]
+    h = len(left)
+    both = cat(*[_column(x, i) for i in order], axis=-1)
+    a, b = part(both, rank - 1, 0, h), part(both, rank - 1, h, 2 * h)
+    up, vp = part(a, rank - 2, 0, m), part(b, rank - 2, 0, m)
+    alpha, beta = (reductions.sum(mul(t, t), -2, keepdim=True) for t in (up, vp))
+    gamma = reductions.sum(mul(up, vp), -2, keepdim=True)
+    still = eq(gamma, 0.0)
+    zeta = div(sub(beta, alpha), mul(where(still, 1.0, gamma), 2.0))
+    t = div(where(lt(zeta, 0.0), -1.0, 1.0), add(absolute(zeta), sqrt(add(mul(zeta, zeta), 1.0))))
+    t = where(still, 0.0, convert(t, x.expr.dtype))
+    c = div(number_like(t, 1.0), sqrt(add(mul(t, t), 1.0)))
+    s = mul(c, t)
+    turned = cat(sub(mul(a, c), mul(b, s)), add(mul(a, s), mul(b, c)), axis=-1)
+    back = [order.index(i) for i in range(len(order))]
+    return cat(*[_column(turned, i) for i in back], axis=-1)
+
+
+@converting
+def svd(self: T, some: bool = True) -> Singular[T]:
+    """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
+
+    With `some` U and V have as many columns as there are singular values; else they are square. Columns that
+    belong to a singular value of 0 are 0 in U. float32 and float64. The gradient of U and V is infinite or
+    NaN where two singular values are equal, as the vectors are not unique there.
+    """
+    check_matrices(self, "svd")
+    m, n = self.expr.shape[-2:]
+    if m < n:
+        found = svd(transpose(self, -1, -2), some)
+        return Singular(found.V, found.S, found.U)
+    if not some and m != n:
+        raise UsageError(f"svd: wanted some=True for matrices that are not square, saw {self.expr.shape}")
+    rank = len(self.expr.shape)
+    size = reductions.fold(Ops.MAX, absolute(self), (rank - 2, rank - 1), keepdim=True)
+    both = stopped(_rotated(div(self, _power_below(size))))
+    work, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
+    size, order = sort(sqrt(reductions.sum(mul(work, work), -2)), -1, True)
+    at = unsqueeze(order, -2)
+    work, v = (gather(x, -1, expand(at, x.expr.shape)) for x in (work, v))
+    none = unsqueeze(eq(size, 0.0), -2)
+    u = where(none, 0.0, div(work, where(none, 1.0, unsqueeze(size, -2))))
+    both = _with_rule(cat(u, v, axis=-2), self, rule="singular_vectors")
+    u, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
+    return Singular(
+        u, _with_rule(reductions.sum(mul(u, matmul(self, v)), -2), self, both, rule="singular_values"), v
+    )
+
+
+@composite
+def _with_rule(self: T, *sources: T, rule: str, upper: bool = False) -> T:
+    return ruled(rule, self, *sources, about=(upper,))
+
+
+@composite
+def taken_as_symmetric(self: T) -> T:
+    """Return symmetric matrices of the lower half; the gradient passes to the whole, as in PyTorch."""
+    return ruled("beside", stopped(symmetric(self, upper=False)), self)
+
+
+@converting
+def eigh(self: T, *, upper: bool = False) -> tuple[T, T]:
+    """Return the eigenvalues of symmetric matrices, the least first, and their vectors as columns.
+
+    One half is read. They are the singular ones of matrices that are shifted by their norm. The
+    gradient of the vectors is infinite or NaN where two eigenvalues are equal.
+    """
+    check_matrices(self, "eigh", square=True)
+    even = stopped(symmetric(self, upper=upper))
+    shift = sqrt(reductions.sum(mul(even, even), (-2, -1), keepdim=True))
+    found = svd(add(even, mul(shift, unit_of(self, self.expr.shape[-1]))))
+    vectors = _with_rule(stopped(_flipped(found.V, -1)), self, rule="eigenvectors", upper=upper)
+    values = sub(_flipped(found.S, -1), squeeze(shift, -1))
+    return _with_rule(stopped(values), self, vectors, rule="eigenvalues"), vectors
+
+
+@converting
+def pinverse(self: T, rcond: T | float | None = None, *, atol: T | float | None = None) -> T:
+    """Return Moore-Penrose inverses; singular values up to `rcond` times the greatest, or `atol`, count as 0.
+
+    Without both that is the greater size times the distance of 1 and the next number.
+    """
+    check_matrices(self, "pinverse")
+    if 0 in self.expr.shape:
+        return transpose(self, -1, -2)
+    u, s, v = svd(stopped(self))
+    step = 2.0 ** (-52 if self.expr.dtype is dtypes.float64 else -23)
+    given = max(self.expr.shape[-2:]) * step if rcond is None and atol is None else rcond
+    given = 0.0 if given is None else given
+    share, least = (
+        v if v is None or isinstance(v, (int, float)) else unsqueeze(v, -1) for v in (given, atol)
+    )
+    limit = mul(reductions.fold(Ops.MAX, s, (len(s.expr.shape) - 1,), keepdim=True), share)
+    large = gt(s, limit if least is None else maximum(limit, least))
+    scale = where(large, div(_one(s), where(large, s, 1.0)), 0.0)
+    found = matmul(mul(v, unsqueeze(scale, -2)), transpose(u, -1, -2))
+    return _with_rule(stopped(found), self, rule="pseudoinverse")
+
+
+@converting
+def matrix_power(self: T, n: int) -> T:
+    """Return the product of n times the same square matrices; 0 gives units, a negative n powers inverses."""
+    power = whole(n, "matrix_power")
+    return power_of(inverse(self), -power) if power < 0 else power_of(self, power)
+
+
+@method
+def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return the p-norm over axes, of all elements when None.
+
+    "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the
+    number of elements that are not 0.
+
+    Floats only; `UsageError` for other dtypes and names, as in PyTorch.
+    """
+    shape = self.expr.shape
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
+    if isinstance(p, str) and p not in {"fro", "nuc"}:
+        raise UsageError(f"norm: wanted a number, 'fro' or 'nuc', saw {p!r}")
+    if p != "nuc":
+        return reductions.power_norm(self, 2.0 if isinstance(p, str) else p, axis, keepdim=keepdim)
+    axes = axes_of(axis, shape, "norm")
+    if len(axes) != 2:
+        raise UsageError(f"norm: 'nuc' is of matrices, saw the axes {axes} of the shape {shape}")
+    rest = [i for i in range(len(shape)) if i not in axes]
+    found = reductions.sum(svd(apply(Ops.PERMUTE, (*rest, *axes), widened(self))).S, -1)
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    return narrowed(apply(Ops.RESHAPE, kept, found) if keepdim else found, self)
+
+
+class Determinant(NamedTuple, Generic[T]):
+    """The sign of a determinant and the logarithm of its absolute value."""
+
+    sign: T
+    logabsdet: T
+
+
+@method
+def _signed_diagonal(self: T) -> T:
+    """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
+    n = self.expr.shape[-1]
+    if not n:
+        return reshape(add(reductions.sum(self, (-2, -1)), 1.0), (*self.expr.shape[:-2], 1))
+    x, turns = reduced(self, n, exchange=True)
+    found = diagonal(x, 0, -2, -1)
+    first = eq(coordinate(found, found.expr.shape, len(found.expr.shape) - 1), 0)
+    return mul(found, where(first, squeeze(turns, -1), 1.0))
+
+
+@method
+def det(self: T) -> T:
+    """Return the determinants of square matrices."""
+    check_matrices(self, "det", square=True)
+    return reductions.prod(_signed_diagonal(self), -1)
+
+
+@converting
+def slogdet(self: T) -> Determinant[T]:
+    """Return the signs of determinants and the logarithms of their absolute values."""
+    check_matrices(self, "slogdet", square=True)
+    found = _signed_diagonal(self)
+    return Determinant(reductions.prod(sign(found), -1), reductions.sum(log(absolute(found)), -1))
+
+
+@method
+def logdet(self: T) -> T:
+    """Return the logarithms of determinants; NaN of negative ones."""
+    return log(det(self))

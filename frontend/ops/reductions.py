@@ -1,0 +1,428 @@
+"""Reductions over some axes or all: sums, products, means, variances, norms, indices of extremes.
+
+Not here: values with indices (`extremes`), running sums (`scan`), loops of a kernel
+(`compiler.kernel.reductions`).
+"""
+
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
+from __future__ import annotations
+
+import builtins
+import math
+from math import prod as product
+
+from compiler.dtype import DType, dtypes
+from compiler.ir.ops import Ops
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import Axes, Shape, axes_of, axis_of, element_type
+from frontend.arguments.conversion import flag
+from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.constants import (
+    constant,
+    convert,
+    coordinate,
+    narrowed,
+    number_like,
+    ruled,
+    spread,
+    widened,
+)
+from frontend.evaluation.expr import STOP, float_dtype
+from frontend.evaluation.trace import apply, method
+from frontend.ops.arithmetic import div
+from frontend.ops.arithmetic import pow as power
+from frontend.ops.elementwise import add, clip, mul, ne, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, sqrt
+from hcq.errors import UsageIndexError, UsageTypeError
+
+
+def fold(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
+    """Return x combined over ascending axes, which stay with size 1 when `keepdim`."""
+    shape = x.expr.shape
+    y = apply(Ops.REDUCE, (op, axes), x)
+    return (
+        apply(Ops.RESHAPE, tuple([1 if i in axes else n for i, n in enumerate(shape)]), y) if keepdim else y
+    )
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """Return the dtype of sums and products: int64 of integers and bools, but uint64 of uint64."""
+    return dtype if dtype.is_float or dtype is dtypes.uint64 else dtypes.int64
+
+
+def as_dtype(x: T, dtype: DType | str | None) -> T:
+    """Return x in the dtype that a `dtype=` argument names; unchanged for None."""
+    found = element_type(dtype)
+    return x if found is None else convert(x, found)
+
+
+def accumulator(dtype: DType, wanted: DType | None) -> DType:
+    """Return the dtype in which a sum or product of elements of a dtype is computed, and rounded once.
+
+    It is float32 for sixteen-bit floats. Where the result is `wanted`, narrower integers wrap alike in 32
+    bits; without it they are as wide as the result.
+    """
+    if dtype.is_float:
+        return dtypes.float32 if dtype.bits == 16 else dtype
+    if wanted is None:
+        return sum_dtype(dtype)
+    return dtype if dtype.bits >= 32 else dtypes.int32
+
+
+def _accumulate(op: str, x: T, axes: Shape, dtype: DType | str | None, *, keepdim: bool) -> T:
+    """Return a sum or product in the dtype that an argument `dtype=` names, or in its own."""
+    wanted = element_type(dtype)
+    x = x if wanted is None else convert(x, wanted)
+    own = x.expr.dtype
+    found = fold(op, convert(x, accumulator(own, wanted)), axes, keepdim=keepdim)
+    return convert(found, own) if wanted is not None or own.is_float else found
+
+
+@method
+def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
+    """Return the sum over axes (all when None). Integers and bools give int64, as in PyTorch.
+
+    `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
+    sixteen-bit ones are added up in float32 and rounded once. uint64 stays uint64. A sum over no elements is
+    0. With `dtype`, self is converted first, and the result has it: `dtype="int32"` is faster where 32 bits
+    suffice.
+
+        Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
+
+    Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
+    reductions.
+    """
+    return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), dtype, keepdim=keepdim)
+
+
+@method
+def prod(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
+    """Return the product over axes. Integers and bools give int64.
+
+    Dtypes and errors are those of `sum`. A product over no elements is 1.
+    """
+    return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), dtype, keepdim=keepdim)
+
+
+@method
+def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return the greatest value over axes; NaN when there is one.
+
+    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
+    over several axes or all.
+    """
+    return _extreme(Ops.MAX, self, axis, "max", keepdim=keepdim)
+
+
+@method
+def min(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return the least value over axes; NaN when there is one.
+
+    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
+    over several axes or all.
+    """
+    return _extreme(Ops.MIN, self, axis, "min", keepdim=keepdim)
+
+
+def _extreme(op: str, x: T, axis: Axes, what: str, *, keepdim: bool) -> T:
+    axes = _filled(x, axis, what)
+    value = fold(op, x, axes, keepdim=keepdim)
+    if axis is None:
+        return ruled("every_extreme", value, x) if axes else value
+    return ruled("first_extreme", value, x, about=(axes, False)) if axes and isinstance(axis, int) else value
+
+
+def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
+    axes = axes_of(axis, x.expr.shape, what)
+    if builtins.any(x.expr.shape[a] == 0 for a in axes):
+        raise UsageIndexError(
+            f"{what} of the shape {x.expr.shape} over axes {axes}: there is no element to choose"
+        )
+    return axes
+
+
+@method
+def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return whether some value over axes is not zero.
+
+    The result is bool; over no elements it is False.
+    """
+    return fold(Ops.MAX, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "any"), keepdim=keepdim)
+
+
+@method
+def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return whether every value over axes is not zero.
+
+    The result is bool; over no elements it is True.
+    """
+    return fold(Ops.MIN, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "all"), keepdim=keepdim)
+
+
+def _count(x: TensorBase, axes: Shape) -> int:
+    return product([x.expr.shape[a] for a in axes])
+
+
+def total_of_mean(dtype: DType) -> DType:
+    """Return the dtype in which elements are added up for a mean: one that holds each of them exactly.
+
+    Integers of 32 bits are added in 64, so that great ones of both signs cancel exactly, and those of 64 bits
+    as float64.
+    """
+    if dtype.is_int and dtype.bits >= 32:
+        return dtypes.int64 if dtype.bits == 32 else dtypes.float64
+    return accumulator(float_dtype(dtype), None)
+
+
+@method
+def mean(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
+    """Return the mean over axes, as a float.
+
+    Integers and bools give float32, rounded after the sum; floats keep their dtype. The mean of no elements
+    is NaN.
+    """
+    self = as_dtype(self, dtype)
+    axes = axes_of(axis, self.expr.shape, "mean")
+    dtype = float_dtype(self.expr.dtype)
+    total = fold(Ops.ADD, convert(self, total_of_mean(self.expr.dtype)), axes, keepdim=keepdim)
+    wide = total.expr.dtype if total.expr.dtype.is_float else dtypes.float64
+    total = convert(total, wide)
+    count = constant(self, float(_count(self, axes)), wide, total.expr.shape)
+    return convert(apply(Ops.DIV, None, total, count), dtype)
+
+
+@method
+def var(
+    self: T,
+    axis: Axes | bool = None,
+    *others: object,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    unbiased: bool | None = None,
+) -> T:
+    """Return the variance over axes: squared distances from the mean, divided by count - correction.
+
+    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0. `unbiased`,
+    which may follow the axis or stand in its place, means a correction of 1 or 0; keepdim may follow it.
+    """
+    axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
+    axes = axes_of(axis, self.expr.shape, "var")
+    x = widened(self)
+    return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
+
+
+def spread_arguments(  # noqa: PLR0917 - internal
+    what: str,
+    axis: Axes | bool,
+    others: tuple[object, ...],
+    keepdim: bool,
+    correction: float | None,
+    unbiased: bool | None,
+) -> tuple[Axes, bool, float]:
+    """Return axis, keepdim and correction of PyTorch's forms (axis, unbiased, keepdim) and (unbiased)."""
+    if isinstance(axis, bool):
+        axis, others = None, (axis, *others)
+    given = [flag(v, f"{what}, {name}") for v, name in zip(others, ("unbiased", "keepdim"), strict=False)]
+    if len(others) > 2 or (given and unbiased is not None):
+        raise UsageTypeError(
+            f"{what}: wanted an axis, unbiased and keepdim, saw {len(others) + 1} arguments"
+            f"{' and unbiased=' if unbiased is not None else ''}"
+        )
+    keepdim, unbiased = given[1] if len(given) > 1 else keepdim, given[0] if given else unbiased
+    unbiased = None if unbiased is None else flag(unbiased, f"{what}, unbiased")
+    return axis, keepdim, (1 if correction is None else correction) if unbiased is None else int(unbiased)
+
+
+def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:
+    distance = sub(x, center)
+    total = sum(mul(distance, distance), axes, keepdim=keepdim)
+    count = builtins.max(_count(x, axes) - correction, 0)
+    return ruled("variance", div(total, float(count)), x, about=(axes, count))
+
+
+@method
+def std(
+    self: T,
+    axis: Axes | bool = None,
+    *others: object,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    unbiased: bool | None = None,
+) -> T:
+    """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
+
+    The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
+    """
+    axis, keepdim, correction = spread_arguments("std", axis, others, keepdim, correction, unbiased)
+    axes = axes_of(axis, self.expr.shape, "std")
+    x = widened(self)
+    near = mean(x, axes, keepdim=True)
+    rest = mean(sub(x, near), axes, keepdim=True)
+    finite = apply(Ops.LT, None, absolute(rest), number_like(rest, math.inf))
+    center = add(near, where(finite, rest, 0.0))
+    squared = _variance(x, center, axes, keepdim, correction)
+    return narrowed(ruled("root", sqrt(squared), squared), self)
+
+
+@accepts_aliases
+def var_mean(
+    self: T,
+    axis: Axes | bool = None,
+    *others: object,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    unbiased: bool | None = None,
+) -> tuple[T, T]:
+    """Return the variance and the mean.
+
+    Both as `var` and `mean` return them: shape, dtype and errors.
+    """
+    axis, keepdim, correction = spread_arguments("var_mean", axis, others, keepdim, correction, unbiased)
+    return var(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
+
+
+@accepts_aliases
+def std_mean(
+    self: T,
+    axis: Axes | bool = None,
+    *others: object,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    unbiased: bool | None = None,
+) -> tuple[T, T]:
+    """Return the standard deviation and the mean.
+
+    Both as `std` and `mean` return them: shape, dtype and errors.
+    """
+    axis, keepdim, correction = spread_arguments("std_mean", axis, others, keepdim, correction, unbiased)
+    return std(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
+
+
+@method
+def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return the sum over axes of what is not NaN, as `sum` does."""
+    return sum(where(ne(self, self), 0, self), axis, keepdim)
+
+
+@method
+def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return the mean over axes of what is not NaN, as a float."""
+    there = convert(apply(Ops.EQ, None, self, self), float_dtype(self.expr.dtype))
+    return div(nansum(self, axis, keepdim), sum(there, axis, keepdim))
+
+
+@method
+def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+    """Return log(sum(exp(self))) over axes, without overflow.
+
+    Integers and bools give float32; floats keep their dtype. `axis` and `keepdim` as in `sum`.
+    """
+    axes = axes_of(axis, self.expr.shape, "logsumexp")
+    x = widened(self)
+    top = detached(fold(Ops.MAX, x, axes, keepdim=True))
+    finite = where(_is_infinite(top), 0.0, top)
+    wide = add(log(sum(exp(sub(x, finite)), axes, keepdim=True)), finite)
+    result = narrowed(wide, self)
+    return (
+        result
+        if keepdim
+        else apply(Ops.RESHAPE, tuple([n for i, n in enumerate(result.expr.shape) if i not in axes]), result)
+    )
+
+
+def _is_infinite(x: T) -> T:
+    return apply(Ops.EQ, None, apply(Ops.ABS, None, x), number_like(x, float("inf")))
+
+
+def detached(x: T) -> T:
+    """Return x without gradient: the maximum subtracted inside an exponential cancels."""
+    return apply(STOP, None, x)
+
+
+def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
+    """Return the first place of the extreme value: the greatest of n - i over the places i that hold it."""
+    what = "argmax" if op is Ops.MAX else "argmin"
+    if axis is None:
+        flat = apply(Ops.RESHAPE, (product(x.expr.shape),), x)
+        found = _arg(op, flat, 0, keepdim=False)
+        return apply(Ops.RESHAPE, (1,) * len(x.expr.shape), found) if keepdim else found
+    shape = x.expr.shape
+    a = axis_of(axis, shape or (1,), what)
+    if not shape:
+        return constant(x, 0, dtypes.int32, ())
+    _filled(x, (a,), what)
+    best = spread(fold(op, x, (a,), keepdim=True), shape)
+    place = coordinate(x, shape, a)
+    n = constant(x, shape[a], place.expr.dtype, shape)
+    hit = apply(Ops.EQ, None, x, best)
+    if x.expr.dtype.is_float:
+        hit = apply(Ops.OR, None, hit, apply(Ops.NE, None, x, x))
+    score = apply(
+        Ops.WHERE, None, hit, apply(Ops.SUB, None, n, place), constant(x, 0, place.expr.dtype, shape)
+    )
+    top = fold(Ops.MAX, score, (a,), keepdim=keepdim)
+    return apply(Ops.SUB, None, constant(x, shape[a], place.expr.dtype, top.expr.shape), top)
+
+
+@method
+def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:
+    """Return the index of the greatest value along an axis (None: of the flattened tensor).
+
+    Of equal values it is the first; a NaN counts as greatest.
+
+    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
+    elements.
+    """
+    return _arg(Ops.MAX, self, axis, keepdim=keepdim)
+
+
+@method
+def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:
+    """Return the index of the least value along an axis (None: of the flattened tensor).
+
+    Of equal values it is the first; a NaN counts as least.
+
+    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
+    elements.
+    """
+    return _arg(Ops.MIN, self, axis, keepdim=keepdim)
+
+
+@method
+def power_norm(self: T, p: float, axis: Axes = None, *, keepdim: bool = False) -> T:
+    """Return the p-norm over axes, of all elements when None: `norm` without the norms of matrices."""
+    axes = axes_of(axis, self.expr.shape, "norm")
+    found = p_norm(widened(self), p, axes)
+    kept = tuple([n for i, n in enumerate(found.expr.shape) if i not in axes])
+    return narrowed(found if keepdim else apply(Ops.RESHAPE, kept, found), self)
+
+
+@method
+def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
+    """Return self divided by its p-norm along an axis, or by eps where that is greater.
+
+    For p = 0 the norm is the number of non-zero elements, for infinity the greatest absolute value.
+    """
+    x = widened(self)
+    return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
+
+
+def p_norm(x: T, p: float, axis: Axes) -> T:
+    """Return the p-norm over axes, which stay with size 1."""
+    if p == 0:
+        return ruled("norm", sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True), x, about=(p,))
+    if math.isinf(p):
+        return (max if p > 0 else min)(absolute(x), axis, keepdim=True)
+    size = power(sum(power(absolute(x), p), axis, keepdim=True), 1 / p)
+    return ruled("norm", size, x, about=(p,))
+
+
+@method
+def count_nonzero(self: T, axis: Axes = None) -> T:
+    """Return the number of non-zero values over axes.
+
+    The result is int64.
+    """
+    return sum(ne(self, 0), axis)

@@ -1,0 +1,186 @@
+"""Splitting and joining along an axis: `split`, `chunk`, `cat`, `stack`, `roll` and others.
+
+Not here: slices (`indexing`), changes of shape (`movement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from compiler.ir.ops import Ops
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import Axes, axis_of, repeated, whole, whole_or_none
+from frontend.evaluation.base import T
+from frontend.evaluation.constants import constant, convert, coordinate, ruled
+from frontend.evaluation.trace import apply, composite, method
+from frontend.ops.elementwise import result_dtype
+from frontend.ops.movement import reshape, several, shrink, unsqueeze
+from hcq.errors import UsageError
+
+
+def part(self: T, axis: int, begin: int, end: int) -> T:
+    """Return begin <= i < end of one axis."""
+    bounds: list[tuple[int, int] | None] = [None] * len(self.expr.shape)
+    bounds[axis] = (begin, end)
+    return shrink(self, tuple(bounds))
+
+
+@accepts_aliases
+def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
+    """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
+
+    All parts are views, in order. Raises `UsageError` when given sizes do not add up to that of the axis.
+    """
+    a = axis_of(axis, self.expr.shape, "split")
+    n = self.expr.shape[a]
+    if isinstance(size, (tuple, list)):
+        lengths = [whole(s, "split") for s in size]
+        if sum(lengths) != n:
+            raise UsageError(f"split of {self.expr.shape} along axis {a}: {lengths} do not add up to {n}")
+    else:
+        step = whole(size, "split")
+        if step < 1:
+            raise UsageError(f"split: wanted a positive size, saw {step}")
+        lengths = [min(step, n - i) for i in range(0, max(n, 1), step)]
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    return tuple([part(self, a, s, s + k) for s, k in zip(starts, lengths, strict=True)])
+
+
+@accepts_aliases
+def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
+    """Return at most `count` parts of one size along an axis; the last may be smaller.
+
+    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1; no elements `count` empty parts.
+    """
+    a = axis_of(axis, self.expr.shape, "chunk")
+    if whole(count, "chunk") < 1:
+        raise UsageError(f"chunk: wanted a positive number of parts, saw {count}")
+    if not self.expr.shape[a]:
+        return tuple([part(self, a, 0, 0) for _ in range(count)])
+    return split(self, -(-self.expr.shape[a] // count), a)
+
+
+@accepts_aliases
+def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
+    """Return the elements of an axis as separate tensors, without the axis.
+
+    All parts are views, in order.
+    """
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "unbind")
+    return tuple([reshape(part(self, a, i, i + 1), (*shape[:a], *shape[a + 1 :])) for i in range(shape[a])])
+
+
+@accepts_aliases
+def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
+    """Return tensors, given singly or as one sequence, joined along an axis: `Tensor.cat([a, b], 1)`.
+
+    The sizes of other axes must be equal; a vector of no elements fits any. Dtypes are promoted.
+
+    Raises `UsageError` when another axis differs.
+    """
+    tensors, axis = _with_axis(others, axis)
+    sized: Any = _sized(self, tensors)
+    if sized is not None:
+        return cast("T", sized.dispatch(cat, (self, *tensors), {"axis": axis}))
+    joined: T = _joined(*several(self, tensors, "cat"), axis=axis)
+    return joined
+
+
+def _with_axis(others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
+    """Return the tensors beside the first argument, and the axis, which may be the last by position."""
+    last = whole_or_none(others[-1]) if others and not hasattr(others[-1], "expr") else None
+    return (others, axis) if last is None else (others[:-1], last)
+
+
+def _sized(first: Any, others: tuple[Any, ...]) -> Any:
+    """Return a tensor with symbolic sizes among the arguments; None without one."""
+    every = (first, *others) if others or not isinstance(first, (list, tuple)) else first
+    return next((t for t in every if hasattr(t, "dispatch")), None)
+
+
+@composite
+def _joined(self: T, *others: T, axis: int) -> T:
+    every = [self, *others]
+    first = next((t.expr.shape for t in every if t.expr.shape != (0,)), (0,))
+    a = axis_of(axis, first, "cat")
+    nothing = tuple([0 if i == a else n for i, n in enumerate(first)])
+    every = [reshape(t, nothing) if t.expr.shape == (0,) else t for t in every]
+    for t in every:
+        shape = t.expr.shape
+        if len(shape) != len(first) or any(
+            i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))
+        ):
+            raise UsageError(
+                f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes"
+            )
+    dtype = result_dtype(*every)
+    empty = [t for t in every if not t.expr.shape[a]]
+    every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(every[0], dtype)]
+    total = sum([t.expr.shape[a] for t in every])
+    result, begin = None, 0
+    for t in every:
+        n = t.expr.shape[a]
+        pairs = tuple([(begin, total - begin - n) if i == a else (0, 0) for i in range(len(first))])
+        begin += n
+        padded = apply(Ops.PAD, pairs, t)
+        result = padded if result is None else _beside(result, padded, a, begin - n)
+    assert result is not None  # there is at least self
+    return ruled("beside", result, result, *empty) if empty else result
+
+
+def _beside(left: T, right: T, axis: int, border: int) -> T:
+    """Return the elements of `left` before the border of an axis, those of `right` from there on."""
+    before = coordinate(left, left.expr.shape, axis)
+    return apply(
+        Ops.WHERE,
+        None,
+        apply(Ops.LT, None, before, constant(left, border, before.expr.dtype, left.expr.shape)),
+        left,
+        right,
+    )
+
+
+@accepts_aliases
+def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
+    """Return tensors of one shape, given singly or as one sequence, joined along a new axis.
+
+    `axis` is the place of the new axis. Dtypes are promoted. Raises `UsageError` when the shapes differ.
+    """
+    tensors, axis = _with_axis(others, axis)
+    sized: Any = _sized(self, tensors)
+    if sized is not None:
+        return cast("T", sized.dispatch(stack, (self, *tensors), {"axis": axis}))
+    every: Sequence[T] = several(self, tensors, "stack")
+    shape = every[0].expr.shape
+    if any(t.expr.shape != shape for t in every):
+        raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")
+    a = axis_of(axis, shape, "stack", extra=1)
+    return cat(*[unsqueeze(t, a) for t in every], axis=a)
+
+
+@method
+def roll(self: T, shifts: int | tuple[int, ...], axes: Axes = None) -> T:
+    """Return elements shifted cyclically along axes.
+
+    Without axes the flattened tensor is shifted, and then reshaped.
+
+        Tensor([1, 2, 3]).roll(1)      # [3, 1, 2]
+    """
+    shape = self.expr.shape
+    if axes is None:
+        if isinstance(shifts, (tuple, list)) and len(shifts) != 1:
+            raise UsageError(f"roll: without axes wanted one shift, saw {shifts}")
+        return reshape(roll(reshape(self, -1), shifts, 0), shape)
+    named = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if len(named) != (len(shifts) if isinstance(shifts, (tuple, list)) else 1):
+        raise UsageError(f"roll: wanted a shift for each axis, saw {shifts} for the axes {named}")
+    x = self
+    for shift, axis in zip(repeated(shifts, len(named), "roll"), named, strict=True):
+        a = axis_of(axis, shape, "roll")
+        n = shape[a]
+        by = shift % n if n else 0
+        if by:
+            x = cat(part(x, a, n - by, n), part(x, a, 0, n - by), axis=a)
+    return x

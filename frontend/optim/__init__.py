@@ -1,0 +1,28 @@
+"""Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
+
+Not here: gradients (`frontend.autograd`), schedules of the learning rate (`frontend.optim.schedules`), mixed
+precision (`frontend.nn.amp`). Next: `optimiser`, the base; `descent`, `adam`, `layerwise` and
+`lbfgs`, the rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frontend.later import lazy
+from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from frontend.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
+from frontend.optim.layerwise import LAMB, LARS, Muon
+from frontend.optim.lbfgs import LBFGS
+from frontend.optim.optimiser import Group, Optimizer
+
+if TYPE_CHECKING:
+    from frontend.optim import lr_scheduler
+
+__all__ = [
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Group", "Muon",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler",
+]  # fmt: skip
+
+if not TYPE_CHECKING:  # type checkers know all names
+    __getattr__, __dir__ = lazy(__name__, __all__, {"lr_scheduler": "frontend.optim.lr_scheduler"})

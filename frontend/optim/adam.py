@@ -1,0 +1,251 @@
+"""Adam and its relatives: running means of the gradient and of its square, corrected for their start at 0.
+
+Not here: plain descent (`descent`), rates by the norm of a parameter (`layerwise`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from compiler.dtype import DType, dtypes
+from frontend.arguments.settings import GroupFlag, GroupSetting
+from frontend.optim.optimiser import Group, Optimizer, Params, pair
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+class Moments(Optimizer):
+    """What all have: `self.m` and `self.v`, the number of steps, and powers of the decay rates with it.
+
+    `b1` and `b2` in 0..1, or `betas`, are the decay rates of m and v; sixteen-bit parameters have float32
+    moments. Raises `UsageError` for numbers out of range.
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ("m", "v")
+    b1 = GroupSetting(high=1.0)
+    b2 = GroupSetting(high=1.0)
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
+    exact: DType | None = None
+    """The dtype of the powers; None: float32, or float64 beside float64 parameters."""
+    m: list[Tensor]
+    v: list[Tensor]
+
+    def add_param_group(self, given: Any) -> None:
+        """Add a group; `betas` may stand for b1 and b2."""
+        if "betas" in given:
+            b1, b2 = pair("betas", given["betas"])
+            given = {**{n: v for n, v in given.items() if n != "betas"}, "b1": b1, "b2": b2}
+        super().add_param_group(given)
+
+    def _exact(self, group: Group) -> DType:
+        wide = any(p.dtype is dtypes.float64 for p in group.params)
+        return self.exact or (dtypes.float64 if wide else dtypes.float32)
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        exact = self._exact(group)
+        return {"t": (0.0, exact), "b1_t": (1.0, exact), "b2_t": (1.0, exact)}
+
+    def _count(self, group: Group) -> None:
+        """Count the step; the powers are of the rates of this step, whatever they were before."""
+        t = self.store(group.counters["t"], group.counters["t"] + 1)
+        for name in ("b1", "b2"):
+            self.store(group.counters[f"{name}_t"], group.number(name) ** t)
+
+    def _means(self, i: int, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+        """Assign and return m and v of parameter i."""
+        m, v, b1, b2 = self.m[i], self.v[i], group.number("b1"), group.number("b2")
+        self.store(m, m * b1 + g * (1 - b1))
+        self.store(v, v * b2 + (g * g) * (1 - b2))
+        return m, v
+
+    def _fair(self, i: int, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+        """Return m and v of parameter i, corrected for their start at 0."""
+        m, v = self._means(i, g, group)
+        b1_t, b2_t = group.counters["b1_t"], group.counters["b2_t"]
+        return m / (1.0 - b1_t).cast(g.dtype), v / (1.0 - b2_t).cast(g.dtype)
+
+
+class AdamW(Moments):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    With m and v the running means of the gradient and its square, corrected for their start at 0: the
+    parameter loses lr * (m / (sqrt(v) + eps) + weight_decay * parameter). With `amsgrad`, the greatest v so
+    far is used.
+
+    Raises `UsageError` for numbers out of range.
+    """
+
+    moments = ("m", "v", "top")
+    amsgrad = GroupFlag()
+    decoupled = True
+    top: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.001,
+        b1: float | tuple[float, float] = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] | None = None,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        if betas is None:  # PyTorch's third argument is both
+            betas = b1 if isinstance(b1, (tuple, list)) else (b1, b2)
+        first, second = pair("betas", betas)
+        settings = {"eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
+        super().__init__(params, lr, b1=first, b2=second, **settings)
+
+    def _needed(self, group: Group) -> tuple[str, ...]:
+        return self.moments if group.number("amsgrad") else ("m", "v")
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        decay = group.number("weight_decay")
+        if decay and not self.decoupled:
+            g = g + w * decay
+        m, v = self._fair(i, g, group)
+        if group.number("amsgrad"):
+            top = self.store(self.top[i], self.top[i].maximum(self.v[i]))
+            v = top / (1.0 - group.counters["b2_t"]).cast(g.dtype)
+        update = m / (v.sqrt() + group.number("eps"))
+        if decay and self.decoupled:
+            update = update + w * decay
+        return w - update * group.lr.cast(g.dtype)
+
+
+class Adam(AdamW):
+    """Adam (Kingma and Ba, 2015): as `AdamW`, but weight decay is added to the gradient."""
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.001,
+        b1: float | tuple[float, float] = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] | None = None,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, betas, amsgrad=amsgrad, maximize=maximize)
+
+
+class Adamax(Moments):
+    """Adam with the greatest gradient, which decays, instead of the root of v (Kingma and Ba, 2015)."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        b1, b2 = pair("betas", betas)
+        super().__init__(params, lr, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        m = self.store(self.m[i], self.m[i] * group.number("b1") + g * (1 - group.number("b1")))
+        top = self.store(self.v[i], (self.v[i] * group.number("b2")).maximum(g.abs() + group.number("eps")))
+        return w - m / top * (group.lr / (1.0 - group.counters["b1_t"])).cast(g.dtype)
+
+
+class NAdam(Moments):
+    """Adam with Nesterov's momentum (Dozat, 2016)."""
+
+    momentum_decay = GroupSetting()
+    decoupled_weight_decay = GroupFlag()
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 0.004,
+        decoupled_weight_decay: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        maximize: bool = False,
+    ) -> None:
+        b1, b2 = pair("betas", betas)
+        settings = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        settings |= {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, lr, **settings)
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        return {**super()._counters(group), "product": (1.0, self._exact(group))}
+
+    def _factor(self, group: Group, ahead: int) -> Tensor:
+        """Return the momentum of this step, or of the one ahead."""
+        power = (group.counters["t"] + ahead) * group.number("momentum_decay")
+        return (1 - 0.5 * 0.96**power) * group.number("b1")
+
+    def _count(self, group: Group) -> None:
+        super()._count(group)
+        self.store(group.counters["product"], group.counters["product"] * self._factor(group, 0))
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        decay, lr = group.number("weight_decay"), group.lr
+        if decay and group.number("decoupled_weight_decay"):
+            w = w - w * (lr * decay).cast(g.dtype)
+        elif decay:
+            g = g + w * decay
+        m, v = self._means(i, g, group)
+        root = (v / (1.0 - group.counters["b2_t"]).cast(g.dtype)).sqrt() + group.number("eps")
+        now, ahead, product = self._factor(group, 0), self._factor(group, 1), group.counters["product"]
+        of_g = (lr * (1 - now) / (1 - product)).cast(g.dtype)
+        of_m = (lr * ahead / (1 - product * ahead)).cast(g.dtype)
+        return w - g / root * of_g - m / root * of_m
+
+
+class RAdam(Moments):
+    """Adam whose root of v is used once its variance is known well enough (Liu and others, 2020)."""
+
+    decoupled_weight_decay = GroupFlag()
+    exact = dtypes.float64  # differences of nearly equal numbers decide when v is used
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        maximize: bool = False,
+    ) -> None:
+        b1, b2 = pair("betas", betas)
+        settings = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr, **settings, decoupled_weight_decay=decoupled_weight_decay)
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        decay, lr = group.number("weight_decay"), group.lr.cast(g.dtype)
+        if decay and group.number("decoupled_weight_decay"):
+            w = w - w * lr * decay
+        elif decay:
+            g = g + w * decay
+        m, v = self._means(i, g, group)
+        b1_t, b2_t, t = [group.counters[name] for name in ("b1_t", "b2_t", "t")]
+        most = 2 / (1 - group.number("b2")) - 1
+        length = most - t * 2 * b2_t / (1 - b2_t)
+        known = length.maximum(5.0)
+        scale = (most / ((most - 4) * (most - 2))) * (known - 4) * (known - 2) / known
+        root = ((1 - b2_t).sqrt() * scale.sqrt()).cast(g.dtype) / (v.sqrt() + group.number("eps"))
+        return w - m / (1 - b1_t).cast(g.dtype) * (length > 5.0).where(root, 1.0) * lr

@@ -1,0 +1,292 @@
+"""Optimisers of one rate for all elements, or of one that the history of gradients gives.
+
+Not here: running means of gradients and squares (`adam`), rates by the norm of a parameter (`layerwise`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from frontend.arguments.settings import GroupFlag, GroupSetting
+from frontend.evaluation.constants import stopped
+from frontend.optim.optimiser import Group, Optimizer, Params, pair
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum, Nesterov's variant and weight decay.
+
+    With g the gradient plus `weight_decay` times the parameter, and b = momentum * b + (1 - dampening) * g, g
+    at the first step: the parameter loses lr * b, with `nesterov` lr * (g + momentum * b), without momentum
+    lr * g. The buffers b are float tensors of the parameters' shapes, kept in `self.b`.
+
+    Raises `UsageError` for numbers below 0, and for `nesterov` without momentum or with dampening.
+    """
+
+    moments = ("b",)
+    momentum = GroupSetting()
+    dampening = GroupSetting(high=2.0)
+    weight_decay = GroupSetting()
+    nesterov = GroupFlag()
+    b: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.001,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        dampening: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, lr, **settings, nesterov=nesterov, maximize=maximize)
+
+    def _check(self, group: Group) -> None:
+        if group.number("nesterov") and (not group.number("momentum") or group.number("dampening")):
+            raise UsageError("Nesterov's variant needs a momentum above 0, and no dampening")
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        return {"t": (0.0, dtypes.float32)} if group.number("momentum") and group.number("dampening") else {}
+
+    def _needed(self, group: Group) -> tuple[str, ...]:
+        return ("b",) if group.number("momentum") else ()
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        if group.number("momentum"):
+            b = self.b[i]
+            added = b * group.number("momentum") + (
+                g * (1 - group.number("dampening")) if group.number("dampening") else g
+            )
+            if group.number("dampening"):
+                added = (group.counters["t"] > 1).where(added, g)
+            self.store(b, added)
+            g = g + b * group.number("momentum") if group.number("nesterov") else b
+        return w - g * group.lr.cast(g.dtype)
+
+
+class RMSprop(Optimizer):
+    """Gradients divided by the root of the running mean of their squares (Hinton, 2012).
+
+    v = alpha * v + (1 - alpha) * g**2; with `centered`, the square of the running mean of g is subtracted.
+    With `momentum`, b = momentum * b + g / (sqrt(v) + eps), and the parameter loses lr * b.
+    """
+
+    moments = ("v", "b", "mean")
+    alpha = GroupSetting()
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
+    momentum = GroupSetting()
+    centered = GroupFlag()
+    v: list[Tensor]
+    b: list[Tensor]
+    mean: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.01,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
+        super().__init__(params, lr, **settings, centered=centered, maximize=maximize)
+
+    def _needed(self, group: Group) -> tuple[str, ...]:
+        return (
+            "v",
+            *(("b",) if group.number("momentum") else ()),
+            *(("mean",) if group.number("centered") else ()),
+        )
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        keep = group.number("alpha")
+        v = self.store(self.v[i], self.v[i] * keep + g * g * (1 - keep))
+        if group.number("centered"):
+            mean = self.store(self.mean[i], self.mean[i] * keep + g * (1 - keep))
+            v = v - mean * mean
+        update = g / (v.sqrt() + group.number("eps"))
+        if group.number("momentum"):
+            update = self.store(self.b[i], self.b[i] * group.number("momentum") + update)
+        return w - update * group.lr.cast(g.dtype)
+
+
+class Adagrad(Optimizer):
+    """Gradients divided by the root of the sum of their squares (Duchi and others, 2011).
+
+    The rate at step t is lr / (1 + (t - 1) * lr_decay).
+    """
+
+    moments = ("sum",)
+    lr_decay = GroupSetting()
+    weight_decay = GroupSetting()
+    initial_accumulator_value = GroupSetting()
+    eps = GroupSetting()
+    sum: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.01,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize}
+        super().__init__(params, lr, initial_accumulator_value=initial_accumulator_value, **settings)
+
+    def _first(self, name: str, group: Group) -> float:  # noqa: ARG002 - there is one moment
+        return float(group.number("initial_accumulator_value"))
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        return {"t": (0.0, dtypes.float32)} if group.number("lr_decay") else {}
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        rate = group.lr
+        if group.number("lr_decay"):
+            rate = rate / ((group.counters["t"] - 1) * group.number("lr_decay") + 1)
+        total = self.store(self.sum[i], self.sum[i] + g * g)
+        return w - g / (total.sqrt() + group.number("eps")) * rate.cast(g.dtype)
+
+
+class Adadelta(Optimizer):
+    """Gradients times the ratio of the running roots of updates and of gradients (Zeiler, 2012)."""
+
+    moments = ("v", "u")
+    rho = GroupSetting(high=1.0)
+    eps = GroupSetting()
+    weight_decay = GroupSetting()
+    v: list[Tensor]
+    u: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        keep, eps, before = group.number("rho"), group.number("eps"), stopped(self.u[i])
+        v = self.store(self.v[i], self.v[i] * keep + g * g * (1 - keep))
+        update = (before + eps).sqrt() / (v + eps).sqrt() * g
+        self.store(self.u[i], before * keep + update * update * (1 - keep))
+        return w - update * group.lr.cast(g.dtype)
+
+
+class Rprop(Optimizer):
+    """Steps of own size for each element, which grow while the sign of the gradient stays.
+
+    A size is multiplied by `etas[1]` where the gradient keeps its sign, by `etas[0]` where it changes, and
+    stays within `step_sizes`; where the sign changed, the element does not move. Sizes start at lr.
+    """
+
+    moments = ("before", "size")
+    shrink = GroupSetting(high=1.0)
+    grow = GroupSetting(low=1.0)
+    least = GroupSetting()
+    most = GroupSetting()
+    before: list[Tensor]
+    size: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.01,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        maximize: bool = False,
+    ) -> None:
+        (shrink, grow), (least, most) = pair("etas", etas), pair("step_sizes", step_sizes)
+        super().__init__(params, lr, shrink=shrink, grow=grow, least=least, most=most, maximize=maximize)
+
+    def _first(self, name: str, group: Group) -> float:
+        return float(group.lr.item()) if name == "size" else 0.0
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        same = (g * self.before[i]).sign()
+        factor = (
+            (same > 0)
+            .where(group.number("grow"), (same < 0).where(group.number("shrink"), 1.0))
+            .cast(g.dtype)
+        )
+        size = self.store(
+            self.size[i], (self.size[i] * factor).clip(group.number("least"), group.number("most"))
+        )
+        kept = (same < 0).where(0.0, g)
+        self.store(self.before[i], kept)
+        return w - kept.sign() * size
+
+
+class ASGD(Optimizer):
+    """Descent with decay, whose parameters are averaged: the averages are `ax`.
+
+    The rate falls as lr / (1 + lambd * lr * steps) ** alpha; averaging starts after `t0` steps. Source:
+    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
+    """
+
+    moments = ("ax",)
+    lambd = GroupSetting()
+    alpha = GroupSetting()
+    t0 = GroupSetting()
+    weight_decay = GroupSetting()
+    ax: list[Tensor]
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 0.01,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize
+        )
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have it
+        return {"t": (-1.0, dtypes.float32)}
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        if group.number("weight_decay"):
+            g = g + w * group.number("weight_decay")
+        steps, lr, lambd = group.counters["t"].cast(g.dtype), group.lr.cast(g.dtype), group.number("lambd")
+        rate = lr / (lr * lambd * steps + 1.0) ** group.number("alpha")
+        new = w * (1.0 - rate * lambd) - g * rate
+        share = 1.0 / (steps - group.number("t0")).maximum(1.0)
+        before = stopped(self.ax[i])
+        self.store(self.ax[i], (share == 1.0).where(new, before + (new - before) * share))
+        return new

@@ -1,0 +1,199 @@
+"""LBFGS: a quasi-Newton method, which evaluates the loss several times a step.
+
+Source: Nocedal and Wright, "Numerical optimization", 2nd edition, chapter 7; the settings and the conditions
+to stop are PyTorch's.
+
+Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from frontend.arguments.checks import whole
+from frontend.arguments.settings import GroupSetting
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.realize import realize_many
+from frontend.nn.state.models import load_state_dict
+from frontend.optim.optimiser import Group, Optimizer, Params, wide
+from frontend.tensor import Tensor
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+
+
+class LBFGS(Optimizer):
+    """Steps along the inverse curvature that the last `history_size` changes of the gradient give.
+
+    `step(closure)` calls the closure, which clears the gradients, computes the loss, calls `backward` and
+    returns the loss. Each step has at most `max_iter` iterations and about `max_eval` calls of it (a quarter
+    more by default). It ends early when the greatest element of the gradient is at most `tolerance_grad`, or
+    a step or the change of the loss is less than `tolerance_change`. There is one group of parameters.
+
+    Values are read in between, so that a step cannot be captured. A line search is refused.
+    """
+
+    tolerance_grad = GroupSetting()
+    tolerance_change = GroupSetting()
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Tensor | float = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        if line_search_fn is not None:
+            raise UnsupportedError(f"LBFGS: wanted line_search_fn=None (line search), saw {line_search_fn!r}")
+        limits = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
+        super().__init__(params, lr, maximize=False, **limits)
+        if len(self.param_groups) > 1:
+            raise UsageError(f"LBFGS has one group of parameters, saw {len(self.param_groups)}")
+        self.max_iter = whole(max_iter, "LBFGS, max_iter")
+        self.max_eval = self.max_iter * 5 // 4 if max_eval is None else whole(max_eval, "LBFGS, max_eval")
+        self.history_size = whole(history_size, "LBFGS, history_size")
+        self.iterations = 0
+        self.changes: list[tuple[Tensor, Tensor, Tensor]] = []
+        """The last changes: of the gradient, of the parameters, and 1 / their product."""
+        self.direction: Tensor | None = None
+        self.before: Tensor | None = None
+        """The gradient of the iteration before."""
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:
+        """Evaluate the closure and update the parameters several times; return the loss at the start.
+
+        Raises `UsageTypeError` without a closure, `UsageError` inside a captured function and for a parameter
+        without a gradient.
+        """
+        if not callable(closure):
+            raise UsageTypeError(f"LBFGS: step needs a function that computes the loss, saw {closure!r}")
+        if CAPTURE.now is not None:
+            raise UsageError("LBFGS reads values during a step: it cannot be captured; capture the closure")
+        group = self.param_groups[0]
+        first = closure()
+        loss, calls = first.item(), 1
+        g = self._flat_gradient()
+        if _most(g) <= group.number("tolerance_grad"):
+            return first
+        for n in range(1, self.max_iter + 1):
+            self.iterations += 1
+            rate, along = self._step_along(g, group)
+            slope = (g * along).sum().item()
+            if slope > -group.number("tolerance_change"):
+                break
+            self._add(along, rate)
+            last = loss
+            if n < self.max_iter:
+                loss, g = closure().item(), self._flat_gradient()
+                calls += 1
+            if (
+                calls >= self.max_eval
+                or _most(g) <= group.number("tolerance_grad")
+                or _most(along * rate) <= group.number("tolerance_change")
+                or abs(loss - last) < group.number("tolerance_change")
+            ):
+                break
+        return first
+
+    def _step_along(self, g: Tensor, group: Group) -> tuple[float, Tensor]:
+        """Return the rate and the direction of an iteration, from the gradient and the history."""
+        rate = float(group.lr.item())
+        if self.direction is None or self.before is None:
+            along = -g
+            self.changes = []
+            step = min(1.0, 1.0 / g.abs().sum().item()) * rate
+        else:
+            change, moved = g - self.before, self.direction
+            product = (change * moved).sum()
+            if product.item() > 1e-10:
+                self.changes = [*self.changes, (change, moved, 1.0 / product)][-self.history_size :]
+            along, step = self._inverse_times(-g), rate
+        along.realize()
+        self.before, self.direction = g, (along * step).realize()
+        return step, along
+
+    def _inverse_times(self, q: Tensor) -> Tensor:
+        """Return the estimated inverse of the curvature times a vector: the two loops of the method."""
+        factors: list[Tensor] = []
+        for y, s, rho in reversed(self.changes):
+            factors.append((s * q).sum() * rho)
+            q = q - y * factors[-1]
+        if self.changes:
+            y, _, rho = self.changes[-1]
+            q = q / (rho * (y * y).sum())
+        for (y, s, rho), a in zip(self.changes, reversed(factors), strict=True):
+            q = q + s * (a - (y * q).sum() * rho)
+        return q
+
+    def _flat_gradient(self) -> Tensor:
+        flat = Tensor.cat(*[g.reshape(-1).cast("float32") if g.dtype.bits == 16 else g.reshape(-1)
+                            for g in self.gradients()])  # fmt: skip
+        return flat.realize()
+
+    def _add(self, along: Tensor, rate: float) -> None:
+        """Move the parameters."""
+        at = 0
+        for p in self.params:
+            part = along[at : at + p.numel()].reshape(p.shape) * rate
+            at += p.numel()
+            p.assign((p.detach() + part).cast(p.dtype))
+            p.grad = None
+        realize_many(self.params)
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the tensors of the state: the history, if there is one, and the learning rate."""
+        found = super().tensors()
+        if self.direction is not None and self.before is not None:
+            found |= {"direction": self.direction, "before": self.before}
+        return found | {"changes": [list(c) for c in self.changes]}
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Assign the tensors of `state_dict`; the history becomes a copy of the one among them.
+
+        Raises `UsageError` for other names and shapes.
+        """
+        history = {
+            n: v for n, v in values.items() if n.partition(".")[0] in {"direction", "before", "changes"}
+        }
+        count, like = sum([p.numel() for p in self.params]), self.params[0]
+        places = [f"changes.{i}.{j}" for i in range(len(history) // 3) for j in range(3)]
+        if history.keys() != {*(["direction", "before", *places] if history else [])}:
+            raise UsageError(f"LBFGS, load_state_dict: the history is not complete, saw {', '.join(history)}")
+        for name, value in history.items():
+            wanted = () if name.endswith(".2") else (count,)
+            if value.shape != wanted:
+                raise UsageError(
+                    f"load_state_dict: {name} has the shape {wanted}, the value has {value.shape}"
+                )
+        load_state_dict(super().tensors(), {n: v for n, v in values.items() if n not in history})
+        for group in self.param_groups:
+            group.forget()
+        dtype = wide(like)
+        copies = {n: v.detach().to(like.device).cast(dtype).clone() for n, v in history.items()}
+        realize_many(list(copies.values()))
+        every = [copies[n] for n in places]
+        self.changes = [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
+        self.direction, self.before = copies.get("direction"), copies.get("before")
+
+    def schedule_step(self) -> list[Tensor]:
+        """Raise `UnsupportedError`: a step reads values in between, so others cannot launch its work."""
+        raise _refused()
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:  # noqa: ARG002
+        raise _refused()
+
+
+def _refused() -> UnsupportedError:
+    return UnsupportedError(
+        "LBFGS reads the loss several times a step: schedule_step and a GradScaler cannot launch it\n"
+        "hint: call step(closure)"
+    )
+
+
+def _most(x: Tensor) -> float:
+    return float(x.abs().max().item())

@@ -1,0 +1,442 @@
+"""The base of all optimisers: groups of parameters, and one launch for a step.
+
+`step()` computes in one launch the gradients, the updates, the state of the optimiser, all pending
+assignments on its device (such as running statistics of batch norms), and the loss whose `backward` gave the
+gradients. It removes the gradients. The learning rate is a tensor and may be set to a number or a tensor at
+any time; a captured step uses the new value. Other settings are fixed once a step was captured.
+
+Not here: the rules (`descent`, `adam`, `layerwise`), gradients (`frontend.autograd`), capturing a step
+(`frontend.capture.jit`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, cast
+
+from compiler.dtype import DType, dtypes
+from compiler.ir.uop import round_to
+from frontend.arguments.aliases import answer_class
+from frontend.arguments.conversion import shown
+from frontend.arguments.settings import GroupFlag, GroupSetting, number_within
+from frontend.assignment import update
+from frontend.evaluation import gradient_state as grad_state
+from frontend.evaluation import modes
+from frontend.evaluation.constants import stopped
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.printing import described
+from frontend.evaluation.realize import pending, realize_many
+from frontend.evaluation.storage import home_of
+from frontend.evaluation.views import owns
+from frontend.nn.state.models import get_state_dict, load_state_dict
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+
+def _writes(t: Tensor) -> int | None:
+    """Return how often the memory of a tensor was assigned to.
+
+    None where that is not known: without memory of its own, or when captured functions assign to it.
+    """
+    if not owns(t):
+        return None
+    recipe: Any = t.recipe
+    home = recipe.home if recipe is not None and recipe.home is not None else home_of(t.leaves[0])
+    return None if home.replayed else home.writes
+
+
+class Group(MutableMapping[str, Any]):
+    """The parameters of a group, its learning rate `lr` (a tensor), and its settings by name.
+
+    GroupSetting one raises `UsageError` for a value out of range, for an unknown name, and after a step was
+    captured; the learning rate may be set at any time, to a number or a tensor of one element.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        params: list[Tensor],
+        lr: Tensor | float,
+        given: Mapping[str, Any],
+        rules: Mapping[str, GroupSetting],
+    ) -> None:
+        self.kind, self.params, self.rules = kind, params, dict(rules)
+        unknown = [name for name in given if name not in rules]
+        if unknown:
+            raise UsageError(f"{kind} has the settings lr, {', '.join(rules)}; saw {', '.join(unknown)}")
+        self.values_ = {name: rules[name].checked(kind, given[name]) for name in rules}
+        device = params[0].device
+        rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
+        self.lr = Tensor([float(rate)], device=device, requires_grad=False)
+        self._rate: float | None = float(rate)
+        self._stored = _writes(self.lr)
+        """The writes of `lr` when the rate was set."""
+        self.initial: float | None = None
+        """The learning rate when the first schedule was made."""
+        self.counters: dict[str, Tensor] = {}
+        """Numbers that change with each step, of shape (1,)."""
+        self.captured = False
+        """Whether a step was captured: settings are fixed from then on."""
+
+    def set_lr(self, value: Tensor | float) -> None:
+        """Store a learning rate in place, so that a captured step uses it.
+
+        Raises `UsageError` for a number below 0 and for other shapes.
+        """
+        if value is self.lr:  # as after `optimiser.lr *= 0.5`
+            self.forget()
+            return
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise UsageError(f"lr: wanted one number, saw the shape {value.shape}")
+            self.lr.assign(value.detach().to(self.lr.device).cast(self.lr.dtype).reshape(1))
+            self.forget()
+            return
+        rate = float(number_within(f"{self.kind}, lr", value, 0.0))
+        self.lr.assign(rate)
+        self._rate, self._stored = rate, _writes(self.lr)
+
+    def forget(self) -> None:
+        """Take the learning rate from the tensor from now on."""
+        self._rate = None
+
+    def rate_now(self) -> float:
+        """Return the learning rate: the number that was set, or the tensor's value where others wrote it."""
+        known, writes = self._rate, _writes(self.lr)
+        if known is not None and writes is not None and writes == self._stored:
+            return known
+        now = float(self.lr.item())
+        if known is None or round_to(known, self.lr.dtype) != now:
+            return now
+        self._stored = _writes(self.lr)
+        return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for a copy, whose learning rate is a tensor of its own."""
+        return {**vars(self), "_stored": None}
+
+    def number(self, name: str) -> float:
+        """Return a setting that is a number, or a flag."""
+        found: float = self.values_[name]
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "lr":
+            return self.lr
+        return self.params if name == "params" else self.values_[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "lr":
+            self.set_lr(value)
+            return
+        if name not in self.rules:
+            raise UsageError(f"{self.kind} has the settings lr, {', '.join(self.rules)}; saw {name}")
+        if self.captured:
+            raise UsageError(
+                f"{self.kind}, {name}: a captured step uses {self.values_[name]} and cannot change\n"
+                "hint: make another optimiser and capture its step; only the learning rate may change later"
+            )
+        self.values_[name] = self.rules[name].checked(self.kind, value)
+
+    def __delitem__(self, name: str) -> None:
+        raise UsageError(f"{self.kind}: the setting {name} cannot be removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["params", "lr", *self.values_])
+
+    def __len__(self) -> int:
+        return 2 + len(self.values_)
+
+    def __repr__(self) -> str:
+        every = ", ".join([f"{name}={value}" for name, value in self.values_.items()])
+        return f"Group({len(self.params)} parameters, lr={self.lr!r}, {every})"
+
+
+Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+"""Tensors, or groups of them: {"params": tensors, "lr": ..., "weight_decay": ...}."""
+
+
+class Optimizer(ABC):
+    """The base of all optimisers; a subclass defines the update of one parameter.
+
+    `params` are float tensors on one device, or groups of them: mappings with "params" and settings that
+    differ from those of the other groups. Tensors whose requires_grad is undecided get True. The optimiser
+    assigns to them in place and owns its moments and the learning rates, tensors that `state_dict` returns.
+
+        optimiser = AdamW(model.parameters(), lr=1e-3)
+        optimiser = SGD([{"params": body}, {"params": head, "lr": 0.1}], lr=0.01)
+        with Tensor.train():
+            model(x).cross_entropy(y).backward()
+            optimiser.step()
+
+    With `maximize` the parameters follow the gradient. Raises `UsageError` without parameters that require
+    gradients, when they are on several devices, and for a setting outside its range.
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ()
+    """Names of the state that has the shape of each parameter."""
+    maximize = GroupFlag()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        answer_class(cls)
+
+    def __init__(self, params: Params, lr: Tensor | float, **settings: Any) -> None:
+        self.param_groups: list[Group] = []
+        self.params: list[Tensor] = []
+        """The parameters with requires_grad, which steps update."""
+        self.buffers: list[Tensor] = []
+        """The other tensors given; their pending values are computed with each step."""
+        self._places: list[int] = []
+        self._frozen: list[bool] = []
+        """Whether each of `buffers` is a parameter without requires_grad."""
+        self.captured = False
+        """Whether a step was captured: settings are fixed from then on."""
+        self.guard: Tensor | None = None
+        """While a step is scheduled: whether it takes place (`frontend.nn.amp`)."""
+        for name in self.moments:
+            setattr(self, name, [])
+        self.defaults = {"lr": lr, **settings}
+        for given in _groups(params):
+            self.add_param_group(given)
+        if not self.params:
+            raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
+        devices = {p.device for p in self.params}
+        if len(devices) > 1:
+            raise UsageError(
+                f"an optimiser needs its parameters on one device, saw {', '.join(sorted(devices))}"
+            )
+        self.device = self.params[0].device
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            every = {"lr": group.lr if CAPTURE.now is not None else group.rate_now(), **group.values_}
+            lines += [f"Parameter Group {i}", *[f"    {name}: {every[name]}" for name in sorted(every)]]
+        return "\n".join([*lines, ")"])
+
+    def add_param_group(self, given: Mapping[str, Any]) -> None:
+        """Add a group of parameters: {"params": tensors, ...}, with the first settings where none are given.
+
+        Raises `UsageError` for a parameter that another group has, and once a step was captured.
+        """
+        kind = type(self).__name__
+        if self.captured:
+            raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
+        named = _tensors(given["params"])
+        every = list({id(p): p for p in named}.values())
+        if len(every) < len(named):
+            text = (
+                f"{kind}: {len(named) - len(every)} parameters are given twice; each is updated once a step"
+            )
+            warnings.warn(text, stacklevel=2)
+        if not every:
+            raise UsageError("an optimiser needs at least one tensor")
+        kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and p.requires_grad)]
+        self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
+        known = {id(p) for p in (*self.params, *self.buffers)}
+        if any(id(p) in known for p in every):
+            raise UsageError(f"{kind}: a parameter is in two groups")
+        undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
+        if undecided:
+            grad_state.want(undecided, True)
+        params = [p for p in every if p.requires_grad]
+        buffers = [p for p in every if not p.requires_grad]
+        realize_many(buffers)  # with memory, so that all steps have one structure
+        self.buffers += buffers
+        self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
+        settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
+        rules = {
+            n: s
+            for c in reversed(type(self).__mro__)
+            for n, s in vars(c).items()
+            if isinstance(s, GroupSetting)
+        }
+        lr = settings.pop("lr")
+        group = Group(kind, params or every, lr, settings, rules=rules)
+        self._check(group)
+        if not params:
+            return
+        group.counters = {
+            name: Tensor([value], dtype=dtype, device=group.lr.device, requires_grad=False)
+            for name, (value, dtype) in self._counters(group).items()
+        }
+        self._places += [len(self.param_groups)] * len(params)
+        self.param_groups.append(group)
+        self.params += params
+        for name in self._needed(group):
+            made = [self._beside(p, self._first(name, group)) for p in params]
+            realize_many(made)
+            every = getattr(self, name)  # None for parameters of earlier groups that need no such state
+            every += [None] * (len(self.params) - len(params) - len(every)) + made
+
+    def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
+        """Raise `UsageError` for settings of a group that do not fit each other."""
+
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - for subclasses
+        """Return the first values of numbers that change with each step, by name."""
+        return {}
+
+    def _needed(self, group: Group) -> tuple[str, ...]:  # noqa: ARG002 - for subclasses
+        """Return the moments that a group needs."""
+        return self.moments
+
+    def _first(self, name: str, group: Group) -> float:  # noqa: ARG002 - for subclasses
+        """Return the first value of a moment."""
+        return 0.0
+
+    def _beside(self, p: Tensor, value: float) -> Tensor:
+        """Return a pending tensor of a number beside a parameter."""
+        made = Tensor.full(p.shape, value, dtype=wide(p), device=p.device).contiguous()
+        made.requires_grad = False
+        return made
+
+    @property
+    def lr(self) -> Tensor:
+        """The learning rate of the first group, of shape (1,)."""
+        return self.param_groups[0].lr
+
+    @lr.setter
+    def lr(self, value: Tensor | float) -> None:
+        """Set the learning rate of all groups to a number, or a tensor of one element, in place.
+
+        Raises `UsageError` for a number below 0 and for other shapes.
+        """
+        for group in self.param_groups:
+            group.set_lr(value)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Remove the gradients of all parameters, or set them to zeros. `step` removes them itself."""
+        for p in self.params:
+            p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the tensors of the state: moments by parameter, counters and learning rates by group."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.moments}
+        found["groups"] = [{"lr": g.lr, **g.counters} for g in self.param_groups]
+        return found
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return moments, counters and learning rates by name, for `nn.state.safe_save`."""
+        return get_state_dict(self.tensors())
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Assign the tensors of `state_dict` in place. Raises `UsageError` for other names and shapes."""
+        load_state_dict(self.tensors(), values)
+        for group in self.param_groups:
+            group.forget()
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of all parameters, detached.
+
+        Raises `UsageError` when one has none, and when one that was frozen has requires_grad again.
+        """
+        if any([frozen and p.requires_grad for p, frozen in zip(self.buffers, self._frozen, strict=True)]):  # noqa: C419 - a list is faster
+            raise UsageError(
+                "a parameter that was given with requires_grad False has requires_grad now\n"
+                'hint: add it with add_param_group({"params": ...}), or make another optimiser'
+            )
+        missing = [i for i, p in enumerate(self.params) if p.grad is None]
+        if missing:
+            raise UsageError(
+                f"parameter {missing[0]} ({described(self.params[missing[0]])}) and {len(missing) - 1} "
+                "others have no gradient\n"
+                "hint: call backward() on a loss that depends on every parameter; "
+                "a tensor realized in between cuts the graph"
+            )
+        return [stopped(p.grad) for p in self.params if p.grad is not None]
+
+    def schedule_step(self) -> list[Tensor]:
+        """Assign new values to parameters and state, without computing them.
+
+        Return the tensors to realize together in one launch, as `step` does. Raises as `step`.
+        """
+        if CAPTURE.now is not None:
+            self.captured = True
+            for group in self.param_groups:
+                group.captured = True
+        grads = self.gradients()
+        losses: dict[int, Tensor] = {}
+        for p in self.params:
+            state = grad_state.state_of(p)
+            loss = state.of() if state.of is not None else None
+            if loss is not None:
+                losses[id(loss)] = cast("Tensor", loss)
+            modes.changed((modes.GRAD, id(p)))
+            state.value = state.of = None
+        changed = self._move(grads)
+        assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
+        return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Update the parameters in one launch, and remove their gradients.
+
+        A closure, which computes the loss and its gradients, is called first, and its result returned. Raises
+        `UsageError` when a parameter has no gradient; nothing is changed then.
+        """
+        if closure is not None and not callable(closure):
+            raise UsageTypeError(f"step: wanted a function that computes the loss, saw {shown(closure)}")
+        loss = None if closure is None else closure()
+        realize_many(self.schedule_step())
+        return loss
+
+    def _move(self, grads: list[Tensor]) -> list[Tensor]:
+        """Assign to every parameter, given its gradient; return the state tensors that were assigned too."""
+        for group in self.param_groups:
+            self._count(group)
+        for i, (p, place) in enumerate(zip(self.params, self._places, strict=True)):
+            group = self.param_groups[place]
+            g = grads[i].cast(wide(p))
+            update = self._moved(i, stopped(p), -g if group["maximize"] else g, group)
+            self.store(p, update.cast(p.dtype))
+        moments = [t for name in self.moments for t in getattr(self, name) if t is not None]
+        return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
+
+    def _count(self, group: Group) -> None:
+        """Assign the counters of a group for the next step: "t", the number of steps, if it has that."""
+        if "t" in group.counters:
+            self.store(group.counters["t"], group.counters["t"] + 1)
+
+    @abstractmethod
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        """Return the new value of parameter i, given its value and gradient; assign its moments."""
+
+    def store(self, target: Tensor, value: Tensor) -> Tensor:
+        """Assign a value, unless the step does not take place; return the target."""
+        return update(target, value if self.guard is None else self.guard.where(value, stopped(target)))
+
+
+def _groups(params: Any) -> list[Mapping[str, Any]]:
+    """Return the groups of the first argument of an optimiser: one, unless it lists mappings."""
+    if isinstance(params, Iterable) and not isinstance(params, (Tensor, Mapping)):
+        every = list(params)
+        if every and all(isinstance(p, Mapping) for p in every):
+            lacking = [g for g in every if "params" not in g]
+            if lacking:
+                raise UsageError(f"a group needs 'params', saw {', '.join([str(n) for n in lacking[0]])}")
+            return every
+        return [{"params": every}]
+    return [{"params": params}]
+
+
+def _tensors(params: Any) -> list[Tensor]:
+    """Return the tensors of an iterable. Raises `UsageTypeError` for a single tensor and anything else."""
+    every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
+    if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
+        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
+        raise UsageTypeError(f"an optimiser needs a list of tensors, saw {kinds}")
+    return every
+
+
+def wide(p: Tensor) -> DType:
+    """Return the dtype of the state of a parameter: float32 for sixteen-bit ones."""
+    return dtypes.float32 if p.dtype.bits == 16 else p.dtype
+
+
+def pair(what: str, values: object) -> tuple[float, float]:
+    """Return a setting that is two numbers. Raises `UsageTypeError` for anything else."""
+    if not isinstance(values, (tuple, list)) or len(values) != 2:
+        raise UsageTypeError(f"{what}: wanted two numbers, saw {shown(values)}")
+    return values[0], values[1]

@@ -1,0 +1,363 @@
+"""Schedules of the learning rate, and clipping of gradients.
+
+A schedule is a factor of the first learning rate by the number of steps; `step()` sets the rate of the
+optimiser, also of one whose step was captured. As in PyTorch, several schedules of one optimiser are factors
+of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR`
+and `CosineAnnealingWarmRestarts` set the rate of their own instead.
+
+Not here: the optimisers (`optim`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from frontend.arguments.aliases import answer_class
+from frontend.arguments.conversion import flag
+from frontend.arguments.settings import number_within
+from frontend.evaluation.plan import CAPTURE
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.optim.optimiser import Group, Optimizer
+
+
+def _initial(group: Group) -> float:
+    """Return the learning rate that a group had when its first schedule was made."""
+    if group.initial is None:
+        group.initial = group.rate_now()
+    return group.initial
+
+
+def _refuse_capture(schedule: _Schedule) -> None:
+    if CAPTURE.now is not None:
+        kind = type(schedule).__name__
+        raise UsageError(
+            f"{kind}.step() inside a captured function: replays would not count it\n"
+            "hint: call it outside, after the captured step, which uses the rate that it sets"
+        )
+
+
+class _Schedule:
+    """What all schedules have: their numbers, for a checkpoint."""
+
+    optimizer: Optimizer
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        answer_class(cls)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the numbers of the schedule by name: steps, rates, settings; not its functions.
+
+        The learning rates themselves are in the state of the optimiser.
+        """
+        own = {n: v for n, v in vars(self).items() if n != "optimizer" and not callable(v)}
+        return copy.deepcopy(own)
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set the numbers that `state_dict` returned. Raises `UsageError` for other names."""
+        own = self.state_dict()
+        missing, extra = [n for n in own if n not in values], [n for n in values if n not in own]
+        if missing or extra:
+            raise UsageError(
+                f"{type(self).__name__}, load_state_dict: missing {missing or 'nothing'}, unknown "
+                f"{extra or 'nothing'}"
+            )
+        vars(self).update(copy.deepcopy(dict(values)))
+
+
+class LambdaLR(_Schedule):
+    """The first learning rate of each group times a function of the number of steps."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        self.optimizer, self.factor = optimizer, lr_lambda
+        self.first = [_initial(group) for group in optimizer.param_groups]
+        self.last = self.first
+        self.steps = -1
+        self.step()
+
+    def step(self) -> None:
+        """Count a step, and set the learning rates of the optimiser.
+
+        Raises `UsageError` inside a captured function, whose replays would not count.
+        """
+        _refuse_capture(self)
+        self.steps += 1
+        self.last = self._rates()
+        for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
+            group.set_lr(rate)
+
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        factor = number_within("lr_lambda", self.factor(self.steps), 0.0)
+        return [first * factor for first in self.first]
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that were set, one for each group."""
+        return list(self.last)
+
+
+class _Factor(LambdaLR):
+    """A schedule that scales the rate which the optimiser has, above `least`.
+
+    A rate that stays where it was set follows the factor exactly; one that another schedule or the program
+    has set since is multiplied by the ratio of two factors. From a factor 0 on no ratio leads: the rate stays
+    while the factor does, then the first rate times the factor is added.
+    """
+
+    least = 0.0
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        for group in optimizer.param_groups:
+            _initial(group)
+        self.optimizer, self.factor = optimizer, lr_lambda
+        self.first = self.last = [group.rate_now() for group in optimizer.param_groups]
+        self.steps = -1
+        self.step()
+
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
+        found, first = [], []
+        every = zip(self.optimizer.param_groups, self.first, self.last, strict=True)
+        for group, start, last in every:
+            now = group.rate_now()
+            if before == 0 and after != 0:
+                rate = now + (_initial(group) - self.least) * after
+            elif before == 0:
+                rate = now
+            elif now == last:
+                rate = self.least + (start - self.least) * after
+            else:
+                rate = self.least + (now - self.least) * (after / before)
+            scaled = before == 0 or now != last
+            first.append(self.least + (rate - self.least) / after if scaled and after else start)
+            found.append(max(0.0, rate))
+        self.first = first
+        return found
+
+
+class StepLR(_Factor):
+    """The learning rate times gamma every `step_size` steps."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        super().__init__(optimizer, lambda n: gamma ** (n // step_size))
+
+
+class MultiStepLR(_Factor):
+    """The learning rate times gamma at each milestone."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
+        every = tuple(milestones)
+        super().__init__(optimizer, lambda n: gamma ** sum([m <= n for m in every]))
+
+
+class ExponentialLR(_Factor):
+    """The learning rate times gamma at each step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        super().__init__(optimizer, lambda n: gamma**n)
+
+
+class LinearLR(_Factor):
+    """The learning rate from a share of itself to another one, evenly over `total_iters` steps."""
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
+    ) -> None:
+        span = end_factor - start_factor
+        super().__init__(optimizer, lambda n: start_factor + span * min(n, total_iters) / total_iters)
+
+
+class ConstantLR(_Factor):
+    """The learning rate times a factor for the first `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
+        super().__init__(optimizer, lambda n: factor if n < total_iters else 1.0)
+
+
+class PolynomialLR(_Factor):
+    """The learning rate down to 0 along a power of the remaining share of `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
+        super().__init__(optimizer, lambda n: (1 - min(n, total_iters) / total_iters) ** power)
+
+
+class CosineAnnealingLR(_Factor):
+    """The learning rate down to `eta_min` along half a cosine of `T_max` steps."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
+        self.least = eta_min
+        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / T_max)) / 2)
+
+
+class CosineAnnealingWarmRestarts(LambdaLR):
+    """Half a cosine of `T_0` steps down to `eta_min`, again and again, each `T_mult` times as long."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,  # noqa: N803 - the field's name
+        T_mult: int = 1,  # noqa: N803 - as above
+        eta_min: float = 0.0,
+    ) -> None:
+        self.length, self.growth, self.least = T_0, T_mult, eta_min
+        super().__init__(optimizer, self._restarted)
+
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        factor = self.factor(self.steps)
+        return [self.least + (first - self.least) * factor for first in self.first]
+
+    def _restarted(self, n: int) -> float:
+        length = self.length
+        while n >= length:
+            n, length = n - length, length * self.growth
+        return (1 + math.cos(math.pi * n / length)) / 2
+
+
+class OneCycleLR(LambdaLR):
+    """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
+
+    It starts at max_lr / div_factor, reaches max_lr after `pct_start` of the steps, and ends at the start
+    divided by final_div_factor. Instead of `total_steps`, `epochs` and `steps_per_epoch` may be given.
+
+    With `cycle_momentum`, as by default in PyTorch, the momentum, or b1 of Adam and its relatives, goes from
+    `max_momentum` to `base_momentum` and back. A captured step cannot follow it: `step` raises `UsageError`,
+    and so does the schedule for an optimiser without momentum.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int | None = None,
+        pct_start: float = 0.3,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        *,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
+    ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
+        top, start, least = max_lr, max_lr / div_factor, max_lr / div_factor / final_div_factor
+        rise, last = pct_start * total_steps - 1, total_steps - 1
+        self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
+
+        def between(n: int, first: float, middle: float, end: float) -> float:
+            """Return the number at step n: half cosines from the first to the middle one, and to the end."""
+            if n <= rise and rise > 0:
+                share = n / rise
+            else:
+                first, middle, share = middle, end, (n - rise) / (last - rise)
+            return middle + (first - middle) * (1 + math.cos(math.pi * share)) / 2
+
+        def rate(n: int) -> float:
+            if n > last:
+                raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
+            if self.cycled:
+                _set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
+            return between(n, start, top, least)
+
+        for group in optimizer.param_groups:
+            group.initial = 1.0
+        super().__init__(optimizer, rate)
+        for group in optimizer.param_groups:
+            group.initial = start
+
+
+def _set_momentum(optimizer: Optimizer, value: float) -> None:
+    """Set the momentum, or b1, of all groups. Raises `UsageError` where there is none, or it is captured."""
+    for group in optimizer.param_groups:
+        name = next((n for n in ("b1", "momentum") if group.get(n)), None)
+        if name is None or group.captured:
+            what = "has no momentum" if name is None else "is captured with the momentum that it has"
+            raise UsageError(
+                f"OneCycleLR cycles the momentum, and {group.kind} {what}\nhint: pass cycle_momentum=False"
+            )
+        group[name] = value
+
+
+class ReduceLROnPlateau(_Schedule):
+    """The learning rate times a factor when a measured number has not become better for `patience` steps.
+
+    `mode` "min": smaller is better, by more than the share `threshold`; "max": greater.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: Literal["min", "max"] = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        if mode not in {"min", "max"}:
+            raise UsageError(f"ReduceLROnPlateau: wanted the mode 'min' or 'max', saw {mode!r}")
+        self.optimizer, self.sign = optimizer, 1.0 if mode == "min" else -1.0
+        self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
+        self.patience, self.threshold, self.cooldown, self.least = patience, threshold, cooldown, min_lr
+        self.best, self.bad, self.rest = math.inf, 0, 0
+
+    def step(self, metrics: Tensor | float) -> None:
+        """Count a step with the number that was measured, and lower the rates if it is time."""
+        _refuse_capture(self)
+        value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
+        better = value < self.best * (1 - self.sign * self.threshold)
+        self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
+        if self.rest > 0:
+            self.rest, self.bad = self.rest - 1, 0
+        if self.bad > self.patience:
+            self.bad, self.rest = 0, self.cooldown
+            for group in self.optimizer.param_groups:
+                group.set_lr(max(float(group.lr.item()) * self.factor, self.least))
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates, one for each group."""
+        return [float(group.lr.item()) for group in self.optimizer.param_groups]
+
+
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0) -> Tensor:
+    """Scale gradients so that the norm of all together is at most `max_norm`; return the norm before.
+
+    Lazy, so it may be captured with the step. Raises `UsageError` when no parameter has a gradient.
+    """
+    every = _with_gradients(parameters)
+    norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
+    total = Tensor.cat(norms).norm(norm_type)
+    scale = (number_within("clip_grad_norm_, max_norm", max_norm, 0.0) / (total + 1e-6)).minimum(1.0)
+    for t in every:
+        if t.grad is not None:
+            t.grad = t.grad.detach() * scale.cast(t.dtype)
+    return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Limit each element of all gradients to ±clip_value."""
+    limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
+    for t in _with_gradients(parameters):
+        if t.grad is not None:
+            t.grad = t.grad.detach().clip(-limit, limit)
+
+
+def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    found = [t for t in every if t.grad is not None]
+    if not found:
+        raise UsageError("clipping gradients: no parameter has one; call backward() first")
+    return found
