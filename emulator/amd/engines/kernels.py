@@ -29,6 +29,7 @@ from emulator.amd.engines.errors import (
 )
 from emulator.amd.isa.modes import at_start
 from emulator.amd.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
+from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.programs import decoded, translated
 from emulator.amd.isa.translate import Entry
 from emulator.ir.state import REPORT_LIMIT
@@ -136,7 +137,7 @@ class Kernels:
             ) from error
 
     def _find(self, bus: Bus, launch: Launch) -> Code:
-        entry = _entry(launch)
+        entry = _entry(launch, bus.gpu.profile.name)
         key = (bus.space.number, launch.code, launch.lanes, entry)
         known = self._cached.get(key)
         what = "an instruction fetch from the code that COMPUTE_PGM_LO or the descriptor names"
@@ -176,7 +177,7 @@ class Kernels:
         processor = bus.gpu.profile.name
         try:
             kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}", before=before)
-            made = translated(self._settings, processor, launch.lanes, _entry(launch), kernel)
+            made = translated(self._settings, processor, launch.lanes, _entry(launch, processor), kernel)
         except UnsupportedError as error:
             if self.ledgers is not None:
                 self.ledgers.refused(processor, str(error))
@@ -192,9 +193,8 @@ class Kernels:
         else:
             place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
             descriptor = Descriptor.from_bytes(place[1])
-        counting = partial(
-            translated, self._settings, processor, launch.lanes, _entry(launch), kernel, counts=True
-        )
+        entry = _entry(launch, processor)
+        counting = partial(translated, self._settings, processor, launch.lanes, entry, kernel, counts=True)
         return Code(
             name, kernel, made.registers, made.accumulators, made.program, descriptor, f"{at or 0:#x}", place,
             lambda: counting().program,
@@ -285,13 +285,13 @@ def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
     into.add(counters(counted, raw, sliced.work, what), code=launch.code)
 
 
-def _entry(launch: Launch) -> Entry:
+def _entry(launch: Launch, processor: str) -> Entry:
     two = launch.rsrc2
     return Entry(
         user_sgprs=two.USER_SGPR,
         group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
         group_info=two.TG_SIZE_EN,
-        modes=at_start(int(launch.rsrc1)),
+        modes=at_start(int(launch.rsrc1), target(processor).family),
         code_address=True,
     )
 

@@ -191,8 +191,8 @@ def _flat(reading: Reading, opcode: Opcode) -> Instruction:
             count = 1 if scratch else 2
             items.append(Word("off") if off else _scalar_source(reading, base, count))
     offset = _signed(reading.field("offset"), 24 if family == "gfx12" else 13)
-    if flat and family == "gfx9":
-        offset = reading.field("offset") & 0xFFF
+    if flat and family != "gfx12":  # the field's top bit does not count: docs/sources-amd.md
+        offset &= 0xFFF
     tail = f" offset:{offset}" if offset else ""
     modifiers = cache | {
         "offset": offset,

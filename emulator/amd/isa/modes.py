@@ -3,7 +3,8 @@
 A mode is bits of the register MODE: FLOAT_MODE, which is rounding of f32 (1:0) and of f16 and f64 (3:2) and subnormals of
 f32 (5:4) and of f16 and f64 (7:6), and FP16_OVFL (23). A wave begins with those of its kernel descriptor (COMPUTE_PGM_RSRC1
 bits 19:12 and 26). Of the two bits on subnormals the lower keeps those of sources, the upper those of results (LLVM's
-AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). With FP16_OVFL a result of f16 that overflows is the largest
+AMDGPUUsage, "Floating Point Denorm Mode Enumeration Values"). DX10_CLAMP (8, kept here inverted) and IEEE (9) are those of
+gfx9 and gfx11, COMPUTE_PGM_RSRC1 bits 21 and 23: docs/sources-amd.md. With FP16_OVFL a result of f16 that overflows is the largest
 finite one, and one that is infinite because a source is stays so (LLVM's AMDGPUUsage, COMPUTE_PGM_RSRC1.FP16_OVFL). A
 kernel changes its mode with `s_denorm_mode`, `s_round_mode` and `s_setreg_imm32_b32`. LLVM does so around divisions,
 Triton where it converts to 8-bit floats.
@@ -30,6 +31,10 @@ MODE: Final = 1
 """The number of the register MODE."""
 SATURATES: Final = 1 << 23
 """FP16_OVFL: f16 that overflows is the largest finite value."""
+KEEPS_NAN: Final = 1 << 8
+"""Not DX10_CLAMP: a clamp leaves NaNs as they are."""
+IEEE: Final = 1 << 9
+"""A signalling NaN makes the result of minima and maxima a quiet one; output multipliers do not count."""
 _ROUNDING, _SUBNORMALS, _WRITABLE = 0x0F, 0xF0, 0xFF | SATURATES
 _HALVES: Final = re.compile(
     r"[vs]_(pk_)?(add|sub|subrev|mul|fma|fmac|fmaak|fmamk|ldexp)_f16|v_fma_mix(lo|hi)_f16|[vs]_cvt_f16_[fu]\d+"
@@ -46,9 +51,10 @@ _UNKNOWN: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|fma_mix\w*|mfma_f\w*|smfm
 """Operations of which no public source says whether they follow the mode."""
 
 
-def at_start(rsrc1: int) -> int:
-    """Return the mode with which a wave begins, from COMPUTE_PGM_RSRC1."""
-    return rsrc1 >> 12 & 0xFF | (SATURATES if rsrc1 >> 26 & 1 else 0)
+def at_start(rsrc1: int, family: str) -> int:
+    """Return the mode with which a wave begins, from COMPUTE_PGM_RSRC1; gfx12 has neither IEEE nor DX10_CLAMP."""
+    more = 0 if family == "gfx12" else (~rsrc1 >> 21 & 1) * KEEPS_NAN | (rsrc1 >> 23 & 1) * IEEE
+    return rsrc1 >> 12 & 0xFF | (rsrc1 >> 26 & 1) * SATURATES | more
 
 
 def flushes(modes: int, bits: int) -> tuple[bool, bool]:

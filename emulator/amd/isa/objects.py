@@ -89,7 +89,7 @@ def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) ->
         user_sgprs=resources.USER_SGPR,
         group_ids=(resources.TGID_X_EN, resources.TGID_Y_EN, resources.TGID_Z_EN),
         group_info=resources.TG_SIZE_EN,
-        modes=at_start(descriptor.compute_pgm_rsrc1),
+        modes=at_start(descriptor.compute_pgm_rsrc1, known.family),
     )
     before = itertools.takewhile(lambda row: row[0] != "KERNARG_SEGMENT_PTR", USER_SGPRS)
     return KernelCode(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa.instruction import AGENT
 from emulator.amd.isa.meanings import meaning
-from emulator.amd.isa.modes import MODE, changed
+from emulator.amd.isa.modes import KEEPS_NAN, MODE, changed
 from emulator.amd.isa.operands import Word
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _getreg(t: Translator) -> None:
     if not isinstance(field, Word) or field.value & 63 != MODE:
         raise t.error("only MODE can be read")
     offset, size = field.value >> 6 & 31, (field.value >> 11 & 31) + 1
-    mode = t.modes | (0x300 if t.target.family != "gfx12" else 0)
+    mode = t.modes ^ (KEEPS_NAN if t.target.family != "gfx12" else 0)
     t.set_scalar(d, t.c.const("i32", mode >> offset & (1 << size) - 1))
 
 

@@ -11,6 +11,7 @@ from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import Reg, Word
 from emulator.ir.addresses import STRONG
 from emulator.ir.findings import i32, site_record
+from emulator.ir.report import ReportKind
 from emulator.ir.state import SITE
 from emulator.simt import access
 
@@ -76,25 +77,41 @@ def define_core(lib: Library) -> None:
             _dwords(lib, count)
 
 
+def _address(t: Translator, start: Value, size: int) -> Value:
+    """Return where a load of units of `size` bytes begins: bits below a unit count in no part of the address.
+
+    The two offsets of a buffer are added first, except on gfx12 (ISA documents, "Scalar Memory Addressing").
+    Offsets that they call illegal are refused: those below the base and, of a buffer, negative constants.
+    """
+    c, i, buffer = t.c, t.instruction, t.stem.startswith("s_buffer_")
+    offset = i.get("offset")
+    registers = [c.resize(t.scalar(o), 64) for o in i.operands[2:] if not isinstance(o, Word)]
+    if offset < 0 and (buffer or not registers):
+        raise t.error(f"an offset of {offset} is below the base, which AMD's ISA documents call undefined")
+    total = c.const("i64", 0)
+    for part in (*registers, c.const("i64", offset)):
+        kept = part if buffer and t.target.family != "gfx12" else c.op("and", part, -size)
+        total = c.op("add", total, kept)
+    if offset < 0:
+        site = t.site()
+        with c.when(c.icmp("slt", total, 0), likely=False):
+            t.wf.report(ReportKind.OUT_OF_BOUNDS, site, i32(0))
+    return c.op("add", start, c.op("and", total, -size))
+
+
 def _scalar_load(t: Translator) -> None:
-    """Load dwords into consecutive scalar registers; the address's two lowest bits do not count.
+    """Load dwords into consecutive scalar registers.
 
     Of a buffer, dwords beyond its end are zero. A load that is validated (`guesses`) is strong.
     """
     c, i = t.c, t.instruction
-    d, base, *more = i.operands
+    d, base = i.operands[:2]
     count = int(t.stem.rsplit("b", 1)[1]) // 32
     if not isinstance(d, Reg) or not isinstance(base, Reg):
         raise t.error("no register to load")
     buffer = t.stem.startswith("s_buffer_")
-    start = _buffer_start(t, base) if buffer else t.scalar(base, 64)
-    address = start
-    for operand in more:
-        if not isinstance(operand, Word):
-            address = c.op("add", address, c.resize(t.scalar(operand), 64))
-    if i.get("offset"):
-        address = c.op("add", address, i.get("offset"))
-    address = c.op("and", address, -4)
+    start = c.op("and", _buffer_start(t, base) if buffer else t.scalar(base, 64), -4)
+    address = _address(t, start, 4)
     if not buffer and not t.lib.checks.any:
         loaded = c.call(_dwords(t.lib, count), f"<{count} x i32>", t.wf.warp, address, i32(t.site()))
         for n in range(count):
@@ -122,18 +139,14 @@ for _size in (32, 64, 96, 128, 256, 512):
 
 
 def _scalar_part(t: Translator) -> None:
-    """Load a byte or half (gfx12), extended to a register; an address's bit below a half does not count."""
+    """Load a byte or half (gfx12), extended to a register."""
     c, i = t.c, t.instruction
-    d, base, *more = i.operands
+    d, base = i.operands[:2]
     if not isinstance(d, Reg) or not isinstance(base, Reg):
         raise t.error("no register to load")
     kind = t.stem.rsplit("_", 1)[1]
     bits = int(kind[1:])
-    address = t.scalar(base, 64)
-    for operand in more:
-        if not isinstance(operand, Word):
-            address = c.op("add", address, c.resize(t.scalar(operand), 64))
-    address = c.op("and", c.op("add", address, i.get("offset")), -(bits // 8))
+    address = _address(t, c.op("and", t.scalar(base, 64), -(bits // 8)), bits // 8)
     found = t.wf.load("global", bits, c.splat(address, t.lanes), c.const(t.lib.mask, 1), t.site())
     t.set_sgpr(d.index, c.resize(c.extract(found, 0), 32, signed=kind[0] == "i"))
 

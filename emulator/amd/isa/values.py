@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa.instruction import Instruction, IsaError, canonical
 from emulator.amd.isa.known_values import Known
-from emulator.amd.isa.modes import CHOOSES, KEEP_ALL, SATURATES, flushes, saturates
+from emulator.amd.isa.modes import CHOOSES, IEEE, KEEP_ALL, KEEPS_NAN, SATURATES, flushes, saturates
 from emulator.amd.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of, element, lanes_of
@@ -419,22 +419,23 @@ class Translator:
     def finish(self, operand: Operand, value: Value) -> None:
         """Write a floating-point result with the instruction's output modifiers."""
         c, i = self.c, self.instruction
-        omod = i.get("omod")
+        omod = i.get("omod") if not self.modes & IEEE else 0
         if omod and (self.target.family == "gfx12" or flushes(self.modes, bits_of(value.type))[1]):
-            # ISA documents, output modifiers: CDNA3 and RDNA3 ignore them where results may be subnormal; subnormals are
-            # flushed, and -0 becomes +0
+            # ISA documents, output modifiers: CDNA3 and RDNA3 ignore them where results may be subnormal or MODE has IEEE;
+            # subnormals are flushed, and -0 becomes +0
             value = c.op("fmul", value, c.fconst(value.type, (1.0, 2.0, 4.0, 0.5)[omod]))
             value = c.op("fadd", numeric.flush(c, value), c.fconst(value.type, 0.0))
         self.write(operand, self.as_result(self.clamped(value)))
 
     def clamped(self, value: Value) -> Value:
-        """Return floating-point results between 0 and 1 if the instruction clamps them; a NaN becomes 0."""
+        """Return floating-point results between 0 and 1 if the instruction clamps them; a NaN becomes 0, or stays."""
         if not self.instruction.get("clamp"):
             return value
         c = self.c
         zero, one = c.fconst(value.type, 0.0), c.fconst(value.type, 1.0)
-        value = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
-        return c.select(c.fcmp("ole", value, zero), zero, value)
+        kept = c.intrinsic("minimumnum", c.intrinsic("maximumnum", value, zero), one)
+        kept = c.select(c.fcmp("ole", kept, zero), zero, kept)
+        return c.select(c.fcmp("uno", value, value), value, kept) if self.modes & KEEPS_NAN else kept
 
     def widened(self, value: Value) -> Value:
         """Return floating-point values as doubles."""

@@ -16,6 +16,7 @@ import math
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
+from emulator.amd.isa.modes import IEEE
 from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of, like
 
@@ -44,12 +45,24 @@ def each(
 
 def least(t: Translator, a: Value, b: Value) -> Value:
     """Return the smaller; of a number and a NaN the number."""
-    return t.c.intrinsic("minimumnum", a, b)
+    return _quieted(t, t.c.intrinsic("minimumnum", a, b), a, b)
 
 
 def most(t: Translator, a: Value, b: Value) -> Value:
     """Return the larger; of a number and a NaN the number."""
-    return t.c.intrinsic("maximumnum", a, b)
+    return _quieted(t, t.c.intrinsic("maximumnum", a, b), a, b)
+
+
+def _quieted(t: Translator, chosen: Value, a: Value, b: Value) -> Value:
+    """Return what was chosen of two, or a NaN where one of them is signalling and the mode has IEEE."""
+    c = t.c
+    if not t.modes & IEEE:
+        return chosen
+    quiet = 1 << {16: 9, 32: 22, 64: 51}[bits_of(a.type)]
+    for v in (a, b):
+        signals = c.op("and", c.fcmp("uno", v, v), c.icmp("eq", c.op("and", c.as_int(v), quiet), 0))
+        chosen = c.select(signals, c.fconst(a.type, math.nan), chosen)
+    return chosen
 
 
 def _median(t: Translator, a: Value, b: Value, d: Value) -> Value:

@@ -171,9 +171,9 @@ _define(
 _define(
     "v_pack_b32_f16",
     "b32",
-    "b16",
-    "b16",
-    compute=lambda t, a, b: _two(t, t.c.resize(a, 32), t.c.resize(b, 32)),
+    "f16",
+    "f16",
+    compute=lambda t, a, b: _two(t, *(t.c.resize(t.c.as_int(x), 32) for x in (a, b))),
 )
 _define("v_sat_pk_u8_i16", "b16", "b32", compute=lambda t, a: _saturated_bytes(t, a))  # noqa: PLW0108 - defined below
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.modes import KEEP_ALL, KEEPS_NAN
 from emulator.amd.isa.opcodes import Opcode, Slot, target
 from emulator.amd.isa.vector_floats import INEXACT
 from tests.emulator.amd_isa import pcode, pcode_values, single
@@ -422,12 +423,20 @@ def scalar_source(form: Form, number: int) -> bool:
 # Definitions
 
 
+KEEPS = (
+    r"v_cvt_f32_f16|v_cmpx?_class_f\d+|v_cndmask_b\d+",
+    r"v_(pk_)?(min|max|med3|minmax|maxmin)(3|_num|imum3?)?\w*_f\d+",
+)
+"""Operations that take subnormal sources, and those that return them, whatever MODE says: docs/sources-amd.md."""
+
+
 @dataclass(frozen=True)
 class Definition:
     """What a form makes of its inputs, by the pseudo-code."""
 
     form: Form
     choice: Choice
+    modes: int = KEEP_ALL
 
     def registers(self, one: Inputs) -> dict[str, Any]:
         form, choice = self.form, self.choice
@@ -449,8 +458,10 @@ class Definition:
         old = one.column(3)
         if form.small_result and self.high_result:
             old = old >> np.uint64(16)
+        if re.match(r"v_(fmac|mac)", form.stem):  # the destination is a source
+            old = self.flushed(old, form.type_of(3), 0)
         found["D0"] = value("b", 64, old)
-        found["WAVE_MODE.IEEE"] = value("u", 1, 0)
+        found["WAVE_MODE.IEEE"] = value("u", 1, self.modes >> 9 & 1)
         found["WAVE32"] = value("u", 1, int(one.wave == 32))
         found["wave32"] = found["WAVE32"]
         found["WAVE64"] = value("u", 1, int(one.wave == 64))
@@ -497,7 +508,7 @@ class Definition:
                 raw = raw & ~np.uint64(1 << place)
             if choice.neg >> number & 1:
                 raw = raw ^ np.uint64(1 << place)
-        return raw
+        return self.flushed(raw, type_, 0)
 
     def from_lanes(self, one: Inputs) -> Array:
         """Return which lane DPP takes the first source from, -1 for none."""
@@ -538,7 +549,19 @@ class Definition:
         sign = np.uint64(1) << size - np.uint64(1)
         low = low ^ sign if choice.neg >> number & 1 else low
         high = high ^ sign if choice.neg_hi >> number & 1 else high
-        return low | high << size
+        return self.flushed(low, type_, 0) | self.flushed(high, type_, 0) << size
+
+    def flushed(self, raw: Array, type_: str, of_results: int) -> Array:
+        """Return floats with zeros for subnormals where MODE's FP_DENORM says so, of sources (0) or results (1)."""
+        if type_ not in ("f16", "f32", "f64") or re.fullmatch(KEEPS[of_results], self.form.stem):
+            return raw
+        bits = int(type_[1:])
+        if self.modes >> (4 if bits == 32 else 6) + of_results & 1:
+            return raw
+        part = np.uint64((1 << bits) - 1 if bits < 64 else (1 << 64) - 1)
+        small = raw << np.uint64(65 - bits) < np.uint64(1 << pcode_values.MANTISSA[bits] + 65 - bits)
+        kept: Array = np.where(small, raw & (~part | np.uint64(1 << bits - 1)), raw)
+        return kept
 
     def constant(self, one: Inputs, kind: str, type_: str, bits: int) -> int:
         """Return a scalar register or a constant as an operand of a type has it."""
@@ -580,7 +603,7 @@ class Definition:
             part = np.uint64((1 << size) - 1) if size < 64 else np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             done = self.modified(Value("f", size, raw & part))
             raw = raw & ~part | done
-        elif form.kind == "VOP3P" and self.choice.clamp:
+        elif form.kind == "VOP3P" and (self.choice.clamp or self.modes != KEEP_ALL):
             raw = self.clamped_parts(raw)
         if self.choice.parts is not None:
             low = raw & np.uint64(0xFFFF if form.small_result else 0xFFFF_FFFF)
@@ -598,19 +621,24 @@ class Definition:
     def modified(self, v: Value) -> Array:
         """Return a float with omod and clamp.
 
-        omod (section "Output Operand Modifiers"): CDNA3 and RDNA3 ignore it where results may be subnormal, as in these
-        runs; RDNA4 takes it, flushes subnormals and makes -0 of it +0.
+        omod (section "Output Operand Modifiers"): CDNA3 and RDNA3 ignore it where results may be subnormal or MODE has
+        IEEE; RDNA4 takes it. It flushes subnormals and makes -0 of it +0. clamp (MODE's DX10_CLAMP): NaN becomes 0, or stays.
         """
         x = pcode_values.floats(v)
+        flushes = not self.modes >> (5 if v.bits == 32 else 7) & 1
         with np.errstate(all="ignore"):
-            if self.choice.omod and target(self.form.target).family == "gfx12":
+            if self.choice.omod and (
+                target(self.form.target).family == "gfx12" or (flushes and not self.modes >> 9 & 1)
+            ):
                 x = x * x.dtype.type((1, 2, 4, 0.5)[self.choice.omod])
                 x = np.where(np.abs(x) < np.finfo(x.dtype).tiny, x.dtype.type(0), x)
                 v = pcode_values.of_floats(x, v.bits)
             if not self.choice.clamp:
-                return v.raw
+                return self.flushed(v.raw, f"{v.kind}{v.bits}", 1)
             kept = np.where(np.isnan(x) | (x <= 0), x.dtype.type(0), np.minimum(x, x.dtype.type(1)))
-        return pcode_values.of_floats(kept, v.bits).raw
+            if self.modes & KEEPS_NAN:
+                kept = np.where(np.isnan(x), x, kept)
+        return self.flushed(pcode_values.of_floats(kept, v.bits).raw, f"{v.kind}{v.bits}", 1)
 
     def clamped_parts(self, raw: Array) -> Array:
         type_ = self.form.type_of_result
@@ -714,6 +742,10 @@ DECISIONS = (
           r"VGPR[\1][VDST.u32] = (EXEC[\2].u1 || OPSEL[0].u1) ? tmp[\2] : OPSEL[1].u1 ? 0U : VGPR[\1][VDST.u32]"),),
     ),
     Decision(
+        r"v_(mad|mac)\w*_f16", "two operations with the mode of each: the product's subnormals are zeros where the mode is known",
+        ((r"(S0\.f16 \* \w+\.\w+)", r"flushed(\1)"),),
+    ),
+    Decision(
         "v_trig_preop_f64", "the text masks what a shift to the left leaves; its comment means the bits before the point",
         ((r"64'F\(\(1201'B.*\)", "twoOverPi(shift)"),),
     ),
@@ -748,7 +780,7 @@ def decided(stem: str, text: str) -> str:
     return f"{found.before}\n{text};\n{found.after}".replace(".T", f".{to}")
 
 
-def case(form: Form, choice: Choice) -> Case:
+def case(form: Form, choice: Choice, modes: int = KEEP_ALL) -> Case:
     """Return a form as words and what they make."""
     name, opcode = form.target, form.opcode
     layout = opcode.form
@@ -812,7 +844,7 @@ def case(form: Form, choice: Choice) -> Case:
     for field, content in (used | {"op": form.number}).items():
         encoding = layout.put(encoding, field, content)
     words = [encoding >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)] + more
-    definition = Definition(form, choice)
+    definition = Definition(form, choice, modes)
     memory: list[tuple[int, dict[str, Any]]] = []
 
     def after(one: Inputs) -> dict[str, Any]:

@@ -235,6 +235,8 @@ def instruction(one: Access) -> list[int]:
         fields |= {"offset0": low, "offset1": high}
     else:
         fields |= {"offset": one.offset, "saddr": _OFF[family], "soffset": 128 if family != "gfx12" else 124}
+    if one.kind == "FLAT" and family != "gfx12" and one.offset:  # the top bit of 13 is ignored
+        fields["offset"] |= 1 << 12
     if one.kind == "MUBUF":
         fields |= {"offen": 1, "srsrc": 8 if family == "gfx12" else 2, "vdata": 16}
     if one.kind in ("GLOBAL", "FLAT", "SCRATCH"):

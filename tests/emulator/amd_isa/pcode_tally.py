@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.instruction import IsaError
-from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_scalars, single
+from emulator.amd.isa.modes import IEEE, KEEP_ALL, KEEPS_NAN
+from tests.emulator.amd_isa import (
+    pcode,
+    pcode_forms,
+    pcode_memory,
+    pcode_products,
+    pcode_scalars,
+    pcode_smem,
+    single,
+)
 from tests.emulator.amd_isa.lane_cases import Case, differences
 from tests.emulator.amd_isa.pcode_values import PcodeError
 
@@ -39,9 +48,12 @@ class Tally:
 
 
 def tally(
-    name: str, chosen: Callable[[Form], Iterable[Choice]], wanted: Callable[[Form], bool] = lambda _: True
+    name: str,
+    chosen: Callable[[Form], Iterable[Choice]],
+    wanted: Callable[[Form], bool] = lambda _: True,
+    modes: int = KEEP_ALL,
 ) -> Tally:
-    """Run the chosen forms of a target's vector operations."""
+    """Run the chosen forms of a target's vector operations in a float mode."""
     found = Tally()
     groups: dict[tuple[tuple[str, ...], bool], list[tuple[Form, Case]]] = defaultdict(list)
     for form in pcode_forms.forms(name):
@@ -57,28 +69,31 @@ def tally(
             found.uncovered[label] = str(error)
             continue
         for choice in chosen(form):
-            groups[form.kinds, choice == pcode_forms.Choice()].append((form, pcode_forms.case(form, choice)))
-    for (kinds, masked), cases in groups.items():
+            masked = choice == pcode_forms.Choice()
+            groups[form.kinds, masked].append((form, pcode_forms.case(form, choice, modes)))
+    for (kinds, masked), members in groups.items():
         given = [pcode_forms.inputs(name, kinds, masked=masked)]
-        for at in range(0, len(cases), _BATCH):
-            batch = cases[at : at + _BATCH]
+        for at in range(0, len(members), _BATCH):
+            batch = members[at : at + _BATCH]
             try:
-                found.differ += differences(name, [case for _, case in batch], given, masked=masked)
-            except IsaError:
-                batch = _executed(name, batch, found)
-                found.differ += (
-                    differences(name, [case for _, case in batch], given, masked=masked) if batch else []
+                found.differ += differences(
+                    name, [case for _, case in batch], given, masked=masked, modes=modes
                 )
+            except IsaError:
+                batch = _executed(name, batch, found, modes)
+                if batch:
+                    cases = [case for _, case in batch]
+                    found.differ += differences(name, cases, given, masked=masked, modes=modes)
             found.forms += len(batch)
             found.operations |= {form.stem for form, _ in batch}
     return found
 
 
-def _executed(name: str, batch: list[tuple[Form, Case]], found: Tally) -> list[tuple[Form, Case]]:
+def _executed(name: str, batch: list[tuple[Form, Case]], found: Tally, modes: int) -> list[tuple[Form, Case]]:
     """Leave out, and count, the forms that the emulator does not run."""
     kept, never = [], set()
     for form, case in batch:
-        why = "" if form in never else refusal(name, case)
+        why = "" if form in never else refused(name, case.words, modes)
         if why.startswith("this instruction is not"):
             never.add(form)
         if why or form in never:
@@ -143,15 +158,45 @@ def memory(name: str, wanted: Callable[[pcode_memory.Access], bool] = lambda _: 
     return found
 
 
+def smem(name: str, wanted: Callable[[pcode_smem.Load], bool] = lambda _: True) -> Tally:
+    """Run the scalar unit's loads of memory."""
+    found, groups = Tally(), defaultdict(list)
+    for one in filter(wanted, pcode_smem.loads(name)):
+        why = refused(name, pcode_smem.words_of(name, one)) if one.opcode.name not in groups else ""
+        if why:
+            found.refused[one.opcode.name] = why
+        else:
+            groups[one.opcode.name].append(one)
+    for group in groups.values():
+        found.differ += pcode_smem.differences(name, group)
+    found.forms, found.operations = sum(map(len, groups.values())), set(groups)
+    return found
+
+
+def float_modes(name: str, modes: int, wanted: Callable[[Form], bool] = lambda _: True) -> Tally:
+    """Run plain forms, and those with a clamp or an output modifier, in a float mode."""
+
+    def chosen(form: Form) -> list[Choice]:
+        choices = pcode_forms.choices(form)
+        return [one for one in choices if one == pcode_forms.Choice() or one.clamp or one.omod]
+
+    return tally(name, chosen, wanted, modes)
+
+
+def modes_of(name: str) -> tuple[int, ...]:
+    """Return modes in which each of FP_DENORM's values, IEEE and DX10_CLAMP occur, as the target has them."""
+    return (0x00, 0x50, 0xA0) if name == "gfx1201" else (KEEPS_NAN, 0x50 | IEEE, 0xA0 | KEEPS_NAN | IEEE)
+
+
 def refusal(name: str, case: Case) -> str:
     """Return why the emulator does not run a case, or an empty text."""
     return refused(name, case.words)
 
 
-def refused(name: str, words: list[int]) -> str:
+def refused(name: str, words: list[int], modes: int = KEEP_ALL) -> str:
     """Return why the emulator does not run an instruction, or an empty text."""
     try:
-        single.program(name, words)
+        single.program(name, words, modes=modes)
     except IsaError as error:
         return error.why
     return ""
@@ -165,6 +210,8 @@ def main() -> None:
             "lanes and parts": tally(name, pcode_products.choices),
             "scalar": scalars(name),
             "memory": memory(name),
+            "scalar memory": smem(name),
+            **{f"mode {mode:#x}": float_modes(name, mode) for mode in modes_of(name)},
         }
         if name != "gfx942":
             parts["dual"] = duals(name)

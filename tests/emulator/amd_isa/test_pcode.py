@@ -13,8 +13,19 @@ import re
 import numpy as np
 import pytest
 
-from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_values
-from tests.emulator.amd_isa.pcode_tally import Tally, duals, memory, refusal, scalars, tally
+from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_smem, pcode_values
+from tests.emulator.amd_isa.pcode_tally import (
+    Tally,
+    duals,
+    float_modes,
+    memory,
+    modes_of,
+    refusal,
+    refused,
+    scalars,
+    smem,
+    tally,
+)
 from tests.emulator.amd_isa.single import NAMES
 
 there = pytest.mark.skipif(
@@ -147,6 +158,39 @@ def test_every_pair_of_dual_operations(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_scalar_operations(name: str) -> None:
     verdict(scalars(name))
+
+
+@there
+def test_minima_and_clamps_follow_ieee_and_dx10_clamp() -> None:
+    verdict(
+        float_modes("gfx1100", modes_of("gfx1100")[2], lambda form: form.stem in ("v_max_f32", "v_med3_f16"))
+    )
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("name", NAMES)
+def test_float_modes(name: str, number: int) -> None:
+    verdict(float_modes(name, modes_of(name)[number]))
+
+
+@there
+def test_low_bits_count_in_no_part_of_a_scalar_address() -> None:
+    found = smem("gfx1201", lambda one: one.opcode.name in ("s_load_u16", "s_buffer_load_b64"))
+    assert (found.forms, found.differ) == (168, [])
+    assert all(
+        refused("gfx1201", pcode_smem.words_of("gfx1201", one)) for one in pcode_smem.undefined("gfx1201")
+    )
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", NAMES)
+def test_scalar_loads(name: str) -> None:
+    verdict(smem(name))
 
 
 @there

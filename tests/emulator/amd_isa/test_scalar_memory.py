@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from emulator.ir.report import ReportKind
+from emulator.shared.memory import AddressSpace
 from emulator.simt.work import Options
+from tests.emulator.amd_isa import single
 from tests.emulator.amd_isa.conftest import Bench
 
 QUICK = Options(tier="quick", threads=1)
@@ -62,3 +64,15 @@ def test_a_buffer_reads_zero_behind_its_end(processor: str, stride: int, records
     done = bench.run(BUFFER, 1, 32, out, descriptor, 32, options=QUICK)
     assert done.fault is None, done.fault
     assert out.tolist() == [*range(108, 108 + left), *[0] * (4 - left)]
+
+
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
+def test_a_constant_and_a_register_below_the_base_are_reported(name: str) -> None:
+    """AMD's documents call it undefined; the register is s2."""
+    more = {"imm": 1, "soffset_en": 1} if name == "gfx942" else {}
+    words = single.encode(name, "s_load_b32", "SMEM", sdata=4, sbase=0, offset=-8, soffset=2, **more)
+    ready, memory, data = single.program(name, words), AddressSpace(), np.zeros(4, "u4")
+    low, high = single.mapped(memory, data)
+    single.run(ready, memory, [low, high, 8], 1)
+    with pytest.raises(AssertionError, match="access outside every allocation"):
+        single.run(ready, memory, [low + 8, high, 4], 1)
