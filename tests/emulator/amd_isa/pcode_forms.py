@@ -549,7 +549,8 @@ class Definition:
         sign = np.uint64(1) << size - np.uint64(1)
         low = low ^ sign if choice.neg >> number & 1 else low
         high = high ^ sign if choice.neg_hi >> number & 1 else high
-        return self.flushed(low, type_, 0) | self.flushed(high, type_, 0) << size
+        both: Array = self.flushed(low, type_, 0) | self.flushed(high, type_, 0) << size
+        return both
 
     def flushed(self, raw: Array, type_: str, of_results: int) -> Array:
         """Return floats with zeros for subnormals where MODE's FP_DENORM says so, of sources (0) or results (1)."""
