@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LOCK: Final = threading.RLock()
 """Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
+SMALL: Final = 64
+"""Bytes of host data up to which a GPU gets them as stores in front of its next launch."""
 _hooked: Final[list[bool]] = []
 
 
@@ -95,7 +97,16 @@ class OpenDevice:
 
     def write(self, data: bytes | memoryview, *, label: str = "") -> hcq.Buffer:
         """Return new device memory that contains `data` for all later submissions."""
-        size = len(data)
+        size, queue = len(data), self.queue
+        if 0 < size <= SMALL and not self.direct:
+            data = bytes(data).ljust(-(-size // 8) * 8, b"\0")
+            buffer, stores = self.alloc(len(data), label=label), queue.record(label="upload")
+            for at in range(0, size, 8):
+                stores.write(
+                    buffer.view(at) if at else buffer, int.from_bytes(data[at : at + 8], "little"), bits=64
+                )
+            queue.prepend(stores)
+            return buffer
         buffer = self.alloc(size, label=label)
         if not size:
             return buffer
@@ -104,9 +115,9 @@ class OpenDevice:
             return buffer
         staging = self.hcq.alloc(size, self._visible, label="staging")
         staging.borrow()[:size] = data
-        queue = self.hcq.copies[0] if self.hcq.copies else self.queue
-        point = queue.submit(queue.record(label="upload").copy(buffer, staging, size))
-        self.queue.submit(self.queue.record(label="after upload"), after=[point])
+        copies = self.hcq.copies[0] if self.hcq.copies else queue
+        point = copies.submit(copies.record(label="upload").copy(buffer, staging, size))
+        queue.prepend(queue.record(label="after upload"), after=[point])
         return buffer
 
     def write_small(self, data: bytes) -> hcq.Buffer:

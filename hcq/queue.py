@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Indirect, Wait
+from hcq.commands import Command, Indirect, Wait, Write, operands
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.messages import room_text
@@ -31,7 +31,7 @@ from hcq.params import check_values
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
-from hcq.signal import LOST, SLOT_VALUES, Point, Timeline, check_timeout
+from hcq.signal import ANY_VALUE, LOST, SLOT_VALUES, Point, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -40,13 +40,15 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
-    from hcq.params import Param, Value
-    from hcq.signal import Refusal
+    from hcq.params import Param, Value, Word
+    from hcq.signal import Refusal, Signal
     from hcq.validate.watch import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which no word of the submission is in the ring."""
 _NUMBERS = itertools.count()
+_MOST_PENDING = 16
+"""Commands that `prepend` collects before they get a submission of their own."""
 _ENDING_WORDS = 64
 """Ring words reserved for the end of a submission: more than any encoder needs to set a signal."""
 
@@ -69,6 +71,8 @@ class Queue:
         "_ending",
         "_inflight",
         "_max_words",
+        "_pending",
+        "_pending_epoch",
         "_pushbuffer",
         "device",
         "index",
@@ -113,6 +117,10 @@ class Queue:
         self.ring.stalled = _stall_callback(self)
         self._max_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
+        self._pending: list[Command] = []
+        """Waits and stores that the next submission begins with; see `prepend`."""
+        self._pending_epoch = -1
+        """`Device.close_epoch` when all their buffers were open."""
         self._ending: SubmitTemplate | None = None
         """The prebuilt end of a direct submission; None before the first one."""
 
@@ -191,8 +199,58 @@ class Queue:
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
-                todo = self.watch.check_submission(self, commands.label, todo, values)
+                todo = self.check(commands.label, todo, values)
             return self._send(todo, values, todo, timeout_s)
+
+    def prepend(self, commands: CommandBuffer, *, after: Sequence[Point] = ()) -> None:
+        """Begin the next submission with waits for `after`, then with all stores of `commands`.
+
+        They cost no doorbell of their own. Any submission carries them, also a replay; without one `end` and
+        `sync` send them, so that the point of `end` covers them. Their order is that of a submission made
+        now. If the submission that carries them is refused, the next one does. Stores to a buffer that is
+        closed meanwhile are dropped; a `recover` of the device drops waits for lost work.
+
+        `commands` are `write`s of numbers, `after` points of queues' submissions: nothing that can make
+        another submission fail. Ownership, threads and errors as in `submit`; raises `UsageError` also for
+        other commands and points, and keeps nothing then.
+        """
+        stores = commands.commands
+        if any(command.__class__ is not Write or any(command.open_numbers()) for command in stores):
+            raise UsageError(f"prepend takes stores of numbers alone, not {stores!r}")
+        if self.refusal is not None:
+            raise self.refusal()
+        with self.lock:
+            if self.refusal is not None:
+                raise self.refusal()
+            if commands.epoch != self.device.close_epoch:
+                commands.verify(self.device)
+            waits = self._waits(after)
+            if any(wait.signal.issued == ANY_VALUE for wait in waits):
+                raise UsageError(f"prepend waits for points of submissions alone, not {after!r}")
+            if self.watch is not None:
+                self.check(commands.label or "prepended", [*waits, *stores], None)
+                self.watch.not_sent(self)
+            if len(self._pending) >= _MOST_PENDING:
+                self._flush()
+            newest = {wait.signal: wait.value for wait in waits}
+            older = [one for one in self._open_pending() if not _within(one, newest)]
+            self._pending = [*waits, *older, *stores]
+            self._pending_epoch = self.device.close_epoch
+
+    def check(self, label: str, todo: list[Command], values: Mapping[Param, Value] | None) -> list[Command]:
+        """Return commands as validation orders them; it sees what is pending before them.
+
+        The caller holds the lock, and sends them next.
+        """
+        assert self.watch is not None, "validation is on"
+        pending = self._open_pending()
+        return self.watch.check_submission(self, label, [*pending, *todo], values)[len(pending) :]
+
+    def _flush(self) -> None:
+        """Send what is pending, and cover interrupted submissions. The caller holds the lock."""
+        if self.watch is not None and self._pending:
+            self.check("prepended", [], None)
+        self._send([], None, ())
 
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
         """Return a Wait for each point that is not reached, except those of this queue, which is in order."""
@@ -232,7 +290,7 @@ class Queue:
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
         try:
-            self._encoder.encode(todo, pushbuffer)
+            self._encoder.encode([*self._open_pending(), *todo] if self._pending else todo, pushbuffer)
             if pushbuffer.patches:
                 kept = [*kept, *write_values(pushbuffer, arguments, todo, values, self.device)]
             if len(pushbuffer.words) > self._max_words:
@@ -302,18 +360,52 @@ class Queue:
         self._sweep()
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
-        inflight = self._inflight
-        inflight.append((point, kept, self._pushbuffer.at))
+        inflight, ring = self._inflight, self.ring
+        pending = self._pending and self._open_pending()
+        taken = ring.taken if pending else 0
         try:
-            self.ring.submit(pushbuffer)
-        except _NOTHING_SENT:
-            inflight.pop()
-            self.timeline.undo(point)
-            self._not_sent()
+            if pending:
+                pushbuffer = self._carrying(pending, pushbuffer, point)
+            inflight.append((point, kept, self._pushbuffer.at))
+            ring.submit(pushbuffer)
+        except BaseException as error:
+            if pending and ring.taken == taken:
+                self._pending = pending
+            if isinstance(error, _NOTHING_SENT):
+                while inflight and inflight[-1][0] is point:
+                    inflight.pop()
+                self.timeline.undo(point)
+                self._not_sent()
             raise
         if self.watch is not None:
             self.watch.sent(self, point)
         self.timeline.last = point
+
+    def _carrying(self, pending: list[Command], pushbuffer: PushBuffer, point: Point) -> PushBuffer:
+        """Return the words with those of what is pending before them, which `_send` has encoded already."""
+        own = self._pushbuffer
+        kept: list[object] = [*pending]
+        if pushbuffer is not own:
+            own.clear()
+            self._encoder.encode(pending, own)
+            own.calls = [(at + len(own.words), entry) for at, entry in pushbuffer.calls]
+            own.words += pushbuffer.words
+            if self._arguments.extra:
+                kept += self._arguments.finish(own)
+        self._pending = []
+        self._inflight.append((point, kept, own.at))
+        return own
+
+    def _open_pending(self) -> list[Command]:
+        """Return what is pending, without stores to buffers that were closed meanwhile."""
+        if self._pending and self._pending_epoch != self.device.close_epoch:
+            self._pending_epoch = self.device.close_epoch
+            self._pending = [one for one in self._pending if not any(b.closed for b in operands(one))]
+        return self._pending
+
+    def drop_lost_waits(self) -> None:
+        """Drop what is pending and waits for lost work. The device has stopped."""
+        self._pending = [one for one in self._pending if one.__class__ is not Wait or one.signal not in LOST]
 
     @property
     def ending_words(self) -> int:
@@ -334,7 +426,7 @@ class Queue:
         if waits:
             todo: list[Command] = list(waits)
             if self.watch is not None:
-                self.watch.check_submission(self, "wait", todo, None)
+                self.check("wait", todo, None)
             self._send(todo, None, todo, timeout_s)
 
     def _sweep(self) -> None:
@@ -374,13 +466,18 @@ class Queue:
         return point if point.value <= self.timeline.last.value else None
 
     def end(self) -> Point:
-        """Return the point at which all submissions so far are complete, interrupted ones included."""
+        """Return the point at which all submissions so far are complete, interrupted ones included.
+
+        Sends what `prepend` left pending; raises as `submit` then.
+        """
         timeline = self.timeline
         last = timeline.last
-        if timeline.value != last.value:  # one was interrupted, or another thread is sending one
+        if timeline.value != last.value or self._pending:  # interrupted, or another thread is sending one
+            if self._pending and self.refusal is not None:  # before the lock, as in `submit`
+                raise self.refusal()
             with self.lock:
-                if timeline.value != timeline.last.value:
-                    self._send([], None, ())
+                if timeline.value != timeline.last.value or self._pending:
+                    self._flush()
                 last = timeline.last
         return last
 
@@ -390,7 +487,7 @@ class Queue:
         The caller holds the lock.
         """
         if point.value > self.timeline.last.value:
-            self._send([], None, ())
+            self._flush()
 
     def inflight(self) -> list[tuple[Point, Sequence[object]]]:
         """Return (point, objects kept alive) of every submission not known to be complete."""
@@ -399,6 +496,7 @@ class Queue:
     def forget(self) -> None:
         """Drop the records of work in flight. The device must be stopped: it accesses no memory any more."""
         self._inflight.clear()
+        self._pending.clear()
 
     def restart(self, reason: Refusal) -> list[Sequence[object]]:
         """Continue with an empty ring; return the objects kept by work in flight, which is lost.
@@ -426,6 +524,11 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"
+
+
+def _within(command: Command, newest: Mapping[Signal, Word]) -> bool:
+    """Return whether a command is a wait that a newer one for the same timeline covers."""
+    return isinstance(command, Wait) and command.value <= newest.get(command.signal, -1)  # type: ignore[operator]  # numbers
 
 
 def _stall_callback(queue: Queue) -> Callable[[int], None]:

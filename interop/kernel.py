@@ -104,7 +104,7 @@ class LoadedKernel:
             return queue.submit(commands, after=after)
         # Tensors are used in the order of the first compute queue.
         point = queue.submit(commands, after=[*after, home.end()])
-        home.submit(home.record(label=f"after {self.signature.entry}"), after=[point])
+        home.prepend(home.record(), after=[point])
         return point
 
     def record(

@@ -46,6 +46,8 @@ def recover(device: Device) -> tuple[Buffer, ...]:
     for command in commands_of(lost):
         if isinstance(command, SetSignal):
             _mark_lost(command, reason)
+    for queue in device.queues:
+        queue.drop_lost_waits()
     if device.watch is not None:
         device.watch.drop_in_flight(device.queues)
     for executable in tuple(device.retired.executables):

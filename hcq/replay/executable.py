@@ -354,9 +354,7 @@ class Executable:
         queue = segment.queue
         if queue.watch is not None:
             todo: list[Command] = [Wait(p.signal, p.value - p.signal.base) for p in waits]
-            queue.watch.check_submission(
-                queue, segment.label or self.label, [*todo, *segment.commands], values
-            )
+            queue.check(segment.label or self.label, [*todo, *segment.commands], values)
         if queue.device.profile:
             return self._send_timed(slot, segment, waits, values)
         begin, end = Stamp(), Stamp()
