@@ -7,21 +7,15 @@ import numpy as np
 import triton
 import triton.language as tl
 
-import hcq
-import interop
 import interop.triton_backend
 
 
 @triton.jit
 def total(x, out, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    part = tl.sum(tl.load(x + at))
+    part = tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)))
     tl.store(out, tl.load(out) + part)  # tl.atomic_add(out, part) is right
 
 
-if __name__ == "__main__":
-    device = interop.triton_backend.use(hcq.open("nv-emu:sm_80"))
-    x = interop.array(device, np.ones(4096, np.float32))
-    out = interop.array(device, np.zeros(1, np.float32))
-    total[(4,)](x, out, BLOCK=1024)
-    print(out.numpy())
+device = interop.triton_backend.use("nv-emu:sm_80")
+x, out = interop.array(device, np.ones(4096, np.float32)), interop.array(device, np.zeros(1, np.float32))
+total[(4,)](x, out, BLOCK=1024)
