@@ -1,0 +1,57 @@
+"""Pages for users have short sentences, and no commit ids: those belong to reports, decisions and commits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE = {"docs/performance.md", "docs/coverage.md", "docs/sources.md", "docs/sources-amd.md"}
+"""Pages that a command makes from measurements, and lists of sources."""
+PAGES = [
+    path
+    for path in sorted(
+        [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md")]
+    )
+    if str(path.relative_to(ROOT)) not in MADE
+]
+MOST_WORDS = 22
+COMMIT = re.compile(r"(?<![\w./#-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{7,8}(?![\w.-])")
+BLOCKS = re.compile(r"```.*?```|<!-- made.*?<!-- end -->", re.DOTALL)
+NOT_PROSE = re.compile(r"^(?:    | *\||#|[-=]+$).*$", re.MULTILINE)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences outside of code, tables and headings; an item of a list ends one."""
+    text = re.sub(r"\]\([^)]*\)", "]", NOT_PROSE.sub("\n\n", BLOCKS.sub("\n\n", text)))
+    text = re.sub(r"`[^`]*`", "code", text)
+    pieces = re.split(r"[.!?](?=\s|$)|\n\s*\n|\n\s*(?:[-*]|\d+\.) ", text)
+    return [piece for piece in pieces if len(re.findall(r"\w+", piece)) > 1]
+
+
+def mean_words(text: str) -> float:
+    found = sentences(text)
+    return sum(len(re.findall(r"\w[\w'/-]*", piece)) for piece in found) / max(1, len(found))
+
+
+def test_words_are_counted_between_full_stops_outside_code_and_tables():
+    text = (
+        "# A title\n\nOne two three. Four `a b c` six\nseven.\n\n| a | b c |\n\n- eight nine\n- ten eleven\n"
+    )
+    assert sentences(text)[0].split() == ["One", "two", "three"]
+    assert mean_words(text) == (3 + 4 + 2 + 2) / 4
+    assert COMMIT.findall("at 8b383239, or (d7b40d7); 0x1022a05000, 16777216, gfx942, deadbeef.json") == [
+        "8b383239",
+        "d7b40d7",
+    ]
+
+
+def test_pages_have_short_sentences_and_no_commit_ids():
+    faults = []
+    for page in PAGES:
+        text, name = page.read_text(), page.relative_to(ROOT)
+        if (mean := mean_words(text)) >= MOST_WORDS:
+            faults.append(f"{name}: {mean:.1f} words a sentence, fewer than {MOST_WORDS} are wanted")
+        shown = re.sub(r"\]\([^)]*\)", "]", BLOCKS.sub("", text))
+        faults += [f"{name}: commit {commit}; say the command instead" for commit in COMMIT.findall(shown)]
+    assert faults == []
