@@ -3,11 +3,11 @@
     from frontend import Tensor
     print((Tensor([2]) + Tensor([3])).tolist())
 
-Importing this loads neither NumPy nor a device nor the code generator; `nn`, `TinyJit` and `Variable`
-load when first used.
+Importing this loads neither NumPy nor a device nor the code generator; `nn`, `optim`, `TinyJit` and
+`Variable` load when first used.
 
-Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-tensor.md; `tensor`, `expr`,
-`realize`.
+Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-tensor.md; `tensor`,
+`evaluation`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frontend.stats import stats
 from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
-    from frontend import nn
+    from frontend import nn, optim
     from frontend.autograd.checkpoint import checkpoint, checkpoint_sequential
     from frontend.autograd.function import Function
     from frontend.capture.jit import TinyJit
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Device", "Function", "Tensor", "TinyJit", "Variable", "checkpoint", "checkpoint_sequential", "dtypes",
-    "nn", "stats", "tensor",
+    "nn", "optim", "stats", "tensor",
 ]  # fmt: skip
 
 _HOMES = {
@@ -52,8 +52,8 @@ def tensor(
 def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - loaded when first needed
 
-    if name == "nn":
-        value: object = import_module("frontend.nn")
+    if name in {"nn", "optim"}:
+        value: object = import_module(f"frontend.{name}")
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     else:

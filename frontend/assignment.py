@@ -5,7 +5,7 @@ it is stored in the memory that the tensor has (`frontend.evaluation.realize`). 
 memory of another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the
 tensor that it was taken from, and all other views of that are derived again (`frontend.evaluation.views`).
 
-Not here: the store and copy-on-write (`realize`), the values of views (`views`), `x[key] = value`
+Not here: the store and copy-on-write, the values of views (`frontend.evaluation`), `x[key] = value`
 (`frontend.ops.writing`).
 """
 

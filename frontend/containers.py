@@ -3,7 +3,8 @@
 `flattened` takes a list, tuple or dict apart into its tensors and the same container with a `Placeholder` for
 each; `filled` puts tensors in their places again.
 
-Not here: what a captured function may take and return (`jit`), containers in a file (`captured_file`).
+Not here: what a captured function may take and return (`capture.jit`), containers in a file
+(`capture.files`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ of the table `frontend.methods`.
 Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
 beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
 
-Next: `expr`, `trace` and `realize`, in this order.
+Next: `evaluation.expr`, `evaluation.trace` and `evaluation.realize`, in this order.
 """
 
 from __future__ import annotations

@@ -298,15 +298,15 @@ class Methods:
     byte = casts.byte
     type_as = casts.type_as
     type = casts.type
-    new_zeros = properties.new_zeros
-    new_ones = properties.new_ones
-    new_empty = properties.new_empty
-    new_full = properties.new_full
-    new_tensor = properties.new_tensor
-    clamp_min = clamp_min_ = properties.clamp_min
-    clamp_max = clamp_max_ = properties.clamp_max
-    argwhere = properties.argwhere
-    nonzero_static = properties.nonzero_static
+    new_zeros = creation.new_zeros
+    new_ones = creation.new_ones
+    new_empty = creation.new_empty
+    new_full = creation.new_full
+    new_tensor = creation.new_tensor
+    clamp_min = clamp_min_ = functions.clamp_min
+    clamp_max = clamp_max_ = functions.clamp_max
+    argwhere = gather_scatter.argwhere
+    nonzero_static = gather_scatter.nonzero_static
     is_same_size = properties.is_same_size
     is_signed = properties.is_signed
     is_complex = properties.is_complex
@@ -320,9 +320,9 @@ class Methods:
     get_device = properties.get_device
     cuda = properties.cuda
     retain_grad = properties.retain_grad
-    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = properties.conj
-    isreal = properties.isreal
-    adjoint = properties.adjoint
+    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = functions.conj
+    isreal = functions.isreal
+    adjoint = linalg.adjoint
     ndimension = properties.ndimension
     mm = products.mm
     bmm = products.bmm

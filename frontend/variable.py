@@ -13,7 +13,7 @@ when it is bound, and against the axis when it is used.
 Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, which simplifies it
 and knows its bounds (`.min`, `.max`, `.render()`).
 
-Not here: reading at a bound variable (`frontend.ops.indexing`), captured functions (`jit`).
+Not here: reading at a bound variable (`frontend.ops.indexing`), captured functions (`frontend.capture`).
 """
 
 from __future__ import annotations

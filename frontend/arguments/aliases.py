@@ -5,7 +5,7 @@ A method declares one name for each argument, which its signature shows: `axis` 
 `x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`. A name without a meaning, an argument
 too many or a missing one raises `UsageTypeError`, which lists the arguments that there are.
 
-Not here: reading the values (`parameters`, `frontend.arguments.checks`).
+Not here: reading the values (`conversion`, `checks`).
 """
 
 from __future__ import annotations

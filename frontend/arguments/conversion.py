@@ -9,7 +9,7 @@ nothing more.
 An annotation is a union of the names in `KINDS`. A parameter with another annotation accepts any value, which
 the method checks itself (dtypes, devices).
 
-Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
+Not here: names of arguments (`aliases`), the lookup (`frontend.evaluation.trace`).
 """
 
 from __future__ import annotations

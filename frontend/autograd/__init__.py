@@ -1,5 +1,5 @@
 """Gradients: reverse mode, from graph to graph.
 
-Not here: which tensors keep a gradient (`state`). Next: `engine`, the traversal; `primitives`, a rule for
-each operation; `rules`, functions with a rule of their own.
+Not here: which tensors keep a gradient (`frontend.evaluation.gradient_state`). Next: `engine`, the traversal;
+`primitives`, a rule for each operation; `rules`, functions with a rule of their own.
 """

@@ -10,7 +10,8 @@ Nodes are identified by structure: two tensors with the same expression over the
 A graph belongs to one device. The gradient of a leaf that was moved there (`frontend.transfer`) is moved
 back, and continues through the expression that the leaf was moved from.
 
-Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gradients (`state`).
+Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gradients
+(`frontend.evaluation.gradient_state`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A captured function as one executable, and the work of a replay before and after its launch.
 
-Not here: what a replay guarantees (`jit`), the recording (`capture`), the launch (`launch`).
+Not here: what a replay guarantees (`jit`), the recording (`recording`), the launch
+(`frontend.evaluation.launch`).
 """
 
 from __future__ import annotations

@@ -19,13 +19,14 @@ What a replay guarantees:
   each call.
 - What the function reads from closures, globals, attributes and containers is that of the capture. A name
   that holds another tensor, number or object later is found at the next replay, which raises an error
-  (`dependencies`).
+  (`code`, `found`, `guards`).
 - Under `HCQ_VALIDATE=1`, indices and integer divisors that come from arguments, or from outside tensors that
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.evaluation.views`) of tensors that a replay assigns change with them.
 - Random draws are new at each replay, and the same as without capture.
 - Training modes, mixed precision, requires_grad and gradients that the function reads from outside are those
-  of the capture; in others a replay raises an error (`modes`). Gradients that it removes are removed.
+  of the capture; in others a replay raises an error (`frontend.evaluation.modes`). Gradients that it removes
+  are removed.
 
 An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
 of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside,
@@ -36,7 +37,7 @@ of large arrays, and what code in C reads.
 Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
 Pad them to one shape, or call `.fn`, the function itself.
 
-Not here: the recording (`capture`), what a function reads (`dependencies`), a replay (`captured`), what is
+Not here: the recording (`recording`), what a function reads (`code`), a replay (`captured`), what is
 given and returned (`containers`). Next:
 docs/nn-and-tinyjit.md.
 """

@@ -1,6 +1,7 @@
 """The recording of a captured call, and the captured form that is made of it.
 
-Not here: what a capture guarantees (`jit`), containers of tensors (`containers`), replays (`captured`).
+Not here: what a capture guarantees (`jit`), containers of tensors (`frontend.containers`), replays
+(`captured`).
 """
 
 from __future__ import annotations

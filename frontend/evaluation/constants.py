@@ -1,7 +1,7 @@
 """Constants, coordinates and conversions from which traced methods are built.
 
 Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users (`creation`),
-checks (`arguments`).
+checks (`frontend.arguments`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from outside; the modes of layers that it sets are set by each replay, too.
 `CHANGES` counts all changes, so that a replay looks at the modes only after one.
 
 Not here: the modes (`Tensor.train`, `nn.Module.training`, `nn.amp.autocast`, `Tensor.requires_grad`), the
-capture (`capture`).
+capture (`frontend.capture`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ counts are not read: a reference that is kept too long costs a copy, never a wro
 Threads: building expressions takes no lock. `LOCK` is held while plans are made, kernels launched, gradients
 computed, or values of tensors changed, and during a whole capture. Waiting for results does not hold it.
 
-Not here: making plans (`plan`), assigning (`assignment`), captured functions (`captured`).
+Not here: making plans (`plan`), assigning (`frontend.assignment`), captured functions (`frontend.capture`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ Threads: the expression and the leaves of a tensor belong together, and another 
 at any call. Code therefore reads both without a call in between (CPython switches threads only at calls and
 at the ends of loops), and sets both with `become` or with the same care.
 
-Not here: the expressions (`expr`), conversion of arguments (`parameters`), computing values (`realize`).
+Not here: the expressions (`expr`), conversion of arguments (`frontend.arguments`), computing values
+(`realize`).
 """
 
 from __future__ import annotations

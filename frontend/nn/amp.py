@@ -15,7 +15,7 @@
 Parameters and moments stay float32. Nothing is read on the host: whether a step takes place is decided on the
 device, so all of it may be captured.
 
-Not here: the layers (`layers`, `convolutions`), the optimisers (`optim`).
+Not here: the layers (`layers`, `convolutions`), the optimisers (`frontend.optim`).
 """
 
 from __future__ import annotations

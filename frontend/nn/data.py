@@ -3,7 +3,7 @@
 A data set has a length and gives sample i: `len(data)`, `data[i]`. The loader draws an order, reads the
 samples of a batch in worker threads or processes, joins them, and yields tensors.
 
-Not here: training (`optim`), files of weights (`state`).
+Not here: training (`frontend.optim`), files of weights (`state`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures

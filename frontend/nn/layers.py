@@ -6,7 +6,7 @@ device of the weights. Sizes that no layer can have, and inputs whose axes do no
 `UsageError`; what holds no numbers raises `UsageTypeError`.
 
 Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers without parameters
-(`functions`, `pools`), the operations (`frontend.ops.normalization`), training steps (`optim`).
+(`functions`, `pools`), the operations (`frontend.ops.normalization`), training steps (`frontend.optim`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing is registered: what a module consists of is found by walking its attributes, lists and dictionaries,
 as `nn.state` does, so plain classes may stand between modules.
 
-Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`state`).
+Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`nn.state`).
 """
 
 from __future__ import annotations

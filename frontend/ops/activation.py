@@ -1,6 +1,6 @@
 """Activation functions: elementwise, each one structure.
 
-Not here: softmax, which reduces (`nnops`); exp, tanh and others (`functions`).
+Not here: softmax, which reduces (`normalization`); exp, tanh and others (`functions`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Not here: random numbers (`random`), host data to memory (`frontend.evaluation.s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import element_type, plain, shape_of, whole
-from frontend.arguments.conversion import number
+from frontend.arguments.conversion import converting, flag, number
 from frontend.device import Device
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, suited
@@ -328,3 +328,61 @@ def _one_hot(self: T, limit: Limit) -> T:
     place = convert(coordinate(self, shape, len(shape) - 1), index.expr.dtype)
     row = apply(Ops.EXPAND, shape, reshape(index, (*self.expr.shape, 1)))
     return convert(apply(Ops.EQ, None, place, row), dtypes.int32)
+
+
+def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | None, device: str | None) -> T:
+    e = like.expr
+    where = e.device if device is None else device
+    made: T = make(like.__class__, *args, dtype=element_type(dtype) or e.dtype, device=where)
+    return made
+
+
+def new_zeros(
+    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+) -> T:
+    """Return zeros of a shape in the dtype and on the device of self."""
+    return _made(zeros, self, *shape, dtype=dtype, device=device)
+
+
+def new_ones(
+    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+) -> T:
+    """Return ones of a shape in the dtype and on the device of self."""
+    return _made(ones, self, *shape, dtype=dtype, device=device)
+
+
+def new_empty(
+    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+) -> T:
+    """Return a realized tensor with undefined contents in the dtype and on the device of self."""
+    return _made(empty, self, *shape, dtype=dtype, device=device)
+
+
+@converting
+def new_full(
+    self: T,
+    shape: int | Sequence[int],
+    fill_value: float,
+    *,
+    dtype: DType | str | None = None,
+    device: str | None = None,
+) -> T:
+    """Return one number in a shape, in the dtype and on the device of self."""
+    return _made(full, self, shape, fill_value, dtype=dtype, device=device)
+
+
+def new_tensor(
+    self: T,
+    data: Any,
+    *,
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Return a tensor of host data in the dtype and on the device of self."""
+    make: Any = self.__class__
+    where = self.expr.device if device is None else device
+    found = element_type(dtype) or self.expr.dtype
+    wanted = flag(requires_grad, "new_tensor, requires_grad") or None
+    made: T = make(data, dtype=found, device=where, requires_grad=wanted)
+    return made

@@ -1,6 +1,6 @@
 """Elementwise methods: sums, products, bits, selections, comparisons and closeness, broadcast and promoted.
 
-Not here: division (`division`), powers (`powers`), functions of one number
+Not here: division and powers (`arithmetic`), functions of one number
 (`functions`).
 """
 

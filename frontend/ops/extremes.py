@@ -2,7 +2,7 @@
 
 `amax` and `amin` return values only, over any axes.
 
-Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reduce`).
+Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reductions`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures

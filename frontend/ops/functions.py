@@ -15,7 +15,7 @@ from typing import Final
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arguments.conversion import number
+from frontend.arguments.conversion import converting, number
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import Number, constant, convert, narrowed, number_like, ruled, widened
 from frontend.evaluation.expr import float_dtype
@@ -355,3 +355,27 @@ def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha
         return fn(x, mul(y, alpha))
     found: T = cast(fn(cast(x, dtypes.float32), mul(cast(y, dtypes.float32), alpha)), dtype)
     return found
+
+
+@converting
+def clamp_min(self: T, low: T | Number) -> T:
+    """Return values limited from below; see `clip`."""
+    return clip(self, low, None)
+
+
+@converting
+def clamp_max(self: T, high: T | Number) -> T:
+    """Return values limited from above; see `clip`."""
+    return clip(self, None, high)
+
+
+@method
+def conj(self: T) -> T:
+    """Return self: numbers are real."""
+    return self
+
+
+@method
+def isreal(self: T) -> T:
+    """Return true for every element: numbers are real."""
+    return constant(self, True, dtypes.bool, self.expr.shape)

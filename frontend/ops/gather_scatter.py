@@ -1,4 +1,4 @@
-"""Reading, adding and writing of elements along one axis at the indices of an integer tensor.
+"""Gather and scatter: elements along one axis at the indices of an integer tensor, and where a mask is true.
 
 Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
 `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`);
@@ -19,7 +19,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Shape, axis_of, broadcast, whole
-from frontend.arguments.conversion import flag, read
+from frontend.arguments.conversion import converting, flag, read
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import Number, constant, convert, coordinate, suited
 from frontend.evaluation.limits import Limit, limited, refuse_known
@@ -428,3 +428,20 @@ def _first_places(self: T, size: int) -> T:
     order = argsort(convert(invert(flat), dtypes.int32)) if n else convert(flat, dtypes.int32)
     held = where(getitem(flat, order), order, -1) if n else order
     return pad(part(held, 0, 0, min(size, n)), ((0, max(0, size - n)),), -1)
+
+
+def argwhere(self: T) -> T:
+    """Return the coordinates (int32) of elements that are not zero, a row each; see `nonzero`."""
+    found: Any = nonzero(self)
+    made: T = found
+    return made
+
+
+@converting
+def nonzero_static(self: T, *, size: int | None = None, fill_value: int = -1) -> T:
+    """Return `size` rows of coordinates (int32); see `nonzero`. Raises `UsageError` without a size."""
+    if size is None:
+        raise UsageError("nonzero_static: wanted size=, the number of rows; nonzero() counts them")
+    found: Any = nonzero(self, size=size, fill_value=fill_value)
+    made: T = found
+    return made

@@ -7,8 +7,7 @@ host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`); 
 
 A bool tensor, or list, selects the elements where it is true.
 
-Not here: writing (`writing`), methods with an index along one axis (`along`), slices at a bound variable
-(`moving`).
+Not here: writing (`writing`), methods with an index along one axis (`gather_scatter`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is a broadcast product and one sum.
+"""Products of matrices (matmul of any rank, dot, linear, einsum) and their diagonals and triangles.
 
-Not here: convolutions (`convolutions`), attention (`nnops`).
+A product is a broadcast product and one sum.
+
+Not here: convolutions (`convolutions`), attention (`normalization`).
 """
 
 from __future__ import annotations
@@ -336,3 +338,10 @@ def symmetric(x: T, *, upper: bool) -> T:
     """Return symmetric matrices of one half of x."""
     half = transpose(x, -1, -2) if upper else x
     return add(tril(half), transpose(tril(half, -1), -1, -2))
+
+
+def adjoint(self: T) -> T:
+    """Return the last two axes swapped. A view."""
+    if len(self.expr.shape) < 2:
+        raise UsageError(f"adjoint: wanted at least two axes, saw the shape {self.expr.shape}")
+    return transpose(self, -2, -1)

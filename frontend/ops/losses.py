@@ -1,6 +1,6 @@
 """Losses: the distance of predictions from targets, as one number or one for each element.
 
-Not here: softmax (`nnops`); gradient rules of losses (`frontend.autograd.rules`).
+Not here: softmax (`normalization`); gradient rules of losses (`frontend.autograd.rules`).
 """
 
 from __future__ import annotations

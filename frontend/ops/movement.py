@@ -3,7 +3,7 @@
 Their results are views (`frontend.evaluation.views`), except those of `flip`, `repeat`, `repeat_interleave`
 and `contiguous`.
 
-Not here: `x[key]` (`indexing`), joining and splitting (`parts`), padding (`padding`).
+Not here: `x[key]` (`indexing`), joining and splitting (`splitting`), padding (`resizing`).
 """
 
 from __future__ import annotations

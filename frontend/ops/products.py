@@ -1,6 +1,6 @@
 """Products under PyTorch's names that are made of `matmul`, sums and elementwise products.
 
-Not here: products of any rank (`linalg`), inverses and factorisations (`factors`).
+Not here: products of any rank (`linalg`), inverses and factorisations (`decompositions`).
 """
 
 from __future__ import annotations

@@ -1,113 +1,15 @@
-"""Small methods of PyTorch's: tensors made like another, limits of one side, and what holds here for all.
+"""What a tensor is: its kind of numbers, its place, and what PyTorch asks of which all tensors are alike.
 
-All tensors are of real numbers: `conj`, `real` and `adjoint` are those of real numbers.
-
-Not here: other creation methods (`creation`), limits of both sides (`elementwise`).
+Not here: shape, dtype and device (`frontend.tensor`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.dtype import DType, dtypes
-from frontend.arguments.checks import element_type, tensor
-from frontend.arguments.conversion import converting, flag
+from frontend.arguments.checks import tensor
+from frontend.arguments.conversion import converting
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import Number, constant
-from frontend.evaluation.trace import method
-from frontend.ops import creation
-from frontend.ops.elementwise import clip
-from frontend.ops.gather_scatter import nonzero
-from frontend.ops.movement import transpose
-from hcq.errors import UsageError
-
-
-def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | None, device: str | None) -> T:
-    e = like.expr
-    where = e.device if device is None else device
-    made: T = make(like.__class__, *args, dtype=element_type(dtype) or e.dtype, device=where)
-    return made
-
-
-def new_zeros(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
-) -> T:
-    """Return zeros of a shape in the dtype and on the device of self."""
-    return _made(creation.zeros, self, *shape, dtype=dtype, device=device)
-
-
-def new_ones(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
-) -> T:
-    """Return ones of a shape in the dtype and on the device of self."""
-    return _made(creation.ones, self, *shape, dtype=dtype, device=device)
-
-
-def new_empty(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
-) -> T:
-    """Return a realized tensor with undefined contents in the dtype and on the device of self."""
-    return _made(creation.empty, self, *shape, dtype=dtype, device=device)
-
-
-@converting
-def new_full(
-    self: T,
-    shape: int | Sequence[int],
-    fill_value: float,
-    *,
-    dtype: DType | str | None = None,
-    device: str | None = None,
-) -> T:
-    """Return one number in a shape, in the dtype and on the device of self."""
-    return _made(creation.full, self, shape, fill_value, dtype=dtype, device=device)
-
-
-def new_tensor(
-    self: T,
-    data: Any,
-    *,
-    dtype: DType | str | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
-) -> T:
-    """Return a tensor of host data in the dtype and on the device of self."""
-    make: Any = self.__class__
-    where = self.expr.device if device is None else device
-    found = element_type(dtype) or self.expr.dtype
-    wanted = flag(requires_grad, "new_tensor, requires_grad") or None
-    made: T = make(data, dtype=found, device=where, requires_grad=wanted)
-    return made
-
-
-@converting
-def clamp_min(self: T, low: T | Number) -> T:
-    """Return values limited from below; see `clip`."""
-    return clip(self, low, None)
-
-
-@converting
-def clamp_max(self: T, high: T | Number) -> T:
-    """Return values limited from above; see `clip`."""
-    return clip(self, None, high)
-
-
-def argwhere(self: T) -> T:
-    """Return the coordinates (int32) of elements that are not zero, a row each; see `nonzero`."""
-    found: Any = nonzero(self)
-    made: T = found
-    return made
-
-
-@converting
-def nonzero_static(self: T, *, size: int | None = None, fill_value: int = -1) -> T:
-    """Return `size` rows of coordinates (int32); see `nonzero`. Raises `UsageError` without a size."""
-    if size is None:
-        raise UsageError("nonzero_static: wanted size=, the number of rows; nonzero() counts them")
-    found: Any = nonzero(self, size=size, fill_value=fill_value)
-    made: T = found
-    return made
 
 
 @converting
@@ -159,25 +61,6 @@ def retain_grad(self: Any) -> None:
 def is_nonzero(self: TensorBase) -> bool:
     """Return whether the only element is not zero. Computes it."""
     return bool(self.item())
-
-
-@method
-def conj(self: T) -> T:
-    """Return self: numbers are real."""
-    return self
-
-
-@method
-def isreal(self: T) -> T:
-    """Return true for every element: numbers are real."""
-    return constant(self, True, dtypes.bool, self.expr.shape)
-
-
-def adjoint(self: T) -> T:
-    """Return the last two axes swapped. A view."""
-    if len(self.expr.shape) < 2:
-        raise UsageError(f"adjoint: wanted at least two axes, saw the shape {self.expr.shape}")
-    return transpose(self, -2, -1)
 
 
 def ndimension(self: TensorBase) -> int:

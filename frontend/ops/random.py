@@ -4,7 +4,7 @@ Element i of draw number d is `threefry(key=seed, counter=(i, d))`: the same on 
 fusion and tiling. The words of a draw are passed in a buffer of four words, so that all draws of a shape use
 one kernel, and a captured function has new draws at each replay.
 
-Not here: dropout (`nnops`), initial weights (`frontend.nn.layers`).
+Not here: dropout (`normalization`), initial weights (`frontend.nn.layers`).
 """
 
 from __future__ import annotations

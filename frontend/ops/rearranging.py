@@ -1,6 +1,6 @@
 """Parts and places under PyTorch's names: splits, tiles, rotations, and parts written into a tensor.
 
-Not here: joining, shifting (`parts`), changes of shape (`movement`), writing at indices (`indexed`).
+Not here: joining, shifting (`splitting`), changes of shape (`movement`), writing at indices (`writing`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They are reductions over windows; a long axis is cut into blocks of 16, and so are the totals of its blocks:
 about 17 operations for each element.
 
-Not here: totals (`reduce`).
+Not here: totals (`reductions`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A check computes one bool on the device and waits for it. Where values cannot be read, inside traced methods,
 gradients and captured functions, nothing is checked.
 
-Not here: the factors (`factors`).
+Not here: the factors (`decompositions`).
 """
 
 from __future__ import annotations

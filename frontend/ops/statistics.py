@@ -1,6 +1,6 @@
 """Order statistics and counts: median, quantile, mode, distinct values, histograms, searches in sorted data.
 
-Not here: orders of whole axes (`sorting`), sums and means (`reduce`).
+Not here: orders of whole axes (`sorting`), sums and means (`reductions`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures

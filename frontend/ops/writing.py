@@ -1,4 +1,4 @@
-"""Writing: `x[key] = value` builds the new value of x and assigns it.
+"""Writing: `x[key] = value` and methods such as `index_add` build the new value of x; some assign it.
 
 Tensors computed from x before keep their values. The root and the other views of x change with it
 (`frontend.evaluation.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.

@@ -5,7 +5,7 @@ optimiser, also of one whose step was captured. As in PyTorch, several schedules
 of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR`
 and `CosineAnnealingWarmRestarts` set the rate of their own instead.
 
-Not here: the optimisers (`optim`).
+Not here: the optimisers (`frontend.optim`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
