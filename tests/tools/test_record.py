@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import hcq
+from tests.facts import ptx_table
 from tools.record import __main__ as program
 from tools.record.compare import agreeing, compared
 from tools.record.forms import Allowed, Result, grid
-from tools.record.nv import build, vendor
+from tools.record.nv import build, coverage, vendor
 from tools.record.recording import Journal, Recording, load, packed
 from tools.record.runner import Opened, Recorder, shards
 from tools.record.vendors import vendor_of
@@ -306,6 +307,28 @@ def test_a_device_without_a_recorder_is_refused():
 def test_names_and_keys_of_forms_are_unique(arch: str):
     forms = vendor.forms(arch)
     assert len({one.name for one in forms}) == len({one.key() for one in forms}) == len(forms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+def test_every_ptx_form_has_a_recorded_one(arch: str) -> None:
+    """Of opcodes, the reference page, kept kernels, and the independent table of arithmetic."""
+    assert vendor.uncovered(arch) == []
+    names = coverage.recorded(vendor.forms(arch), arch)
+    table = [one for family in ptx_table.FAMILIES for one in ptx_table.of(arch.rstrip("a"), family)]
+    assert len(table) > 5000
+    missing = [one.name for one in table if coverage.instructions(one.code) - names]
+    assert missing == []
+
+
+@pytest.mark.slow
+def test_a_forgotten_form_is_named() -> None:
+    """Without its forms an instruction is named by the table of opcodes, and by the reference page."""
+    gone = ("elect.sync", "sad.s32")
+    kept = [one for one in vendor.forms(ARCH) if not one.name.startswith(gone)]
+    missing = coverage.uncovered(kept, ARCH)
+    assert "opcode elect" in missing
+    assert "reference: sad.s32 %r1, %r2, %r3, %r4" in missing
 
 
 FILES = sorted(program.SILICON.glob("*.xz"))

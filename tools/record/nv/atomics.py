@@ -25,8 +25,10 @@ _TYPES: Final = {
     "and": _LOGIC, "or": _LOGIC, "xor": _LOGIC, "exch": _LOGIC, "cas": ("b16", *_LOGIC), "inc": ("u32",), "dec": ("u32",),
     "add": ("u32", "s32", "u64", "f32", "f64", *_SMALL), "min": _ORDERED, "max": _ORDERED,
 }  # fmt: skip
-_SPACES: Final = {"global": "$far", "shared": "$cell", "": "$far"}
+_SPACES: Final = {"global": "$far", "shared": "$cell", "shared::cluster": "$cell", "": "$far"}
 _HOPPER: Final = 90
+_ORDERED_EVERYWHERE: Final = {("add", "u32"), ("cas", "b32"), ("exch", "b64"), ("max", "s32"), ("add", "f32")}
+"""What has every order in every space; others have every order in global memory."""
 _ORDERS: Final = (
     "relaxed.cta", "relaxed.gpu", "relaxed.sys", "acquire.gpu", "release.gpu", "acq_rel.gpu", "acq_rel.sys", "acq_rel.cta",
 )  # fmt: skip
@@ -44,20 +46,21 @@ def _own(operation: str, type_: str, space: str, order: str = "") -> Iterator[Fo
     """Yield atom and red of one operation on the thread's own memory."""
     held, bits = _held(type_), 8 * BYTES[_held(type_)]
     operands = (held,) * (3 if operation == "cas" else 2)
-    inputs = grid(operands, few=True, most=150, more=12)
+    inputs = grid(operands, few=True, most=24 if order else 150, more=4 if order else 12)
+    since = max(_since(type_), _HOPPER if "cluster" in space else 0)
     place, ftz = _SPACES[space], "noftz" if type_ in _SMALL else ""
-    plain = space or "global"
+    plain = {"": "global", "shared::cluster": "shared"}.get(space, space)
     words = ".".join(one for one in (order, space, operation, ftz, type_) if one)
     values = ", ".join(f"$a{n}" for n in range(1, len(operands)))
     before, after = f"st.{plain}.b{bits} [{place}], $a0;", f"ld.{plain}.b{bits} $d0, [{place}];"
     results = (Result("memory", held), Result("old", held))
     yield lanes(
-        f"atom.{words}", f"{before} atom.{words} $d1, [{place}], {values}; {after}", operands, inputs, results, doubt=4 if ftz or type_[0] == "f" else 2, needs=_since(type_),
+        f"atom.{words}", f"{before} atom.{words} $d1, [{place}], {values}; {after}", operands, inputs, results, doubt=4 if ftz or type_[0] == "f" else 2, needs=since,
     )  # fmt: skip
     if operation not in ("exch", "cas") and order.partition(".")[0] not in ("acquire", "acq_rel"):
         yield lanes(
             f"red.{words}", f"{before} red.{words} [{place}], {values}; {after}", operands, inputs, results[:1],
-            doubt=4 if ftz or type_[0] == "f" else 2, needs=_since(type_),
+            doubt=4 if ftz or type_[0] == "f" else 2, needs=since,
         )  # fmt: skip
 
 
@@ -73,6 +76,7 @@ def _vectors() -> Iterator[Form]:
     for operation, type_, count in kinds:
         bits = 8 * BYTES[type_]
         words = f"global.{operation}.{'noftz.' if type_ in _SMALL else ''}v{count}.{type_}"
+        ordered = f"acq_rel.gpu.{words}"
         operands = (type_, type_)
         olds, values = (", ".join(f"{letter}{n}" for n in range(count)) for letter in "xy")
         text = f".reg .b{bits} {olds}, {values}, z; "
@@ -89,6 +93,9 @@ def _vectors() -> Iterator[Form]:
         )  # fmt: skip
         yield lanes(
             f"red.{words}", f"{text} red.{words} [$far], {{{values}}}; {after}", operands, inputs, results[:1], doubt=5, needs=_HOPPER,
+        )  # fmt: skip
+        yield lanes(
+            f"atom.{ordered}", f"{text} atom.{ordered} {{{olds}}}, [$far], {{{values}}}; {after} mov.b{bits} $d1, x{count - 1};", operands, grid(operands, few=True, most=16), results, doubt=4, needs=_HOPPER,
         )  # fmt: skip
 
 
@@ -146,6 +153,21 @@ def _met() -> Iterator[Form]:
     )  # fmt: skip
 
 
+def _remote() -> Iterator[Form]:
+    """Yield operations of both workgroups of a cluster on one word of the other's shared memory."""
+    launch = Launch((2, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 64)
+    inputs = scattered(("u32",), 64, seed=37)
+    head = ".shared .align 16 .b8 word[16]; .reg .b32 p, o, k; .reg .pred first; setp.eq.u32 first, %t, 0; @first st.shared.v2.b64 [word], {0, 0}; mov.u32 p, word; mov.u32 k, %cluster_ctarank; xor.b32 k, k, 1; mapa.shared::cluster.u32 p, p, k; "
+    meet = " barrier.cluster.arrive; barrier.cluster.wait; "
+    for words in ("add.u32", "min.u32", "max.s32", "and.b32", "or.b32", "xor.b32"):
+        name, _, type_ = words.partition(".")
+        text = f"{head}{meet} atom.{name}.shared::cluster.{type_} o, [p], $a0; red.relaxed.cluster.shared::cluster.{words} [p+4], $a0; {meet} ld.shared.v2.b32 {{$d0, $d1}}, [word];"
+        results = (Result("atom", "u32"), Result("red", "u32"))
+        yield Form(
+            f"atom.{name}.shared::cluster.{type_} of the other workgroup", text, ("u32",), inputs, results, launch=launch, doubt=6, needs=_HOPPER,
+        )  # fmt: skip
+
+
 def forms() -> Iterator[Form]:
     """Yield all forms of this file."""
     for operation, types in _TYPES.items():
@@ -153,15 +175,13 @@ def forms() -> Iterator[Form]:
             for space in _SPACES:
                 yield from _own(operation, type_, space)
     for order in _ORDERS:
-        for operation, type_ in (
-            ("add", "u32"),
-            ("cas", "b32"),
-            ("exch", "b64"),
-            ("max", "s32"),
-            ("add", "f32"),
-        ):
-            for space in _SPACES:
-                yield from _own(operation, type_, space, order)
+        for operation, types in _TYPES.items():
+            for type_ in types:
+                for space in _SPACES:
+                    few = (operation, type_) in _ORDERED_EVERYWHERE or order == "acq_rel.sys"
+                    if few or space == "global":
+                        yield from _own(operation, type_, space, order)
+    yield from _remote()
     yield from _vectors()
     yield from _wide()
     yield from _met()

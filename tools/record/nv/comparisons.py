@@ -23,6 +23,8 @@ _JOINS: Final = ("and", "or", "xor")
 _TYPES: Final = (
     "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "bf16", "f32", "f64", "f16x2", "bf16x2",
 )  # fmt: skip
+_JOINED: Final = 64
+"""Rows of a form that joins all comparisons of a type with a predicate."""
 _SMALL: Final = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -64,38 +66,46 @@ def _setp(type_: str) -> Iterator[Form]:
             yield lanes(
                 name, f"{name} $d0, $a0, $a1;", operands, inputs, results[:1], doubt=2, needs=_since(type_)
             )
+    joined = (held, held, "pred")
     for join in _JOINS:
-        operator = _operators(type_)[-1]
-        name = f"setp.{operator}.{join}.{type_}"
-        joined = (held, held, "pred")
-        inputs = grid(joined, most=160)
-        results = (Result("p", "pred"), Result("q", "pred"))
-        if type_ in ("f16", "bf16"):  # these write one predicate
-            text = f"{name} $d0, $a0, $a1, $a2;"
-            yield lanes(name, text, joined, inputs, results[:1], doubt=3, needs=_since(type_))
-            continue
-        yield lanes(
-            name, f"{name} $d0|$d1, $a0, $a1, $a2;", joined, inputs, results, doubt=3, needs=_since(type_)
-        )
+        for ftz in ftzs:
+            names: list[str] = []
+            text = ""
+            for operator in _operators(type_):
+                one = type_ in ("f16", "bf16")  # these write one predicate
+                target = f"$d{len(names)}" if one else f"$d{len(names)}|$d{len(names) + 1}"
+                text += f"setp.{operator}.{join}{ftz}.{type_} {target}, $a0, $a1, $a2; "
+                names += [operator] if one else [operator, f"{operator} second"]
+            columns = tuple(Result(name, "pred") for name in names)
+            yield lanes(
+                f"setp.*.{join}{ftz}.{type_}", text, joined, grid(joined, most=_JOINED), columns, doubt=3,
+                needs=_since(type_),
+            )  # fmt: skip
 
 
 def _set(target: str, type_: str) -> Iterator[Form]:
     held, since = _held(type_), _since(target, type_)
+    ftzs = ("", ".ftz") if type_ in ("f32", "f16", "f16x2") and target != "bf16" else ("",)
     for operator in _operators(type_):
-        for ftz in ("", ".ftz") if type_ in ("f32", "f16", "f16x2") else ("",):
+        for ftz in ftzs:
             name = f"set.{operator}{ftz}.{target}.{type_}"
             result = (Result("d", _held(target)),)
             yield lanes(
                 name, f"{name} $d0, $a0, $a1;", (held, held), grid((held, held), few=True), result, doubt=2,
                 needs=since,
             )  # fmt: skip
-    join, operator = _JOINS[len(target + type_) % 3], _operators(type_)[-1]
-    name = f"set.{operator}.{join}.{target}.{type_}"
-    operands = (held, held, "pred")
-    yield lanes(
-        name, f"{name} $d0, $a0, $a1, $a2;", operands, grid(operands, few=True, most=120),
-        (Result("d", _held(target)),), doubt=3, needs=since,
-    )  # fmt: skip
+    operands, operators = (held, held, "pred"), _operators(type_)
+    results = tuple(Result(operator, _held(target)) for operator in operators)
+    for join in _JOINS:
+        for ftz in ftzs:
+            text = " ".join(
+                f"set.{operator}.{join}{ftz}.{target}.{type_} $d{n}, $a0, $a1, $a2;"
+                for n, operator in enumerate(operators)
+            )
+            yield lanes(
+                f"set.*.{join}{ftz}.{target}.{type_}", text, operands, grid(operands, few=True, most=_JOINED),
+                results, doubt=3, needs=since,
+            )  # fmt: skip
 
 
 def _selections() -> Iterator[Form]:
@@ -122,12 +132,13 @@ def forms() -> Iterator[Form]:
         yield from _setp(type_)
         if type_ in _SMALL:
             continue
-        for target in ("u32", "s32", "f32"):
+        for target in ("u32", "s32", "f32", "f16", "bf16"):
             yield from _set(target, type_)
     for type_ in ("f16", "bf16"):
         for target in ("f16", "bf16", "u16", "s16", "u32", "s32"):
             if target in _SMALL and target != type_:
                 continue
             yield from _set(target, type_)
-        yield from _set(f"{type_}x2", f"{type_}x2")
+        for target in (f"{type_}x2", "u32", "s32"):
+            yield from _set(target, f"{type_}x2")
     yield from _selections()

@@ -22,6 +22,7 @@ _FLOATS: Final = ("f16", "bf16", "f32", "f64")
 _INTEGRAL: Final = (".rni", ".rzi", ".rmi", ".rpi")
 _ROUNDINGS: Final = (".rn", ".rz", ".rm", ".rp")
 _HOPPER: Final = 90
+_BLACKWELL: Final = 100
 _BYTE: Final = 8
 _FP8: Final = ("e4m3x2", "e5m2x2")
 
@@ -87,8 +88,8 @@ def _integers_to_floats() -> Iterator[Form]:
                 continue
             for rounding in _ROUNDINGS:
                 yield _one(f"cvt{rounding}.{target}.{source}", target, (source,), inputs, 4, _bfloat(target))
-            if target != "bf16":
-                yield _one(f"cvt.rn.sat.{target}.{source}", target, (source,), inputs, 3)
+                if target != "bf16":
+                    yield _one(f"cvt{rounding}.sat.{target}.{source}", target, (source,), inputs, 3)
 
 
 def _floats_to_integers() -> Iterator[Form]:
@@ -99,9 +100,9 @@ def _floats_to_integers() -> Iterator[Form]:
             inputs = _around(source, target)
             for integral in _INTEGRAL:
                 for ftz in ("", ".ftz") if source == "f32" else ("",):
-                    yield _one(
-                        f"cvt{integral}{ftz}.{target}.{source}", target, (source,), inputs, 5, _bfloat(source)
-                    )
+                    for sat in ("", ".sat") if source != "bf16" else ("",):
+                        name = f"cvt{integral}{ftz}{sat}.{target}.{source}"
+                        yield _one(name, target, (source,), inputs, 5, _bfloat(source))
 
 
 def _between_floats() -> Iterator[Form]:
@@ -111,25 +112,51 @@ def _between_floats() -> Iterator[Form]:
         )
         for integral in _INTEGRAL:
             for ftz in ("", ".ftz") if source == "f32" else ("",):
-                yield _one(f"cvt{integral}{ftz}.{source}.{source}", source, (source,), inputs, 3)
+                for sat in ("", ".sat"):
+                    yield _one(f"cvt{integral}{ftz}{sat}.{source}.{source}", source, (source,), inputs, 3)
         for target in ("f16", "f32", "f64"):
             width = FLOATS[target][1] - FLOATS[source][1]
             for rounding in _ROUNDINGS if width < 0 else ("",):
-                for ftz in ("", ".ftz") if "f32" in (source, target) and width else ("",):
+                for ftz in ("", ".ftz") if "f32" in (source, target) else ("",):
                     for sat in ("", ".sat"):
                         yield _one(f"cvt{rounding}{ftz}{sat}.{target}.{source}", target, (source,), inputs, 3)
     singles = joined(_around("f32", "s32"), near(("f32",), 60, spread=14), near(("f32",), 60, spread=30))
     for target in ("f16", "bf16"):
         for rounding in (".rn", ".rz"):
-            for relu in ("", ".relu") if target == "bf16" else (".relu",):
-                yield _one(f"cvt{rounding}{relu}.{target}.f32", target, ("f32",), singles, 4)
-    bfloats = joined(_around("bf16", "s32"), near(("bf16",), 60, spread=30))
-    yield _one("cvt.f32.bf16", "f32", ("bf16",), bfloats, 3, _HOPPER)
+            for relu in ("", ".relu"):
+                for finite in ("", ".satfinite"):
+                    if target == "bf16" or relu or finite:
+                        name = f"cvt{rounding}{relu}{finite}.{target}.f32"
+                        yield _one(name, target, ("f32",), singles, 4, 80 if finite else 0)
+    yield from _bfloats(singles)
     for form in ("rna", "rn", "rz"):
         for relu in ("", ".relu") if form != "rna" else ("",):
             yield _one(
                 f"cvt.{form}{relu}.tf32.f32", "u32", ("f32",), singles, 5, 0 if form == "rna" else _HOPPER
             )
+    yield _one("cvt.rna.satfinite.tf32.f32", "u32", ("f32",), singles, 5, 80)
+    for form in ("rn", "rz"):
+        for relu in ("", ".relu"):
+            name = f"cvt.{form}{relu}.satfinite.tf32.f32"
+            yield _one(name, "u32", ("f32",), singles, 5, _BLACKWELL)
+
+
+def _bfloats(singles: Inputs) -> Iterator[Form]:
+    """Yield conversions of bfloat16: from and to float32 on every architecture, others from Hopper on."""
+    bfloats = joined(_around("bf16", "s32"), near(("bf16",), 60, spread=30))
+    for words, target in (("", "f32"), (".ftz", "f32"), ("", "f64"), ("", "bf16")):
+        since = 0 if (words, target) == ("", "f32") else _HOPPER
+        yield _one(f"cvt{words}.{target}.bf16", target, ("bf16",), bfloats, 3, since)
+    for integral in _INTEGRAL:
+        yield _one(f"cvt{integral}.bf16.bf16", "bf16", ("bf16",), bfloats, 3, _HOPPER)
+    for rounding in _ROUNDINGS:
+        yield _one(f"cvt{rounding}.f16.bf16", "f16", ("bf16",), bfloats, 4, _HOPPER)
+        for source in ("f16", "f64"):
+            inputs = joined(_around(source, "s32"), near((source,), 60, spread=14))
+            yield _one(f"cvt{rounding}.bf16.{source}", "bf16", (source,), inputs, 4, _HOPPER)
+        for ftz in ("", ".ftz"):
+            if ftz or rounding in (".rm", ".rp"):
+                yield _one(f"cvt{rounding}{ftz}.bf16.f32", "bf16", ("f32",), singles, 4)
 
 
 def _packed() -> Iterator[Form]:
@@ -138,7 +165,8 @@ def _packed() -> Iterator[Form]:
     for target in ("f16x2", "bf16x2"):
         for rounding in (".rn", ".rz"):
             for relu in ("", ".relu"):
-                yield _one(f"cvt{rounding}{relu}.{target}.f32", target, pair, inputs, 5)
+                for finite in ("", ".satfinite"):
+                    yield _one(f"cvt{rounding}{relu}{finite}.{target}.f32", target, pair, inputs, 5, 80)
     for target in _FP8:
         for relu in ("", ".relu"):
             yield _one(f"cvt.rn.satfinite{relu}.{target}.f32", "u16", pair, inputs, 6, 89)
@@ -149,14 +177,14 @@ def _packed() -> Iterator[Form]:
     signed = ("s32", "s32")
     edges = tuple(
         v & 0xFFFFFFFF
-        for n in (7, 8, 15, 16)
+        for n in (1, 2, 3, 4, 7, 8, 15, 16)
         for v in (1 << n, (1 << n) - 1, -(1 << n), -(1 << n) - 1, -1, 0)
     )
     rows = grid(signed, given=((0, edges), (1, edges)), most=200)
     for target in ("s16", "u16"):
         yield _one(f"cvt.pack.sat.{target}.s32", "u32", signed, rows, 5, 72)
     third = ("s32", "s32", "u32")
-    for target in ("s8", "u8"):
+    for target in ("s8", "u8", "s4", "u4", "s2", "u2"):
         yield _one(
             f"cvt.pack.sat.{target}.s32.b32",
             "u32",

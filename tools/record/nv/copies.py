@@ -4,7 +4,7 @@ Each form is a kernel of one warp. A sequence of mbarrier operations is run by i
 records after each step whether the even and the odd phase have completed. Bulk copies run at the edges of
 their sizes; the bytes beside what they wrote are recorded as well.
 
-Not here: products that read shared memory asynchronously.
+Not here: boxes of tensors (`tensors`), products that read shared memory asynchronously.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -18,35 +18,36 @@ from tools.record.forms import Form, Launch, Result, scattered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_HOPPER: Final = 90
-_HOPPERS: Final = 99
+HOPPER: Final = 90
+HOPPERS: Final = 99
 _WARP: Final = 32
-_LAUNCH: Final = Launch((1, 1, 1), (32, 1, 1), scratch_bytes=4096 + 64 * 32)
+LAUNCH: Final = Launch((1, 1, 1), (32, 1, 1), scratch_bytes=4096 + 64 * 32)
 _PAIR: Final = Launch((2, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 64)
-_DATA: Final = ("u64", "u64")
-_HEAD: Final = (
+DATA: Final = ("u64", "u64")
+HEAD: Final = (
     ".shared .align 1024 .b8 s[4096]; .shared .align 8 .b64 b; .shared .align 8 .b64 b2; .reg .b64 u, v, w, x; .reg .b32 kk, l, m, n, o; .reg .pred p, q, first; "
     "setp.eq.u32 first, %t, 0; mov.u32 m, b; mov.u32 n, s; shl.b32 kk, $lane, 4; add.u32 kk, n, kk; st.shared.v2.b64 [kk], {0, 0}; st.shared.v2.b64 [kk+512], {0, 0}; "
 )
 """Shared memory s, zeroed in its first 1,024 bytes; kk: the 16 bytes of a thread in it; m: an mbarrier; n: s."""
-_INIT: Final = (
+INIT: Final = (
     "@first mbarrier.init.shared.b64 [b], {}; fence.mbarrier_init.release.cluster; bar.warp.sync -1; "
 )
-_INIT_80: Final = "@first mbarrier.init.shared.b64 [b], {}; bar.warp.sync -1; "
+INIT_80: Final = "@first mbarrier.init.shared.b64 [b], {}; bar.warp.sync -1; "
 _TEST: Final = "W: mbarrier.test_wait.parity.shared.b64 p, [b], 0; @!p bra W; "
-_WAIT: Final = "W: mbarrier.try_wait.parity.shared.b64 p, [b], 0; @!p bra W; "
+WAIT: Final = "W: mbarrier.try_wait.parity.shared.b64 p, [b], 0; @!p bra W; "
 _BACK: Final = " bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [kk]; ld.shared.v2.b64 {$d2, $d3}, [kk+512];"
-_RESULTS: Final = tuple(Result(f"d{n}", "u64") for n in range(4))
-_BULK: Final = "mbarrier::complete_tx::bytes"
+RESULTS: Final = tuple(Result(f"d{n}", "u64") for n in range(4))
+BULK: Final = "mbarrier::complete_tx::bytes"
 
 
-def _rows(count: int = _WARP) -> object:
-    return scattered(_DATA, count, seed=43)
+def rows(count: int = _WARP) -> object:
+    """Return scattered rows of two operands."""
+    return scattered(DATA, count, seed=43)
 
 
 def _sequence(name: str, count: int, steps: tuple[str, ...], since: int = 80) -> Form:
     """Return a sequence of steps at an mbarrier of `count` arrivals: two bits a step, from the lowest on."""
-    text = _HEAD + _INIT_80.format(count) + "mov.u32 l, 0; mov.u64 u, 0; @!first bra DONE; "
+    text = HEAD + INIT_80.format(count) + "mov.u32 l, 0; mov.u64 u, 0; @!first bra DONE; "
     for number, step in enumerate(steps):
         text += f"{step} "
         for parity in (0, 1):
@@ -55,10 +56,10 @@ def _sequence(name: str, count: int, steps: tuple[str, ...], since: int = 80) ->
     return Form(
         f"mbarrier: {name}",
         text,
-        _DATA,
-        _rows(),
+        DATA,
+        rows(),
         (Result("phases", "u32"),),
-        launch=_LAUNCH,
+        launch=LAUNCH,
         doubt=8,
         needs=since,
     )
@@ -74,7 +75,7 @@ def _barriers() -> Iterator[Form]:
         "arrive by count",
         3,
         ("mbarrier.arrive.shared.b64 u, [b], 2;", arrive, "mbarrier.arrive.shared.b64 u, [b], 3;"),
-        _HOPPER,
+        HOPPER,
     )
     yield _sequence(
         "noComplete",
@@ -105,25 +106,25 @@ def _barriers() -> Iterator[Form]:
         "drop by count",
         4,
         ("mbarrier.arrive_drop.shared.b64 u, [b], 2;", arrive, arrive, arrive, arrive),
-        _HOPPER,
+        HOPPER,
     )
     yield _sequence("inval", 1, (arrive, inval, arrive, arrive))
     expect, complete = (
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [b], 64;",
         "mbarrier.complete_tx.shared.b64 [b], 32;",
     )
-    yield _sequence("expect_tx", 1, (expect, arrive, complete, complete, arrive), _HOPPER)
+    yield _sequence("expect_tx", 1, (expect, arrive, complete, complete, arrive), HOPPER)
     yield _sequence(
         "complete before expect",
         1,
         (complete, expect, arrive, "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [b], 32;"),
-        _HOPPER,
+        HOPPER,
     )
     yield _sequence(
         "arrive.expect_tx",
         2,
         ("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 u, [b], 64;", complete, arrive, complete),
-        _HOPPER,
+        HOPPER,
     )
     yield _sequence(
         "arrive.expect_tx plain",
@@ -133,21 +134,21 @@ def _barriers() -> Iterator[Form]:
             complete,
             "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 u, [b], 0;",
         ),
-        _HOPPER,
+        HOPPER,
     )
     yield _sequence(
         "arrive_drop.expect_tx",
         2,
         ("mbarrier.arrive_drop.expect_tx.shared::cta.b64 u, [b], 32;", arrive, complete, arrive, arrive),
-        _HOPPER,
+        HOPPER,
     )
     for scope in ("cta", "cluster"):
         for order in ("release", "relaxed"):
             words = f"mbarrier.arrive.{order}.{scope}.shared::cta.b64 u, [b];"
-            yield _sequence(f"arrive.{order}.{scope}", 2, (words,) * 5, _HOPPER)
+            yield _sequence(f"arrive.{order}.{scope}", 2, (words,) * 5, HOPPER)
         for order in ("acquire", "relaxed"):
             waits = f"{arrive} mbarrier.test_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0; mbarrier.try_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0; mbarrier.try_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0, 1000;"
-            yield _sequence(f"wait.{order}.{scope}", 1, (waits, arrive), _HOPPER)
+            yield _sequence(f"wait.{order}.{scope}", 1, (waits, arrive), HOPPER)
     yield _sequence(
         "generic address",
         2,
@@ -155,19 +156,31 @@ def _barriers() -> Iterator[Form]:
             "mov.u64 w, b; cvta.shared.u64 w, w; mbarrier.arrive.b64 u, [w];",
             "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [m];",
         ),
-        _HOPPER,
+        HOPPER,
     )
-    text = _HEAD + _INIT_80.format(4) + "mov.u32 $d0, 0; mov.u32 $d1, 0; mov.u32 $d2, 0; @!first bra DONE; "
+    yield _sequence(
+        "words of shared::cta",
+        1,
+        (
+            "mbarrier.arrive.shared::cta.b64 u, [b]; mbarrier.try_wait.shared::cta.b64 q, [b], u; mbarrier.try_wait.parity.shared::cta.b64 q, [b], 0;",
+            "mbarrier.inval.shared::cta.b64 [b]; mbarrier.init.shared::cta.b64 [b], 2;",
+            "mbarrier.arrive.expect_tx.shared::cta.b64 u, [b], 32;",
+            complete,
+            "mbarrier.test_wait.shared::cta.b64 q, [b], u; mbarrier.arrive.shared::cta.b64 u, [b];",
+        ),
+        HOPPER,
+    )
+    text = HEAD + INIT_80.format(4) + "mov.u32 $d0, 0; mov.u32 $d1, 0; mov.u32 $d2, 0; @!first bra DONE; "
     text += "mbarrier.arrive.noComplete.shared.b64 u, [b], 2; mbarrier.pending_count.b64 $d0, u; mbarrier.arrive.shared.b64 v, [b]; mbarrier.pending_count.b64 $d1, v; "
     text += "mbarrier.test_wait.shared.b64 p, [b], v; selp.u32 $d2, 1, 0, p; mbarrier.arrive.shared.b64 w, [b]; mbarrier.test_wait.shared.b64 p, [b], v; selp.u32 o, 2, 0, p; or.b32 $d2, $d2, o; "
     results = tuple(Result(name, "u32") for name in ("pending", "then", "waits"))
     yield Form(
         "mbarrier.pending_count.b64",
         text + "DONE:",
-        _DATA,
-        _rows(),
+        DATA,
+        rows(),
         results,
-        launch=_LAUNCH,
+        launch=LAUNCH,
         doubt=8,
         needs=80,
     )
@@ -175,12 +188,12 @@ def _barriers() -> Iterator[Form]:
     yield Form(
         "mbarrier.try_wait.shared.b64",
         text + waits + "DONE:",
-        _DATA,
-        _rows(),
+        DATA,
+        rows(),
         results,
-        launch=_LAUNCH,
+        launch=LAUNCH,
         doubt=8,
-        needs=_HOPPER,
+        needs=HOPPER,
     )
 
 
@@ -190,6 +203,8 @@ def _small_copies() -> Iterator[Form]:
         "wait_all": "cp.async.wait_all;", "wait_group 0": "cp.async.commit_group; cp.async.wait_group 0;",
         "wait_group 1": "cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;",
         "mbarrier": "cp.async.mbarrier.arrive.noinc.shared.b64 [b]; " + _TEST,
+        "mbarrier without incrementing, shared": "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [b]; " + _TEST,
+        "mbarrier, incremented, shared": "cp.async.mbarrier.arrive.shared.b64 [b]; mbarrier.arrive.shared.b64 u, [b]; " + _TEST,
         "mbarrier, incremented": "cp.async.mbarrier.arrive.shared::cta.b64 [b]; mbarrier.arrive.shared.b64 u, [b]; " + _TEST,
     }  # fmt: skip
     policy = "createpolicy.fractional.L2::evict_last.b64 v, 0.5; "
@@ -203,7 +218,7 @@ def _small_copies() -> Iterator[Form]:
                         name = f"cp.async.{cache}.{space}.global{hint}"
                         operands = f"[kk], [$at], {size}{tail}{', v' if 'hint' in hint else ''}"
                         text = (
-                            _HEAD
+                            HEAD
                             + "st.shared.v2.b64 [kk], {-1, -1}; and.b32 l, $lane, 1; setp.eq.u32 q, l, 0; "
                             + (policy if "hint" in hint else "")
                         )
@@ -211,42 +226,42 @@ def _small_copies() -> Iterator[Form]:
                         yield Form(
                             f"{name} {size}{tail}",
                             text,
-                            _DATA,
-                            _rows(),
-                            _RESULTS,
-                            launch=_LAUNCH,
+                            DATA,
+                            rows(),
+                            RESULTS,
+                            launch=LAUNCH,
                             doubt=7,
                             needs=80,
                         )
     for how, wait in waits.items():
-        text = _HEAD + _INIT_80.format(32) + f"cp.async.ca.shared.global [kk], [$at], 16; {wait}" + _BACK
-        yield Form(f"cp.async, {how}", text, _DATA, _rows(), _RESULTS, launch=_LAUNCH, doubt=7, needs=80)
+        text = HEAD + INIT_80.format(32) + f"cp.async.ca.shared.global [kk], [$at], 16; {wait}" + _BACK
+        yield Form(f"cp.async, {how}", text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=7, needs=80)
 
 
-_ONCE: Final = "@!first bra DONE; "
-_FENCE: Final = " fence.proxy.async.shared::cta; bar.warp.sync -1; "
+ONCE: Final = "@!first bra DONE; "
+FENCE: Final = " fence.proxy.async.shared::cta; bar.warp.sync -1; "
 
 
 def _bulk() -> Iterator[Form]:
     for size in (16, 32, 48, 128, 496, 512):
         # The assembler makes a call of the first form for later architectures.
-        for space, last in (("shared::cluster", _HOPPERS), ("shared::cta", 1 << 30)):
-            copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.{space}.global.{_BULK} [n], [%in], {size}, [m];"
-            text = _HEAD + _INIT.format(1) + _FENCE + _ONCE + copy + "DONE: " + _WAIT + _BACK
+        for space, last in (("shared::cluster", HOPPERS), ("shared::cta", 1 << 30)):
+            copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.{space}.global.{BULK} [n], [%in], {size}, [m];"
+            text = HEAD + INIT.format(1) + FENCE + ONCE + copy + "DONE: " + WAIT + _BACK
             name = f"cp.async.bulk.{space}.global, {size}"
             yield Form(
-                name, text, _DATA, _rows(), _RESULTS, launch=_LAUNCH, doubt=8, needs=_HOPPER, until=last
+                name, text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=8, needs=HOPPER, until=last
             )
-        fill = "st.shared.v2.b64 [kk], {$a0, $a1};" + _FENCE
+        fill = "st.shared.v2.b64 [kk], {$a0, $a1};" + FENCE
         for how in ("wait_group", "wait_group.read"):
             copy = f"cp.async.bulk.global.shared::cta.bulk_group [x], [n], {size}; cp.async.bulk.commit_group; cp.async.bulk.{how} 0;"
             if how.endswith("read"):
                 copy += " cp.async.bulk.wait_group 0;"
             text = (
-                _HEAD
+                HEAD
                 + "add.u64 x, %out, SCRATCH; "
                 + fill
-                + _ONCE
+                + ONCE
                 + copy
                 + " fence.proxy.async.global; DONE: bar.warp.sync -1; "
             )
@@ -254,30 +269,30 @@ def _bulk() -> Iterator[Form]:
             yield Form(
                 f"cp.async.bulk from shared memory, {size}, {how}",
                 text.replace("SCRATCH", "1024"),
-                _DATA,
-                _rows(),
-                _RESULTS,
-                launch=_LAUNCH,
+                DATA,
+                rows(),
+                RESULTS,
+                launch=LAUNCH,
                 doubt=8,
-                needs=_HOPPER,
+                needs=HOPPER,
             )
-        copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.shared::cluster.shared::cta.{_BULK} [o], [n], {size}, [m];"
+        copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.shared::cluster.shared::cta.{BULK} [o], [n], {size}, [m];"
         text = (
-            _HEAD + "add.u32 o, n, 512; " + _INIT.format(1) + fill + _ONCE + copy + "DONE: " + _WAIT + _BACK
+            HEAD + "add.u32 o, n, 512; " + INIT.format(1) + fill + ONCE + copy + "DONE: " + WAIT + _BACK
         )
         yield Form(
             f"cp.async.bulk within shared memory, {size}",
             text,
-            _DATA,
-            _rows(),
-            _RESULTS,
-            launch=_LAUNCH,
+            DATA,
+            rows(),
+            RESULTS,
+            launch=LAUNCH,
             doubt=8,
-            needs=_HOPPER,
+            needs=HOPPER,
         )
-    text = _HEAD + "@first cp.async.bulk.prefetch.L2.global [%in], 64; mov.b64 $d0, $a0;"
+    text = HEAD + "@first cp.async.bulk.prefetch.L2.global [%in], 64; mov.b64 $d0, $a0;"
     yield Form(
-        "cp.async.bulk.prefetch.L2.global", text, _DATA, _rows(), _RESULTS[:1], launch=_LAUNCH, needs=_HOPPER
+        "cp.async.bulk.prefetch.L2.global", text, DATA, rows(), RESULTS[:1], launch=LAUNCH, needs=HOPPER
     )
     yield from _reductions()
 
@@ -294,23 +309,23 @@ def _reductions() -> Iterator[Form]:
     for operation, type_ in kinds:
         name = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{type_}"
         text = (
-            _HEAD
+            HEAD
             + "add.u64 x, %out, 1024; mul.wide.u32 u, $lane, 16; add.u64 u, u, x; st.global.v2.b64 [u], {$a1, $a0}; st.shared.v2.b64 [kk], {$a0, $a1}; fence.proxy.async;"
         )
-        text += f" bar.warp.sync -1; {_ONCE}{name} [x], [n], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; fence.proxy.async.global; DONE: bar.warp.sync -1; ld.global.v2.b64 {{$d0, $d1}}, [u];"
-        yield Form(name, text, _DATA, _rows(), _RESULTS[:2], launch=_LAUNCH, doubt=8, needs=_HOPPER)
+        text += f" bar.warp.sync -1; {ONCE}{name} [x], [n], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; fence.proxy.async.global; DONE: bar.warp.sync -1; ld.global.v2.b64 {{$d0, $d1}}, [u];"
+        yield Form(name, text, DATA, rows(), RESULTS[:2], launch=LAUNCH, doubt=8, needs=HOPPER)
 
 
 def _remote() -> Iterator[Form]:
     """Yield stores and reductions in the shared memory of the other workgroup of a cluster."""
     head = (
-        _HEAD
-        + _INIT.format(1)
+        HEAD
+        + INIT.format(1)
         + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 kk, kk, l; mapa.shared::cluster.u32 m, m, l; "
     )
     meet = "barrier.cluster.arrive; barrier.cluster.wait; "
-    back = _WAIT + "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; ld.shared.v2.b64 {$d0, $d1}, [kk]; " + meet
-    rows, results = _rows(64), _RESULTS[:2]
+    back = WAIT + "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; ld.shared.v2.b64 {$d0, $d1}, [kk]; " + meet
+    both, results = rows(64), RESULTS[:2]
     words = "shared::cluster.mbarrier::complete_tx::bytes"
     stores = [
         (f"st.async.{words}.b32", 4, ".reg .b32 r; cvt.u32.u64 r, $a0;", "r"),
@@ -346,63 +361,7 @@ def _remote() -> Iterator[Form]:
             + f"@first mbarrier.arrive.expect_tx.shared.b64 _, [b], {size * 32}; {before} {meet}{name} [kk], {value}, [m]; "
             + back
         )
-        yield Form(name, text, _DATA, rows, results, launch=_PAIR, doubt=8, needs=_HOPPER)
-
-
-_REPLACE: Final = "tensormap.replace.tile.{}.shared::cta.b1024.b{} [o], {};"
-
-
-def _tensors() -> Iterator[Form]:
-    """Yield copies of boxes of a tensor of 8 by 16 u32, at and over its edges, through a map that the kernel writes."""
-    fields = [
-        ("global_address", 64, "%in"),
-        ("rank", 32, "1"),
-        ("global_dim", 32, "0, 16"),
-        ("global_dim", 32, "1, 8"),
-        ("box_dim", 32, "0, 8"),
-        ("box_dim", 32, "1, 4"),
-    ]
-    fields += [
-        ("element_stride", 32, "0, 1"),
-        ("element_stride", 32, "1, 1"),
-        ("elemtype", 32, "2"),
-        ("interleave_layout", 32, "0"),
-        ("fill_mode", 32, "0"),
-        ("global_stride", 64, "0, v"),
-    ]
-    made = "add.u32 o, n, 2048; mov.u32 l, 0; Z: add.u32 kk, o, l; st.shared.b64 [kk], 0; add.u32 l, l, 8; setp.lt.u32 p, l, 128; @p bra Z; mov.u64 v, 64; mov.u64 w, %in; "
-    for swizzle in (0, 1):
-        for x, y in ((0, 0), (8, 4), (12, 6), (-4, 0), (0, -2), (16, 0), (3, 7)):
-            text = _HEAD + _INIT.format(1) + "add.u64 x, %out, 2048; " + made
-            text += " ".join(
-                _REPLACE.format(name, bits, value)
-                for name, bits, value in (*fields, ("swizzle_mode", 32, str(swizzle)))
-            )
-            text += " bar.warp.sync -1; tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [x], [o], 128;"
-            text += (
-                " fence.proxy.tensormap::generic.acquire.gpu [x], 128; mov.u32 l, "
-                f"{x}; mov.u32 o, {y}; " + _FENCE + _ONCE
-            )
-            load = f"cp.async.bulk.tensor.2d.shared::cluster.global.tile.{_BULK} [n], [x, {{l, o}}], [m];"
-            shown = (
-                text
-                + "prefetch.tensormap [x]; cp.async.bulk.prefetch.tensor.2d.L2.global.tile [x, {l, o}]; mbarrier.arrive.expect_tx.shared.b64 _, [b], 128; "
-                + load
-                + " DONE: "
-                + _WAIT
-            )
-            shown += "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; bar.warp.sync -1; ld.shared.v2.b64 {$d0, $d1}, [kk];"
-            yield Form(
-                f"cp.async.bulk.tensor.2d load at {x}, {y}, swizzle {swizzle}",
-                shown,
-                _DATA,
-                _rows(),
-                _RESULTS[:2],
-                launch=_LAUNCH,
-                doubt=9,
-                needs=_HOPPER,
-                until=_HOPPERS,
-            )
+        yield Form(name, text, DATA, both, results, launch=_PAIR, doubt=8, needs=HOPPER)
 
 
 def forms() -> Iterator[Form]:
@@ -411,4 +370,3 @@ def forms() -> Iterator[Form]:
     yield from _small_copies()
     yield from _bulk()
     yield from _remote()
-    yield from _tensors()

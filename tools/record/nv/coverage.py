@@ -41,6 +41,22 @@ NOT_RECORDED: Final = {
     "trap": "ends the launch with a fault; the ladder's fault covers it",
 }
 """Opcodes without a form, and why."""
+ABSENT: Final = {
+    "cp.async.bulk.shared::cluster.global": "nvJitLink 13.5 makes a call of it; shared::cta is recorded",
+    "cp.async.bulk.tensor.1d.shared::cluster.global": "the same",
+    "cvt.rn.bf16x2.e4m3x2": "needs a later version of PTX than the 8.8 that the recorder writes",
+}
+"""Beginnings of instructions of the reference page without a form from sm_100 on, and why."""
+_SINCE: Final = dict.fromkeys(
+    (
+        "elect", "getctarank", "griddepcontrol", "mapa", "red.async", "st.async", "stmatrix", "tensormap",
+        "wgmma",
+    ), 90,
+)  # fmt: skip
+"""Opcode -> the first architecture that has it; others are of every one."""
+_UNTIL: Final = {"wgmma": 99}
+"""Opcode -> the last one. Source: PTX ISA, target notes of each instruction."""
+_BLACKWELL: Final = 100
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INSTRUCTION: Final = re.compile(
     r"^\s*(?:[\w$.]+:\s*)*(?:@!?[%$\w]+\s+)?([a-z][a-z0-9_]*)((?:\.[A-Za-z0-9_:]+)*)(?=\s|$)"
@@ -64,19 +80,28 @@ def shown(name: Name, original: str = "") -> str:
     return original or ".".join((name[0], *sorted(name[1])))
 
 
-def _opcodes() -> set[str]:
-    words = (set(MEANINGS) | set(ENDS) | {"call"}) - _OF_THE_EMULATOR.keys()
-    return words - NOT_RECORDED.keys()
+def _number(arch: str) -> int:
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
+def _opcodes(arch: str) -> set[str]:
+    words = (set(MEANINGS) | set(ENDS) | {"call"}) - _OF_THE_EMULATOR.keys() - NOT_RECORDED.keys()
+    sm = _number(arch)
+    return {one for one in words if _SINCE.get(one, 0) <= sm <= _UNTIL.get(one, sm)}
+
+
+def _is_absent(text: str, arch: str) -> bool:
+    return _number(arch) >= _BLACKWELL and text.startswith(tuple(ABSENT))
 
 
 @functools.cache
 def _reference(arch: str) -> dict[Name, str]:
     """Return the instructions of the reference page that are translated for an architecture."""
     found = {}
-    sm = int(arch.removeprefix("sm_").rstrip("af"))
+    sm = _number(arch)
     for _, forms in rows():
         for form in forms:
-            if int(form.arch.removeprefix("sm_").rstrip("af")) > sm or refusal(form) is not None:
+            if _number(form.arch) > sm or _is_absent(form.text, arch) or refusal(form) is not None:
                 continue
             if form.arch.endswith("a") and form.arch != arch:
                 continue
@@ -103,7 +128,12 @@ def _kept(arch: str) -> dict[Name, str]:
                 for part in re.findall(rb"\.version \d[^\0]*", data):
                     names = instructions(part.decode(errors="replace"))
                     found |= {name: f"{shown(name)} ({member.name})" for name in names if name not in found}
-    return {name: text for name, text in found.items() if name[0] in _opcodes()}
+    return {name: text for name, text in found.items() if name[0] in _opcodes(arch)}
+
+
+def recorded(forms: Iterable[Form], arch: str) -> set[Name]:
+    """Return the instructions of the forms' texts."""
+    return set().union(*(instructions(whole(form, arch)) for form in forms))
 
 
 def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
@@ -113,7 +143,7 @@ def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
     whole_text = "\n".join(texts)
     opcodes = {name[0] for name in names}
     opcodes |= {f"{name[0]}.{word}" for name in names for word in name[1]}
-    missing = [f"opcode {one}" for one in sorted(_opcodes() - opcodes)]
+    missing = [f"opcode {one}" for one in sorted(_opcodes(arch) - opcodes)]
     missing += [f"reference: {text}" for name, text in _reference(arch).items() if name not in names]
     registers = {
         one

@@ -48,8 +48,6 @@ def _single() -> Iterator[Form]:
         for rounding in roundings:
             for ftz in _FTZ:
                 for sat in _SAT:
-                    if name == "mad" and (rounding != ".rn" or sat):
-                        continue
                     doubt = 3 if rounding not in ("", ".rn") or ftz else 1
                     yield floating(f"{name}{rounding}{ftz}{sat}.f32", "f32", *operands, doubt=doubt)
     for name, count in (("div", 2), ("rcp", 1), ("sqrt", 1)):

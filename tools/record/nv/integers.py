@@ -105,6 +105,14 @@ _SETS: Final = (
 _READS: Final = ("addc", "subc", "madc.lo", "madc.hi", "addc.cc", "subc.cc", "madc.lo.cc", "madc.hi.cc")
 
 
+_SIGNED: Final = {
+    ("add.cc", "addc"), ("add.cc", "addc.cc"), ("sub.cc", "subc"), ("sub.cc", "subc.cc"),
+    ("mad.lo.cc", "madc.hi"), ("mad.hi.cc", "madc.lo"),
+    ("mad.lo.cc", "madc.hi.cc"), ("mad.hi.cc", "madc.lo.cc"),
+}  # fmt: skip
+"""The pairs that signed types are recorded with; unsigned ones have all."""
+
+
 def _carries() -> Iterator[Form]:
     """Yield each instruction that sets the carry before each that reads it.
 
@@ -113,7 +121,7 @@ def _carries() -> Iterator[Form]:
     for t in ("u32", "s32", "u64", "s64"):
         for sets in _SETS:
             for reads in _READS:
-                if t[0] == "s" and (sets, reads) not in {("add.cc", "addc"), ("sub.cc", "subc")}:
+                if t[0] == "s" and (sets, reads) not in _SIGNED:
                     continue
                 first = "$a0, $a1" + (", $a2" if "mad" in sets else "")
                 second = "$a3, $a4" + (", $a2" if "mad" in reads else "")

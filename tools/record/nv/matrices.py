@@ -267,6 +267,19 @@ def _wmma_form(
         )  # fmt: skip
 
 
+def _fragments_in_shared_memory() -> Iterator[Form]:
+    """Yield a matrix that goes from global to shared memory and back, turned, as accumulators do."""
+    for type_, count in (("f16", 4), ("f32", 8), ("s32", 8)):
+        shape, names = "m16n16k16", ", ".join(f"x{n}" for n in range(count))
+        text = f" .shared .align 32 .b8 s[1024]; .reg .b32 {names};\n wmma.load.c.sync.aligned.row.{shape}.global.{type_} {{{names}}}, [%in], 16;\n"
+        text += f" wmma.store.d.sync.aligned.row.{shape}.shared.{type_} [s], {{{names}}}, 16; bar.warp.sync -1;\n"
+        text += f" wmma.load.c.sync.aligned.col.{shape}.shared.{type_} {{{names}}}, [s], 16;\n wmma.store.d.sync.aligned.row.{shape}.global.{type_} [%out+$c0], {{{names}}}, 16;"
+        inputs = frozen(np.frombuffer(_matrix("f16" if type_ == "f16" else "s32", 256, "exact", 45), "u8"))
+        yield Form(
+            f"wmma.store.d.sync.aligned.row.{shape}.shared.{type_}", text, ("u64",), inputs, (Result("d", type_),), doubt=5, rows=256, launch=Launch(), needs=80,
+        )  # fmt: skip
+
+
 def _matrix(type_: str, count: int, kind: str, seed: int) -> bytes:
     """Return a matrix in memory, filled up to a multiple of 64 bytes."""
     bits = FORMATS[type_][0] if type_ in FORMATS else BITS[type_]
@@ -312,4 +325,5 @@ def forms() -> Iterator[Form]:
     """Yield all forms of this file."""
     yield from _products()
     yield from _wmma()
+    yield from _fragments_in_shared_memory()
     yield from _rows_of_memory()

@@ -27,6 +27,8 @@ _THIRTY_TWO: Final = frozen([[0]] * 32)[:, :0]
 """The rows of one warp, without operands."""
 _BLACKWELL: Final = 100
 _HOPPER: Final = 90
+_NARROW: Final = 32
+"""Bits of a function's parameter at least."""
 _CLOSE: Final = 128
 """Bits of the widest access before Blackwell."""
 LOCAL: Final = ".local .align 32 .b8 l[64]; "
@@ -120,7 +122,7 @@ def _accesses() -> Iterator[Form]:
 def _ordered() -> Iterator[Form]:
     for space in ("global", "shared", ""):
         dot = f".{space}" if space else ""
-        for type_ in ("u32", "b64", "u8"):
+        for type_ in ("u32", "b32", "b64", "u8"):
             yield _load(f"ld.volatile{dot}.{type_}", type_, space)
             yield _store(f"st.volatile{dot}.{type_}", type_, space)
             for scope in _SCOPES:
@@ -159,6 +161,14 @@ def _hinted() -> Iterator[Form]:
     yield lanes(
         name, f"{text} {name} [$far], $a1, y; ld.global.b64 $d0, [$far];", _DATA, _rows(), result, doubt=1
     )
+    for type_ in ("b32", "u32", "f32"):
+        text = f".reg .b32 r; ld.global.nc.{type_} r, [$at]; cvt.u64.u32 $d0, r;"
+        yield lanes(f"ld.global.nc.{type_}", text, _DATA, _rows(), result, doubt=1)
+    for type_ in ("u64", "f64"):
+        yield lanes(f"ld.global.nc.{type_}", f"ld.global.nc.{type_} $d0, [$at];", _DATA, _rows(), result)
+        pair = (*result, Result("e", "u64"))
+        text = f"ld.global.nc.v2.{type_} {{$d0, $d1}}, [$at];"
+        yield lanes(f"ld.global.nc.v2.{type_}", text, _DATA, _rows(), pair)
     for vector in ("", ".v2"):
         for form in (
             "ld.global.nc",
@@ -331,10 +341,26 @@ def _constants() -> Iterator[Form]:
                 text += "".join(f" mov.b{max(16, bits)} $d{n}, r{n};" for n in range(count))
                 results = tuple(Result(f"r{n}", f"u{max(16, bits)}") for n in range(count))
                 yield Form(name, head + text, (), _THIRTY_TWO, results, launch=launch)
-    for text in ("ld.param.u64 t, [in]; ld.param.u64 $d0, [in]; xor.b64 $d0, t, $d0;",):
-        yield Form("ld.param.u64", f".reg .b64 t; {text}", (), _THIRTY_TWO, (Result("d", "u64"),))
     text = ".reg .b64 t, u; ld.param::entry.u64 t, [in]; mov.u64 u, in; ld.param.u64 $d0, [u]; xor.b64 $d0, $d0, t;"
     yield Form("ld.param::entry.u64", text, (), _THIRTY_TWO, (Result("d", "u64"),))
+
+
+def _parameters() -> Iterator[Form]:
+    """Yield loads of each type from a kernel's parameters, and parameters of functions, there and back."""
+    for bits in _WIDTHS:
+        for kind in _KINDS[bits]:
+            type_, held = f"{kind}{bits}", max(16, bits)
+            text = f".reg .b{held} r, t; .reg .b64 u; ld.param.u64 u, [in]; ld.param.{type_} r, [in]; mov.b{held} $d0, r;"
+            # An address is no result: what the type takes of it is.
+            whole = f"cvt.{'s' if kind == 's' else 'u'}{held}.{'s' if kind == 's' else 'u'}{bits}" if bits < held else f"cvt.u{held}.u64"
+            cut = f"cvt.u16.u64 t, u; {whole} t, t;" if bits < held else f"{whole} t, u;" if bits < 64 else "mov.b64 t, u;"
+            yield Form(f"ld.param.{type_}", f"{text} {cut} xor.b{held} $d0, $d0, t;", (), _THIRTY_TWO, (Result("d", f"u{held}"),), doubt=1)
+            if bits < _NARROW:
+                continue
+            function = f".func (.param .b{bits} back) f(.param .b{bits} given) {{ .reg .b{bits} %x; ld.param.{type_} %x, [given]; not.b{bits} %x, %x; st.param.{type_} [back], %x; ret; }}\n%%\n"
+            call = f"{{ .param .b{bits} g; .param .b{bits} b; st.param.{type_} [g], $a0; call (b), f, (g); ld.param.{type_} $d0, [b]; }}"
+            operands = (f"u{bits}",)
+            yield Form(f"st.param.{type_}", function + call, operands, scattered(operands, 32, seed=41), (Result("d", f"u{bits}"),), doubt=1)
 
 
 def forms() -> Iterator[Form]:
@@ -346,3 +372,4 @@ def forms() -> Iterator[Form]:
     yield from _silent()
     yield from _addresses()
     yield from _constants()
+    yield from _parameters()

@@ -75,6 +75,16 @@ def _special() -> Iterator[Form]:
         )  # fmt: skip
 
 
+def _explicit() -> Iterator[Form]:
+    """Yield whether a launch has clusters by its own choice."""
+    text = ".reg .pred p; mov.pred p, %is_explicit_cluster; selp.u32 $d0, 1, 0, p;"
+    cluster = Launch((4, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 128)
+    for how, launch, rows in (("in clusters of 2", cluster, 128), ("without clusters", _GRID, _ROWS)):
+        yield Form(
+            f"%is_explicit_cluster {how}", text, (), frozen([[0]] * rows)[:, :0], (Result("d", "u32"),), launch=launch, needs=_HOPPER, doubt=3,
+        )  # fmt: skip
+
+
 _TURNED: Final = ".shared .align 4 .b8 s[384]; .reg .b32 p, q; mov.u32 p, s; shl.b32 q, %t, 2; add.u32 q, p, q; st.shared.u32 [q], $a0; "
 _READ: Final = " sub.u32 q, 95, %t; shl.b32 q, q, 2; add.u32 q, p, q; ld.shared.u32 $d0, [q];"
 
@@ -159,5 +169,6 @@ def _control() -> Iterator[Form]:
 def forms() -> Iterator[Form]:
     """Yield all forms of this file."""
     yield from _special()
+    yield from _explicit()
     yield from _barriers()
     yield from _control()

@@ -24,6 +24,7 @@ from tools.record.nv import (
     matrices,
     moves,
     registers,
+    tensors,
     warpgroups,
     warps,
 )  # fmt: skip
@@ -40,8 +41,8 @@ ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
     integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
-    moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms, warpgroups.forms,
-    litmus.forms,
+    moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms, tensors.forms,
+    warpgroups.forms, litmus.forms,
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ _TYPES: Final = (
     (("f16",), 16, ("f16", "f32")), (("bf16",), 16, ("f32",)), (("tf32",), 8, ("f32",)),
     (("e4m3", "e5m2"), 32, ("f16", "f32")), (("s8", "u8"), 32, ("s32",)), (("b1",), 256, ("s32",)),
 )  # fmt: skip
-_COLUMNS: Final = (8, 24, 64)
+_COLUMNS: Final = (8, 24, 32, 64)
 
 
 def _descriptor(start: int, swizzle: int) -> int:
