@@ -20,7 +20,7 @@ from emulator.simt.work import Options
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench
 
-TRITON = Path(__file__).parents[1] / "amd/triton"
+TRITON = Path(__file__).parents[2] / "drivers/amd/triton"
 QUICK = Options(tier="quick", threads=1)
 WARPS, SHARED = 4, 16
 """Of each of Triton's kernels, as its README says."""
