@@ -78,7 +78,7 @@ _TEXTS = {
     ReportKind.HANG: "kernel did not end in time",
     ReportKind.BAD_MBARRIER: "mbarrier used in a state it cannot be in",
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
-    ReportKind.BAD_MATRIX: "matrix operation with inactive lanes, or with unequal copies of an operand",
+    ReportKind.BAD_MATRIX: "matrix operation with unequal copies of an operand",
     ReportKind.BAD_DESCRIPTOR: "matrix descriptor with a base offset, or of memory outside shared memory",
     ReportKind.BAD_TENSOR_MAP: "tensor map that this copy cannot use: rank, element type, steps, alignment, swizzle or fill",
     ReportKind.EXITED_PEER: "access to the shared memory of a workgroup that has exited",

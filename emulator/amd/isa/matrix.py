@@ -1,7 +1,7 @@
 """Matrix operations of a wave: WMMA of gfx11 and gfx12, SWMMAC of gfx12, MFMA and SMFMAC of gfx942.
 
 D = A * B + C, sums in float32 (or int32) from k = 0 upwards, each step fused; AMD does not document the
-hardware's order.
+hardware's order. All lanes take part, whatever EXEC is: the documents' pseudo-code sets it for the operation.
 
 Not here: sizes and register maps (`matrix_shapes`), the sums (`matrix_sums`). Next: `meanings`, how an
 operation is defined.
@@ -45,7 +45,10 @@ def _from_results(c: Code, shape: Shape, value: Value) -> Value:
     return c.select(nan, c.const(raw.type, 0x7FC0), c.op("lshr", rounded, 16))
 
 
-def _registers(t: Translator, operand: Operand, count: int) -> list[Value]:
+def _registers(t: Translator, operand: Operand, count: int, type_: str = "") -> list[Value]:
+    if isinstance(operand, Imm) and type_[-2:] == "16":  # in both halves; a bf16 is the upper half of an f32
+        half = operand.bits >> 16 if type_ == "bf16" and 0 < operand.bits >> 16 < 0xFFFF else operand.half
+        return [t.c.const(t.v("i32"), half * 0x1_0001)] * count
     if isinstance(operand, Imm):
         return [t.raw(operand)] * count
     if not isinstance(operand, Reg) or operand.file == "s":
@@ -55,16 +58,10 @@ def _registers(t: Translator, operand: Operand, count: int) -> list[Value]:
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
-def _check(t: Translator, shape: Shape, a: list[Value], b: list[Value]) -> None:
-    """WMMA wants every lane to execute, and on gfx11 equal copies of its operands."""
-    c, every = t.c, t.c.const(t.lib.mask, -1)
-    bad = c.icmp("ne", t.active, every)
-    if shape.copies > 1:
-        every_register = (*a, *b)
-        differ = c.call(copies_differ(t.lib, len(every_register)), "i1", *every_register)
-        bad = c.op("or", bad, differ)
+def _check(t: Translator, *registers: Value) -> None:
+    """WMMA of gfx11 wants equal copies of its operands."""
     site = t.site()
-    with c.when(bad, likely=False):
+    with t.c.when(t.c.call(copies_differ(t.lib, len(registers)), "i1", *registers), likely=False):
         t.wf.report(ReportKind.BAD_MATRIX, site, i32(0))
 
 
@@ -81,13 +78,13 @@ def _matrix(t: Translator) -> None:
         raise t.error("the register map of this matrix operation is not known")
     a = _registers(t, x, shape.a_registers)
     b = _registers(t, y, shape.b_registers or shape.a_registers)
-    if family != "gfx9":
-        _check(t, shape, a, b)
+    if shape.copies > 1:
+        _check(t, *a, *b)
     high = False
     if shape.sparse:
         old, index = _registers(t, d, shape.d_registers), [_index(t, shape, _registers(t, z, 1)[0])]
     else:
-        old, index = _registers(t, z, shape.d_registers), []
+        old, index = _registers(t, z, shape.d_registers, shape.d_type), []
         high = bool(i.get("op_sel") & 4)
         if i.get("op_sel") & 3 or (high and shape.d_type[-2:] == "32"):
             raise t.error(f"wanted an op_sel that selects halves of 16-bit C and D, saw {i.get('op_sel')}")

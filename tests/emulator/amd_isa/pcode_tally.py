@@ -17,6 +17,7 @@ from emulator.amd.isa.modes import IEEE, KEEP_ALL, KEEPS_NAN
 from tests.emulator.amd_isa import (
     pcode,
     pcode_forms,
+    pcode_matrix,
     pcode_memory,
     pcode_products,
     pcode_scalars,
@@ -173,6 +174,17 @@ def smem(name: str, wanted: Callable[[pcode_smem.Load], bool] = lambda _: True) 
     return found
 
 
+def matrices(name: str, wanted: Callable[[pcode_matrix.Form], bool] = lambda _: True) -> Tally:
+    """Run the matrix operations; `refused` has those without a map."""
+    found = Tally()
+    for one in filter(wanted, pcode_matrix.forms(name, found.refused)):
+        found.forms += 1
+        found.operations.add(one.opcode.stem)
+        if why := pcode_matrix.difference(name, one):
+            found.differ.append(why)
+    return found
+
+
 def float_modes(name: str, modes: int, wanted: Callable[[Form], bool] = lambda _: True) -> Tally:
     """Run plain forms, and those with a clamp or an output modifier, in a float mode."""
 
@@ -211,6 +223,7 @@ def main() -> None:
             "scalar": scalars(name),
             "memory": memory(name),
             "scalar memory": smem(name),
+            "matrix": matrices(name),
             **{f"mode {mode:#x}": float_modes(name, mode) for mode in modes_of(name)},
         }
         if name != "gfx942":

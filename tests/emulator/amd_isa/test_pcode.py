@@ -18,6 +18,7 @@ from tests.emulator.amd_isa.pcode_tally import (
     Tally,
     duals,
     float_modes,
+    matrices,
     memory,
     modes_of,
     refusal,
@@ -191,6 +192,27 @@ def test_low_bits_count_in_no_part_of_a_scalar_address() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_scalar_loads(name: str) -> None:
     verdict(smem(name))
+
+
+@there
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_a_constant_of_16_bits_is_in_both_halves_of_c(name: str) -> None:
+    found = matrices(
+        name,
+        lambda one: one.constant == 242 and one.lanes == 32 and one.opcode.stem.startswith("v_wmma_bf16"),
+    )
+    assert (found.forms, found.differ) == (1, [])
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", NAMES)
+def test_matrix_operations(name: str) -> None:
+    found = matrices(name)
+    assert found.differ == []
+    assert found.forms >= 30
+    assert all(re.search("iu4|xf32", stem) for stem in found.refused)
 
 
 @there
