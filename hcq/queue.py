@@ -357,10 +357,13 @@ class Queue:
         `kept` stays alive until the point is reached. After an interrupt the words may have been sent: `kept`
         is still held then, and the value is not issued again. Raises as `submit` does.
         """
-        self._sweep()
+        inflight, ring, retired = self._inflight, self.ring, self.device.retired
+        while inflight and inflight[0][0].passed():  # as `_sweep` does, without its call
+            _, _, self._arguments.tail = inflight.popleft()
+        if retired.deferred or retired.unloads.waiting:
+            retired.free()
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
-        inflight, ring = self._inflight, self.ring
         pending = self._pending and self._open_pending()
         taken = ring.taken if pending else 0
         try:

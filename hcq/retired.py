@@ -54,7 +54,8 @@ class Retired:
         self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
         self.queues: tuple[SweptQueue, ...] = ()
         """The queues of the device; none yet while it opens, when memory may be short already."""
-        self._pending = False
+        self.deferred = False
+        """Whether closed memory waits for work in flight."""
         self.executables: weakref.WeakSet[Replayable] = weakref.WeakSet()
         """The compiled graphs that use the device."""
         self._lock = lock
@@ -63,10 +64,10 @@ class Retired:
     @property
     def pending(self) -> bool:
         """Whether memory or programs wait to be freed by `free`."""
-        return self._pending or bool(self.unloads.waiting)
+        return self.deferred or bool(self.unloads.waiting)
 
     def _deferred(self) -> None:
-        self._pending = True
+        self.deferred = True
 
     def in_flight(self, queues: Iterable[SweptQueue] = ()) -> list[Point]:
         """Return the last point of each queue, of this device and `queues`, that has work in flight."""
@@ -82,13 +83,13 @@ class Retired:
 
     def free(self) -> None:
         """Free closed memory and programs that no work in flight uses any more."""
-        self._pending = False
+        self.deferred = False
         try:
             self.heap.sweep()
             with self._lock:
                 self.unloads.sweep()
         except BaseException:
-            self._pending = True
+            self.deferred = True
             raise
 
     def _reclaim(self, attempt: int) -> bool:

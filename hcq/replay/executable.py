@@ -232,10 +232,13 @@ class Executable:
             if self._epochs[0] != queue.device.close_epoch:
                 self._verify()  # before a slot is taken: it unbinds all
             slot = self._slots[self._turn]
-            if not _same(given, slot):
+            try:
+                bound = given == slot.kept.given
+            except ValueError:  # an array, which `_bind` refuses
+                bound = False
+            if not bound:
                 slot = self._next()
-                if not _same(given, slot):
-                    self._bind(slot, given)
+                self._bind(slot, given)
             point = queue.timeline.next()
             signal = point.signal
             template = slot.templates[0]
@@ -328,8 +331,7 @@ class Executable:
             raise refused
         slot = self._next(timeout_s)
         self._verify()
-        if not _same(given, slot):
-            self._bind(slot, given)
+        self._bind(slot, given)
         tails = dict(self._tails)
         for queue in self.queues:
             if queue in tails:
@@ -419,14 +421,6 @@ class Executable:
     def __repr__(self) -> str:
         names = ", ".join(param.name for param in self.params)
         return f"<Executable {self.label!r}({names}){' closed' if self.closed else ''}>"
-
-
-def _same(given: Sequence[Value], slot: ReplaySlot) -> bool:
-    """Return whether a slot is bound to these values."""
-    try:
-        return bool(given == slot.kept.given)
-    except ValueError:  # an array, which `_bind` refuses
-        return False
 
 
 def _each(after: object) -> Iterable[object]:
