@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from compiler.ir.index import Variable as Variable
     from compiler.ir.uop import Ops as Ops
     from compiler.ir.uop import UOp as UOp
-    from compiler.ir.view import ShapeTracker as ShapeTracker
-    from compiler.ir.view import View as View
     from compiler.schedule.scheduler import ScheduleItem as ScheduleItem
 
 _HOMES = {
     "DType": "compiler.dtype",
     "Ops": "compiler.ir.uop",
     "ScheduleItem": "compiler.schedule.scheduler",
-    "ShapeTracker": "compiler.ir.view",
     "UOp": "compiler.ir.uop",
     "Variable": "compiler.ir.index",
-    "View": "compiler.ir.view",
     "dtypes": "compiler.dtype",
 }
 
@@ -37,10 +33,8 @@ __all__ = [
     "DType",
     "Ops",
     "ScheduleItem",
-    "ShapeTracker",
     "UOp",
     "Variable",
-    "View",
     "dtypes",
 ]
 

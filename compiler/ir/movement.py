@@ -5,7 +5,7 @@ the index of the corresponding element of the source, with a mask that is false 
 divided into groups of axes with equal products, so unchanged axes keep their index; `WINDOW` is affine and
 needs no division.
 
-Not here: the kernel of an index (`compiler.schedule.fusion`), views as objects (`view`).
+Not here: the kernel of an index (`compiler.schedule.fusion`).
 """
 
 from __future__ import annotations
