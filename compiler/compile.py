@@ -3,7 +3,7 @@
 A kernel is looked up in this process, then on disk, and then compiled. With `BEAM=n` it is planned by the
 stored winner of a search, if there is one, and kernels are not kept in this process. The lookups use only the
 kernel's text and load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises
-the audit event `compiler.kernel` with its text and architecture (`sys.addaudithook`), also if the kernel is
+the audit event "compiler.kernel" with its text and architecture (`sys.addaudithook`), also if the kernel is
 not compiled.
 
 Not here: the steps of a compilation (`pipeline`), compilation in worker processes (`workers`).
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.ir.serialize import kernel_key
-from compiler.kernel.choice import from_text, to_text
+from compiler.plan.choice import from_text, to_text
 from compiler.search import winners
 from compiler.targets import target_of
 from hcq.config import config
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.choice import Choice
     from compiler.pipeline import Steps
-    from compiler.targets.base import Target
+    from compiler.plan.choice import Choice
+    from compiler.targets.shared.target import Target
 
 OPT_LEVEL = 0
 """LLVM's optimisation level: no passes, because the linear form has no repeated or loop-invariant work."""

@@ -1,6 +1,6 @@
 """Element types: singletons compared by identity, and the promotion of two types.
 
-Not here: LLVM's types (`compiler.codegen.llvm_ir`), NumPy's dtypes (only their names, so that this module
+Not here: LLVM's types (`compiler.text.llvm_ir`), NumPy's dtypes (only their names, so that this module
 does not import NumPy).
 
 Next: `compiler.ir.uop`, nodes with a dtype; `frontend.ops.elementwise`, which operands take part in a
@@ -138,3 +138,22 @@ def promote(a: DType, b: DType) -> DType:
         return max((a, b), key=lambda t: t.bits)
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
     return signed if signed.bits > unsigned.bits else _SIGNED[unsigned.bits]
+
+
+HALF: Final = (dtypes.float16, dtypes.bfloat16)
+_REGISTERS: Final = {**dict.fromkeys(HALF, dtypes.float32), dtypes.index: dtypes.int64}
+
+
+def register_type(dtype: DType) -> DType:
+    """Return the dtype of the register of a value.
+
+    float16 and bfloat16 values are in float32 registers, an index is in an int64 register.
+    """
+    return _REGISTERS.get(dtype, dtype)
+
+
+def storage_type(dtype: DType) -> DType:
+    """Return the dtype of loads and stores of a value: uint8 for bool, uint16 for bfloat16, else its own."""
+    if dtype is dtypes.bool:
+        return dtypes.uint8
+    return dtypes.uint16 if dtype is dtypes.bfloat16 else dtype

@@ -8,7 +8,7 @@ pinned versions are accepted, when the library is loaded.
 Code that LLVM cannot select (an intrinsic that the target lacks, an unknown library call) ends the *process*;
 kernels that may contain such code are compiled in a worker (`workers`).
 
-Not here: the IR text (`compiler.codegen.llvm_ir`), PTX to cubin (`compiler.targets.nvptx.assembler`).
+Not here: the IR text (`compiler.text.llvm_ir`), PTX to cubin (`compiler.targets.nvptx.assembler`).
 """
 
 from __future__ import annotations

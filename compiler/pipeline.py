@@ -1,13 +1,13 @@
 """The steps from a kernel's AST to LLVM IR text: move masks, merge ranges, choose a plan, linearize, render.
 
 `steps` runs all of them, in one order for every target; `planned` is its first half, the passes over the AST.
-Chains are planned by `compiler.kernel.phases`, sums of products on a target with shared memory by
-`compiler.kernel.device_contraction`, some convolutions by `compiler.kernel.winograd`, all other kernels by
-`compiler.kernel.tiling`.
+Chains are planned by `compiler.plan.phases`, sums of products on a target with shared memory by
+`compiler.plan.device_contraction`, some convolutions by `compiler.plan.winograd`, all other kernels by
+`compiler.plan.tiling`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
-`compiler.kernel.masks`, `compiler.kernel.merge`, `compiler.kernel.tiling`, `compiler.kernel.linearize`,
-`compiler.codegen.llvm_ir`.
+`compiler.rewrite.mask_hoisting`, `compiler.rewrite.range_merging`, `compiler.plan.tiling`,
+`compiler.emit.linearize`, `compiler.text.llvm_ir`.
 """
 
 from __future__ import annotations
@@ -15,36 +15,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from compiler.codegen.llvm_ir import render
+from compiler.emit import linear
+from compiler.emit.linearize import Linearizer
+from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.kernel import (
-    contraction,
-    device_contraction,
-    device_turn,
-    linear,
-    phases,
-    plan_check,
-    tiling,
-    winograd,
-)  # fmt: skip
-from compiler.kernel.choice import SplitChoice, StagedChoice, TurnedChoice, WinogradChoice
-from compiler.kernel.linearize import Linearizer
-from compiler.kernel.masks import hoist_masks
-from compiler.kernel.merge import merge_masked_ranges, merge_ranges, split_ranges
-from compiler.kernel.naming import kernel_name
-from compiler.kernel.residues import split_residues
-from compiler.kernel.shape import analyse
-from compiler.kernel.words import in_words, operation
+from compiler.nest import nest_check
+from compiler.nest.kernel_shape import analyse
+from compiler.plan import contraction, device_contraction, phases, tiling, transposes, winograd
+from compiler.plan.choice import SplitChoice, StagedChoice, TurnedChoice, WinogradChoice
+from compiler.rewrite.mask_hoisting import hoist_masks
+from compiler.rewrite.packed_dot import in_words, operation
+from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges, split_ranges
+from compiler.rewrite.residue_classes import split_residues
+from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
+    from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.kernel.choice import Choice, Form
-    from compiler.kernel.linear import Line
-    from compiler.kernel.plan import Plan
-    from compiler.targets.base import Target
+    from compiler.nest.loop_nest import Plan
+    from compiler.plan.choice import Choice, Form
+    from compiler.targets.shared.target import Target
 
 WORTH_CHANGING = 0.95
 """A kernel with ranges merged or split is used if it takes less than this fraction of the original's time."""
@@ -114,7 +107,7 @@ def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
     if isinstance(choice, StagedChoice):
         return device_contraction.chosen(ast, target, choice)
     if isinstance(choice, TurnedChoice):
-        turned = device_turn.choose(ast, target)
+        turned = transposes.choose(ast, target)
         return None if turned is None else (ast, turned)
     if isinstance(choice, WinogradChoice):
         fewer = winograd.choose(ast, target)
@@ -171,7 +164,7 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
     staged = device_contraction.choose(ast, target)
     if staged is not None:
         return staged
-    turned = device_turn.choose(ast, target)
+    turned = transposes.choose(ast, target)
     if turned is not None:
         return ast, turned
     whole, plan = ast, tiling.choose(ast, target)
@@ -203,7 +196,7 @@ class Steps:
     @property
     def dynamic_bytes(self) -> int:
         """The bytes of shared memory that a launch must name."""
-        return plan_check.dynamic_bytes(self.plan)
+        return nest_check.dynamic_bytes(self.plan)
 
 
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
@@ -225,7 +218,7 @@ def steps(
     if plan is None:
         ast, plan = planned(ast, target) if choice is None else planned_by(ast, target, choice)
     if plan.threads > 1:
-        plan_check.verify(plan, target)
+        nest_check.verify(plan, target)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
     ir = render(

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler import llvm
+from compiler.emit import linear
+from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
-from compiler.kernel import label, linear
-from compiler.kernel.naming import kernel_name
+from compiler.nest import label
 from compiler.pipeline import steps
 from compiler.schedule.item import ParamRef, TempRef
 from compiler.search import winners
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
     from compiler.schedule.item import BufRef, ScheduleItem
     from hcq.program import KernelImage
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
-from compiler.kernel.choice import from_text
+from compiler.plan.choice import from_text
 from compiler.targets import target_of
 from hcq.errors import CompileError, HcqError, UnsupportedError
 

@@ -5,7 +5,7 @@ variables and workgroup numbers 0. An access needs one pass for every 128 bytes 
 needs more where threads touch different words of one of the 32 banks in the same pass. Vectors are served in
 groups of threads that touch 128 bytes: 8 threads of 16 bytes each.
 
-Not here: the layout of tiles (`compiler.kernel.device_contraction`). Next: `gpu_kernels`, the caller.
+Not here: the layout of tiles (`compiler.plan.device_contraction`). Next: `gpu_kernels`, the caller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compiler.dtype import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from compiler.kernel.linear import Line
+    from compiler.emit.linear import Line
 
 BANKS, WORD = 32, 4
 """Banks of shared memory, and the bytes of a word."""

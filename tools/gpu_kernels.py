@@ -17,7 +17,7 @@ of a CUDA toolkit shows the machine code. Exits with 1 if a kernel spills or an 
 bound.
 
 Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
-and `compiler.kernel.device_contraction`, which plans the products.
+and `compiler.plan.device_contraction`, which plans the products.
 """
 
 from __future__ import annotations

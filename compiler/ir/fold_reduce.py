@@ -2,7 +2,7 @@
 
 A range that the value does not depend on needs no loop: a sum over it is a product, a product a power.
 
-Not here: the rules of elementwise operations (`fold`), the loops (`compiler.kernel.reductions`). Next:
+Not here: the rules of elementwise operations (`fold`), the loops (`compiler.emit.reductions`). Next:
 `compiler.schedule.lower`, the caller.
 """
 

@@ -6,7 +6,7 @@ dictionaries. Only division, modulo and comparison have rules. Atoms are ranges,
 and computed indices; every node has bounds. The order of terms is structural, so equal arithmetic has equal
 text in every process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
 
-Not here: other values of kernels (`fold`), index arithmetic on registers (`compiler.kernel.indexing`).
+Not here: other values of kernels (`fold`), index arithmetic on registers (`compiler.emit.indexing`).
 """
 
 from __future__ import annotations

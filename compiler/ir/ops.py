@@ -118,7 +118,7 @@ class Ops:
     """src=(condition, a, b): a where the bool condition is true, else b."""
     WITHIN: Final = "WITHIN"
     """src=(condition, a): a where the bool condition is true, any value elsewhere. A kernel whose stores all
-    have one condition `coordinate < number` need not compute the rest (`compiler.kernel.limits`)."""
+    have one condition `coordinate < number` need not compute the rest (`compiler.emit.loop_limits`)."""
 
     REDUCE: Final = "REDUCE"
     """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the result lacks the axes. An empty reduction gives
@@ -129,8 +129,8 @@ class Ops:
     ranges (then one loop can serve both); a REDUCE inside another's value (row scope) never shares a range
     with it, and depends on output ranges only."""
     DOT: Final = "DOT"
-    """Kernel, made by `compiler.kernel.words`: src=(words, words) of uint32, arg=the matrix operation: the
-    sum of the products of their parts. Only as the value of a REDUCE with ADD."""
+    """Kernel, made by `compiler.rewrite.packed_dot`: src=(words, words) of uint32, arg=the matrix operation:
+    the sum of the products of their parts. Only as the value of a REDUCE with ADD."""
     GATHER: Final = "GATHER"
     """src=(x, indices) arg=axis: out.shape = x.shape[:axis] + indices.shape + x.shape[axis+1:]. Indices are
     int32 or int64; one outside [0, n) gives 0 and reads nothing."""
@@ -201,7 +201,7 @@ class Elementwise:
     operations are expensive polynomials. The results of `exact` ones on float16 and bfloat16, computed in
     float32, need no rounding. `oracle` is the NumPy function for tests; None if `tests.oracle` has its own.
 
-    `compiler.kernel.isel` has its instructions, by name.
+    `compiler.emit.isel` has its instructions, by name.
     """
 
     op: str

@@ -1,6 +1,6 @@
 """Checks of graphs and kernels between passes; `CompileError` names the node and the violated rule.
 
-Not here: checks of user arguments (`graph`), of the linear form (`compiler.kernel.linear`). Next:
+Not here: checks of user arguments (`graph`), of the linear form (`compiler.emit.linear`). Next:
 `compiler.schedule.scheduler`, which calls these between passes.
 """
 

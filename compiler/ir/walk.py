@@ -1,7 +1,7 @@
 """Traversals of kernel ASTs: all nodes with sources first, and the ranges that each node depends on.
 
-Not here: traversals that rebuild a graph (`compiler.kernel.merge`, `compiler.schedule.lower`). Next: `ops`,
-which defines RANGE and REDUCE.
+Not here: traversals that rebuild a graph (`compiler.rewrite.range_merging`, `compiler.schedule.lower`). Next:
+`ops`, which defines RANGE and REDUCE.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The properties are found in one pass, sources first. Costs are approximate: a simple operation costs 1, a load
 2. They only decide whether a value that would be computed several times gets a buffer.
 
-Not here: the decisions (`fusion`), the AST of a kernel (`lower`), its costs (`compiler.kernel.cost`).
+Not here: the decisions (`fusion`), the AST of a kernel (`lower`), its costs (`compiler.plan.cost`).
 """
 
 from __future__ import annotations

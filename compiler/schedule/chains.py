@@ -6,7 +6,7 @@ parts, in order, with arg (externals, shared). Slots from `externals` on are mat
 load. The first `shared` ranges are the same in all parts: with their values fixed, a part loads of these
 matrices only what the parts before it stored with the same values.
 
-Not here: how many rows are computed at once (`compiler.kernel.phases`). Next: `scheduler`, the caller.
+Not here: how many rows are computed at once (`compiler.plan.phases`). Next: `scheduler`, the caller.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered, ranges_in
-from compiler.kernel.merge import replace_ranges, split_ranges
-from compiler.kernel.rescale import keys_of
+from compiler.rewrite.online_softmax import keys_of
+from compiler.rewrite.range_merging import replace_ranges, split_ranges
 from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
 
 if TYPE_CHECKING:

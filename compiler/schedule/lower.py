@@ -5,7 +5,7 @@ ranges that always move together become one (a contiguous 64x56x56 output is one
 numbered in order: output ranges first, then those of reductions in order of first use. Buffers are numbered
 by first use, stored ones first. So equal layers give equal ASTs.
 
-Not here: which nodes form a group (`fusion`), loops and registers (`compiler.kernel`).
+Not here: which nodes form a group (`fusion`), loops and registers (`compiler.emit`).
 """
 
 from __future__ import annotations

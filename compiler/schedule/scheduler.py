@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
 
 __all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
 

@@ -3,7 +3,7 @@
 In one kernel, workers could share such a reduction only with synchronisation. The split depends on the
 shape alone, so the rounding of a sum never depends on the number of workers.
 
-Not here: the loops of a reduction inside one kernel (`compiler.kernel.reductions`). Next: `scheduler`, the
+Not here: the loops of a reduction inside one kernel (`compiler.emit.reductions`). Next: `scheduler`, the
 caller.
 """
 

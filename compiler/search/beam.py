@@ -16,7 +16,7 @@ from compiler.search.winners import Found
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.kernel.choice import Choice
+    from compiler.plan.choice import Choice
     from compiler.search.space import Candidate, Space
 
 GAIN = 0.02

@@ -4,7 +4,7 @@ Every line of a loop counts once for each iteration, for each warp (each vector 
 Where time cannot be measured, on an emulated GPU, this count takes its place in a search. Bounds that depend
 on the workgroup are taken as those of the first one. Caches, latencies and conflicts are not part of it.
 
-Not here: the time that a planner estimates (`compiler.kernel.cost`). Next: `beam`.
+Not here: the time that a planner estimates (`compiler.plan.cost`). Next: `beam`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from compiler.pipeline import steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.kernel.choice import Choice
-    from compiler.kernel.linear import Line
-    from compiler.targets.base import Target
+    from compiler.plan.choice import Choice
+    from compiler.targets.shared.target import Target
 
 ACCESS = 4.0
 """The weight of an access to memory of 4 bytes a thread; wider ones count by their bytes."""

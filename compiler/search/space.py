@@ -15,27 +15,21 @@ from itertools import permutations, product
 from typing import TYPE_CHECKING
 
 from compiler import pipeline
-from compiler.kernel import contraction, device_contraction, tiling, winograd
-from compiler.kernel.choice import (
-    ProductChoice,
-    SplitChoice,
-    StagedChoice,
-    TurnedChoice,
-    WinogradChoice,
-)
-from compiler.kernel.cost import LINES
-from compiler.kernel.roles import candidates
-from compiler.kernel.shape import analyse
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.operand_roles import candidates
+from compiler.plan import contraction, device_contraction, tiling, winograd
+from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice, TurnedChoice, WinogradChoice
+from compiler.plan.cost import LINES
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.choice import Choice, Copied, Form, Numbers
-    from compiler.kernel.plan import Plan
-    from compiler.kernel.shape import Family, Kernel
-    from compiler.targets.base import Target
+    from compiler.nest.kernel_shape import Family, Kernel
+    from compiler.nest.loop_nest import Plan
+    from compiler.plan.choice import Choice, Copied, Form, Numbers
+    from compiler.targets.shared.target import Target
 
 COPIES = (2, 4, 8)
 """Unrolled copies of vectors along a range."""

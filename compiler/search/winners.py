@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.cache import compiler_digest
-from compiler.kernel import choice as choices
+from compiler.plan import choice as choices
 from hcq.config import config
 from hcq.errors import UsageError
 from hcq.store import key_of, store
 
 if TYPE_CHECKING:
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
 
 KIND = "winners"
 

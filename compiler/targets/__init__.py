@@ -1,7 +1,8 @@
 """Targets: one module each, with its dialect of LLVM IR and its limits; `target_of` finds one by arch.
 
-Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next: `base`, the type
-of a target; `host`, the simplest one; `opened`, what a device has less or other than its architecture.
+Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next:
+`shared.target`, the type of a target; `host.target`, the simplest one; `opened`, what a device has less or
+other than its architecture.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from compiler.targets.opened import joined, name_of
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
     from hcq.hardware import DeviceInfo
 
 
@@ -27,7 +28,7 @@ def target_of(arch: str) -> Target:
     if own:
         return _joined(":".join([name, *[o for o in options if "=" not in o]]), own)
     if arch.startswith(("x86_64-", "aarch64-")):
-        from compiler.targets import host  # noqa: PLC0415  # only the one that is needed
+        from compiler.targets.host import target as host  # noqa: PLC0415  # only the one that is needed
 
         return host.target(arch)
     if arch.startswith("sm_"):

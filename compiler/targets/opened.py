@@ -18,7 +18,7 @@ from hcq.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
     from hcq.hardware import DeviceInfo
 
 

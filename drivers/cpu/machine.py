@@ -1,6 +1,6 @@
 """The host machine: cores and memory that this process may use, and the name of its architecture.
 
-Not here: code for that architecture (`compiler.targets.host`). Next: `driver`, the caller.
+Not here: code for that architecture (`compiler.targets.host.target`). Next: `driver`, the caller.
 """
 
 from __future__ import annotations

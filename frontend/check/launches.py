@@ -242,8 +242,8 @@ class _Run:
         target = target_of(self.device.arch)
         if not target.winograd or item.ast.arg:
             return False
-        from compiler.kernel.winograd import choose  # noqa: PLC0415 - for devices with such kernels
         from compiler.pipeline import prepared  # noqa: PLC0415 - as above
+        from compiler.plan.winograd import choose  # noqa: PLC0415 - for devices with such kernels
 
         return choose(prepared(item.ast), target) is not None
 

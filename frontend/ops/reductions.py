@@ -1,7 +1,7 @@
 """Reductions over some axes or all: sums, products, means, variances, norms, indices of extremes.
 
 Not here: values with indices (`extremes`), running sums (`scan`), loops of a kernel
-(`compiler.kernel.reductions`).
+(`compiler.emit.reductions`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures

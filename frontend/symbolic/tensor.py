@@ -2,7 +2,7 @@
 
 Elements of `whole` beyond the sizes may have any value. Reductions over a symbolic axis mask them; reading a
 value leaves them out. A kernel is compiled for the capacity once, takes each number from memory, and its
-loops end there (`compiler.kernel.limits`); so another value needs no other kernel.
+loops end there (`compiler.emit.loop_limits`); so another value needs no other kernel.
 
 Not here: the methods (`rules`), slices and indices (`keys`). Next: `sizes`.
 """

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import hcq
 from compiler.ir.serialize import parse_kernel
-from compiler.kernel.choice import Choice, from_text
+from compiler.plan.choice import Choice, from_text
 from frontend.tuning.trial import Loaded, Trial
 from hcq.config import override
 from hcq.errors import HcqError, UsageError

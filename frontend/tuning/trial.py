@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.compile import compile_uncached
-from compiler.dtype import DType
+from compiler.dtype import DType, storage_type
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
-from compiler.kernel import conversions
 from compiler.pipeline import arguments
 from compiler.search import count
 from compiler.targets import target_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import hcq
     from compiler.image import CompiledKernel
     from compiler.ir.uop import UOp
-    from compiler.kernel.choice import Choice
+    from compiler.plan.choice import Choice
 
 GUARD_BYTES = 64
 """Bytes after each buffer that a kernel must not change."""
@@ -79,7 +78,7 @@ class Trial:
         self._access = arguments(ast).access
         self.stored = tuple([slot for slot, access in enumerate(self._access) if "w" in access])
         """The slots of the buffers that the kernel stores to."""
-        self._dtypes = {n.arg: conversions.storage_type(n.dtype) for n in nodes if n.op is Ops.BUFFER}
+        self._dtypes = {n.arg: storage_type(n.dtype) for n in nodes if n.op is Ops.BUFFER}
         self._values = [int(n.vmax) for n in sorted({n for n in nodes if n.op is Ops.VAR}, key=_name)]
         extents = _extents(nodes)
         rng = np.random.default_rng(0)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from compiler import stats
+from compiler.ir.naming import kernel_name
 from compiler.ir.serialize import kernel_key
-from compiler.kernel.choice import brief, to_text
-from compiler.kernel.naming import kernel_name
+from compiler.plan.choice import brief, to_text
 from compiler.search import winners
 from compiler.search.beam import search
 from compiler.search.space import Candidate, Space
@@ -28,7 +28,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.search.winners import Found
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
 
 
 def tune(

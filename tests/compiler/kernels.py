@@ -18,7 +18,7 @@ from tests.compiler.host_kernel import ARCH, HostKernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 GUARD = 64
 """Bytes around every buffer that a kernel must not change."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
-from compiler.kernel.choice import ProductChoice
-from compiler.kernel.plan import Stage
+from compiler.nest.loop_nest import Stage
 from compiler.pipeline import lower, planned
+from compiler.plan.choice import ProductChoice
 from compiler.search.space import Space
 from compiler.targets import target_of
 from hcq.config import override
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
-    from compiler.targets.base import Target
+    from compiler.nest.loop_nest import Plan
+    from compiler.targets.shared.target import Target
 
 ARCHES = [ARCH, "x86_64-v3"]
 

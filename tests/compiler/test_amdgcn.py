@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler import llvm
-from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
+from compiler.emit.transcendental import DECOMPOSITIONS
 from compiler.ir.index import Variable
 from compiler.pipeline import lower
 from compiler.schedule.scheduler import schedule

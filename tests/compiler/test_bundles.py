@@ -2,14 +2,14 @@
 
 import pytest
 
-from compiler.codegen.llvm_ir import render
 from compiler.dtype import DType, dtypes
-from compiler.kernel import linear
-from compiler.kernel.accesses import rows_of, transposed
-from compiler.kernel.builder import Builder
-from compiler.kernel.linear import POINTER, Line
+from compiler.emit import linear
+from compiler.emit.accesses import rows_of, transposed
+from compiler.emit.builder import Builder
+from compiler.emit.linear import POINTER, Line
 from compiler.pipeline import steps
 from compiler.targets import target_of
+from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from compiler.ir import index as symbolic
+from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.uop import uop
 from compiler.ir.verify import verify_kernel
 from compiler.ir.walk import ordered, ranges_in
-from compiler.kernel.merge import replace_ranges
-from compiler.kernel.naming import kernel_name
 from compiler.pipeline import planned
+from compiler.rewrite.range_merging import replace_ranges
 from compiler.schedule.chains import _all_stored
 from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import Limits, ScheduleItem, schedule

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.kernel.plan import Step
+from compiler.nest.loop_nest import Step
 from compiler.pipeline import Steps, steps
 from compiler.targets import target_of
 from tests.compiler.host_kernel import HostKernel

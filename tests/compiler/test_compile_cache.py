@@ -202,7 +202,7 @@ with override(cache=Path({str(folder)!r})):
     kernel = compile_kernel(parse_kernel({kernel_key(add_number(5.0))!r}), {ARCH!r})
 assert stats.lowered == 0 and stats.hits == 1
 assert kernel.image.code[:4] == b"\\x7fELF"
-heavy = ("llvmlite", "cffi", "numpy", "compiler.pipeline", "compiler.kernel.linearize")
+heavy = ("llvmlite", "cffi", "numpy", "compiler.pipeline", "compiler.emit.linearize")
 loaded = [m for m in heavy if m in sys.modules]
 assert not loaded, loaded
 with open("/proc/self/maps") as maps:

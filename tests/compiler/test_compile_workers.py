@@ -16,7 +16,7 @@ from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, sink, store
 
 ABORTS = '''
-import compiler.targets.host as host
+import compiler.targets.host.target as host
 from compiler import llvm
 LOG = """declare float @llvm.log2.f32(float)
 define float @k(float %x) {

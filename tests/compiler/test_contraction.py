@@ -14,12 +14,13 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
-from compiler.kernel import contraction, register_tile, roles
-from compiler.kernel.choice import ProductChoice
-from compiler.kernel.masks import hoist_masks
-from compiler.kernel.plan import Axis, Plan, Reduction, Stage, Step
-from compiler.kernel.shape import analyse
+from compiler.nest import operand_roles, register_tile
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.loop_nest import Axis, Plan, Reduction, Stage, Step
 from compiler.pipeline import lower
+from compiler.plan import contraction
+from compiler.plan.choice import ProductChoice
+from compiler.rewrite.mask_hoisting import hoist_masks
 from compiler.targets import target_of
 from hcq.errors import CompileError
 from tests.compiler.host_kernel import HostKernel
@@ -123,7 +124,7 @@ def test_the_choice_among_equal_ranges_is_the_first_by_number():
     a = load(1, sum((one * 64 * 16**n for n, one in enumerate(outer[:5])), r))
     b = load(2, r * 16 + outer[5])
     at = sum((one * 16 ** (n + 1) for n, one in enumerate(outer[:5])), outer[5])
-    found = roles.candidates(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))[0]
+    found = operand_roles.candidates(analyse(sink(store(0, at, reduce(op("MUL", a, b), "ADD", r)))))[0]
     assert (found.rows, found.columns) == (outer[0], outer[5])
 
 

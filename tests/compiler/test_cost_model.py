@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler.kernel import contraction, nearby, tiling
-from compiler.kernel.choice import SplitChoice
-from compiler.kernel.cost import Model, Split
-from compiler.kernel.plan import Stage, Step
-from compiler.kernel.roles import candidates
-from compiler.kernel.shape import analyse
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.loop_nest import Stage, Step
+from compiler.nest.operand_roles import candidates
 from compiler.pipeline import planned, prepared
+from compiler.plan import contraction, in_place_reads, tiling
+from compiler.plan.choice import SplitChoice
+from compiler.plan.cost import Model, Split
 from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
@@ -25,7 +25,7 @@ from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
 
 
 def host() -> Target:
@@ -55,7 +55,7 @@ def row_added(m: int, n: int) -> UOp:
 @pytest.mark.parametrize(("columns", "rows"), [(464, 512), (512, 16), (1024, 8), (2048, 8), (1000, 512)])
 def test_rows_share_a_set_of_the_cache_if_their_distance_is_a_multiple_of_its_size(columns, rows) -> None:  # noqa: ANN001  # listed above
     (c, *_) = [c for c in candidates(analyse(matmul(64, 12, columns))) if c.rows.arg[1] == 64]
-    assert nearby.most_in_place(c) == rows
+    assert in_place_reads.most_in_place(c) == rows
 
 
 def test_many_rows_of_a_narrow_product_are_read_in_place_where_they_do_not_share_a_set() -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
+from compiler.emit.transcendental import DECOMPOSITIONS
 from compiler.ir import ops
 from compiler.ir.index import Variable
 from compiler.schedule.scheduler import schedule

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from compiler import llvm
-from compiler.codegen.llvm_ir import render
 from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
 from compiler.ir.uop import UOp, uop
-from compiler.kernel import plan_check
-from compiler.kernel.choice import StagedChoice
-from compiler.kernel.device_contraction import strip
-from compiler.kernel.plan import Axis, Plan, Step, Threads
+from compiler.nest import nest_check
+from compiler.nest.loop_nest import Axis, Plan, Step, Threads
 from compiler.pipeline import lower, steps
+from compiler.plan.choice import StagedChoice
+from compiler.plan.device_contraction import strip
 from compiler.targets import target_of
 from compiler.targets.amdgcn import matrix as amd
 from compiler.targets.amdgcn.rows import choice_of
 from compiler.targets.nvptx import matrix as nv
 from compiler.targets.nvptx.target import ptx
+from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 from tests.compiler.test_nvptx import run
@@ -165,7 +165,7 @@ def test_rings_need_two_tiles_and_fit_the_memory_of_a_launch():
         stages = [replace(s, depth=depth) for s in plan.shared_stages()]
         others = [s for s in plan.steps if s not in plan.shared_stages()]
         with pytest.raises(CompileError, match=words):
-            plan_check.verify(replace(plan, steps=(*others, *stages)), target_of("sm_90a"))
+            nest_check.verify(replace(plan, steps=(*others, *stages)), target_of("sm_90a"))
     with pytest.raises(CompileError, match="asynchronous copies"):
         render(
             steps(product(512, 512, 512, "ab", F16), target_of("sm_90a")).lines,
@@ -318,20 +318,20 @@ def test_waves_of_64_have_their_own_operations():
 def test_the_verifier_refuses_what_exceeds_the_target_or_misses_an_element():
     target = target_of("sm_90a")
     _, plan = lower(product(128, 128, 64), target)
-    plan_check.verify(plan, target)
+    nest_check.verify(plan, target)
     with pytest.raises(CompileError, match="threads"):
-        plan_check.verify(plan, replace(target, threads=32))
+        nest_check.verify(plan, replace(target, threads=32))
     with pytest.raises(CompileError, match="shared memory"):
-        plan_check.verify(plan, replace(target, shared_bytes=1024))
+        nest_check.verify(plan, replace(target, shared_bytes=1024))
     rows, columns = plan.axes
     with pytest.raises(CompileError, match="apart"):
-        plan_check.verify(replace(plan, axes=(rows, replace(columns, threads=(Threads(8, 1, 3),)))), target)
+        nest_check.verify(replace(plan, axes=(rows, replace(columns, threads=(Threads(8, 1, 3),)))), target)
     pieces = (Step("group", rows.range, 3), Step("group", rows.range))
     with pytest.raises(CompileError, match="whole pieces"):
-        plan_check.verify(replace(plan, steps=(*pieces, *plan.steps)), target)
+        nest_check.verify(replace(plan, steps=(*pieces, *plan.steps)), target)
     deeper = tuple([replace(s, depth=2) if s in plan.shared_stages() else s for s in plan.steps])
     with pytest.raises(CompileError, match="depth 2"):
-        plan_check.verify(replace(plan, steps=deeper), target)
+        nest_check.verify(replace(plan, steps=deeper), target)
 
 
 def test_the_plan_names_its_parts():

@@ -10,7 +10,7 @@ import pytest
 from compiler.dtype import dtypes
 from compiler.ir import graph as g
 from compiler.ir.index import loop
-from compiler.kernel.plan import Step
+from compiler.nest.loop_nest import Step
 from compiler.pipeline import lower
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -22,7 +22,7 @@ from tests.compiler.test_nvptx import run
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 F32, F16 = dtypes.float32, dtypes.float16
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
+from compiler.emit import isel
 from compiler.ir import ops
-from compiler.kernel import isel
 from tests.compiler.kernels import ARCH, elementwise, stored_as
 from tests.each import check_each
 from tests.oracle import COMPUTE

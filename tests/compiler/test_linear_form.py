@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from compiler.dtype import dtypes
+from compiler.emit import linear
+from compiler.emit.builder import Builder
+from compiler.emit.indexing import Indexer
+from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
-from compiler.kernel import linear
-from compiler.kernel.builder import Builder
-from compiler.kernel.indexing import Indexer
-from compiler.kernel.linear import POINTER
-from compiler.kernel.merge import merge_masked_ranges, merge_ranges
-from compiler.kernel.tiling import choose
 from compiler.pipeline import arguments, lower, to_lines
+from compiler.plan.tiling import choose
+from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges
 from compiler.targets import target_of
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store

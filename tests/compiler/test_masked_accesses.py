@@ -4,7 +4,7 @@ Where such a mask is false, nothing is loaded or stored, but a processor that fi
 takes hundreds of cycles to find out that it does not matter. So the address is one in the buffer.
 
 Not here: the values of masked elements (`test_planner`, `tests/frontend/test_movement_methods`). Next:
-`compiler.kernel.accesses`.
+`compiler.emit.accesses`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frontend import Tensor
 from frontend.evaluation.expr import uops
 
 if TYPE_CHECKING:
-    from compiler.kernel.linear import Line
+    from compiler.emit.linear import Line
 
 
 def zeros(*shape: int) -> Tensor:

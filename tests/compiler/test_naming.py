@@ -6,8 +6,8 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.ir import graph
+from compiler.ir.naming import kernel_name
 from compiler.ir.uop import UOp
-from compiler.kernel.naming import kernel_name
 from compiler.schedule.scheduler import schedule
 
 

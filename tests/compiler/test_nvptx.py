@@ -15,11 +15,11 @@ import pytest
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
 from compiler.ir.index import Variable
+from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
-from compiler.kernel.naming import kernel_name
-from compiler.kernel.plan_check import dynamic_bytes
+from compiler.nest.nest_check import dynamic_bytes
 from compiler.pipeline import arguments, lower, steps
 from compiler.schedule.item import OutRef, ParamRef
 from compiler.schedule.scheduler import schedule

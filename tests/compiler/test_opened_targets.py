@@ -17,7 +17,7 @@ from hcq.hardware import DeviceInfo
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store
 
 if TYPE_CHECKING:
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 
 def info(arch: str, units: int, **limits: int) -> DeviceInfo:

@@ -9,10 +9,10 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
-from compiler.kernel.nearby import lines_of
-from compiler.kernel.plan import Step
-from compiler.kernel.windows import sides_of
+from compiler.nest.loop_nest import Step
+from compiler.nest.windows import sides_of
 from compiler.pipeline import lower, planned
+from compiler.plan.in_place_reads import lines_of
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, op, run, sink, store, stored_as
@@ -21,7 +21,7 @@ from tests.compiler.pictures import ARCHES, Convolution, stages, windowed
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 
 @pytest.mark.parametrize("arch", ARCHES)

@@ -4,7 +4,7 @@ Its pass x86-compress-evex replaces VPMOVD2M and a move of the mask to a general
 overlooks later instructions that read the mask and overwrite it.
 
 Not here: the values of masked elements (`tests/frontend/test_movement_methods`), their addresses
-(`test_masked_accesses`). Next: `compiler.codegen.llvm_ir.read_mask`.
+(`test_masked_accesses`). Next: `compiler.text.llvm_ir.read_mask`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.codegen.llvm_ir import render
 from compiler.dtype import DType, dtypes
-from compiler.kernel import linear
-from compiler.kernel.builder import Builder
-from compiler.kernel.linear import POINTER, Line
+from compiler.emit import linear
+from compiler.emit.builder import Builder
+from compiler.emit.linear import POINTER, Line
 from compiler.targets import target_of
+from compiler.text.llvm_ir import render
 from frontend import Tensor
 from tests.compiler.host_kernel import ARCH, HostKernel
 

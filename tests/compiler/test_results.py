@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from compiler.dtype import DType, dtypes
-from compiler.kernel import contraction
-from compiler.kernel.choice import ProductChoice
-from compiler.kernel.linear import dump
-from compiler.kernel.plan import Stage, Step
-from compiler.kernel.roles import candidates
-from compiler.kernel.shape import analyse
+from compiler.emit.linear import dump
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.loop_nest import Stage, Step
+from compiler.nest.operand_roles import candidates
 from compiler.pipeline import arguments, planned, prepared, to_lines
+from compiler.plan import contraction
+from compiler.plan.choice import ProductChoice
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, number, op, reduce, run, sink, store, stored_as
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 ARCHES = [ARCH, "x86_64-v3"]
 

@@ -12,7 +12,7 @@ from compiler.dtype import dtypes
 from compiler.ir import graph as g
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
-from compiler.kernel import tiling
+from compiler.plan import tiling
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, relu

@@ -10,7 +10,9 @@ import pytest
 from compiler import show
 from compiler.compile import compile_kernel, compile_many, compile_uncached
 from compiler.ir.serialize import kernel_key
-from compiler.kernel.choice import (
+from compiler.nest.loop_nest import Step
+from compiler.pipeline import planned, planned_by
+from compiler.plan.choice import (
     ProductChoice,
     SplitChoice,
     StagedChoice,
@@ -19,8 +21,6 @@ from compiler.kernel.choice import (
     from_text,
     to_text,
 )
-from compiler.kernel.plan import Step
-from compiler.pipeline import planned, planned_by
 from compiler.search import winners
 from compiler.search.beam import CONFIRMED, TRIES, search
 from compiler.search.count import instructions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from compiler.kernel.choice import brief
 from compiler.pipeline import planned
+from compiler.plan.choice import brief
 from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend.tuning.trial import Trial

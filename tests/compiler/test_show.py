@@ -12,7 +12,7 @@ from compiler.compile import compile_kernel, forget
 from compiler.dtype import dtypes
 from compiler.ir import graph
 from compiler.ir.ops import Ops
-from compiler.kernel import label
+from compiler.nest import label
 from compiler.schedule.scheduler import schedule
 from hcq.config import override
 

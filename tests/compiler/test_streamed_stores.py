@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from compiler.kernel.plan import Step
+from compiler.nest.loop_nest import Step
 from compiler.pipeline import steps
 from compiler.targets import target_of
 from tests.compiler.host_kernel import HostKernel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.ir import index as symbolic
-from compiler.kernel.plan import Stage
+from compiler.nest.loop_nest import Stage
 from compiler.pipeline import planned
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
@@ -18,7 +18,7 @@ from tests.compiler.pictures import ARCHES, run_plan, windowed
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
+    from compiler.nest.loop_nest import Plan
 
 
 @dataclass(frozen=True)

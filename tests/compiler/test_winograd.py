@@ -12,11 +12,11 @@ import pytest
 
 from compiler.ir import index as symbolic
 from compiler.ir.index import loop
-from compiler.kernel import tiling, winograd
-from compiler.kernel.choice import ProductChoice, SplitChoice, WinogradChoice
-from compiler.kernel.shape import analyse
-from compiler.kernel.winograd_parts import convolution_of
+from compiler.nest.kernel_shape import analyse
 from compiler.pipeline import lower, planned, planned_by, prepared
+from compiler.plan import tiling, winograd
+from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
+from compiler.plan.winograd_parts import convolution_of
 from compiler.schedule.scheduler import schedule
 from compiler.search.space import Space
 from compiler.targets import target_of
@@ -29,8 +29,8 @@ from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.kernel.plan import Plan
-    from compiler.targets.base import Target
+    from compiler.nest.loop_nest import Plan
+    from compiler.targets.shared.target import Target
 
 ARCHES = [ARCH, "x86_64-v3"]
 LARGE = Convolution(32, 64, 56, 64, 3, padding=1)

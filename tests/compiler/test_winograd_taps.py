@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from compiler.kernel import winograd
-from compiler.kernel.choice import WinogradChoice
-from compiler.kernel.winograd_taps import gradient_of
 from compiler.pipeline import lower, planned, planned_by, prepared
+from compiler.plan import winograd
+from compiler.plan.choice import WinogradChoice
+from compiler.plan.winograd_taps import gradient_of
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor

@@ -44,7 +44,7 @@ CHAINS, SCHEDULER, LOWER = (
     "compiler.schedule.scheduler",
     "compiler.schedule.lower",
 )
-TILES, PARTS, TAPS = (f"compiler.kernel.winograd_{x}" for x in ("tiles", "parts", "taps"))
+TILES, PARTS, TAPS = (f"compiler.plan.winograd_{x}" for x in ("tiles", "parts", "taps"))
 PICTURES = "x, w = a(4, 32, 28, 28), a(32, 32, 3, 3)\nx.conv2d(w, padding=1).realize()"
 GRADIENT = """
 x, w, g = a(8, 32, 28, 28), a(32, 32, 3, 3), a(8, 32, 28, 28)
@@ -79,19 +79,20 @@ MISTAKES: dict[str, Mistake] = {
         "((((x.softmax(-1) @ p).softmax(-1) @ q).softmax(-1) @ r).softmax(-1) @ s).realize()",
     ),
     "last rows of a chain beyond the matrix": one(
-        "compiler.kernel.phases", 'else "overlap"\n    axes = (*[', 'else "masked"\n    axes = (*[',
+        "compiler.plan.phases", 'else "overlap"\n    axes = (*[', 'else "masked"\n    axes = (*[',
         ATTENTION.replace("100", "101"),
     ),
     "sum of a softmax in pieces not scaled": one(
-        "compiler.kernel.rescale", "_scaled(self._load(self.total), factor, summed)",
+        "compiler.rewrite.online_softmax", "_scaled(self._load(self.total), factor, summed)",
         "_scaled(self._load(self.total), const(1.0, _F32), summed)", ATTENTION,
     ),
     "values of a softmax in pieces not scaled": one(
-        "compiler.kernel.rescale", "_scaled(self._load(self.values, at), factor, ",
+        "compiler.rewrite.online_softmax", "_scaled(self._load(self.values, at), factor, ",
         "_scaled(self._load(self.values, at), const(1.0, _F32), ", ATTENTION,
     ),
     "remainders of a sum one off": one(
-        "compiler.kernel.residues", "env[one.summed] = symbolic.dot((inner,), (one.stride,), partner)",
+        "compiler.rewrite.residue_classes",
+        "env[one.summed] = symbolic.dot((inner,), (one.stride,), partner)",
         "env[one.summed] = symbolic.dot((inner,), (one.stride,), 0)", STRIDED,
     ),
     "parts of a split maximum added": one(
@@ -108,11 +109,11 @@ MISTAKES: dict[str, Mistake] = {
         "a(4, 1).expand(4, 5).sum(1).realize()",
     ),
     "remainder of a sum not added": one(
-        "compiler.kernel.reductions", "count = -(-left // wide)", "count = left // wide or 1",
+        "compiler.emit.reductions", "count = -(-left // wide)", "count = left // wide or 1",
         "a(3, 1003).sum(1).realize()",
     ),
     "identity of a maximum": one(
-        "compiler.kernel.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
+        "compiler.emit.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
         "isel.identity(self.b, Ops.ADD, node.dtype, wide)", "(-a(5, 40).abs()).amax(1).realize()",
     ),
     "mask of a border one short": one(
@@ -151,12 +152,12 @@ MISTAKES: dict[str, Mistake] = {
         "all(s.get(a, 0) >= s.get(b, 0) * b.arg[1] for s in sums)", "(a(4, 6)[:, :3] + 1).realize()",
     ),
     "one identity for sibling reductions": one(
-        "compiler.kernel.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
+        "compiler.emit.reductions", "isel.identity(self.b, node.arg[0], node.dtype, wide)",
         "isel.identity(self.b, self.family[0].arg[0], node.dtype, wide)",
         "x = (-a(5, 40).abs()).realize()\nx.sum(1).realize(x.amax(1))",
     ),
     "size of a row bounded one short": one(
-        "compiler.kernel.limits", "line = b.add(b.mul(line, limit.factor), b.index(limit.plus))",
+        "compiler.emit.loop_limits", "line = b.add(b.mul(line, limit.factor), b.index(limit.plus))",
         "line = b.add(b.mul(line, limit.factor), b.index(limit.plus - 1))",
         "n = Variable('n', 1, 1000).bind(601)\na(1000, 37)[:n].sum(0).realize()",
     ),

@@ -11,7 +11,7 @@ import pytest
 import hcq
 from compiler import stats
 from compiler.ir.serialize import kernel_key
-from compiler.kernel.choice import ProductChoice, SplitChoice, to_text
+from compiler.plan.choice import ProductChoice, SplitChoice, to_text
 from compiler.search import winners
 from compiler.search.count import instructions
 from compiler.targets import target_of

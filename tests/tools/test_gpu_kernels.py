@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.kernel.builder import Builder
-from compiler.kernel.linear import POINTER, Line, flatten
+from compiler.emit.builder import Builder
+from compiler.emit.linear import POINTER, Line, flatten
 from drivers.elf import Elf, Machine
 from tools.bank_conflicts import Conflicts, conflicts
 from tools.gpu_kernels import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, cast
 
-from compiler.kernel.choice import brief
+from compiler.plan.choice import brief
 from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
 from tools.search import choose, small

@@ -19,7 +19,7 @@ import numpy as np
 
 import hcq
 from compiler.compile import compile_uncached
-from compiler.kernel.choice import StagedChoice, brief
+from compiler.plan.choice import StagedChoice, brief
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Device, Tensor

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compiler import collector
-from compiler.codegen.llvm_ir import render
 from compiler.compile import OPT_LEVEL
+from compiler.emit import linear
+from compiler.ir.naming import kernel_name
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.uop import trim_table
-from compiler.kernel import linear, plan_check
-from compiler.kernel.naming import kernel_name
+from compiler.nest import nest_check
 from compiler.pipeline import arguments, planned, written
 from compiler.targets import arch_for, target_of
+from compiler.text.llvm_ir import render
 from frontend import Device, Tensor
 from frontend.evaluation.plan import scheduled
 from frontend.evaluation.realize import keys_of
@@ -32,7 +33,7 @@ from tools.bench.models import MODELS, products
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.targets.base import Target
+    from compiler.targets.shared.target import Target
     from tools.bench.rows import Bench
 
 GPUS: Final = ("sm_80", "sm_90a", "gfx942", "gfx1100", "gfx1201")
@@ -111,7 +112,7 @@ def _once(text: str, target: Target, *, llvm: bool) -> Lowered:
     lines = written(ast, plan, args)
     times.append(clock())
     if plan.threads > 1:
-        plan_check.verify(plan, target)
+        nest_check.verify(plan, target)
     linear.verify(lines)
     times.append(clock())
     groups, (threads, _, _) = plan.launch()

@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from compiler import show
-from compiler.kernel.naming import kernel_name
+from compiler.ir.naming import kernel_name
 from hcq.registry import parse
 
 if TYPE_CHECKING:

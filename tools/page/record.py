@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from compiler import show
-from compiler.kernel import label
-from compiler.kernel.naming import kernel_name
+from compiler.ir.naming import kernel_name
+from compiler.nest import label
 from frontend import Device
 from hcq.config import override
 from hcq.counters_table import table

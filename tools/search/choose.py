@@ -24,7 +24,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import hcq
-from compiler.kernel.choice import brief
+from compiler.plan.choice import brief
 from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
 from frontend.tuning.trial import Trial

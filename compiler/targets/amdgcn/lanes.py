@@ -10,7 +10,7 @@ The cheapest instruction for each distance, by the features of the processor:
 
 Inactive lanes are never read: the partner of an active lane is active.
 
-Not here: exchanges between waves through LDS (`compiler.codegen.workgroup_reduce`).
+Not here: exchanges between waves through LDS (`compiler.emit.workgroup_reduce`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from compiler.targets.matrix import Digit, LaneMap, MatrixOp
+from compiler.targets.shared.matrix import Digit, LaneMap, MatrixOp
 
 if TYPE_CHECKING:
     from compiler.targets.amdgcn.rows import Choice

@@ -8,7 +8,7 @@ variable. They are read from memory, not preloaded into registers. There are no 
 kernels do not use the packet, the queue or the grid size. Pointers keep their address spaces, so no access is
 flat. Instructions that a processor lacks are not emitted (`lanes`), and are refused (`intrinsics`).
 
-Not here: text that is the same for every target (`compiler.codegen.llvm_ir`), loading (`drivers.amd.code`).
+Not here: text that is the same for every target (`compiler.text.llvm_ir`), loading (`drivers.amd.code`).
 Next: `rows`, the processors.
 """
 
@@ -17,11 +17,11 @@ from __future__ import annotations
 import functools
 
 from compiler import llvm
-from compiler.codegen.dialect import Dialect
 from compiler.targets.amdgcn import intrinsics, lanes, matrix
 from compiler.targets.amdgcn.code_object import memory_of
 from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
-from compiler.targets.base import Target
+from compiler.targets.shared.dialect import Dialect
+from compiler.targets.shared.target import Target
 from hcq.errors import UnsupportedError
 
 THREADS = 256

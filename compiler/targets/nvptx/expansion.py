@@ -4,7 +4,7 @@ An `Expansion` is written once, with names of its own; the renderer puts it into
 needed. It may branch: the linear form sees one line without effects, which leaves loops and is found again
 like any other. Scalars only.
 
-Next: `float_division`, `int_division`, `sqrt`, the expansions; `compiler.codegen.llvm_ir`, which inserts
+Next: `float_division`, `int_division`, `sqrt`, the expansions; `compiler.text.llvm_ir`, which inserts
 them.
 """
 

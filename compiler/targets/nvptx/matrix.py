@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 
 from compiler.dtype import DType, dtypes
-from compiler.targets.matrix import Digit, LaneMap, MatrixOp, SharedOperand, SharedProducts
+from compiler.targets.shared.matrix import Digit, LaneMap, MatrixOp, SharedOperand, SharedProducts
 
 _GROUP, _IN_GROUP = Digit("lane", 4, 8, 1), Digit("lane", 1, 4, 1)
 _MAPS = (

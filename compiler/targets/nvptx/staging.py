@@ -3,13 +3,13 @@
 Sources: PTX ISA 9.7.9.25, `cp.async`, its groups and waits; 9.7.14.5.15, `ldmatrix`. LLVM folds the casts
 between address spaces.
 
-Not here: when tiles are copied (`compiler.kernel.device_pipeline`), the matrix operations (`matrix`).
+Not here: when tiles are copied (`compiler.emit.device_pipeline`), the matrix operations (`matrix`).
 """
 
 from __future__ import annotations
 
-from compiler.codegen.dialect import Staging
 from compiler.targets.nvptx import matrix
+from compiler.targets.shared.dialect import Staging
 
 _COPY = "llvm.nvvm.cp.async.cg.shared.global.16"
 _COMMIT = "llvm.nvvm.cp.async.commit.group"

@@ -12,9 +12,9 @@ from __future__ import annotations
 import functools
 
 from compiler import llvm
-from compiler.codegen.dialect import Dialect
-from compiler.targets.base import Target
 from compiler.targets.nvptx import float_division, int_division, matrix, sqrt, staging
+from compiler.targets.shared.dialect import Dialect
+from compiler.targets.shared.target import Target
 from hcq.errors import UnsupportedError
 
 ROWS = {

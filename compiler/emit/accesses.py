@@ -1,0 +1,495 @@
+"""Loads and stores of the kernel AST as lines: rows, elements, gathers, scatters, transposed squares.
+
+Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `linearize`, the caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+from compiler.dtype import dtypes, storage_type
+from compiler.emit import conversions, indexing
+from compiler.emit.linear import POINTER
+from compiler.emit.tile_products import Source
+from compiler.ir.ops import Ops
+from compiler.nest.kernel_shape import MOST_STRIDE
+from compiler.nest.register_tile import APART, FEWEST
+
+if TYPE_CHECKING:
+    from compiler.dtype import DType
+    from compiler.emit.builder import Builder
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Plan
+
+
+LINE = 64
+"""Bytes of a line of the caches."""
+WOVEN = 2
+"""Vectors that are interleaved in a store."""
+LEAST_STREAMED = 16
+"""Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
+_FLOATS = (dtypes.float16, dtypes.float32, dtypes.float64)
+"""Floats that memory has as such."""
+
+
+def transposed(b: Builder, rows: list[Line], count: int) -> Line:
+    """Return the first `count` registers of a square, rows and lanes exchanged, as a bundle."""
+    kind, lanes = rows[0].dtype, rows[0].lanes
+    return b.line("transpose", kind, lanes, (b.line("bundle", kind, lanes, tuple(rows)),), count)
+
+
+def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
+    """Return the first registers of a bundle."""
+    return [b.line("row", bundle.dtype, bundle.lanes, (bundle,), k) for k in range(count)]
+
+
+class LinearKernel(Protocol):
+    """The kernel whose loads and stores are written; `compiler.emit.linearize.Linearizer` implements it."""
+
+    b: Builder
+    index: indexing.Indexer
+    plan: Plan
+    free: dict[UOp, frozenset[UOp]]
+    """Node -> the ranges that it depends on."""
+    values: dict[tuple[object, ...], Line]
+    unit_keys: dict[UOp, tuple[UOp, ...]]
+
+
+class Memory:
+    """Writes the loads and stores of one kernel."""
+
+    def __init__(self, owner: LinearKernel) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.index = owner.index
+        self.ahead = {a.load: a.distance for a in owner.plan.ahead}
+        self.written = {node.src[0].arg for node in owner.free if node.op is Ops.STORE}
+        """Buffers that the kernel also writes: other threads change elements that are masked here."""
+
+    def load(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position; masked lanes are not read, and are 0."""
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        if mask is None:
+            transposed_column = self._load_transposed(node)
+            if transposed_column is not None:
+                return transposed_column
+        stored = self.read(node.src[0], node.src[1], mask)
+        if node in self.ahead and mask is None:
+            self._fetch_vector(node, self.ahead[node])
+        return conversions.unpack(self.b, stored, node.dtype)
+
+    def fetch(self, node: UOp) -> None:
+        """Fetch the line that is the distance of the plan after the current element, if it has one."""
+        if node in self.ahead:
+            kind = storage_type(node.src[0].dtype)
+            place = self.index.place(node.src[1])
+            address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
+            later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
+            self.b.line("prefetch", POINTER, 1, (later,))
+
+    def _fetch_vector(self, node: UOp, distance: int) -> None:
+        """Fetch the vector that is `distance` elements after the current one, if a line starts there.
+
+        Beyond the end of a buffer this does nothing: a prefetch never faults.
+        """
+        place, kind = self.index.place(node.src[1]), storage_type(node.src[0].dtype)
+        if place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE:
+            return
+        address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
+        self.b.line("prefetch", POINTER, 1, (self.b.offset(address, self.b.index(distance), kind),))
+
+    def stored(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position, of the type in memory."""
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        return self.read(node.src[0], node.src[1], mask)
+
+    def source(self, node: UOp) -> tuple[Line, Line | None]:
+        """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
+
+        Where the mask is false, the address is that of the buffer.
+        """
+        b, ix = self.b, self.index
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        kind = storage_type(node.src[0].dtype)
+        pointer, place = ix.buffer(node.src[0].arg), ix.place(node.src[1])
+        assert place.vector is None
+        assert place.stride == 1
+        if mask is None:
+            return ix.address(pointer, place, kind), None
+        where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
+        return b.offset(pointer, where, kind), mask
+
+    def plain(self, node: UOp) -> Source | None:
+        """Return where the values of a LOAD are, if they are loaded without masks, and floats in memory."""
+        if node.op is not Ops.LOAD or len(node.src) > 2 or node in self.ahead:
+            return None
+        if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.owner.free[node]):
+            return None
+        buffer = node.src[0]
+        return Source(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
+
+    def _load_transposed(self, node: UOp) -> Line | None:
+        """Load a square or a part of one by rows along an unrolled range, and transpose it in registers.
+
+        None for any other access. The values of the other unrolled positions are recorded, too.
+        """
+        b, env = self.b, self.index.env
+        found = self._square(node)
+        if found is None:
+            return None
+        unit, square = found
+        here, keys = env[unit], self.owner.unit_keys[node]
+        for k, column in enumerate(rows_of(b, square, unit.arg[1])):
+            env[unit] = k
+            self.owner.values[node, *[env[u] for u in keys]] = conversions.unpack(b, column, node.dtype)
+        env[unit] = here
+        return self.owner.values[node, *[env[u] for u in keys]]
+
+    def square(self, node: UOp) -> tuple[UOp, Line] | None:
+        """Return an unrolled range, and the bundle of what a LOAD has in memory at all positions of it.
+
+        None where the access has a mask, or is not read by rows of a square along the range.
+        """
+        if node.op is not Ops.LOAD or len(node.src) > 2:
+            return None
+        return None if self._mask(None, self.owner.free[node]) is not None else self._square(node)
+
+    def _square(self, node: UOp) -> tuple[UOp, Line] | None:
+        ix, b = self.index, self.b
+        p = ix.parts(ix.split(node.src[1]))
+        unit = self._side(p, part=p.stride > MOST_STRIDE and self.owner.plan.threads == 1)
+        if unit is None or p.computed or p.stride in (-1, 0, 1):
+            return None
+        here = ix.env[unit]
+        ix.env[unit] = 0
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        ix.env[unit] = here
+        kind = storage_type(node.dtype)
+        base = b.offset(ix.buffer(node.src[0].arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        token, count = self.token(node.src[0]), unit.arg[1]
+        places = [offset + p.stride * lane for lane in range(p.lanes)]
+        if count == p.lanes:
+            rows = b.line("load_rows", kind, p.lanes, (base, *token), tuple(places))
+            return unit, b.line("transpose", kind, p.lanes, (rows,), count)
+        some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
+        addresses = [b.offset(base, b.index(at), kind) for at in places]
+        read = [self._read_row(kind, at, p.lanes, some, token) for at in addresses]
+        return unit, transposed(b, read, count)
+
+    def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
+        """Return a node's mask and the guards of the ranges on which it depends, None if always true."""
+        line = None if mask is None else self.index.mask(mask)
+        for r, guard in self.index.guards.items():
+            if r in free:
+                line = self.b.both(line, self.index.mask(guard))
+        return line
+
+    def read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+        """Return the elements of a buffer at an index, of the type in memory; 0 where the mask is false."""
+        b, ix = self.b, self.index
+        kind = storage_type(buffer.dtype)
+        pointer = ix.buffer(buffer.arg)
+        token = self.token(buffer)
+        place = ix.place(index, strided=True)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            return b.line("gather", kind, lanes, (pointer, place.vector, every, *token))
+        if place.stride == 0:
+            if mask is not None and buffer.arg in self.written:
+                return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
+            return self._read_one(kind, pointer, place, mask, token)
+        address = self._within(pointer, place, kind, mask)
+        if place.stride == -1:
+            flipped = (
+                mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            )
+            row = self._read_row(kind, address, place.lanes, flipped, token)
+            return b.shuffle(row, row, range(place.lanes)[::-1])
+        if place.stride > 1:
+            return self._read_thinned(kind, address, place, mask, token)
+        if self.owner.plan.threads > 1 and (mask is None or mask.lanes == 1):
+            return self._read_whole(kind, pointer, place, mask)
+        return self._read_row(kind, address, place.lanes, mask, token)
+
+    def _within(self, pointer: Line, place: indexing.Place, kind: DType, mask: Line | None) -> Line:
+        """Return the address of a vector; where one mask of all lanes is false, one in the buffer.
+
+        A processor that masks all lanes takes hundreds of cycles if there is no memory at the address.
+        """
+        b = self.b
+        if mask is None or mask.lanes > 1:
+            return self.index.address(pointer, place, kind)
+        offset = place.offset - (place.lanes - 1 if place.stride == -1 else 0)
+        if offset < 0:
+            return b.offset(pointer, b.select(mask, b.add(place.base, b.index(offset)), b.index(0)), kind)
+        base = b.select(mask, place.base, b.index(0))
+        return b.offset(b.offset(pointer, base, kind), b.index(offset), kind)
+
+    def token(self, buffer: UOp) -> tuple[Line, ...]:
+        """Return the source that keeps loads of scratch memory after its stores; none for other buffers."""
+        kept = self.index.kept.get(buffer.arg)
+        return () if kept is None else kept[1:]
+
+    def _read_whole(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """Load a vector that one mask guards; where it is false, load the first of the buffer and use 0."""
+        b, ix = self.b, self.index
+        policy = "aligned" if self._aligned(place) else None
+        if mask is None:
+            return b.line("load", kind, place.lanes, (ix.address(pointer, place, kind),), policy)
+        where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
+        read = b.line("load", kind, place.lanes, (b.offset(pointer, where, kind),), policy)
+        zero = b.const(kind, 0.0 if kind.is_float else 0, place.lanes)
+        return b.select(mask, read, zero)
+
+    @staticmethod
+    def _aligned(place: indexing.Place) -> bool:
+        """Return whether a vector starts at a multiple of its size; GPU buffers start at one of 16 bytes."""
+        return place.align % place.lanes == 0
+
+    def _read_thinned(
+        self, kind: DType, address: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
+        """Load lanes that are a few elements apart: load rows, and select from them.
+
+        No row extends beyond the last lane.
+        """
+        b, lanes, stride = self.b, place.lanes, place.stride
+        starts = [lanes * k for k in range(stride - 1)] + [(lanes - 1) * (stride - 1)]
+        row_of = [min(i * stride // lanes, stride - 1) for i in range(lanes)]
+        never = b.const(dtypes.bool, False, lanes)
+        result: Line | None = None
+        for k, start in enumerate(starts):
+            mine = [i for i in range(lanes) if row_of[i] == k]
+            only = None
+            if mask is not None:
+                lane_of = {i * stride - start: i for i in mine}
+                only = b.shuffle(b.splat(mask, lanes), never, [lane_of.get(j, lanes) for j in range(lanes)])
+            row = self._read_row(kind, b.offset(address, b.index(start), kind), lanes, only, token)
+            picks = [i * stride - start if row_of[i] == k else 0 for i in range(lanes)]
+            if result is None:
+                result = b.shuffle(row, row, picks)
+            else:
+                result = b.shuffle(
+                    result, row, [lanes + picks[i] if row_of[i] == k else i for i in range(lanes)]
+                )
+        assert result is not None
+        return result
+
+    def _read_row(
+        self, kind: DType, address: Line, lanes: int, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
+        if mask is None:
+            return self.b.line("load", kind, lanes, (address, *token))
+        return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes), *token))
+
+    def _read_one(
+        self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+    ) -> Line:
+        """Load one element; where the mask is false, load the first of the buffer and use 0."""
+        b = self.b
+        if mask is None:
+            return b.line("load", kind, 1, (self.index.address(pointer, place, kind), *token))
+        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
+        read = b.line("load", kind, 1, (b.offset(pointer, where, kind), *token))
+        return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
+
+    def _read_if(self, kind: DType, address: Line, mask: Line, token: tuple[Line, ...]) -> Line:
+        """Load one element in a branch, so that nothing is read where the mask is false; 0 there."""
+        b = self.b
+        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        zero = b.const(kind, 0.0 if kind.is_float else 0)
+        branch = b.enter_branch(some)
+        read = b.line("load", kind, 1, (address, *token))
+        (value,) = b.leave_branch(branch, [(read, zero)])
+        return value if mask.lanes == 1 else b.select(mask, value, zero)
+
+    def store(self, store: UOp, value: Line) -> None:
+        """Write a STORE of a value at the current position."""
+        b, ix = self.b, self.index
+        buffer, index = store.src[:2]
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        mask = self.b.both(mask, self._first_thread())
+        kind = storage_type(buffer.dtype)
+        value = conversions.pack(b, value, buffer.dtype)
+        pointer, place = ix.buffer(buffer.arg), ix.place(index)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
+            return
+        masked = mask is not None and self.owner.plan.threads == 1 and place.stride
+        address = self._within(pointer, place, kind, mask if masked else None)
+        if place.stride:
+            value = b.splat(value, place.lanes)
+        if place.stride == -1:
+            value = b.shuffle(value, value, range(place.lanes)[::-1])
+            if mask is not None and isinstance(mask.arg, tuple) and mask.op == "const":
+                mask = b.const(dtypes.bool, mask.arg[::-1], mask.lanes)
+            elif mask is not None and mask.lanes > 1:
+                mask = b.shuffle(mask, mask, range(mask.lanes)[::-1])
+        if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
+            whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
+            policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
+            branch = None if mask is None else b.enter_branch(mask)
+            b.line("store", kind, value.lanes, (address, value), policy)
+            if branch is not None:
+                b.leave_branch(branch)
+        elif place.stride:
+            self._store_masked(kind, address, value, b.splat(mask, place.lanes))
+        else:
+            branch = b.enter_branch(mask)
+            b.line("store", kind, 1, (address, value))
+            b.leave_branch(branch)
+
+    def store_all(self, store: UOp, units: list[UOp], values: list[Line]) -> bool:
+        """Write an unmasked STORE of vectors at all positions of `units`, and return whether it is such."""
+        b, ix, buffer = self.b, self.index, store.src[0]
+        p, kind = ix.parts(ix.split(store.src[1])), storage_type(buffer.dtype)
+        if len(values) == 1 or self.owner.plan.threads > 1 or p.computed or p.stride != 1:
+            return False
+        if len(store.src) > 3 or any(r in self.owner.free[store] for r in ix.guards):
+            return False
+        if any(value.dtype is not kind or value.lanes != p.lanes for value in values):
+            return False
+        ix.env.update(dict.fromkeys(units, 0))
+        place, steps = ix.place(store.src[1]), dict(p.units)
+        if self._streams(place, kind):
+            return False
+        apart = [[steps.get(u, 0) * k for k in range(u.arg[1])] for u in units]
+        places = tuple([place.offset + sum(point) for point in itertools.product(*apart)])
+        first = b.offset(ix.buffer(buffer.arg), place.base, kind)
+        b.line("store_rows", kind, p.lanes, (first, b.line("bundle", kind, p.lanes, tuple(values))), places)
+        return True
+
+    def _store_masked(self, kind: DType, address: Line, value: Line, mask: Line) -> None:
+        """Store the lanes of a vector where a mask is true.
+
+        A single lane that is known is stored alone: LLVM 22 stores 32 bits for one that it truncates to 16.
+        """
+        b = self.b
+        if mask.op == "const" and isinstance(mask.arg, tuple) and sum(mask.arg) == 1:
+            lane = mask.arg.index(True)
+            one = b.line("extract", kind, 1, (value,), lane)
+            b.line("store", kind, 1, (b.offset(address, b.index(lane), kind), one))
+        else:
+            b.line("store_masked", kind, value.lanes, (address, value, mask))
+
+    def across(self, store: UOp) -> UOp | None:
+        """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
+        p = self.index.parts(self.index.split(store.src[1]))
+        if self.owner.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
+            return None
+        woven = self._woven(p)
+        if woven is not None:
+            return woven
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        if mask is not None:
+            return None
+        return self._row_of(p)
+
+    @staticmethod
+    def _woven(p: indexing.Parts) -> UOp | None:
+        """Return the unrolled range of two elements between which strided lanes leave no others."""
+        if p.stride != WOVEN:
+            return None
+        return next((unit for unit, c in p.units if c == 1 and unit.arg[1] == WOVEN), None)
+
+    @staticmethod
+    def _side(p: indexing.Parts, *, part: bool) -> UOp | None:
+        """Return the unrolled range of adjacent elements that is a side of a square, or a part of one."""
+        for unit, c in p.units:
+            count = unit.arg[1]
+            if c == 1 and (count == p.lanes or (part and p.lanes <= FEWEST * count < FEWEST * p.lanes)):
+                return unit
+        return None
+
+    @staticmethod
+    def _row_of(p: indexing.Parts) -> UOp | None:
+        """Return the unrolled range whose elements are a row, without gaps or with one element in each.
+
+        It is a side of a square, of a part of one, or of several.
+        """
+        for unit, c in sorted(p.units, key=lambda item: item[1]):
+            if 1 <= c <= APART and p.lanes <= FEWEST * unit.arg[1]:
+                return unit
+        return None
+
+    def store_across(self, store: UOp, unit: UOp, values: list[Line]) -> None:
+        """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane.
+
+        Two vectors whose lanes are neighbours in turn are interleaved. What is in the gaps of a row stays.
+        """
+        b, ix = self.b, self.index
+        buffer = store.src[0]
+        ix.env[unit] = 0
+        p = ix.parts(ix.split(store.src[1]))
+        if self._woven(p) is unit:
+            self._store_woven(store, unit, p, values)
+            return
+        kind, step = storage_type(buffer.dtype), dict(p.units)[unit]
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        rows = [b.splat(conversions.pack(b, value, buffer.dtype), p.lanes) for value in values]
+        for first in range(0, len(rows), p.lanes):
+            square = rows[first : first + p.lanes]
+            count = len(square)
+            some = b.const(dtypes.bool, tuple([k < count for k in range(p.lanes)]), p.lanes)
+            turned = transposed(b, square + rows[:1] * (p.lanes - count), p.lanes)
+            if step == 1 and count == p.lanes:
+                places = tuple([offset + first + p.stride * lane for lane in range(p.lanes)])
+                b.line("store_rows", kind, p.lanes, (base, turned), places)
+                continue
+            for lane, row in enumerate(rows_of(b, turned, p.lanes)):
+                address = b.offset(base, b.index(offset + step * first + p.stride * lane), kind)
+                if step > 1:
+                    self._store_apart(kind, address, row, count)
+                else:
+                    self._store_masked(kind, address, row, some)
+
+    def _store_apart(self, kind: DType, address: Line, row: Line, count: int) -> None:
+        """Store the first lanes of a vector, `APART` elements from one to the next."""
+        b, lanes = self.b, row.lanes
+        for start in range(0, APART * (count - 1) + 1, lanes):
+            places = range(start, start + lanes)
+            some = tuple([e % APART == 0 and e // APART < count for e in places])
+            picked = b.shuffle(row, row, [min(e // APART, lanes - 1) for e in places])
+            at = b.offset(address, b.index(start), kind)
+            self._store_masked(kind, at, picked, b.const(dtypes.bool, some, lanes))
+
+    def _store_woven(self, store: UOp, unit: UOp, p: indexing.Parts, values: list[Line]) -> None:
+        """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""
+        b, ix = self.b, self.index
+        buffer, lanes = store.src[0], p.lanes
+        kind = storage_type(buffer.dtype)
+        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        masks: list[Line | None] = []
+        for k in range(WOVEN):
+            ix.env[unit] = k
+            masks.append(self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store]))
+        ix.env[unit] = 0
+        rows = [b.splat(conversions.pack(b, value, buffer.dtype), lanes) for value in values]
+        true = b.const(dtypes.bool, True)
+        some = [b.splat(true if mask is None else mask, lanes) for mask in masks]
+        for start in range(0, WOVEN * lanes, lanes):
+            picked = [lanes * (e % WOVEN) + e // WOVEN for e in range(start, start + lanes)]
+            row, address = b.shuffle(rows[0], rows[1], picked), b.offset(base, b.index(offset + start), kind)
+            if masks == [None] * WOVEN:
+                b.line("store", kind, lanes, (address, row))
+            else:
+                b.line("store_masked", kind, lanes, (address, row, b.shuffle(some[0], some[1], picked)))
+
+    def _streams(self, place: indexing.Place, kind: DType) -> bool:
+        """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""
+        wide = place.stride == 1 and place.lanes * kind.itemsize >= LEAST_STREAMED
+        return self.owner.plan.streamed and wide and self._aligned(place)
+
+    def _first_thread(self) -> Line | None:
+        """Return the mask of the thread that stores if all threads of a workgroup have the same value."""
+        if self.owner.plan.threads == 1 or any(a.threads for a in self.owner.plan.axes):
+            return None
+        return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

@@ -1,0 +1,125 @@
+"""The ring of tiles of one operand in shared memory: asynchronous copies to it, and loads of fragments.
+
+A tile keeps the rows of the memory (`nest.loop_nest.SharedStage`): values along the sum, or along the
+operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and fragments are free of bank
+conflicts.
+
+Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`device_tile`). Next:
+`device_pipeline`, the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.emit.linear import POINTER
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.targets.shared.matrix import PIECE
+
+if TYPE_CHECKING:
+    from compiler.emit.device_tile import Writer
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import SharedStage
+
+BYTES = 16
+
+
+class Ring:
+    """The tiles of one operand: `stage.depth` places that are used in turn."""
+
+    def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.k = k
+        self.block = block
+        self.axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        self.along_sum = stage.along == "sum"
+        self.inner, self.outer = (block, self.axis.block) if self.along_sum else (self.axis.block, block)
+        self.pitch = stage.panel or self.inner
+        """Values between rows."""
+        tag = owner.plan.shared_stages().index(stage)
+        count = stage.depth * self.inner * self.outer
+        self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
+        self.places: dict[tuple[UOp, UOp], tuple[UOp, UOp, UOp]] = {}
+        """For (row, along): the place in the row, its permutation, and the first place of the row."""
+
+    def place(self, slot: Line) -> Line:
+        """Return the address of the tile in a place of the ring."""
+        return self.b.offset(self.memory, self.b.mul(slot, self.inner * self.outer), dtypes.uint16)
+
+    def address(self, tile: Line, row: UOp, along: UOp) -> Line:
+        """Return the address of the piece at (row, first place along the row) in a tile."""
+        b, ix = self.b, self.owner.index
+        found = self.places.get((row, along))
+        if found is None:
+            found = self.places[row, along] = self._split(row, along)
+        place, turned, first = found
+        at = ix.materialised(place)
+        if self.stage.swizzle is not None:
+            at = b.alu("xor", at, ix.materialised(turned))
+        return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
+
+    def _split(self, row: UOp, along: UOp) -> tuple[UOp, UOp, UOp]:
+        """Return the place in the row, its permutation, and the first place of the row."""
+        swizzle, turned = self.stage.swizzle, symbolic.ZERO
+        if swizzle is not None:
+            turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)
+        panel = symbolic.div(along, self.pitch)
+        first = symbolic.dot((row, panel), (self.pitch, self.pitch * self.outer))
+        return symbolic.mod(along, self.pitch), turned, first
+
+    def copy(self, number: Line, slot: Line) -> None:
+        """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""
+        owner, ix, b = self.owner, self.owner.index, self.b
+        r, k = self.axis.range, self.k
+        saved = ix.exprs, ix.memo, ix.guards
+        ix.exprs, ix.guards = dict(ix.exprs), dict(ix.guards)
+        for moved in (r, k):
+            ix.guards.pop(moved, None)
+        counter = ix.fresh(-(-k.arg[1] // self.block))
+        if counter.op is Ops.RANGE:
+            ix.bound[counter] = number
+        lane, thread = ix.fresh(PIECE), ix.fresh(owner.plan.threads)
+        ix.lane_ranges[lane] = PIECE
+        ix.bound[thread] = b.line("thread", dtypes.int64, 1, (), 0)
+        pieces = self.inner // PIECE
+        along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
+        first = symbolic.div(thread, pieces)
+        tile = self.place(slot)
+        step = owner.plan.threads // pieces
+        unit = ix.fresh(self.outer // step)
+        if unit.op is Ops.RANGE:
+            ix.unit_ranges.add(unit)
+        row = symbolic.dot((first, unit), (1, step))
+        summed, place = (along, row) if self.along_sum else (row, along)
+        ix.memo = {}
+        for moved, start, vector, size in (
+            (k, symbolic.add(symbolic.mul(counter, self.block), summed), self.along_sum, k.arg[1]),
+            (r, symbolic.add(ix.starts[r], place), not self.along_sum, self.axis.size),
+        ):
+            ix.exprs[moved] = symbolic.add(start, lane) if vector else start
+            guard = symbolic.lt(start, size)
+            if guard is not symbolic.TRUE:
+                ix.guards[moved] = guard
+        for piece in range(self.outer // step):
+            if unit.op is Ops.RANGE:
+                ix.env[unit] = piece
+            origin, mask = owner.source(self.stage.value)
+            to = self.address(tile, row, along)
+            size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
+            b.line("copy", dtypes.bool, 1, (to, origin, *size))
+        ix.exprs, ix.memo, ix.guards = saved
+
+    def fragments(self, tile: Line, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
+        """Load the four matrices of which each lane addresses the row at (place, sum) in a tile.
+
+        Both are (index of the lane, constant); constants along rows are added to the address.
+        """
+        (row, far), (along, near) = (place, summed) if self.along_sum else (summed, place)
+        base = self.address(tile, row, symbolic.add(along, symbolic.const(near)))
+        address = self.b.offset(base, self.b.index(far * self.pitch), dtypes.uint16)
+        return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)

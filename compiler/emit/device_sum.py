@@ -1,0 +1,75 @@
+"""Write sums of products over tiles in shared memory: the loop over blocks of the sum.
+
+For each block all threads of a workgroup copy a tile of each operand to shared memory, wait, and add the
+products of their register tile. The loads from global memory for a block stand before the barrier at which
+all threads have used the tiles of the block before.
+
+Not here: the choice of the tiles (`plan.device_contraction`), other reductions (`reductions`). Next:
+`device_tile`, the copies, and `device_tile_products`, the products.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.emit.device_tile import Tile
+from compiler.emit.device_tile_products import MatrixProducts, Products
+from compiler.ir.walk import bound_ranges
+
+if TYPE_CHECKING:
+    from compiler.emit.device_tile import Writer
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+
+
+class StagedSum:
+    """The loop of one REDUCE whose operands are staged in shared memory."""
+
+    def __init__(self, owner: Writer, node: UOp) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.node = node
+        self.plan = owner.plan
+        self.reduction = owner.plan.reductions[bound_ranges(node, owner.free)]
+        (self.k,) = self.reduction.ranges
+        self.rows, self.columns = [Tile(owner, s, self.k, self.reduction.staged) for s in
+                                   owner.plan.shared_stages()]  # fmt: skip
+
+    def run(self) -> None:
+        """Write the loop at the cursor, and record the sums with `Linearizer.finish`."""
+        b = self.b
+        size, block = self.k.arg[1], self.reduction.staged
+        inner: Products | MatrixProducts = (
+            Products(self.owner, self.rows, self.columns)
+            if self.plan.matrix is None
+            else MatrixProducts(self.owner, self.rows, self.columns)
+        )
+        sums = inner.zeros()
+        if size <= block:
+            sums = self._block(b.index(0), inner, sums, again=False)
+        else:
+            count = self.owner.limits.rounds(self.k, block, b.index(-(-size // block)))
+            loop = b.enter_loop(b.index(0), count, 1, b.cursor)
+            carried = [b.carry(loop, s) for s in sums]
+            sums = b.leave_loop(loop, self._block(loop.index, inner, carried, again=True))
+        units = [self.owner.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
+        here = {u: self.owner.env.get(u, 0) for u in units if u is not None}
+        for (row, column), total in inner.results(sums):
+            for unit, at in zip(units, (row, column), strict=True):
+                if unit is not None:
+                    self.owner.env[unit] = at
+            self.owner.finish(self.node, total)
+        self.owner.env.update(here)
+
+    def _block(
+        self, number: Line, inner: Products | MatrixProducts, sums: list[Line], *, again: bool
+    ) -> list[Line]:
+        """Write the copies and the products of one block of the sum."""
+        b = self.b
+        loaded = [tile.load(number) for tile in (self.rows, self.columns)]
+        if again:  # other threads still read the tiles of the block before
+            b.line("barrier", dtypes.bool, 1)
+        for tile, words in zip((self.rows, self.columns), loaded, strict=True):
+            tile.store(words)
+        return inner.add(sums, b.line("barrier", dtypes.bool, 1))

@@ -1,0 +1,264 @@
+"""Write the tile of one operand of a staged sum: its copy to shared memory, and loads from it.
+
+All threads of a workgroup copy a tile (`nest.loop_nest.SharedStage`): each loads vectors from global memory,
+and stores them as words of the tile. Words of a tile that are beyond the end of the sum are 0.
+
+Not here: the choice of the tiles (`plan.device_contraction`), the products (`device_tile_products`). Next:
+`device_sum`, the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from compiler.dtype import dtypes, register_type
+from compiler.emit import conversions
+from compiler.emit.linear import POINTER
+from compiler.ir import index as symbolic
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.nest.kernel_shape import inner_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compiler.dtype import DType
+    from compiler.emit.builder import Builder
+    from compiler.emit.indexing import Indexer
+    from compiler.emit.linear import Line
+    from compiler.emit.loop_limits import Limits
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Axis, Plan, SharedStage
+
+PAIRS = 4
+"""Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
+VECTOR_BYTES = 16
+"""The widest access to shared memory."""
+
+
+class Writer(Protocol):
+    """What a staged sum needs of the writer of its kernel (`linearize.Linearizer`)."""
+
+    b: Builder
+    plan: Plan
+    index: Indexer
+    limits: Limits
+    env: dict[UOp, int]
+    free: dict[UOp, frozenset[UOp]]
+    units: dict[UOp, UOp]
+    unit_keys: dict[UOp, tuple[UOp, ...]]
+    digits: dict[UOp, list[tuple[UOp, int]]]
+    values: dict[tuple[object, ...], Line]
+    readers: dict[UOp, Callable[[UOp], Line]]
+
+    def value(self, node: UOp) -> Line:
+        """Return the register of a node at the current position."""
+        ...
+
+    def stored(self, node: UOp) -> Line:
+        """Return the register of a LOAD at the current position, of the type in memory."""
+        ...
+
+    def source(self, node: UOp) -> tuple[Line, Line | None]:
+        """Return the address of the vector of a LOAD at the current position, and its mask."""
+        ...
+
+    def finish(self, node: UOp, total: Line) -> None:
+        """Record a reduction's value at the current position."""
+        ...
+
+
+class Tile:
+    """The tile of one operand in shared memory: copies to it and loads from it."""
+
+    def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.k = k
+        self.axis: Axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        self.words = block // stage.pack
+        self.block = block
+        self.pitch = self.axis.block + stage.pad
+        self.dtype: DType = dtypes.uint32 if stage.pack > 1 else register_type(stage.value.dtype)
+        self.turns: dict[UOp, UOp] = {}
+        """For a row the permutation of its places."""
+        tag = owner.plan.shared_stages().index(stage)
+        self.memory = self.b.line("shared", POINTER, 1, (), (self.dtype, self.words * self.pitch, tag))
+
+    def address(self, word: UOp, place: UOp) -> Line:
+        """Return the address of the word at (row `word`, `place` in the block), both over bound ranges."""
+        b, ix, swizzle = self.b, self.owner.index, self.stage.swizzle
+        if swizzle is None:
+            at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
+        else:
+            turned = self.turns.get(word)
+            if turned is None:
+                number = symbolic.mod(symbolic.div(word, swizzle.run), swizzle.count)
+                turned = self.turns[word] = symbolic.mul(number, swizzle.width)
+            x, y = ix.materialised(place), ix.materialised(turned)
+            if x.op == "const" and y.op == "const":
+                assert isinstance(x.arg, int)
+                assert isinstance(y.arg, int)
+                x = b.index(x.arg ^ y.arg)
+            elif y.op != "const" or y.arg != 0:
+                x = b.alu("xor", x, y)
+            at = b.add(ix.materialised(symbolic.mul(word, self.pitch)), x)
+        return b.offset(self.memory, at, self.dtype)
+
+    def read(self, word: UOp, place: UOp, count: int, token: Line) -> list[Line]:
+        """Load `count` neighbours along the axis in vectors."""
+        b = self.b
+        widest = VECTOR_BYTES // self.dtype.itemsize
+        out: list[Line] = []
+        for at in range(0, count, widest):
+            lanes = min(widest, count - at)
+            address = self.address(word, symbolic.add(place, symbolic.const(at)))
+            vector = b.line("load", self.dtype, lanes, (address, token), "aligned")
+            out.append(vector)
+        return out
+
+    def load(self, number: Line) -> list[tuple[UOp, UOp, list[Line]]]:
+        """Load this thread's part of the tile of block `number` of the sum.
+
+        Return (row, place, words) of each piece: rows and places are over ranges that are bound, and the
+        words are vectors along the axis, or single words of successive rows.
+        """
+        owner, ix, stage = self.owner, self.owner.index, self.stage
+        r, k = self.axis.range, self.k
+        saved = ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values
+        position = dict(owner.env)
+        ix.exprs, ix.memo, ix.guards = dict(ix.exprs), {}, dict(ix.guards)
+        owner.units, owner.unit_keys = dict(owner.units), {}
+        owner.values = self._kept()
+        for moved in (r, k):
+            owner.units.pop(moved, None)
+            ix.guards.pop(moved, None)
+        counter = ix.fresh(-(-k.arg[1] // self.block))
+        if counter.op is Ops.RANGE:
+            ix.bound[counter] = number
+        lane = ix.fresh(stage.lanes)
+        if lane.op is Ops.RANGE:
+            ix.lane_ranges[lane] = stage.lanes
+        out = []
+        for word, place in self._pieces():
+            along_sum = stage.along == "sum" and stage.lanes > 1
+            parts = range(1) if along_sum else range(stage.pack)
+            values = []
+            for part in parts:
+                first = symbolic.dot((counter, word), (self.block, stage.pack), part)
+                where = symbolic.add(ix.starts[r], place)
+                ix.memo, owner.values = {}, self._kept()
+                self._open(k, first, lane if along_sum else symbolic.ZERO, k.arg[1])
+                self._open(r, where, symbolic.ZERO if along_sum else lane, self.axis.size)
+                values.append(self._value())
+            out.append((word, place, self._words(values, along_sum=along_sum)))
+        ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values = saved
+        owner.env.clear()
+        owner.env.update(position)
+        return out
+
+    def _kept(self) -> dict[tuple[object, ...], Line]:
+        """Return the registers of nodes that depend neither on the axis nor on the sum."""
+        moved, free = {self.axis.range, self.k}, self.owner.free
+        return {n: v for n, v in self.owner.values.items() if not moved & free[n[0]]}  # type: ignore[index]  # a node
+
+    def _open(self, r: UOp, first: UOp, lane: UOp, size: int) -> None:
+        """Set the current values of a range: `first` and the lanes after it, masked from `size` on."""
+        ix = self.owner.index
+        ix.exprs[r] = symbolic.add(first, lane)
+        ix.guards.pop(r, None)
+        guard = symbolic.lt(first, size)
+        if guard is not symbolic.TRUE:
+            ix.guards[r] = guard
+
+    def _pieces(self) -> Iterator[tuple[UOp, UOp]]:
+        """Yield the first (row, place) of each vector that a thread copies."""
+        owner, ix, stage = self.owner, self.owner.index, self.stage
+        threads, block = owner.plan.threads, self.axis.block
+        along_sum = stage.along == "sum"
+        size = max(1, stage.lanes // stage.pack) if along_sum else stage.lanes
+        inner = (self.words if along_sum else block) // size
+        outer = block if along_sum else self.words
+        thread = ix.fresh(threads)
+        ix.bound[thread] = self.b.line("thread", dtypes.int64, 1, (), 0)
+        x, y = symbolic.mul(symbolic.mod(thread, inner), size), symbolic.div(thread, inner)
+        rows = threads // inner
+        for at in range(0, outer, rows):
+            far = symbolic.add(y, symbolic.const(at))
+            yield (x, far) if along_sum else (far, x)
+
+    def _value(self) -> Line:
+        """Return the operand at the current position; beyond the end of the sum it is 0."""
+        owner, b = self.owner, self.b
+        value = owner.value(self.stage.value)
+        guard = owner.index.guards.get(self.k)
+        if guard is not None and _computed(self.stage.value):
+            mask = owner.index.mask(guard)
+            if mask is not None:
+                value = b.select(mask, value, conversions.zero(b, self.stage.value.dtype, value.lanes))
+        return b.splat(value, self.stage.lanes)
+
+    def _words(self, values: list[Line], *, along_sum: bool) -> list[Line]:
+        """Return the words of loaded values: of one vector along the sum, or of a vector for each part."""
+        b, stage = self.b, self.stage
+        if stage.pack == 1:
+            (vector,) = values
+            if not along_sum:
+                return [vector]
+            return [b.line("extract", vector.dtype, 1, (vector,), n) for n in range(vector.lanes)]
+        stored = [conversions.pack(b, v, stage.value.dtype) for v in values]
+        if along_sum:
+            words = b.line("convert", self.dtype, stage.lanes // stage.pack, (stored[0],), "bitcast")
+            if words.lanes == 1:
+                return [words]
+            return [b.line("extract", self.dtype, 1, (words,), n) for n in range(words.lanes)]
+        low, high = stored
+        if stage.lanes == 1:
+            u16 = dtypes.uint16
+            bits = [s if s.dtype is u16 else b.convert("bitcast", s, u16) for s in (low, high)]
+            halves = [b.convert("zext", s, self.dtype) for s in bits]
+            return [b.alu("or", halves[0], b.alu("shl", halves[1], b.const(self.dtype, 16)))]
+        mixed = b.shuffle(low, high, [n // 2 + n % 2 * stage.lanes for n in range(2 * stage.lanes)])
+        words = b.line("convert", self.dtype, stage.lanes, (mixed,), "bitcast")
+        widest = VECTOR_BYTES // self.dtype.itemsize
+        if stage.lanes <= widest:
+            return [words]
+        return [b.shuffle(words, words, range(at, at + widest)) for at in range(0, stage.lanes, widest)]
+
+    def store(self, pieces: list[tuple[UOp, UOp, list[Line]]]) -> None:
+        """Store the pieces of `load`."""
+        along_sum = self.stage.along == "sum" and self.stage.lanes > 1
+        for word, place, words in pieces:
+            if len(words) == 2 and not along_sum:
+                self._store_pair(word, place, words)
+                continue
+            for n, vector in enumerate(words):
+                row = symbolic.add(word, symbolic.const(n)) if along_sum else word
+                at = place if along_sum else symbolic.add(place, symbolic.const(n * vector.lanes))
+                policy = "aligned" if vector.lanes > 1 else None
+                self.b.line("store", self.dtype, vector.lanes, (self.address(row, at), vector), policy)
+
+    def _store_pair(self, word: UOp, place: UOp, words: list[Line]) -> None:
+        """Store two neighbouring vectors of 16 bytes; every second group of threads begins with the second.
+
+        Threads are 32 bytes apart, so after four of them the first vectors use the same banks again.
+        """
+        b, ix = self.b, self.owner.index
+        other = ix.fresh(2)
+        thread = b.line("thread", dtypes.int64, 1, (), 0)
+        number = ix.modulo(ix.divide(thread, PAIRS, signed=False), 2, signed=False)
+        ix.bound[other] = number
+        turned = b.cmp("ne", number, b.index(0))
+        lanes = words[0].lanes
+        low = symbolic.add(place, symbolic.mul(other, lanes))
+        high = symbolic.add(symbolic.add(place, symbolic.mul(other, -lanes)), symbolic.const(lanes))
+        for at, (x, y) in ((low, (words[1], words[0])), (high, (words[0], words[1]))):
+            value = b.select(turned, x, y)
+            b.line("store", self.dtype, lanes, (self.address(word, at), value), "aligned")
+
+
+def _computed(operand: UOp) -> bool:
+    """Return whether an operand is computed, so that it need not be 0 where its loads are."""
+    nodes = inner_nodes((operand,))
+    return any(n.op in BINARY or n.op in UNARY or n.op in (Ops.WHERE, Ops.IVALUE, Ops.CONST) for n in nodes
+               if n.dtype is not dtypes.index) and operand.op is not Ops.LOAD  # fmt: skip

@@ -1,0 +1,386 @@
+"""Linear form: the explicit list of operations that the renderer turns into text, one register a line.
+
+A `Line` is one operation whose result is a register of `lanes` values of a dtype. While a kernel is being
+built, the lines are in a tree of blocks (loops and branches); `flatten` makes the list, `verify` checks it,
+`dump` makes text of it. `SIGNATURES` defines each operation.
+
+Integers wrap; no register is float16 or bfloat16 (such values are computed in float32); a bool register is
+one bit.
+
+A *bundle* is several registers of one type that single lines make and use, such as the rows of a square that
+is transposed; `row` is one of them. The text of a line with bundles has an instruction for each register.
+
+Not here: the choice of a line's block (`builder`), and of the lines for an operation (`isel`). Next:
+`compiler.text.llvm_ir`, the renderer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from compiler.dtype import DType, dtypes
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POINTER = DType("pointer", 64, "uint", 8, None)
+"""The dtype of address registers."""
+
+Arg = object
+
+
+class Loaded(NamedTuple):
+    """A factor of `products`: elements, or vectors, that are loaded at constant places after an address."""
+
+    kind: DType
+    """The dtype in memory; float16 is converted to float32."""
+    lanes: int
+    places: tuple[int, ...]
+    """For each accumulator the elements from the address to its factor."""
+
+
+class Products(NamedTuple):
+    """The argument of `products`: one product is added to each accumulator of a bundle."""
+
+    left: Loaded
+    right: Loaded
+
+
+SIGNATURES: dict[str, tuple[int, str]] = {
+    # name: (number of sources, -1 for any; what it does)
+    "const": (0, "arg splat to all lanes, or one value a lane when arg is a tuple"),
+    "argument": (0, "pointer argument number arg"),
+    "variable": (0, "integer argument number arg"),
+    "group": (0, "workgroup number along axis arg"),
+    "thread": (0, "thread number in the workgroup along axis arg"),
+    "scratch": (0, "address of private memory: arg = (dtype, count)"),
+    "shared": (0, "address of memory of the workgroup: arg = (dtype, count), and more to tell arrays apart"),
+    "dynamic": (0, "the same, in the shared memory whose size is a number of the launch"),
+    "table": (0, "address of constants: arg = (dtype, values)"),
+    "offset": (2, "pointer + index * size of the dtype arg"),
+    "load": (-1, "pointer [, token]: lanes contiguous values; arg None, or 'aligned' to the whole vector"),
+    "load_masked": (-1, "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
+    "gather": (-1, "pointer, index vector, mask [, token]"),
+    "load_rows": (-1, "pointer [, token]: a bundle of vectors, arg = the elements from the pointer to each"),
+    "store_rows": (2, "pointer, bundle; arg = the elements from the pointer to each vector"),
+    "store": (2, "pointer, value; arg is the policy: None, 'stream', or 'aligned' to the whole vector"),
+    "store_masked": (3, "pointer, value, mask"),
+    "scatter": (4, "pointer, index vector, value, mask"),
+    "prefetch": (1, "pointer"),
+    "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
+    "barrier": (
+        0,
+        "waits for all threads of the workgroup; the token of loads that must stay after it",
+    ),
+    "matrix": (
+        -1,
+        "matrix operation arg: the words of A, then of B, one a register, and the accumulators; new ones",
+    ),
+    "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
+    "commit": (0, "makes a group of the copies since the last one"),
+    "wait": (0, "waits until at most arg groups of this thread are in flight"),
+    "fragments": (2, "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: transposed"),
+    "publish": (0, "lets matrix operations see what this thread wrote to shared memory"),
+    "issue": (3, "addresses of A and B in shared memory, accumulators: starts the matrix operations arg"),
+    "settle": (1, "the accumulators, when the operations that were started are over"),
+    "exchange": (
+        1,
+        "the 32 bits of the thread whose number in the warp differs by arg[0]; arg[1] threads take part",
+    ),
+    "alu": (2, "LLVM's two-operand instruction arg"),
+    "fneg": (1, "flips the sign"),
+    "cmp": (2, "arg is (instruction, predicate); bool result"),
+    "select": (3, "mask, if true, if false"),
+    "call": (-1, "LLVM intrinsic arg, overloaded on the result type"),
+    "convert": (1, "LLVM's cast instruction arg"),
+    "saturate": (1, "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
+    "freeze": (1, "any fixed value for an undefined one"),
+    "splat": (1, "one value to all lanes"),
+    "extract": (1, "lane arg"),
+    "vector": (-1, "the sources, single values, one a lane"),
+    "shuffle": (2, "lanes arg of both sources"),
+    "any": (1, "true when any lane is"),
+    "bundle": (-1, "the sources, registers of one type"),
+    "transpose": (
+        1,
+        "bundle of as many vectors as lanes: the first arg rows, if rows and lanes are exchanged",
+    ),
+    "row": (1, "register number arg of a bundle"),
+    "repeat": (1, "bundle of the source, arg times"),
+    "alu_rows": (2, "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
+    "products": (-1, "addresses of the factors, bundle [, tokens]: the bundle with the products arg added"),
+    "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),
+    "phi": (1, "carried value: the initial one; pairs with the endloop's"),
+    "endloop": (-1, "the loop, then the next value of each phi"),
+    "result": (2, "endloop or endif line's value after it: the loop or branch, the inner value"),
+    "if": (1, "condition"),
+    "endif": (1, "the if"),
+    "join": (3, "the if, value from inside, value otherwise"),
+}
+
+EFFECTS = frozenset((
+    "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
+    "issue", "settle", "store_rows",
+))  # fmt: skip
+READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows", "products"))
+_STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))
+_INNER = frozenset(("result", "join"))
+"""Operations whose sources are in the scope that ends before them."""
+_KEPT = EFFECTS | _STARTS | _ENDS | {"phi"}
+
+
+class Line:
+    """One operation; the object is its result register."""
+
+    __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
+
+    def __init__(  # noqa: PLR0917  # the hottest constructor: positional on purpose
+        self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int
+    ) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.lanes = lanes
+        self.src = src
+        self.arg = arg
+        self.block = block
+        self.id = number
+
+    def __repr__(self) -> str:
+        return f"%{self.id}"
+
+
+class Block:
+    """Lines that run together; `depth` grows inwards. Registers of a closed block must not be used."""
+
+    __slots__ = ("body", "cse", "depth", "floor", "open", "parent")
+
+    def __init__(self, parent: Block | None, *, guards: bool = False) -> None:
+        self.parent = parent
+        self.depth: int = parent.depth + 1 if parent else 0
+        self.body: list[Line | Loop | Branch] = []
+        self.cse: dict[object, Line] = {}
+        self.open = True
+        self.floor: Block = self if guards or parent is None else parent.floor
+        """The outermost block to which loads may move from here."""
+
+
+class Loop:
+    """A counted loop with carried values."""
+
+    __slots__ = ("body", "end", "index", "phis", "results")
+
+    def __init__(self, index: Line, body: Block) -> None:
+        self.index = index
+        self.body = body
+        self.phis: list[Line] = []
+        self.end: Line | None = None
+        self.results: list[Line] = []
+
+
+class Branch:
+    """Lines that run if a condition is true, and the values after them."""
+
+    __slots__ = ("body", "end", "head", "joins")
+
+    def __init__(self, head: Line, body: Block) -> None:
+        self.head = head
+        self.body = body
+        self.end: Line | None = None
+        self.joins: list[Line] = []
+
+
+def count_of(line: Line) -> int:
+    """Return the number of registers of a bundle; 0 for any other line."""
+    if line.op == "load_rows":
+        assert isinstance(line.arg, tuple)
+        return len(line.arg)
+    if line.op in ("repeat", "transpose"):
+        assert isinstance(line.arg, int)
+        return line.arg
+    if line.op in _SAME_COUNT:
+        return count_of(line.src[_SAME_COUNT[line.op]])
+    return len(line.src) if line.op == "bundle" else 0
+
+
+_SAME_COUNT = {"phi": 0, "result": 1, "alu_rows": 0, "products": 2}
+"""Operation -> the source that is a bundle of as many registers, if the line is a bundle."""
+
+
+def flatten(block: Block) -> list[Line]:
+    """Return the lines of a block and of all blocks inside it, in the order in which they run."""
+    lines: list[Line] = []
+    for item in block.body:
+        if isinstance(item, Line):
+            lines.append(item)
+        elif isinstance(item, Loop):
+            assert item.end is not None
+            lines += [item.index, *item.phis, *flatten(item.body), item.end, *item.results]
+        else:
+            assert item.end is not None
+            lines += [item.head, *flatten(item.body), item.end, *item.joins]
+    return lines
+
+
+def prune(lines: list[Line]) -> list[Line]:
+    """Return the list without the lines that have neither a user nor an effect."""
+    used: set[Line] = set()
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line in used or line.op in _KEPT:
+            kept.append(line)
+            used.update(line.src)
+    kept.reverse()
+    return kept
+
+
+def _same(line: Line) -> str:
+    dtype, lanes = line.dtype, line.lanes
+    for s in line.src:
+        if s.dtype is not dtype or s.lanes != lanes:
+            return f"{s} is {s.dtype.name}x{s.lanes}, the result {dtype.name}x{lanes}"
+    return ""
+
+
+def _comparison(line: Line) -> str:
+    a, b = line.src
+    if a.dtype is not b.dtype or a.lanes != b.lanes or a.lanes != line.lanes:
+        return "operands and result must have the same dtype and lanes"
+    return "" if line.dtype is dtypes.bool else "a comparison is a bool"
+
+
+def _selection(line: Line) -> str:
+    mask, *choices = line.src
+    if mask.dtype is not dtypes.bool or mask.lanes != line.lanes:
+        return "the mask must be bool, a lane for a lane"
+    same = all(s.dtype is line.dtype and s.lanes == line.lanes for s in choices)
+    return "" if same else "both choices must have the result's type"
+
+
+def _access(line: Line) -> str:
+    pointer = line.src[0]
+    return "" if pointer.dtype is POINTER and pointer.lanes == 1 else f"{pointer} is not an address"
+
+
+def _conversion(line: Line) -> str:
+    (x,) = line.src
+    if line.arg == "bitcast":
+        return "" if x.lanes * x.dtype.bits == line.lanes * line.dtype.bits else "bits must not change"
+    return "" if x.lanes == line.lanes else "lanes must not change"
+
+
+def _square(line: Line) -> str:
+    (x,) = line.src
+    same = x.dtype is line.dtype and x.lanes == line.lanes == count_of(x) >= count_of(line)
+    return "" if same else "wanted a bundle of as many vectors as lanes, of the result's type"
+
+
+def _row(line: Line) -> str:
+    (x,) = line.src
+    if x.dtype is not line.dtype or x.lanes != line.lanes:
+        return "a row has the type of its bundle"
+    number = line.arg if isinstance(line.arg, int) else -1
+    return "" if 0 <= number < count_of(x) else f"wanted one of {count_of(x)} rows, not {line.arg}"
+
+
+def _stored_rows(line: Line) -> str:
+    assert isinstance(line.arg, tuple)
+    count = count_of(line.src[1])
+    return _access(line) if count == len(line.arg) else f"wanted {len(line.arg)} vectors, saw {count}"
+
+
+def _same_rows(line: Line) -> str:
+    x, y = line.src
+    return _same(line) or ("" if count_of(x) == count_of(y) > 0 else "wanted two bundles of one size")
+
+
+def _products(line: Line) -> str:
+    left, right, sums, *_ = line.src
+    assert isinstance(line.arg, Products)
+    if left.dtype is not POINTER or right.dtype is not POINTER:
+        return f"{left} or {right} is not an address"
+    if sums.dtype is not line.dtype or sums.lanes != line.lanes:
+        return "accumulators and result must have the same type"
+    counts = [len(factor.places) for factor in line.arg]
+    if counts != [count_of(sums)] * 2:
+        return f"wanted {count_of(sums)} places of each factor, saw {counts}"
+    fits = all(factor.lanes in (1, line.lanes) for factor in line.arg)
+    return "" if fits else f"factors have one lane or {line.lanes}"
+
+
+_TYPE_RULES: dict[str, Callable[[Line], str]] = {
+    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange", "bundle", "repeat"), _same),
+    "cmp": _comparison,
+    "select": _selection,
+    **dict.fromkeys(
+        ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch", "copy",
+         "fragments", "load_rows"),
+        _access,
+    ),
+    "store_rows": _stored_rows,
+    "transpose": _square,
+    "row": _row,
+    "alu_rows": _same_rows,
+    "products": _products,
+    **dict.fromkeys(("convert", "saturate"), _conversion),
+}  # fmt: skip
+"""Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""
+
+
+_CHECKS: dict[str, tuple[int, Callable[[Line], str] | None, int]] = {
+    op: (count, _TYPE_RULES.get(op), (op in _STARTS) - (op in _ENDS)) for op, (count, _) in SIGNATURES.items()
+}
+"""Operation -> its number of sources, the check of their types, and the scopes that it opens."""
+
+
+_UNKNOWN: tuple[int, Callable[[Line], str], int] = (-1, lambda _line: "unknown operation", 0)
+
+
+def verify(lines: list[Line]) -> None:
+    """Raise CompileError when a line uses what is not defined above it in an open scope, or mixes types."""
+    defined: set[Line] = set()
+    starts: list[int] = []
+    for position, line in enumerate(lines):
+        src = line.src
+        count, rule, opens = _CHECKS.get(line.op, _UNKNOWN)
+        right = count == len(src) or count < 0
+        known = defined.issuperset(src) or line.op in _INNER
+        if not known:
+            defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
+            known = defined.issuperset(src)
+        if not (right and known) or (rule is not None and rule(line)):
+            above = dump(lines[: position + 1])
+            raise CompileError(f"linear form, line {position}: {_problem(line, defined)}", ast=above)
+        if opens > 0:
+            starts.append(position + 1)
+        elif opens < 0:
+            defined.difference_update(lines[starts.pop() : position])
+        defined.add(line)
+
+
+def _problem(line: Line, defined: set[Line]) -> str:
+    """Return what is wrong with a line after the registers of open scopes; "" if nothing."""
+    count, rule, _ = _CHECKS.get(line.op, _UNKNOWN)
+    if count >= 0 and count != len(line.src):
+        problem = f"{len(line.src)} sources, expected {count}"
+    else:
+        problem = "" if rule is None else rule(line)
+    if line.op not in _INNER:
+        for s in line.src:
+            if s not in defined:
+                problem = f"{problem}; {s} ({s.op}) is not defined here".removeprefix("; ")
+    return problem
+
+
+def dump(lines: list[Line]) -> str:
+    """Return the list as text, indented by loops and branches."""
+    indent = 0
+    out: list[str] = []
+    for line in lines:
+        indent -= line.op in ("endloop", "endif")
+        kind = line.dtype.name + (f"x{line.lanes}" if line.lanes > 1 else "")
+        source = " ".join(str(s.arg) if s.op == "const" else repr(s) for s in line.src)
+        arg = "" if line.arg is None else f" [{line.arg}]"
+        out.append(f"{'  ' * indent}%{line.id} = {line.op} {kind} {source}{arg}".rstrip())
+        indent += line.op in ("loop", "if")
+    return "\n".join(out)

@@ -1,0 +1,219 @@
+"""Find limits of ranges: numbers known at launch, from which on the iterations of a loop have no effect.
+
+A size that changes from launch to launch is a capacity, which is the size of the range, and a mask
+`coordinate < number`. Where a reduction combines its identity under a false mask, or no store needs the value
+(`Ops.WITHIN`), the loop ends at the number. Limits only shorten loops: what masks leave out of a last vector
+or block stays masked, and a store beyond the number writes any value, inside the capacity.
+
+Not here: the loops (`linearize`, `reductions`, `partials`, `device_sum`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.emit import indexing
+from compiler.ir import fold, fold_reduce
+from compiler.ir import index as symbolic
+from compiler.ir.ops import ELEMENTWISE, Ops
+from compiler.ir.walk import bound_ranges, ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from compiler.emit.builder import Builder
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Row
+
+Free = dict["UOp", frozenset["UOp"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The first value of a range without effect: (number * factor + plus) / divisor, rounded up."""
+
+    number: UOp
+    """An integer value that no range changes."""
+    factor: int = 1
+    plus: int = 0
+    divisor: int = 1
+
+    def below(self, factor: int, plus: int) -> Limit:
+        """Return the limit of x where `factor * x + plus` has this one."""
+        return Limit(self.number, self.factor, self.plus - plus * self.divisor, self.divisor * factor)
+
+    def divided(self, divisor: int) -> Limit:
+        """Return a limit of x where `x // divisor` has this one."""
+        plus = self.plus if self.divisor == 1 else self.plus + self.divisor
+        return Limit(self.number, self.factor * divisor, plus * divisor, self.divisor)
+
+
+class Limits:
+    """The limits of the ranges of one kernel."""
+
+    def __init__(self, b: Builder, found: Mapping[UOp, tuple[Limit, ...]]) -> None:
+        self.b = b
+        self.found = found
+        self.lines: dict[UOp, Line] = {}
+        """For each range with limits the least of them, a register of the outermost block; not negative."""
+
+    def __contains__(self, r: object) -> bool:
+        return r in self.lines
+
+    def write(self, numbers: Mapping[UOp, Line]) -> None:
+        """Write the limits, given the registers of their numbers."""
+        b = self.b
+        for r, limits in self.found.items():
+            least = b.index(r.arg[1])
+            for limit in limits:
+                line = indexing.resized(b, numbers[limit.number], dtypes.int64)
+                line = b.add(b.mul(line, limit.factor), b.index(limit.plus))
+                line = _rounded_up(b, b.call("smax", line, b.index(0)), limit.divisor)
+                least = b.call("smin", least, line)
+            self.lines[r] = least
+
+    def blocks(self, r: UOp, size: int, most: Line) -> Line:
+        """Return the number of blocks of `size` values of r that have an effect, at most `most`; may be 0."""
+        line = self.lines.get(r)
+        return most if line is None else self.b.call("smin", most, _rounded_up(self.b, line, size))
+
+    def rounds(self, r: UOp, size: int, most: Line) -> Line:
+        """Return the number of rounds of `size` values of r that have an effect, at least 1."""
+        if r not in self.lines:
+            return most
+        return self.b.call("smax", self.blocks(r, size, most), self.b.index(1))
+
+
+def _rounded_up(b: Builder, line: Line, size: int) -> Line:
+    """Return line / size, rounded up; line is not negative."""
+    if size == 1:
+        return line
+    up = b.add(line, b.index(size - 1))
+    if not size & (size - 1):
+        return b.alu("lshr", up, b.index(size.bit_length() - 1))
+    return b.alu("udiv", up, b.index(size))
+
+
+def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limit, ...]]:
+    """Return the limits of the ranges of a kernel, in the same order in every process.
+
+    `rows` are those of its plan: a row that a reduction fills for an output has the limits of both.
+    """
+    nodes = ordered(ast)
+    if ast.src[0].op is not Ops.STORE:  # a chain: each part has limits of its own
+        return {}
+    if not any(n.op is Ops.LT and not free[n.src[1]] for n in nodes):
+        return {}
+    found: dict[UOp, set[Limit]] = {}
+    for store in ast.src:
+        _meet(found, _of_store(store, free), frozenset(r for s in ast.src for r in free[s]))
+    for node in nodes:
+        if node.op is Ops.REDUCE and node.arg[1]:
+            bound = bound_ranges(node, free)
+            _meet(found, _of_reduction(node, bound, free), bound)
+    for row in rows:
+        both = found.get(row.inner, set()) & found.get(row.outer, set())
+        found[row.inner] = both
+    place = {node: at for at, node in enumerate(nodes)}
+
+    def order(limit: Limit) -> tuple[int, ...]:
+        return place[limit.number], limit.factor, limit.plus, limit.divisor
+
+    ranges = sorted([r for r, limits in found.items() if limits], key=lambda r: int(r.arg[0]))
+    return {r: tuple(sorted(found[r], key=order)) for r in ranges}
+
+
+def _meet(found: dict[UOp, set[Limit]], more: Mapping[UOp, set[Limit]], ranges: Iterable[UOp]) -> None:
+    """Keep of the limits of some ranges those that one more user of the ranges has, too."""
+    for r in ranges:
+        limits = more.get(r, set())
+        found[r] = found[r] & limits if r in found else limits
+
+
+def _of_store(store: UOp, free: Free) -> dict[UOp, set[Limit]]:
+    value = store.src[2]
+    found: dict[UOp, set[Limit]] = {}
+    while value.op is Ops.WITHIN:
+        for part in _conjuncts(value.src[0]):
+            _add(found, part, free)
+        value = value.src[1]
+    return found
+
+
+def _of_reduction(node: UOp, bound: frozenset[UOp], free: Free) -> dict[UOp, set[Limit]]:
+    value, identity = node.src[0], fold_reduce.identity(node.arg[0], node.dtype)
+    found: dict[UOp, set[Limit]] = {}
+    for part in dict.fromkeys(_masks(value)):
+        if free[part] & bound and _where_false(value, part, {}) is identity:
+            _add(found, part, free)
+    return found
+
+
+def _masks(value: UOp) -> list[UOp]:
+    """Return the comparisons in the conditions of a value, without those inside reductions."""
+    found: list[UOp] = []
+    seen: set[UOp] = set()
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if x in seen or x.op not in ELEMENTWISE:
+            continue
+        seen.add(x)
+        if x.op is Ops.WHERE:
+            found += _conjuncts(x.src[0])
+        stack += x.src
+    return found
+
+
+def _conjuncts(condition: UOp) -> list[UOp]:
+    if condition.op is Ops.AND:
+        return [part for s in condition.src for part in _conjuncts(s)]
+    return [condition]
+
+
+def _where_false(x: UOp, part: UOp, known: dict[UOp, UOp | None]) -> UOp | None:
+    """Return the constant that x is where `part`, a part of its conditions, is false; else None."""
+    if x in known:
+        return known[x]
+    found: UOp | None = None
+    if x.op is Ops.CONST:
+        found = x
+    elif x.op is Ops.WHERE:
+        b = _where_false(x.src[2], part, known)
+        a = b if part in _conjuncts(x.src[0]) else _where_false(x.src[1], part, known)
+        found = a if a is b else None
+    elif x.op is Ops.WITHIN:
+        found = _where_false(x.src[1], part, known)
+    elif x.op in ELEMENTWISE:
+        values = [_where_false(s, part, known) for s in x.src]
+        if None not in values:
+            folded = fold.alu(x.op, x.dtype, tuple([v for v in values if v is not None]))
+            found = folded if folded.op is Ops.CONST else None
+    known[x] = found
+    return found
+
+
+def _add(found: dict[UOp, set[Limit]], part: UOp, free: Free) -> None:
+    """Add the limits of the ranges of a comparison `coordinate < number`."""
+    if part.op is not Ops.LT or not part.src[0].dtype.is_int or free[part.src[1]]:
+        return
+    place = part.src[0]
+    while place.op is Ops.CAST and place.src[0].op in (Ops.CAST, Ops.IVALUE) and place.dtype.bits >= 32:
+        place = place.src[0]
+    if place.op is Ops.IVALUE and place.dtype.is_int:
+        _below(found, place.src[0], Limit(part.src[1]))
+
+
+def _below(found: dict[UOp, set[Limit]], x: UOp, limit: Limit) -> None:
+    if x.op is Ops.RANGE:
+        found.setdefault(x, set()).add(limit)
+    elif x.op is Ops.IDIV and x.src[0].vmin >= 0:
+        _below(found, x.src[0], limit.divided(x.arg))
+    elif x.op is Ops.SUM:
+        terms, plus = symbolic.terms_of(x)
+        if all(c > 0 and atom.vmin >= 0 for atom, c in terms.items()):
+            for atom, c in terms.items():
+                _below(found, atom, limit.below(c, plus))

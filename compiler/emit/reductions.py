@@ -1,0 +1,318 @@
+"""The loops of reductions: full rounds of unrolled iterations, then the rest; accumulators are carried along.
+
+A long sum is computed in blocks: with n iterations, a value goes through about sqrt(n) roundings.
+
+One loop nest computes a whole family (REDUCEs over the same ranges that depend on the same others), at every
+unrolled output position. The order of additions depends on the plan alone, so on shapes and target, never on
+the number of workers.
+
+Not here: the reduction across threads of a workgroup (`compiler.emit.workgroup_reduce`), large reductions
+split into two kernels (`compiler.schedule.split`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from compiler.emit import isel, tile_products, word_products
+from compiler.emit.accesses import rows_of
+from compiler.emit.workgroup_reduce import Total, over_threads
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.walk import bound_ranges
+from compiler.nest import convolution_borders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from compiler.emit.linear import Block, Line
+    from compiler.emit.linearize import Linearizer
+    from compiler.emit.tile_products import TileProducts
+    from compiler.ir.uop import UOp
+
+
+_MANY = 512
+"""From this many rounds on a sum is computed in blocks, about as many as a block has rounds."""
+_FEW = 16
+"""The most accumulators of which there may be two sets."""
+
+
+class Reducer:
+    """The loops of one family of reductions."""
+
+    def __init__(self, owner: Linearizer, family: list[UOp], units: list[UOp]) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.family = family
+        self.units = units
+        self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
+        self.rows = [row for row in owner.plan.rows if row.filler in family]
+        self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
+        self.per = self.plan.unroll if self.plan.inside is None else 1
+        """Accumulators of each output."""
+        self.products: TileProducts | None = None
+        """The products of a round as one line; the accumulators are then one bundle."""
+        if len(family) == 1 and not self.rows:
+            self.products = tile_products.find(owner, family[0], self.plan, units, self.points)
+
+    def sums(self, home: Block) -> list[Line]:
+        """Write the loops inside `home`, and return the accumulators of all places."""
+        self.b.cursor = home
+        totals = self._level(0, self._identities())
+        return totals if self.products is None else rows_of(self.b, totals[0], len(self.points))
+
+    def run(self, home: Block) -> None:
+        """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
+        self.b.cursor = home
+        totals = self._level(0, self._identities())
+        if self.products is not None:
+            self.owner.finish_all(self.family[0], self.units, totals[0])
+            return
+        per = self.per
+        places = list(itertools.product(self.family, self.points))
+        sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
+        for (node, point), total in zip(places, self._across(sums), strict=True):
+            self.owner.env.update(zip(self.units, point, strict=True))
+            self.owner.finish(node, total)
+
+    def _unrolled(self, node: UOp, parts: list[Line]) -> Total:
+        """Combine the accumulators of one output's unrolled iterations, as a tree."""
+        while len(parts) > 1:
+            parts = [
+                isel.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1])
+                if i + 1 < len(parts)
+                else parts[i]
+                for i in range(0, len(parts), 2)
+            ]
+        return Total(node.arg[0], node.dtype, parts[0])
+
+    def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
+        """Combine the totals of lanes or threads."""
+        plan = self.owner.plan
+        if self.plan.lanes > 1:
+            sums = [total._replace(value=isel.across(self.b, *total)) for total in sums]
+        if self.plan.threads > 1:
+            return over_threads(self.b, tuple(sums), plan.threads, plan.warp)
+        return (total.value for total in sums)
+
+    def _identities(self) -> list[Line]:
+        lanes = self.plan.lanes
+        if self.products is not None:
+            (node,) = self.family
+            zero = isel.identity(self.b, node.arg[0], node.dtype, self._lanes_of(node))
+            return [self.b.line("repeat", zero.dtype, zero.lanes, (zero,), len(self.points))]
+        out: list[Line] = []
+        for node in self.family:
+            wide = lanes if lanes > 1 else self._lanes_of(node)
+            out += [isel.identity(self.b, node.arg[0], node.dtype, wide)] * (len(self.points) * self.per)
+        return out
+
+    def _lanes_of(self, node: UOp) -> int:
+        """Return the lanes of the value if they are along an output range, else 1."""
+        ix = self.owner.index
+        for r in self.owner.free[node]:
+            for atom in symbolic.atoms_of((ix.exprs[r],)):
+                if atom in ix.lane_ranges:
+                    return ix.lane_ranges[atom]
+        return 1
+
+    def _level(self, depth: int, totals: list[Line]) -> list[Line]:
+        """Write the loop over one range, and the others inside it."""
+        ranges = self.plan.ranges
+        if depth == len(ranges) - 1:
+            return self._innermost(totals)
+        r, b, ix = ranges[depth], self.b, self.owner.index
+        if self.plan.inside is None or r not in self.plan.bounded:
+            size = self.owner.partials.size(r)
+            return self._loop(r, b.index(0), size, totals, lambda t: self._level(depth + 1, t))
+        low, high, known = convolution_borders.bounds(b, ix, self.plan.inside.src[2], r)
+        ix.known.update(known)
+        totals = self._loop(r, low, high, totals, lambda t: self._level(depth + 1, t))
+        ix.known.difference_update(known)
+        return totals
+
+    def _loop(
+        self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]
+    ) -> list[Line]:
+        b = self.b
+        if high.arg == 1 and low.arg == 0:
+            self.owner.bind(r, low)
+            return body(totals)
+        loop = b.enter_loop(low, high, 1, b.cursor)
+        self.owner.bind(r, loop.index)
+        carried = [b.carry(loop, t) for t in totals]
+        return b.leave_loop(loop, body(carried))
+
+    def _innermost(self, totals: list[Line]) -> list[Line]:
+        """Write the full rounds, then the rest in single vectors, of which the last may be masked."""
+        plan = self.plan
+        r = plan.ranges[-1]
+        if r in self.owner.partials.pieces:
+            size = self.owner.partials.size(r)
+            return self._loop(r, self.b.index(0), size, totals, lambda t: self._round(t, 1))
+        size, step = r.arg[1], plan.unroll * plan.threads * plan.lanes
+        rounds = size // step
+        if rounds:
+            totals = self._rounds(r, rounds, totals)
+        if size % step:
+            first = rounds * step
+            totals = self._from(r, first, totals, lambda t: self._tail(r, first, t))
+        return totals
+
+    def _from(
+        self, r: UOp, first: int, totals: list[Line], body: Callable[[list[Line]], list[Line]]
+    ) -> list[Line]:
+        """Write what begins at a value of r: in a branch if the range may have its limit before that."""
+        b, limits = self.b, self.owner.limits
+        if r not in limits or not first:
+            return body(totals)
+        branch = b.enter_branch(b.cmp("slt", b.index(first), limits.lines[r]))
+        return b.leave_branch(branch, list(zip(body(totals), totals, strict=True)))
+
+    def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
+        """Write the full rounds.
+
+        Many of them in blocks, each with its own sum, for fewer roundings in a chain.
+
+        Many accumulators stay in one loop: there are no registers for two sets of them.
+        """
+        b, unroll, limits = self.b, self.plan.unroll, self.owner.limits
+        step = unroll * self.plan.threads * self.plan.lanes
+        end = limits.rounds(r, step, b.index(rounds))
+
+        def block(low: Line, high: Line, start: list[Line]) -> list[Line]:
+            return self._loop(r, low, high, start, lambda t: self._round(t, unroll))
+
+        rounding = any(node.arg[0] == "ADD" and node.dtype.is_float for node in self.family)
+        size = self.plan.block or (1 << (rounds.bit_length() + 1) // 2)
+        few = len(totals) <= _FEW or self.plan.block
+        if not rounding or rounds < _MANY or rounds <= size or not few:
+            return block(b.index(0), end, totals)
+        whole = rounds // size * size
+        last = b.index(whole) if r not in limits else b.call("smin", end, b.index(whole))
+        loop = b.enter_loop(b.index(0), last, size, b.cursor)
+        carried = [b.carry(loop, t) for t in totals]
+        stop = b.add(loop.index, b.index(size))
+        stop = stop if r not in limits else b.call("smin", stop, last)
+        parts = block(loop.index, stop, self._identities())
+        totals = b.leave_loop(loop, self._joined(carried, parts))
+
+        def rest(t: list[Line]) -> list[Line]:
+            return self._joined(t, block(b.index(whole), end, self._identities()))
+
+        return self._from(r, whole * step, totals, rest) if rounds > whole else totals
+
+    def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
+        """Combine two sets of accumulators, one by one."""
+        if self.products is not None:
+            (total,) = totals
+            return [self.b.line("alu_rows", total.dtype, total.lanes, (total, parts[0]), "fadd")]
+        each = len(totals) // len(self.family)
+        return [
+            isel.combine(self.b, node.arg[0], node.dtype, totals[k], parts[k])
+            for i, node in enumerate(self.family)
+            for k in range(i * each, (i + 1) * each)
+        ]
+
+    def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
+        """Write the rest after the full rounds, one vector (or value) at a time."""
+        ix, b, plan = self.owner.index, self.b, self.plan
+        left = r.arg[1] - first
+        wide = plan.threads * plan.lanes
+        count = -(-left // wide)
+        saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
+        ix.exprs, ix.memo = dict(ix.exprs), {}
+        free = self.owner.free
+        self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        counter = ix.fresh(count)
+        lane = self.owner.lanes[r]
+        ix.starts[r] = counter
+        ((digit, stride),) = self.owner.digits[r]
+        start = symbolic.dot((counter, digit), (wide, stride), first)
+        ix.exprs[r] = symbolic.add(start, lane)
+        guarded = left % wide != 0
+        if guarded:
+            ix.guards[r] = symbolic.lt(ix.exprs[r] if left % plan.lanes else start, r.arg[1])
+        unit = self.owner.units.get(r)
+        if unit is not None:
+            self.owner.env[unit] = 0
+        end = b.index(count)
+        if r in self.owner.limits and count > 1:
+            after = b.add(self.owner.limits.lines[r], b.index(wide - 1 - first))
+            rounds = b.alu("sdiv", after, b.index(wide)) if wide > 1 else after
+            end = b.call("smax", b.call("smin", rounds, end), b.index(1))
+        totals = self._loop(r, b.index(0), end, totals, lambda t: self._round(t, 1, guarded=guarded))
+        values = self.owner.values
+        ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
+        self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above
+        return totals
+
+    def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
+        """Write one round: every accumulator takes its value."""
+        owner, per = self.owner, self.per
+        totals = list(totals)
+        r = self.plan.ranges[-1]
+        if self.products is not None:
+            return [self.products.add(totals[0])]
+        if self.plan.inside is not None:
+            self._inside(self.plan.inside, totals)
+            return totals
+        unit = owner.units.get(r)
+        mask = owner.index.mask(owner.index.guards[r]) if guarded else None
+        for k in range(unroll):
+            if unit is not None:
+                owner.env[unit] = k
+            slot = k
+            for node in self.family:
+                for point in self.points:
+                    owner.env.update(zip(self.units, point, strict=True))
+                    totals[slot] = self._accumulate(node, totals[slot], mask)
+                    slot += per
+            for row in self.rows:
+                owner.rows.store(row)
+        return totals
+
+    def _inside(self, load: UOp, totals: list[Line]) -> None:
+        """Write the products of all unrolled values where the mask of a factor may be true.
+
+        Products with the same element of it are written one after the other.
+        """
+        owner, ix = self.owner, self.owner.index
+        (node,), unit = self.family, owner.units[self.plan.ranges[-1]]
+        found: list[tuple[int, int, int]] = []
+        for k, (slot, point) in itertools.product(range(self.plan.unroll), enumerate(self.points)):
+            owner.env.update(zip((unit, *self.units), (k, *point), strict=True))
+            mask = ix.mask(load.src[2])
+            if mask is None or mask.op != "const":
+                found.append((ix.place(load.src[1]).offset, k, slot))
+        for at, (_, k, slot) in enumerate(sorted(found)):
+            owner.env.update(zip((unit, *self.units), (k, *self.points[slot]), strict=True))
+            if at == 0:
+                owner.memory.fetch(load)
+            totals[slot] = self._accumulate(node, totals[slot], None)
+
+    def _masked(self, mask: Line, value: Line) -> Line:
+        """Return a factor where the mask is true, else 0."""
+        wide = self.b.splat(value, max(value.lanes, mask.lanes))
+        return self.b.select(mask, wide, self.b.const(value.dtype, 0.0, wide.lanes))
+
+    def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
+        owner, b = self.owner, self.b
+        value = node.src[0]
+        if value.op is Ops.DOT:
+            words = [owner.value(s) for s in value.src]
+            if mask is not None:
+                words = [word_products.masked(b, mask, word) for word in words]
+            return word_products.dot(b, value.arg, words[0], words[1], total)
+        if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
+            x, y = owner.value(value.src[0]), owner.value(value.src[1])
+            if mask is not None:  # a masked load is 0, but the other factor may be NaN
+                x, y = self._masked(mask, x), self._masked(mask, y)
+            return b.fma(x, y, total)
+        line = owner.value(value)
+        if mask is not None:
+            line = b.select(
+                mask, b.splat(line, total.lanes), isel.identity(b, node.arg[0], node.dtype, total.lanes)
+            )
+        return isel.combine(b, node.arg[0], node.dtype, total, line)

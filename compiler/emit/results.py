@@ -1,0 +1,176 @@
+"""The results of one block: the values of all its unrolled positions, then their stores.
+
+What follows the sum of a product is written once for each position of the register tile. Where that is long
+(`plan.Plan.looped`), the sums of the block are stored to scratch memory instead, and a loop over one of its
+ranges loads them, computes what follows, and stores the results.
+
+Not here: the loops over blocks (`linearize`, the caller), the sums (`reductions`), loads and stores
+(`accesses`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from compiler.dtype import dtypes, register_type
+from compiler.emit import conversions
+from compiler.emit.linear import POINTER
+from compiler.ir import index as symbolic
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.walk import ordered
+from compiler.nest.kernel_shape import inner_nodes
+
+if TYPE_CHECKING:
+    from compiler.dtype import DType
+    from compiler.emit.linear import Line
+    from compiler.emit.linearize import Linearizer
+    from compiler.ir.uop import UOp
+
+DEEP = 150
+"""Nodes of a kernel from which on plain values outside reductions are written before their users, because a
+long chain of users would be a deep recursion."""
+
+
+class _Sums(NamedTuple):
+    """The values of one REDUCE at all positions of the block, in scratch memory."""
+
+    memory: Line
+    at: UOp
+    """The index of the value at the current position."""
+    kind: DType
+    rounded: bool
+    """Whether they are values of the REDUCE's dtype already."""
+
+
+class Results:
+    """Writes the results of the current block of one kernel."""
+
+    def __init__(self, owner: Linearizer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.sums: dict[UOp, _Sums] = {}
+        """For each REDUCE that the loop loads, its values."""
+        self.token: tuple[Line, ...] = ()
+        """The source that keeps their loads after their stores."""
+
+    def write(self) -> None:
+        """Write all results at the cursor."""
+        looped = self.owner.plan.looped
+        if looped is None:
+            self._unrolled()
+        else:
+            self._looped(looped)
+
+    def _unrolled(self) -> None:
+        """Write all stores of the unrolled positions, after all values, whose loads they may overwrite."""
+        owner = self.owner
+        units = [owner.units[a.range] for a in owner.plan.axes if a.range in owner.units]
+        stores = owner.ast.src
+        owner.turns.fill()
+        deep: list[UOp] = []
+        if len(owner.free) > DEEP:
+            outputs = {a.range for a in owner.plan.axes}
+            deep = [n for n in ordered(owner.ast) if _plain(n) and owner.free[n] <= outputs]
+        results: list[tuple[UOp, Line]] = []
+        replaced = self._replaced()
+        for _ in owner.positions(units if replaced else []):
+            for node in replaced:
+                owner.value(node)
+        for _ in owner.positions(units):
+            for node in deep:
+                owner.value(node)
+            results += [(store, owner.value(store.src[2])) for store in stores]
+        turned = [owner.memory.across(store) for store in stores]
+        values = [value for _, value in results]
+        if len(stores) == 1 and turned == [None] and owner.memory.store_all(stores[0], units, values):
+            return
+        found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
+        for _ in owner.positions(units):
+            for store, unit in zip(stores, turned, strict=True):
+                here = [owner.env[u] for u in units]
+                if unit is None:
+                    owner.memory.store(store, found[(*here, store)][1])
+                elif owner.env[unit] == 0:
+                    at = units.index(unit)
+                    rows = [found[(*here[:at], k, *here[at + 1 :], store)][1] for k in range(unit.arg[1])]
+                    owner.memory.store_across(store, unit, rows)
+
+    def _replaced(self) -> list[UOp]:
+        """Return the loads of what the kernel replaces, where all threads of a workgroup sum one value.
+
+        All of them load, and one stores. A load behind the last barrier of the sum could be later than that
+        store, so it is written before the sum.
+        """
+        owner, stores = self.owner, self.owner.ast.src
+        if owner.plan.threads == 1 or any(a.threads for a in owner.plan.axes):
+            return []
+        written = {s.src[0].arg for s in stores}
+        return [n for n in inner_nodes(stores) if n.op is Ops.LOAD and n.src[0].arg in written]
+
+    def _looped(self, r: UOp) -> None:
+        """Write the results in a loop over the unrolled positions of one range."""
+        owner, b, ix = self.owner, self.b, self.owner.index
+        unit = owner.units[r]
+        place = ix.fresh(unit.arg[1])
+        for node in inner_nodes(owner.ast.src):
+            if node.op is Ops.REDUCE and node.arg[1] and r in owner.free[node]:
+                self.sums[node] = self._keep(node, {unit: place})
+        self.token = (b.line("token", dtypes.bool, 1),)
+        before = ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values, owner.readers
+        loop = b.enter_loop(b.index(0), b.index(unit.arg[1]), 1, b.cursor)
+        ix.bound[place] = loop.index
+        ix.exprs, ix.memo, ix.guards = dict(ix.exprs), {}, dict(ix.guards)
+        for of in (ix.exprs, ix.guards):
+            if r in of:
+                of[r] = symbolic.substitute(of[r], {unit: place}, {})
+        owner.units, owner.unit_keys = {k: u for k, u in owner.units.items() if k is not r}, {}
+        owner.values = {k: v for k, v in owner.values.items() if r not in owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        owner.readers = owner.readers | dict.fromkeys(self.sums, self._load)
+        self._unrolled()
+        b.leave_loop(loop, [])
+        ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values, owner.readers = before
+
+    def _keep(self, node: UOp, moved: dict[UOp, UOp]) -> _Sums:
+        """Return the values of a REDUCE in scratch memory; in their index, units are `moved` to loops.
+
+        Totals between the pieces of a sum are there already.
+        """
+        owner, b, ix = self.owner, self.b, self.owner.index
+        units = owner.units_of(node)
+        lanes = [owner.lanes[x] for x in owner.free[node] if owner.lanes.get(x) in ix.lane_ranges]
+        width = max([ix.lane_ranges[lane] for lane in lanes], default=1)
+        sizes = [int(u.arg[1]) for u in units]
+        strides = [math.prod(sizes[k:]) * width for k in range(1, len(sizes) + 1)]
+        index = symbolic.dot((*units, *lanes), (*strides, *[1 for _ in lanes]))
+        moving = symbolic.substitute(index, moved, {})
+        kind = register_type(node.dtype)
+        totals = owner.partials.totals
+        if totals is not None and totals.node is node:
+            return _Sums(owner.partials.block(totals), moving, kind, rounded=False)
+        count = math.prod(sizes) * width
+        memory = b.line("scratch", POINTER, 1, (), (kind, count, "results", len(self.sums)))
+        owner.env.update(dict.fromkeys(units, 0))
+        bundle = owner.summed(node)
+        if bundle is not None and bundle.lanes == width and kind is node.dtype:
+            b.line("store_rows", kind, width, (memory, bundle), tuple(range(0, count, width)))
+            return _Sums(memory, moving, kind, rounded=True)
+        for _ in owner.positions(units):
+            value = b.splat(owner.value(node), width)
+            b.line("store", kind, width, (ix.address(memory, ix.place(index), kind), value))
+        return _Sums(memory, moving, kind, rounded=True)
+
+    def _load(self, node: UOp) -> Line:
+        """Load the value of a REDUCE at the current position."""
+        ix, sums = self.owner.index, self.sums[node]
+        place = ix.place(sums.at)
+        lanes = place.lanes if place.stride else 1
+        address = ix.address(sums.memory, place, sums.kind)
+        value = self.b.line("load", sums.kind, lanes, (address, *self.token))
+        return value if sums.rounded else conversions.rounded(self.b, value, node.dtype)
+
+
+def _plain(node: UOp) -> bool:
+    """Return whether a node can be written before its users, to keep the recursion shallow."""
+    return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)

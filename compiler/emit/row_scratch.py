@@ -1,0 +1,62 @@
+"""Rows in scratch memory: a reduction's loop stores values that the loop of an output loads again.
+
+Not here: which values are kept (`plan.row_reuse`). Next: `linearize` and `reductions`, the callers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes, register_type, storage_type
+from compiler.emit import conversions
+from compiler.emit.linear import POINTER
+from compiler.ir.walk import bound_ranges
+
+if TYPE_CHECKING:
+    from compiler.emit.device_tile import Writer
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Row
+
+
+class KeptRows:
+    """The rows of one kernel's plan."""
+
+    def __init__(self, owner: Writer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.rows = owner.plan.rows
+        self.twins = {row.twin: row for row in self.rows}
+        """For a value over an output range its row."""
+        owner.readers.update(dict.fromkeys(self.twins, self.load))
+        self.tokens: dict[Row, Line] = {}
+        """For a row that is filled, the source that keeps its loads after the stores."""
+
+    def _memory(self, row: Row) -> Line:
+        """Return private memory for a row, with room for a last vector."""
+        kind = storage_type(register_type(row.source.dtype))
+        count = row.inner.arg[1] + self.owner.plan.widest()
+        return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
+
+    def store(self, row: Row) -> None:
+        """Store the row's value at the current position of the reduction that runs over it."""
+        b, ix, value = self.b, self.owner.index, self.owner.value(row.source)
+        kind = storage_type(value.dtype)
+        address = ix.address(self._memory(row), ix.place(row.inner), kind)
+        b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
+
+    def filled(self, node: UOp) -> None:
+        """Make the loads of the rows that a reduction filled stay after its stores."""
+        for row in self.rows:
+            if row.inner in bound_ranges(node, self.owner.free):
+                self.tokens[row] = self.b.line("token", dtypes.bool, 1)
+
+    def load(self, twin: UOp) -> Line:
+        """Load a value at the current output position from its row."""
+        b, ix, row = self.b, self.owner.index, self.twins[twin]
+        self.owner.value(row.filler)
+        kind = storage_type(register_type(row.source.dtype))
+        place = ix.place(row.outer)
+        lanes = place.lanes if place.stride else 1
+        stored = b.line("load", kind, lanes, (ix.address(self._memory(row), place, kind), self.tokens[row]))
+        return conversions.unpack(b, stored, register_type(row.source.dtype))

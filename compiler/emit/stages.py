@@ -1,0 +1,322 @@
+"""Operands in packed panels in scratch memory: the loops that copy them there, and loads from the panels.
+
+Element (panel p, summed values k, place u in the block) of an operand is at `(p * K + k) * block + u`,
+where K is the product of the summed ranges' sizes. The register tile then reads both operands in order,
+whatever their layout in memory is, and an operand that is computed (a cast, a mask, a scale) is computed once
+an element.
+
+Not here: which operands are copied (`plan.contraction`), the copy of a window (`nest.windows`). Next:
+`linearize`, the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes, register_type, storage_type
+from compiler.emit import conversions, window_copies
+from compiler.emit.linear import POINTER
+from compiler.emit.tile_products import Source
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.nest import windows
+from compiler.nest.kernel_shape import inner_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compiler.dtype import DType
+    from compiler.emit.linear import Line
+    from compiler.emit.linearize import Linearizer
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Axis, Stage
+
+
+@dataclass(slots=True)
+class Panels:
+    """The filled panels of one stage."""
+
+    stage: Stage
+    dtype: DType
+    """The storage type of the operand's register type."""
+    memory: Line
+    """The address of the first panel."""
+    first: Line
+    """The number of the block in the first panel."""
+    panel: UOp
+    """The range that counts panels, bound to the current one; the constant 0 if there is one panel."""
+    index: UOp
+    """The index of the current element, over the panel, the summed ranges and the block."""
+    token: Line
+    """The source of loads that keeps them after the stores of the copy."""
+
+
+class Stages:
+    """The staged operands of one kernel."""
+
+    def __init__(self, owner: Linearizer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.panels: dict[UOp, Panels] = {}
+        """For each operand its panels, from the loop of the copy inwards."""
+
+    def fill(self, stage: Stage) -> None:
+        """Copy every block of the axis in its current extent; what is written after it reads the panels."""
+        owner, b = self.owner, self.b
+        axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        first, _, count = owner.extents[stage.axis]
+        dtype = storage_type(register_type(stage.value.dtype))
+        if stage.window:
+            self._fill_window(stage, dtype)
+            return
+        strides = self._strides(stage, axis)
+        memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
+        panel = owner.index.fresh(count)
+        unit, lane = owner.units.get(stage.axis, symbolic.ZERO), owner.lanes[stage.axis]
+        places = [owner.partials.place(r) for r in stage.ranges]
+        index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
+        _Copy(owner, stage, axis, panel, index, memory).write()
+        token = b.line("token", dtypes.bool, 1)
+        self._read(Panels(stage, dtype, memory, first, panel, index, token))
+
+    def _fill_window(self, stage: Stage, dtype: DType) -> None:
+        """Copy a window, and read it from then on."""
+        b = self.b
+        lanes = max(a.lanes for a in self.owner.plan.axes)
+        count = windows.strides_of(stage.window, lanes)[0]
+        memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
+        window_copies.fill(self.owner, stage, memory, lanes)
+        partials, token = self.owner.partials, b.line("token", dtypes.bool, 1)
+        moved = {r: partials.place(r) for r in partials.pieces}
+        index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
+        self._read(Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
+
+    def _read(self, panels: Panels) -> None:
+        """Read an operand from its panels from now on."""
+        operand = panels.stage.value
+        self.panels[operand] = panels
+        self.owner.readers[operand] = self.read
+
+    def _strides(self, stage: Stage, axis: Axis) -> list[int]:
+        """Return the elements from one panel to the next, then between values of each summed range."""
+        strides = [axis.block]
+        for r in reversed(stage.ranges):
+            strides.insert(0, strides[0] * self.owner.partials.cap(r))
+        return strides
+
+    def enter(self, r: UOp, number: Line) -> None:
+        """Set the current block of an axis: loads use its panel."""
+        for panels in self.panels.values():
+            if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
+                self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
+
+    def source(self, operand: UOp) -> Source | None:
+        """Return where the values of an operand are in its panels; None without any, or of another type."""
+        panels = self.panels.get(operand)
+        if panels is None or panels.dtype is not register_type(operand.dtype):
+            return None
+        return Source(panels.memory, panels.index, panels.dtype, (panels.token,))
+
+    def read(self, operand: UOp) -> Line:
+        """Load the operand at the current position from its panel."""
+        panels, ix = self.panels[operand], self.owner.index
+        place = ix.place(panels.index)
+        lanes = place.lanes if place.stride else 1
+        address = ix.address(panels.memory, place, panels.dtype)
+        stored = self.b.line("load", panels.dtype, lanes, (address, panels.token))
+        return conversions.unpack(self.b, stored, register_type(operand.dtype))
+
+
+class _Copy:
+    """The loops that fill the panels of one stage.
+
+    The ranges get other parts than in the register tile: every summed range counts alone, the last one by
+    `turn` at once; the block of a `wide` stage is one vector. All of that ends with the copy.
+    """
+
+    def __init__(  # noqa: PLR0917  # one caller
+        self, owner: Linearizer, stage: Stage, axis: Axis, panel: UOp, index: UOp, memory: Line
+    ) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.axis = axis
+        self.panel = panel
+        self.index = index
+        self.memory = memory
+        self.lanes = axis.block if stage.wide else axis.lanes
+        self.order = list(stage.ranges)
+        """The loops over summed ranges, outermost first."""
+        self.vector: UOp | None = None
+        """The counter of the loop over the vectors of a block; None where they are unrolled."""
+
+    def write(self) -> None:
+        """Write the loops at the cursor, and leave the owner as it was."""
+        owner, ix, stage = self.owner, self.owner.index, self.stage
+        before = (
+            ix.exprs,
+            ix.memo,
+            ix.starts,
+            ix.guards,
+            owner.units,
+            owner.unit_keys,
+            owner.values,
+        )
+        position, cursor = dict(owner.env), self.b.cursor
+        ix.exprs, ix.memo, ix.starts, ix.guards = dict(ix.exprs), {}, dict(ix.starts), dict(ix.guards)
+        owner.units, owner.unit_keys = dict(owner.units), {}
+        moving = {stage.axis, *stage.ranges}
+        owner.values = {k: v for k, v in owner.values.items() if not moving & owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        if stage.wide:
+            ix.lane_ranges[self._replaced_unit()] = self.lanes
+        elif stage.looped:
+            self.vector = self._replaced_unit()
+        self._open_ranges()
+        masked = self._masked()
+        if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
+            self.order.sort(key=lambda r: r not in masked)
+        if stage.axis in masked or not self._in_rows():  # few lines at once, each used up
+            self._panels(lambda: self._vectors(lambda: self._summed(0, self._values)))
+        else:  # outermost the order of the source's rows
+            self._summed(0, lambda: self._panels(lambda: self._vectors(self._values)))
+        ix.exprs, ix.memo, ix.starts, ix.guards, owner.units, owner.unit_keys, owner.values = before
+        owner.env.clear()
+        owner.env.update(position)
+        self.b.cursor = cursor
+
+    def _masked(self) -> frozenset[UOp]:
+        """Return the ranges on which masks of the operand's loads depend."""
+        masks = [n.src[2] for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD and len(n.src) > 2]
+        return frozenset([r for mask in masks for r in self.owner.free[mask]])
+
+    def _in_rows(self) -> bool:
+        """Return whether the operand's loads are adjacent along the blocks."""
+        loads = [n for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD]
+        strides = [symbolic.terms_of(n.src[1])[0].get(self.stage.axis, 0) for n in loads]
+        return all(stride in (-1, 0, 1) for stride in strides)
+
+    def _replaced_unit(self) -> UOp:
+        """Return a new range that takes the place of the unrolled positions of a block."""
+        ix, r = self.owner.index, self.stage.axis
+        unit = self.owner.units.pop(r)
+        place = ix.fresh(unit.arg[1])
+        ix.exprs[r] = symbolic.substitute(ix.exprs[r], {unit: place}, {})
+        self.index = symbolic.substitute(self.index, {unit: place}, {})
+        if r in ix.guards:
+            ix.guards[r] = symbolic.substitute(ix.guards[r], {unit: place}, {})
+        return place
+
+    def _open_ranges(self) -> None:
+        """Give every summed range a counter; the last one also the places that are copied together."""
+        ix, owner = self.owner.index, self.owner
+        partials = owner.partials
+        *outer, last = self.stage.ranges
+        for r in outer:
+            ix.starts[r] = ix.fresh(partials.cap(r))
+            partials.count(r, ix.starts[r])
+        turn, size = self.stage.turn, partials.cap(last)
+        if self.stage.flat:
+            size, self.order = math.prod([partials.cap(r) for r in self.stage.ranges]), [last]
+            for r in outer:
+                partials.count(r, symbolic.ZERO)
+        start, unit = ix.fresh(size - turn + 1), ix.fresh(turn)
+        owner.units.pop(last, None)
+        if unit.op is Ops.RANGE:
+            owner.units[last] = unit
+            ix.unit_ranges.add(unit)
+        ix.starts[last] = start
+        partials.count(last, symbolic.add(start, unit))
+
+    def _panels(self, inside: Callable[[], None]) -> None:
+        """A loop over the panels, one block each."""
+        first, end, count = self.owner.extents[self.stage.axis]
+
+        def one(number: Line) -> None:
+            if self.panel.op is Ops.RANGE:
+                self.owner.index.bound[self.panel] = number
+            self.owner.enter_block(self.stage.axis, self.b.add(first, number))
+            inside()
+
+        self._loop(self.b.index(1) if count == 1 else self.b.alu("sub", end, first), one)
+
+    def _summed(self, depth: int, inside: Callable[[], None]) -> None:
+        """Loops over the summed ranges from `depth` inwards; a last piece that is short begins earlier."""
+        b, owner = self.b, self.owner
+        if depth == len(self.order):
+            inside()
+            return
+        r = self.order[depth]
+        turn = self.stage.turn if r is self.stage.ranges[-1] else 1
+        size = owner.partials.size(r)
+        if self.stage.flat:
+            size = b.index(math.prod([owner.partials.cap(r) for r in self.stage.ranges]))
+
+        def one(number: Line) -> None:
+            at = b.mul(number, turn)
+            whole = isinstance(size.arg, int) and size.arg % turn == 0
+            owner.bind(r, at if whole else b.call("smin", at, b.add(size, b.index(-turn))))
+            self._summed(depth + 1, inside)
+
+        if turn > 1:
+            size_up = b.add(size, b.index(turn - 1))
+            self._loop(owner.index.divide(size_up, turn, signed=False), one)
+        else:
+            self._loop(size, one)
+
+    def _vectors(self, inside: Callable[[], None]) -> None:
+        """A loop over the vectors of a block, where they are not unrolled."""
+        vector = self.vector
+        if vector is None:
+            inside()
+            return
+
+        def one(number: Line) -> None:
+            self.owner.index.bound[vector] = number
+            inside()
+
+        self._loop(self.b.index(vector.arg[1]), one)
+
+    def _values(self) -> None:
+        """The unrolled values of a block, for `turn` values of the last summed range."""
+        owner, b, ix = self.owner, self.b, self.owner.index
+        register = register_type(self.stage.value.dtype)
+        dtype = storage_type(register)
+        units = [owner.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in owner.units]
+        if units and self._squares(units, dtype):
+            return
+        for _ in owner.positions(units):
+            value = b.splat(owner.value(self.stage.value), self.lanes)
+            address = ix.address(self.memory, ix.place(self.index), dtype)
+            b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
+
+    def _squares(self, units: list[UOp], dtype: DType) -> bool:
+        """Write the copy of squares that are transposed, if the values are such; return whether they are."""
+        owner, b, ix = self.owner, self.b, self.owner.index
+        *outer, last = units
+        for unit in units:
+            owner.env[unit] = 0
+        p = ix.parts(ix.split(self.index))
+        if p.computed or p.stride != 1 or p.lanes != self.lanes:
+            return False
+        step = dict(p.units).get(last, 0)
+        for _ in owner.positions(outer):
+            owner.env[last] = 0
+            found = owner.memory.square(self.stage.value)
+            if found is None or found[0] is not last or found[1].dtype is not dtype:
+                return False
+            place, square = ix.place(self.index), found[1]
+            places = tuple([place.offset + step * k for k in range(last.arg[1])])
+            first = b.offset(self.memory, place.base, dtype)
+            b.line("store_rows", dtype, self.lanes, (first, square), places)
+        return True
+
+    def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
+        """A loop from 0; a single round is written without one."""
+        if end.arg == 1:
+            body(self.b.index(0))
+            return
+        loop = self.b.enter_loop(self.b.index(0), end, 1, self.b.cursor)
+        body(loop.index)
+        self.b.leave_loop(loop, [])

@@ -1,0 +1,392 @@
+"""A plan: how the ranges of one kernel are split, and the order of its loops. Data only.
+
+An output range has typed parts: `block * o + offset(u) + stride * thread + lane`. o counts blocks in loops
+and workgroups of a grid with three dimensions, `emit.linearize` unrolls u (the register tile), thread is a
+digit of the thread's number, and lane is the lane of a vector; on a target with threads several ranges may
+have thread parts. The ranges of a reduction become separate loops; the innermost may be split in the same
+way.
+
+Not here: the choice of a plan (`plan.tiling`), the operations that it leads to (`emit.linearize`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from compiler.ir.uop import uop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.dtype import DType
+    from compiler.ir.uop import UOp
+    from compiler.targets.shared.matrix import MatrixOp
+    from hcq.program import Dim3
+
+Edge = Literal["exact", "overlap", "masked"]
+"""The last block of a range. `exact`: the size is a multiple of the block. `overlap`: the last block starts
+earlier, and computes some values again. `masked`: the lanes beyond the end are masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """A part of a range along the threads of a workgroup: the digit `thread // step % size`."""
+
+    size: int
+    step: int = 1
+    stride: int = 1
+    """Values of the range between neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How one output range is split into blocks."""
+
+    range: UOp
+    upcast: int = 1
+    """Unrolled vectors of a block."""
+    lanes: int = 1
+    """Values of a vector."""
+    edge: Edge = "exact"
+    threads: tuple[Threads, ...] = ()
+    run: int = 0
+    """Unrolled vectors that are adjacent; 0 for all of them."""
+    spread: int = 0
+    """Values between the starts of runs."""
+
+    @property
+    def size(self) -> int:
+        """The number of values of the range."""
+        return int(self.range.arg[1])
+
+    @property
+    def block(self) -> int:
+        """The number of values in a block."""
+        values = self.upcast * self.lanes
+        for part in self.threads:
+            values *= part.size
+        return values
+
+    def offset(self, unit: int) -> int:
+        """Return the place in a thread's part of the block of the first lane of an unrolled vector."""
+        run = self.run or self.upcast
+        return unit % run * self.lanes + unit // run * self.spread
+
+    @property
+    def count(self) -> int:
+        """The number of blocks."""
+        return -(-self.size // self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop.
+
+    Workgroups may divide a range twice, in whole pieces: those of one piece of an outer step then run through
+    the steps between before those of the next piece do.
+
+    A loop over a summed range cuts it into pieces of `size` values. The loops inside it run over blocks whose
+    totals are in scratch memory between the pieces; after the last piece they run once more for the results.
+    """
+
+    kind: Literal["group", "loop"]
+    range: UOp
+    size: int = 1
+    dim: int = 0
+    """For workgroups the dimension of the grid, 0 to 2; several ranges may share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """A permutation of a tile's places that spreads the banks of shared memory.
+
+    The place along the axis in the row of word k is `place XOR (k // run % count * width)`; with asynchronous
+    copies k is the number of the row, and the place is that along the row.
+    """
+
+    run: int
+    count: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStage:
+    """The current tile of an operand of a sum, copied to shared memory by all threads of a workgroup.
+
+    With vector loads a tile has rows of *words*, one row for each word along the sum:
+    `tile[k][place in the block]`. A word is one value, or two neighbours along the sum that a matrix
+    operation takes together. With asynchronous copies a row of a tile is that of the memory: values along
+    `along`.
+    """
+
+    value: UOp
+    """The operand."""
+    axis: UOp
+    """The output range of the operand."""
+    along: Literal["sum", "axis"]
+    """The direction in which a thread loads its vectors."""
+    lanes: int = 1
+    """Values of a vector of the copy."""
+    pack: int = 1
+    """Values of a word."""
+    pad: int = 0
+    """Unused words after each row."""
+    swizzle: Swizzle | None = None
+    depth: int = 1
+    """Tiles in flight, a ring of as many places."""
+    mechanism: Literal["vector loads", "asynchronous copies"] = "vector loads"
+    panel: int = 0
+    """Values of a row that lie together; the next ones are in another panel, of as many rows. 0: the row."""
+
+    @property
+    def layout(self) -> str:
+        """The layout as text."""
+        words = ["padded"] * bool(self.pad) + ["swizzled"] * bool(self.swizzle)
+        return " ".join(words) or "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedStage:
+    """The current tile of a LOAD, copied to shared memory by all threads of a workgroup, to be read across.
+
+    A tile has a row for each value of `across`, with the block of `along`; pieces of `lanes` values are
+    permuted within rows.
+    """
+
+    value: UOp
+    """The LOAD."""
+    along: UOp
+    """The output range along which it lies in memory."""
+    across: UOp
+    """The output range along which the results lie."""
+    lanes: int = 1
+    """Values of a vector of the copy, and of a store of results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One direction of a window: places from 0 on, each a sum of ranges, such as `2 * x + tap`."""
+
+    place: UOp
+    """The sum, with positive factors."""
+    unit: UOp
+    """A range with the factor 1 in it."""
+    held: int = 0
+    """The places of a piece, where a range of the side is cut into pieces; 0: all."""
+
+    @property
+    def size(self) -> int:
+        """The number of places of the copy."""
+        return self.held or self.place.vmax + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An operand of a reduction, copied to packed panels in scratch memory before the loops inside use it.
+
+    A panel holds one block of `axis` for every value of `ranges`, in the order in which the register tile
+    reads it: `panel[range values][values of the block]`. Every block in the current extent is copied.
+    """
+
+    value: UOp
+    """The operand: a LOAD, or a value computed from LOADs of the same ranges."""
+    axis: UOp
+    """The output range whose blocks are the panels."""
+    ranges: tuple[UOp, ...]
+    """The summed ranges, outermost first."""
+    turn: int = 1
+    """Values of the last range that are copied together, to transpose them in registers."""
+    flat: bool = False
+    """Whether the summed ranges are copied as one, along which the operand is contiguous."""
+    wide: bool = False
+    """Whether a block is copied as one vector, although the register tile reads its values one by one."""
+    looped: bool = False
+    """Whether the vectors of a block are copied one after the other in a loop, instead of side by side."""
+    window: tuple[Side, ...] = ()
+    """With sides, outermost first, the operand is a LOAD with a mask, and no panel: every place of the sides
+    is copied once, zeros outside the mask, and all ranges of the sides read it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The loops of the REDUCEs over one set of ranges."""
+
+    ranges: tuple[UOp, ...]
+    """Outermost first; the last one is split into lanes and unrolled."""
+    lanes: int = 1
+    """Lanes of the vector along the last range; 1 when lanes run along an output range or not at all."""
+    unroll: int = 1
+    """Iterations of the last range in one round of its loop, each with separate accumulators."""
+    block: int = 0
+    """Rounds that are summed separately before they are added to the total, which reduces rounding
+    errors of floats; 0 selects about the square root of the number of rounds."""
+    threads: int = 1
+    """Threads along the last range, adjacent vectors each."""
+    staged: int = 0
+    """Values of the last range whose tiles are in shared memory at once; 0 without `SharedStage`s."""
+    inside: UOp | None = None
+    """A factor, a LOAD with a mask: the products where it is false are left out. The unrolled
+    iterations then share their accumulators."""
+    bounded: tuple[UOp, ...] = ()
+    """The ranges whose loops run only over the values that this mask admits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row in scratch memory: the loop of a reduction stores values, the loop of an output loads them."""
+
+    source: UOp
+    """The value inside the reduction."""
+    twin: UOp
+    """The same value over the output range."""
+    inner: UOp
+    """The range of the reduction."""
+    outer: UOp
+    """The output range, of the same size."""
+    filler: UOp
+    """The REDUCE that fills the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A LOAD with which memory is fetched to the caches, for a later block."""
+
+    load: UOp
+    distance: int
+    """Elements from the loaded vector to the one that is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a chain, for one block of the rows that all parts share."""
+
+    ast: UOp
+    """The shared ranges are variables, and the matrices between parts are in scratch memory."""
+    plan: Plan
+    when: Literal["once", "before", "each", "after"] = "before"
+    """Whether it runs once in a workgroup, or for each block before the loop over pieces of the rows, in each
+    round, or after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A matrix between parts of a chain: the rows of a block, in scratch memory."""
+
+    slot: int
+    dtype: DType
+    count: int
+    """Elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a kernel is computed: with the AST, the complete input of `linearize`."""
+
+    axes: tuple[Axis, ...]
+    steps: tuple[Step | Stage | SharedStage | TurnedStage, ...]
+    """Outermost first; groups before loops and stages. An axis of a single block needs none."""
+    reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    threads: int = 1
+    """Threads of a workgroup."""
+    warp: int = 1
+    """Threads that can exchange registers with each other."""
+    streamed: bool = False
+    """Whether stores of full vectors bypass the caches, into buffers that are aligned to a vector."""
+    ahead: tuple[Ahead, ...] = ()
+    """Loads of rows with which the next rows are fetched."""
+    nanoseconds: float = 0.0
+    """The estimated time of the whole kernel on one core."""
+    matrix: MatrixOp | None = None
+    """The matrix operation of the staged sum; None for multiply-adds."""
+    phases: tuple[Phase, ...] = ()
+    """The parts of a chain, in order; the axes are those that they share, and `upcast` is a block's rows."""
+    kept: tuple[Kept, ...] = ()
+    """The matrices between the parts."""
+    pieces: tuple[UOp, int, int] | None = None
+    """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""
+    looped: UOp | None = None
+    """The output range whose unrolled positions share one copy of what follows the sums, in a loop; None if
+    each has its own."""
+
+    def widest(self) -> int:
+        """Return the number of lanes of the widest vector of the kernel."""
+        return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
+
+    def launch(self) -> tuple[Dim3, Dim3]:
+        """Return the grid in workgroups, and the workgroup in threads."""
+        counts = {a.range: a.count for a in self.axes}
+        grid = [1, 1, 1]
+        for step in self.steps:
+            if isinstance(step, Step) and step.kind == "group":
+                grid[step.dim] *= -(-counts[step.range] // step.size)
+                counts[step.range] = step.size
+        return (grid[0], grid[1], grid[2]), (self.threads, 1, 1)
+
+    def shared_stages(self) -> tuple[SharedStage, ...]:
+        """Return the stages in shared memory."""
+        return tuple([s for s in self.steps if isinstance(s, SharedStage)])
+
+    def text(self) -> str:
+        """Return the plan as readable text, one line for each part."""
+        lines = []
+        for axis in self.axes:
+            number, size = axis.range.arg
+            parts = "".join([f" threads {t.size} by {t.stride}" for t in axis.threads])
+            lines.append(f"r{number}[{size}]:{parts} upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
+        lines.append("nest: " + (" ".join([_text(s) for s in self.steps]) or "none"))
+        for reduction in self.reductions.values():
+            order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
+            threads = f" threads {reduction.threads}" if reduction.threads > 1 else ""
+            staged = f" staged {reduction.staged}" if reduction.staged else ""
+            staged += " without border" * (reduction.inside is not None)
+            lines.append(
+                f"reduce {order}:{threads} lanes {reduction.lanes} unroll {reduction.unroll}{staged}"
+            )
+        if self.looped is not None:
+            lines.append(f"results: loop over r{self.looped.arg[0]}")
+        if self.matrix is not None:
+            lines.append(f"matrix {self.matrix.name}")
+        for number, phase in enumerate(self.phases):
+            when = ", once" if phase.when == "once" else ""
+            when = when if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
+            lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
+        lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
+        lines += [f"fetch {a.distance} elements ahead of buffer {a.load.src[0].arg}" for a in self.ahead]
+        lines += ["stores bypass the caches"] * self.streamed
+        return "\n".join(lines)
+
+
+def _text(step: Step | Stage | SharedStage | TurnedStage) -> str:
+    """Return a step as readable text."""
+    if isinstance(step, TurnedStage):
+        along, across = step.along.arg[0], step.across.arg[0]
+        return f"shared(r{along} across r{across}: swizzled, vector loads of {step.lanes})"
+    if isinstance(step, Step):
+        dim = f".{'xyz'[step.dim]}" if step.dim else ""
+        return f"{step.kind}{dim}(r{step.range.arg[0]},{step.size})"
+    if isinstance(step, SharedStage):
+        words = f"{step.pack} a word, " if step.pack > 1 else ""
+        return (
+            f"shared(r{step.axis.arg[0]}: {words}{step.layout}, depth {step.depth}, "
+            f"{step.mechanism} of {step.lanes} along the {step.along})"
+        )
+    turned = ",flat" * step.flat + f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
+    window = "".join([f",{side.size}" for side in step.window])
+    turned += ",looped" * step.looped
+    return f"stage(r{step.axis.arg[0]}{turned}{',window' * bool(window)}{window})"
+
+
+def _variable(r: UOp, most: int) -> UOp:
+    """Return the variable for the first value of a shared range in a block."""
+    return uop(Ops.VAR, dtypes.index, (), (f"#{r.arg[0]}", 0, most))
+
+
+def starts_of(ranges: Sequence[UOp], block: int) -> dict[UOp, UOp]:
+    """Return the variable of each shared range; the last one is in blocks."""
+    last = ranges[-1]
+    starts = {r: _variable(r, r.arg[1] - 1) for r in ranges[:-1]}
+    return starts | {last: _variable(last, last.arg[1] - block)}

@@ -1,0 +1,127 @@
+"""Verify plans: limits of the target, and that exactly one thread writes each output element.
+
+`pipeline` runs it on every plan of a target with threads.
+
+Not here: the check of lines (`emit.linear.verify`). Next: `loop_nest`, the data.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import storage_type
+from compiler.nest.loop_nest import Step
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from compiler.nest.loop_nest import Axis, Plan, SharedStage
+    from compiler.targets.shared.target import Target
+
+WORD_BYTES = 4
+"""A word of a tile: one float32, or two values of 16 bits."""
+
+
+def verify(plan: Plan, target: Target) -> None:
+    """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element.
+
+    The message names every problem. A plan of `pipeline.planned` has none: an error here is a mistake of a
+    planner, or of a plan that was given by hand.
+    """
+    problems = [*_limits(plan, target), *_threads(plan), *_pieces(plan)]
+    for axis in plan.axes:
+        problems += _places(axis)
+    if problems:
+        raise CompileError(
+            f"the plan is wrong: {'; '.join(problems)}; try the plan of `pipeline.planned`", ast=plan.text()
+        )
+
+
+def register_estimate(plan: Plan) -> int:
+    """Return the 32-bit registers of a thread for the sums of a staged plan; 0 for other plans."""
+    if not plan.shared_stages():
+        return 0
+    return prod([a.upcast * a.lanes for a in plan.axes])
+
+
+def shared_estimate(plan: Plan) -> int:
+    """Return the bytes of shared memory of the stages of a plan."""
+    stages = plan.shared_stages()
+    axes = {a.range: a for a in plan.axes}
+    staged = [r.staged for r in plan.reductions.values() if r.staged]
+    if not stages or not staged:
+        return 0
+    return shared_bytes(axes[stages[0].axis], axes[stages[1].axis], stages, staged[0])
+
+
+def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], staged: int) -> int:
+    """Return the bytes of the tiles of a staged sum, of `staged` values along the sum each."""
+    total = 0
+    for axis, stage in zip((rows, columns), stages, strict=True):
+        if stage.mechanism == "asynchronous copies":
+            size = storage_type(stage.value.dtype).itemsize
+            total += stage.depth * size * staged * axis.block
+        else:
+            total += WORD_BYTES * (staged // stage.pack) * (axis.block + stage.pad)
+    return total
+
+
+def dynamic_bytes(plan: Plan) -> int:
+    """Return the bytes of shared memory that a launch must name: those of rings of tiles."""
+    rings = [s for s in plan.shared_stages() if s.mechanism == "asynchronous copies"]
+    return shared_estimate(plan) if rings else 0
+
+
+def _limits(plan: Plan, target: Target) -> Iterator[str]:
+    """Yield what exceeds the target."""
+    if plan.threads > target.threads:
+        yield f"wanted at most {target.threads} threads on {target.arch}, saw {plan.threads}"
+    most = target.dynamic_shared_bytes if dynamic_bytes(plan) else target.shared_bytes
+    if shared_estimate(plan) > most:
+        wanted, seen = most, shared_estimate(plan)
+        yield f"wanted at most {wanted} bytes of shared memory on {target.arch}, saw {seen}"
+    if register_estimate(plan) > target.thread_registers:
+        wanted, seen = target.thread_registers, register_estimate(plan)
+        yield f"wanted at most {wanted} registers of sums on {target.arch}, saw {seen}"
+    for stage in plan.shared_stages():
+        least = 2 if stage.mechanism == "asynchronous copies" else 1
+        if stage.depth < least or (least == 1 and stage.depth > 1):
+            yield f"wanted {least} tiles {'or more ' * (least > 1)}with {stage.mechanism}, saw {stage.depth}"
+
+
+def _threads(plan: Plan) -> Iterator[str]:
+    """Check that the digits of the axes are all digits of the thread's number, each once."""
+    parts = sorted([t for a in plan.axes for t in a.threads], key=lambda t: t.step)
+    covered = 1
+    for part in parts:
+        if part.step != covered:
+            yield f"wanted the next digit of the thread's number by {covered}, saw one by {part.step}"
+        covered = part.step * part.size
+    if parts and covered != plan.threads:
+        yield f"wanted {plan.threads} threads in the ranges, saw {covered}"
+
+
+def _pieces(plan: Plan) -> Iterator[str]:
+    """Check that workgroups which divide a range twice have whole pieces."""
+    groups = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
+    for axis in plan.axes:
+        sizes = [s.size for s in groups if s.range is axis.range]
+        if len(sizes) > 1 and any(a % b for a, b in pairwise([axis.count, *sizes])):
+            yield f"r{axis.range.arg[0]}: wanted whole pieces of {axis.count} blocks, saw {sizes}"
+
+
+def _places(axis: Axis) -> Iterator[str]:
+    """Check that the parts of a range are the digits of the place in a block, each once."""
+    run = axis.run or axis.upcast
+    digits = [(axis.lanes, 1), (run, axis.lanes), (axis.upcast // run, axis.spread)]
+    digits += [(t.size, t.stride) for t in axis.threads]
+    covered = 1
+    for size, stride in sorted([d for d in digits if d[0] > 1], key=lambda d: d[1]):
+        if stride != covered:
+            yield f"r{axis.range.arg[0]}: wanted the next values {covered} apart, saw {stride} apart"
+        covered = stride * size
+    if covered != axis.block:
+        yield f"r{axis.range.arg[0]}: wanted {axis.block} places in a block, saw {covered}"

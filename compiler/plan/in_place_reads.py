@@ -1,0 +1,153 @@
+"""Count the lines of the cache that a register tile reads in place: neighbours along rows, and their sums.
+
+The rows of a convolution are places beside each other in the picture, and the summed ranges go around them:
+a few lines of the picture hold all that a tile multiplies. Such an operand needs no panels. With a border,
+the same is true of its window.
+
+Not here: which operand is broadcast (`nest.operand_roles`), the plan (`contraction`, the caller).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from compiler.dtype import register_type
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.nest import windows
+from compiler.nest.operand_roles import is_computed, loads_of
+from compiler.nest.register_tile import WAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Side
+    from compiler.nest.operand_roles import Contraction
+    from compiler.targets.shared.target import Target
+
+LINE = 64
+"""Bytes of a line of the caches."""
+SET_BYTES = 4096
+"""Bytes from a line to the next one in the same set of a first-level cache."""
+
+
+def lines_of(index: UOp, rows: UOp, block: int, summed: Iterable[UOp], itemsize: int) -> int | None:
+    """Return the lines that `block` neighbours along `rows` touch as the summed ranges run.
+
+    None where neighbours are not within a line of each other, or the index has more than sums of ranges.
+    """
+    terms, _ = symbolic.terms_of(index)
+    if any(atom.op is not Ops.RANGE for atom in terms):
+        return None
+    step = abs(terms.get(rows, 0))
+    if not 0 < step * itemsize <= LINE:
+        return None
+    span, apart = step * (block - 1), 1
+    for r in summed:
+        distance = abs(terms.get(r, 0))
+        if distance * itemsize <= LINE:
+            span += distance * (r.arg[1] - 1)
+        else:
+            apart *= r.arg[1]
+    return apart * (2 + span * itemsize // LINE)
+
+
+def most_in_place(c: Contraction) -> int:
+    """Return how many rows of the broadcast operand a first-level cache holds side by side.
+
+    Rows whose distance is a multiple of `SET_BYTES` share one set of it, others are spread over several.
+    """
+    most = WAYS * SET_BYTES // LINE
+    for load in loads_of(c.broadcast):
+        terms, _ = symbolic.terms_of(load.src[1])
+        distance = abs(terms.get(c.rows, 0)) * load.dtype.itemsize
+        most = min(most, WAYS * SET_BYTES // max(LINE, math.gcd(distance, SET_BYTES)))
+    return most
+
+
+def rows_in_place(c: Contraction, rows: int) -> bool:
+    """Return whether the broadcast operand is a matrix of which so many rows are read in place.
+
+    They are adjacent along the sum, and a first-level cache holds them side by side.
+    """
+    loads = loads_of(c.broadcast)
+    if len(c.family.ranges) > 1 or is_computed(c.broadcast) or any(len(n.src) > 2 for n in loads):
+        return False
+    (r,) = c.family.ranges
+    along = [symbolic.terms_of(n.src[1])[0].get(r, 0) for n in loads]
+    return all(step == 1 for step in along) and most_in_place(c) >= rows
+
+
+class Window(NamedTuple):
+    """The window of a broadcast operand."""
+
+    sides: tuple[Side, ...]
+    lines: int
+    """The lines of it that a tile touches."""
+    cut: tuple[UOp, int] | None = None
+    """An output range of a side, and how many of its values are used before the next places are copied."""
+
+
+def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
+    """Return the lines of the broadcast operand that a tile touches, if at most one for each product.
+
+    None also where the operand is computed or has masks.
+    """
+    loads = loads_of(c.broadcast)
+    if len(loads) != 1 or len(loads[0].src) > 2 or is_computed(c.broadcast):
+        return None
+    m, _, products = c.size
+    lines = lines_of(loads[0].src[1], c.rows, min(rows, m), c.family.ranges, itemsize)
+    if lines is not None and len(c.family.ranges) == 1 and lines <= 2 * products:
+        return min(lines, products)  # rows of a matrix side by side: few blocks are in two lines
+    return lines if lines is not None and lines <= products else None
+
+
+def window_of(c: Contraction, rows: int, vectors: int, lanes: int, target: Target) -> Window | None:
+    """Return the window of the broadcast operand for a tile of `vectors` of `lanes` columns.
+
+    A window of more than half of the second-level cache is cut: places are copied when the values of an
+    output range need them. None where the operand has no window or none of so few places, where a panel of
+    columns does not fit beside it, or where a tile touches more lines than the products.
+    """
+    sides = windows.sides_of(c.broadcast, c.family.ranges)
+    if sides is None:
+        return None
+    m, _, products = c.size
+    itemsize = register_type(c.node.dtype).itemsize
+    most = target.l2_bytes // itemsize
+    elements = windows.strides_of(sides, lanes)[0]
+    if min(elements, most // 2) + products * vectors * lanes > most * 3 // 4:
+        return None
+    lines = lines_of(windows.index_of(sides, lanes), c.rows, min(rows, m), c.family.ranges, itemsize)
+    if lines is None or lines > products:
+        return None
+    if elements <= most // 2:
+        return Window(sides, lines)
+    cut = _cut(sides, c, elements, most // 2)
+    return None if cut is None else Window(sides, lines, cut)
+
+
+def _cut(sides: Sequence[Side], c: Contraction, elements: int, most: int) -> tuple[UOp, int] | None:
+    """Return the range and its most values for which at most `most` elements are copied; None without any."""
+    for side in sides[:-1]:
+        terms, _ = symbolic.terms_of(side.place)
+        outputs = [r for r in terms if r not in c.family.ranges]
+        if len(outputs) != 1 or outputs[0] is c.rows:
+            continue
+        (r,) = outputs
+        taps = side.size - terms[r] * (r.arg[1] - 1)
+        values = (most * side.size // elements - taps) // terms[r] + 1
+        parts = -(-r.arg[1] // max(1, values))
+        if terms[r] * values >= taps:
+            return r, -(-r.arg[1] // parts)
+    return None
+
+
+def share(sides: Sequence[Side], c: Contraction, lanes: int) -> float:
+    """Return the elements of a window for each product of the results that read it."""
+    ranges = [r for side in sides for r in windows.ranges_of(side)]
+    outputs = [int(r.arg[1]) for r in ranges if r not in c.family.ranges]
+    return windows.strides_of(sides, lanes)[0] / (math.prod(outputs) * c.size[2])

@@ -1,0 +1,152 @@
+"""Plan a chain of kernels: blocks of rows, for each of which all parts run, one after the other.
+
+The matrices between the parts are in scratch memory, as many rows as half of the second-level cache holds.
+With the shared ranges fixed, a part is an ordinary kernel over the rows of a block, with an ordinary plan.
+
+Not here: which kernels are a chain (`compiler.schedule.chains`). Next: `pipeline`, which calls `choose`;
+`emit.phases`, which writes the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes, storage_type
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import ordered
+from compiler.nest.loop_nest import Axis, Kept, Phase, Plan, Step, starts_of
+from compiler.rewrite import online_softmax
+from compiler.rewrite.range_merging import replace_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compiler.dtype import DType
+    from compiler.emit.linear import Line
+    from compiler.nest.loop_nest import Edge
+    from compiler.targets.shared.target import Target
+
+    Places = dict[UOp, Line]
+    Buffers = dict[int, tuple[Line, Line]]
+
+GROUP_NS = 20_000
+"""A workgroup takes at least about this long."""
+GROUPS_PER_CORE = 4
+LEAST_ROWS = 32
+"""Rows of a block at least, where a matrix has as many: each block copies the operands of products."""
+
+LONG_ROWS = 64
+"""Rows of a block from which on whole rows are kept; with fewer, rows are cut into pieces where possible."""
+
+
+def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, Plan]]) -> Plan:
+    """Return the plan of a chain; `planned` plans a part."""
+    externals, shared = ast.arg
+    ranges = sorted(
+        {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared},
+        key=lambda r: int(r.arg[0]),
+    )
+    rows = ranges[-1]
+    matrices = _matrices(ast, externals, rows)
+    nbytes = sum([width * dtype.itemsize for width, dtype in matrices.values()])
+    most = max(LEAST_ROWS, target.l2_bytes // 2 // nbytes)
+    block = -(-rows.arg[1] // -(-rows.arg[1] // most))
+    parts = [_of_block(part, ranges, block, externals) for part in ast.src]
+    cut = None
+    if block < min(LONG_ROWS, rows.arg[1]):
+        long = -(-rows.arg[1] // -(-rows.arg[1] // LONG_ROWS))
+        longer = [_of_block(part, ranges, long, externals) for part in ast.src]
+        first = 1 + max(matrices)
+        cut = online_softmax.in_pieces(longer, symbolic.loop(rows.arg[0], long), first)
+        block = block if cut is None else long
+    alone = replace(target, cores=0)  # the workgroups are those of the chain
+    if cut is None:
+        phases = tuple([Phase(*planned(part, alone)) for part in parts])
+        kept = tuple([Kept(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
+        pieces = None
+    else:
+        phases = (
+            *[Phase(*planned(part, alone), "before") for part in cut.before],
+            *[Phase(*planned(part, alone), "each") for part in cut.each],
+            *[Phase(*planned(part, alone), "after") for part in cut.after],
+        )
+        kept = tuple([Kept(slot, dtypes.float32, count) for slot, count in cut.kept.items()])
+        pieces = cut.start, cut.size, cut.count
+    edge: Edge = "exact" if rows.arg[1] % block == 0 else "overlap"
+    axes = (*[Axis(r) for r in ranges[:-1]], Axis(rows, block, 1, edge))
+    once = sum([p.plan.nanoseconds * (pieces[2] if pieces and p.when == "each" else 1) for p in phases])
+    total = once * prod([a.count for a in axes])
+    steps = steps_of(axes, _groups(total, target))
+    return Plan(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
+
+
+def of_parts(
+    parts: Sequence[UOp],
+    left: Sequence[UOp],
+    target: Target,
+    nanoseconds: float,
+    planned: Callable[[UOp, Target], tuple[UOp, Plan]],
+) -> Plan:
+    """Return a plan that runs kernels one after the other; all have the output ranges `left`.
+
+    The first of these that is long enough, or the longest, is divided among workgroups; `nanoseconds` is an
+    estimate of the whole time.
+    """
+    wanted = max(1, _groups(nanoseconds, target))
+    rows = max(left, key=lambda r: (min(wanted, int(r.arg[1])), -int(r.arg[0])))
+    block = -(-rows.arg[1] // wanted)
+    alone = replace(target, cores=0)
+    phases = tuple([Phase(*planned(_of_block(part, [rows], block), alone)) for part in parts])
+    axes = (Axis(rows, block, 1, "exact" if rows.arg[1] % block == 0 else "overlap"),)
+    total = sum([p.plan.nanoseconds for p in phases]) * axes[0].count
+    return Plan(axes, steps_of(axes, _groups(total, target)), nanoseconds=total, phases=phases)
+
+
+def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:
+    """Return the elements of a row, and the stored type, of each matrix between the parts, by slot."""
+    found = {}
+    for part in ast.src:
+        for store in part.src:
+            if store.src[0].arg >= externals:
+                width = symbolic.terms_of(store.src[1])[0][rows]
+                found[store.src[0].arg] = width, storage_type(store.src[0].dtype)
+    return found
+
+
+def _groups(nanoseconds: float, target: Target) -> int:
+    """Return the wanted workgroups."""
+    return int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+
+
+def steps_of(axes: tuple[Axis, ...], wanted: int) -> tuple[Step, ...]:
+    """Return about as many workgroups along the shared ranges, outermost first, and the loops over blocks."""
+    groups: list[Step] = []
+    for axis in axes:
+        size = -(-axis.count // max(1, min(axis.count, wanted)))
+        parts = -(-axis.count // size)
+        if parts > 1:
+            groups.append(Step("group", axis.range, size))
+            wanted = -(-wanted // parts)
+    return (*groups, *[Step("loop", axis.range) for axis in axes])
+
+
+def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = None) -> UOp:
+    """Return a part for the rows of one block; matrices between parts, if any, begin at the block."""
+    starts = starts_of(ranges, block)
+    rows = ranges[-1]
+    env = starts | {rows: symbolic.add(starts[rows], symbolic.loop(rows.arg[0], block))}
+    made = replace_ranges(part, env)
+    done: dict[UOp, UOp] = {}
+    for n in ordered(made):
+        src = tuple([done[s] for s in n.src])
+        kept = externals is not None and n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals
+        if kept:
+            terms, _ = symbolic.terms_of(n.src[1])
+            within = {a: c for a, c in terms.items() if a not in starts.values()}
+            src = (src[0], symbolic.linear(within, 0), *src[2:])
+        done[n] = uop(n.op, n.dtype, src, n.arg)
+    return done[made]

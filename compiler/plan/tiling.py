@@ -1,0 +1,416 @@
+"""The choice of a kernel's plan: vector range, block, loop order, workgroups; analytic, milliseconds.
+
+There are few candidates, because the costs of registers, loads and dependency chains leave few good shapes:
+vectors are along an output range, or along a reduction if nothing else is contiguous; one more output range
+is unrolled where that reuses loads; the rest are loops, and those on which reductions depend are outermost.
+
+Not here: the cost of a candidate (`cost`), the contents of a plan (`nest.loop_nest`). Next: `emit.linearize`,
+which follows the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key
+from compiler.nest.kernel_shape import analyse, inner_nodes
+from compiler.nest.loop_nest import Axis, Plan, Reduction, Stage, Step, Threads
+from compiler.plan import column_sums, contraction
+from compiler.plan.choice import SplitChoice
+from compiler.plan.cost import Model, Split, picks
+from compiler.plan.device_vectors import widened
+from compiler.plan.prefetch import find_ahead
+from compiler.plan.row_reuse import find_rows
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.nest.kernel_shape import Family, Kernel
+    from compiler.nest.loop_nest import Edge
+    from compiler.targets.shared.target import Target
+
+FEW_ROWS = 32
+"""Rows of a contraction up to which a plan without its panels may be faster."""
+LEAST_SHARED = 8
+"""Products for which a mask is computed once, such as channels, from which on that is so."""
+WORTH_SPLITTING = 0.85
+"""Such a plan is used if it takes less than this fraction of the contraction's time."""
+GROUP_NS = 20_000
+"""The least time of a workgroup; starting one costs about a hundredth of it."""
+GROUPS_PER_CORE = 4
+LONG_NS = 100_000
+"""The least time of a workgroup where there are more than that for each core."""
+MOST_PER_CORE = 16
+"""The most workgroups for each core: a core that starts late, or that other programs use, takes fewer."""
+TILE = 16
+"""Squares along each side of a tile that is transposed at once, to stay in the cache."""
+ACROSS = 4
+"""Squares side by side along the rows that are read, where the results bypass the caches: neighbouring lines
+are read together, and then those of the next rows."""
+LINE = 64
+"""Bytes of a line of the caches."""
+ROWS = (2, 3, 4, 5, 6, 8, 12)
+COLUMNS = (1, 2, 3, 4, 8, 16)
+SIDE_BY_SIDE = (2, 4)
+"""Rows whose sums, with vectors along them, run at once."""
+
+
+def choose(ast: UOp, target: Target) -> Plan:
+    """Choose the plan of a kernel, whose ranges are merged, on a target."""
+    kernel = analyse(ast)
+    plan = contraction.choose(kernel, target)
+    if plan is None:
+        return split_plan(kernel, target)
+    return split_instead(kernel, target, plan) or plan
+
+
+def split_instead(kernel: Kernel, target: Target, plan: Plan) -> Plan | None:
+    """Return the plan of the fastest split where that is faster than one of a contraction; else None.
+
+    It may be for few rows, such as filters, with panels of masked elements: a panel of each tap is copied for
+    few products, and a split reads the picture in place. Its masks must serve several products each: their
+    operations are not in the estimate.
+    """
+    rows = [a.size for a in plan.axes if a.lanes == 1 and a.upcast > 1]
+    copies = [s.value for s in plan.steps if isinstance(s, Stage) and not s.window]
+    masked = any(n.op is Ops.LOAD and len(n.src) > 2 for n in inner_nodes(copies))
+    summed = [r for family in kernel.families for r in family.ranges if r not in kernel.masked_ranges]
+    if not masked or max(rows, default=0) > FEW_ROWS or prod([r.arg[1] for r in summed]) < LEAST_SHARED:
+        return None
+    split = split_plan(kernel, target)
+    return split if split.nanoseconds < WORTH_SPLITTING * plan.nanoseconds else None
+
+
+def split_plan(kernel: Kernel, target: Target) -> Plan:
+    """Return the plan of the split that is fastest by the estimate."""
+    return _plan(kernel, target, *_estimated(kernel, target), SplitChoice())
+
+
+def estimated(kernel: Kernel, target: Target) -> SplitChoice:
+    """Return the choice of `split_plan`."""
+    model, split = _estimated(kernel, target)
+    sums = []
+    for family in kernel.families:
+        inner = model.inner(family, split)
+        sums.append((-1 if inner.vector is None else int(inner.vector.arg[0]), inner.unroll))
+    return SplitChoice(
+        vector=-1 if split.vector is None else split.vector.arg[0],
+        upcast=tuple(sorted([(int(r.arg[0]), n) for r, n in split.upcast.items() if n > 1])),
+        sums=tuple(sums),
+        threads=model.width if model.threaded else 0,
+    )
+
+
+def chosen(kernel: Kernel, target: Target, choice: SplitChoice) -> Plan:
+    """Return the plan of a choice. Raises `CompileError` if the kernel has no such ranges."""
+    ranges = {int(r.arg[0]): r for r in kernel.outputs}
+    inner = {int(r.arg[0]): r for f in kernel.families for r in f.ranges}
+    model = Model(kernel, target, most_threads=choice.threads or target.threads)
+    try:
+        vector = ranges[choice.vector] if choice.vector >= 0 else None
+        split = Split(
+            vector,
+            1 if vector is None else model.lanes(vector),
+            {ranges[number]: n for number, n in choice.upcast},
+            {
+                family.ranges: (inner[number] if number >= 0 else None, unroll)
+                for family, (number, unroll) in zip(kernel.families, choice.sums, strict=bool(choice.sums))
+            },
+        )
+        return _plan(kernel, target, model, split, choice)
+    except (KeyError, ValueError) as error:
+        raise CompileError(
+            f"wanted a choice over ranges {sorted(ranges)} and the sums of {len(kernel.families)} families, "
+            f"saw {choice}; try one of compiler.search.space",
+            ast=kernel_key(kernel.ast),
+        ) from error
+
+
+def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
+    """Return the fastest split by the estimate, with the model of its number of threads."""
+    model = Model(kernel, target)
+    split = _best_split(kernel, model)
+    while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:
+        model = Model(kernel, target, most_threads=used)
+        split = _best_split(kernel, model)
+    even = _aligned(model, split)
+    if _streams(kernel, model, even):
+        split = _whole_lines(kernel, model, even)
+    return model, split
+
+
+def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: SplitChoice) -> Plan:
+    """Return the plan of a split; `choice` has the order of loops and the workgroups."""
+    streamed = _streams(kernel, model, split) and _whole_lines(kernel, model, split) == split
+    pieces = column_sums.split_of(kernel, model, split)
+    split = pieces or split
+    axes = tuple([_axis(model, split, r) for r in kernel.outputs])
+    reductions = {}
+    for family in kernel.families:
+        reductions[family.ranges] = _reduction(kernel, family, model, split)
+    nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
+    steps = _steps(model, split, axes, nanoseconds, choice, streamed=streamed)
+    threads = model.width if model.threaded else 1
+    plan = Plan(
+        axes,
+        steps,
+        reductions,
+        () if model.threaded else find_rows(kernel, split),
+        threads,
+        target.warp,
+        streamed=streamed,
+        nanoseconds=nanoseconds,
+    )
+    if model.threaded:
+        return widened(kernel, plan, target)
+    if pieces is None or plan.rows:
+        return replace(plan, ahead=find_ahead(kernel, model, split, plan))
+    return column_sums.in_pieces(kernel, plan, split, target.cores)
+
+
+def _bytes(kernel: Kernel) -> float:
+    """Return the bytes moved if every access touched its elements once."""
+    accesses = (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads])
+    return sum([access.nbytes for access in accesses])
+
+
+def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
+    """Return whether the results bypass the caches.
+
+    They do if they are at least half as large as the last-level cache: their reader would find little of them
+    there, and stores through the caches read each line first. Stored lines must be whole, or the memory
+    would be written several times. Results that replace an operand are in the caches already.
+    """
+    if not model.target.last_level_bytes or kernel.in_place or split.vector is None:
+        return False
+    if sum([store.nbytes for store in kernel.stores]) < model.target.last_level_bytes / 2:
+        return False
+    rows = [model.kind(s, split.vector, split, split.lanes, aligned=True) for s in kernel.stores]
+    return all(kind == "row" for kind in rows) and split.aligned(split.vector)
+
+
+def _aligned(model: Model, split: Split) -> Split:
+    """Return the split with blocks that divide the vector range, if any number of vectors does."""
+    v = split.vector
+    if v is None or model.threaded or v.arg[1] % split.lanes:
+        return split
+    vectors = split.upcast.get(v, 1)
+    while v.arg[1] % (vectors * split.lanes):
+        vectors -= 1
+    return split if vectors == split.upcast.get(v, 1) else replace(split, upcast=split.upcast | {v: vectors})
+
+
+def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
+    """Return the split with blocks of whole lines along the vector range, if another range is unrolled."""
+    v, narrow = split.vector, min([s.itemsize for s in kernel.stores])
+    assert v is not None
+    upcast = dict(split.upcast)
+    while len(upcast.keys() - {v}) and upcast.get(v, 1) * split.lanes * narrow < LINE:
+        upcast[v] = 2 * upcast.get(v, 1)
+    return replace(split, upcast=upcast) if _fits(model, v, upcast.get(v, 1) * split.lanes) else split
+
+
+def _best_split(kernel: Kernel, model: Model) -> Split:
+    candidates = [Split(None, 1)]
+    if model.width > 1:
+        candidates += [Split(r, model.lanes(r)) for r in reversed(kernel.outputs)]
+    if model.threaded:  # a workgroup of one busy thread is the last resort
+        candidates = [split for split in candidates if model.busy(split) > 1] or candidates
+    scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
+    best_cost, best = scored[0][0], candidates[scored[0][1]]
+    main = max(kernel.families, key=_work, default=None)
+    for _, i in scored[:2]:
+        kept = not model.threaded and bool(find_rows(kernel, candidates[i]))
+        for tile in _tiles(model, main, candidates[i], kept=kept):
+            several = any(r in f.free for f in kernel.families for r in tile.upcast)
+            if kept and several and not _covers(tile):
+                continue  # its rows would be computed twice
+            cost = model.total(tile)
+            if cost < best_cost * 0.999:
+                best_cost, best = cost, tile
+    return best
+
+
+def _work(family: Family) -> int:
+    total = family.trips
+    for r in family.free:
+        total *= r.arg[1]
+    return total
+
+
+def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> list[Split]:
+    """Return the splits that add unrolled copies to a vector range.
+
+    Copies of the vector, rows of another range, or a square of two others.
+    """
+    kernel, v = model.kernel, base.vector
+    out: list[Split] = []
+    reuse = (
+        []
+        if main is None
+        else [r for r in kernel.outputs if r in main.free and r is not v and _reuses(main, r)]
+    )
+    if v is not None:
+        out += [
+            Split(v, base.lanes, {u: base.lanes})
+            for u in kernel.outputs
+            if u is not v and base.lanes > 1 and _fits(model, u, base.lanes) and _fits(model, v, base.lanes)
+        ]
+        columns = [n for n in COLUMNS if n == 1 or model.threaded or _fits(model, v, n * base.lanes)]
+        out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
+        rows = reuse if main is None or v in main.free else []
+    else:
+        columns, rows = [1], reuse
+    near = main is not None and all(load.nbytes <= model.target.l1_bytes for load in main.loads)
+    slow = main is not None and (bool(reuse) or picks(main) or len(kernel.families) > 1 or near)
+    if main is not None and slow and v not in main.free and not model.threaded:
+        whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
+        out += [  # sums of several rows side by side: their ends wait for one another no longer
+            Split(v, base.lanes, {a: m} if v is None else {a: m, v: n})
+            for a in kernel.outputs
+            if a is not v and a in main.free
+            for m in (SIDE_BY_SIDE[:1] if kept else SIDE_BY_SIDE)
+            if _fits(model, a, m)
+            for n in ([1] if v is None else whole if kept else columns[:3])
+        ]
+    for a in rows:
+        for m in ROWS:
+            if not _fits(model, a, m):
+                continue
+            if v is not None and columns != [1]:
+                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
+                continue
+            out.append(Split(v, base.lanes, {a: m}))
+            if main is not None and (v is None or v not in main.free):
+                out += [
+                    Split(v, base.lanes, {a: m, c: n})
+                    for c in rows
+                    if c.arg[0] > a.arg[0]
+                    for n in (2, 3, 4)
+                    if _fits(model, c, n)
+                ]
+    return out
+
+
+def _covers(split: Split) -> bool:
+    """Return whether a block has the whole vector range: all values of a row stay in registers."""
+    v = split.vector
+    return v is not None and split.block(v) == v.arg[1]
+
+
+def _reuses(family: Family, r: UOp) -> bool:
+    """Return whether some load is the same for all values of r."""
+    return any(r not in load.free for load in family.loads)
+
+
+def _fits(model: Model, r: UOp, block: int) -> bool:
+    """Return whether a block of that size is possible without masks."""
+    size = r.arg[1]
+    return size % block == 0 or (size >= block and not model.exact)
+
+
+def _axis(model: Model, split: Split, r: UOp) -> Axis:
+    upcast = split.upcast.get(r, 1)
+    lanes = split.lanes if r is split.vector else 1
+    size, block = r.arg[1], upcast * lanes
+    edge: Edge = "exact" if size % block == 0 else "masked" if size < block or model.exact else "overlap"
+    if model.threaded and lanes > 1:
+        return Axis(r, upcast, 1, edge, (Threads(lanes),), run=1, spread=lanes)
+    return Axis(r, upcast, lanes, edge)
+
+
+def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
+    """Return the loops of a family: ranges with masks outermost, so that masks leave the rest.
+
+    Longest last.
+    """
+    inner = model.inner(family, split)
+    order = sorted(family.ranges, key=lambda r: (r not in kernel.masked_ranges, r.arg[1], r.arg[0]))
+    if inner.vector is not None:
+        order.remove(inner.vector)
+        order.append(inner.vector)
+    lanes = inner.lanes if inner.vector is not None else 1
+    unroll = inner.unroll
+    while unroll > 1 and unroll * lanes > order[-1].arg[1]:
+        unroll //= 2
+    if model.threaded:
+        return Reduction(tuple(order), 1, unroll, threads=lanes)
+    return Reduction(tuple(order), lanes, unroll)
+
+
+def _steps(
+    model: Model,
+    split: Split,
+    axes: tuple[Axis, ...],
+    nanoseconds: float,
+    choice: SplitChoice,
+    *,
+    streamed: bool,
+) -> tuple[Step, ...]:
+    """Return the loop nest: workgroups, then loops.
+
+    Ranges on which all reductions depend are outermost; among the others the vector range is outside an
+    unrolled one for whose values a sum loads the same elements, but inside it where squares are transposed
+    and their lines stay in the caches. Other ranges are in the order of the results in memory.
+    """
+    kernel, target = model.kernel, model.target
+    if model.threaded:  # a workgroup computes a whole row whose reductions all its results use
+        return _device_steps(kernel, axes)
+    count = {a.range: a.count for a in axes}
+    turned = _turned(model, split)
+    reused = [r for r in split.upcast if turned is not None or any(_reuses(f, r) for f in kernel.families)]
+
+    def rank(r: UOp) -> tuple[int, int, int]:
+        missing = sum(r not in f.free for f in kernel.families)
+        tiled = 0
+        if turned is not None and not streamed:  # neighbours along the vectors are stored in turn
+            tiled = int(r is split.vector)
+        elif turned is not None or kernel.families:
+            tiled = 1 if r is split.vector else 2 if r in reused else 0
+        return missing, tiled, int(r.arg[0])
+
+    order = sorted(kernel.outputs, key=rank)
+    if choice.order:
+        order.sort(key=lambda r: choice.order.index(int(r.arg[0])))
+    wanted = choice.groups or _wanted(nanoseconds, target.cores)
+    groups: list[Step] = []
+    apart = bool(kernel.families) or turned is not None
+    shared = [r for r in order if all(r in f.free for f in kernel.families)]
+    for r in sorted(shared, key=lambda r: (r is split.vector and apart, order.index(r))):
+        if wanted <= 1:
+            break
+        pieces = min(count[r], wanted)
+        size = -(-count[r] // pieces)
+        pieces = -(-count[r] // size)
+        if pieces > 1:
+            groups.append(Step("group", r, size))
+            wanted = -(-wanted // pieces)
+    loops = [Step("loop", r) for r in order]
+    if turned is None:
+        return (*groups, *loops)
+    if not streamed:
+        return (*groups, *[Step("loop", r, TILE) for r in order if count[r] > TILE], *loops)
+    first = min(i for i, r in enumerate(order) if r is turned or r is split.vector)
+    return (*groups, *loops[:first], Step("loop", turned, ACROSS), *loops[first:])
+
+
+def _wanted(nanoseconds: float, cores: int) -> int:
+    """Return the number of workgroups of a kernel that takes so long on one core."""
+    few = min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * cores)
+    return int(max(few, min(nanoseconds / LONG_NS, MOST_PER_CORE * cores)))
+
+
+def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
+    """Return workgroups along the ranges on which all reductions depend, and loops along the others."""
+    many = [a.range for a in axes if a.count > 1]
+    rows = [r for r in many if all(r in f.free for f in kernel.families)]
+    return (*[Step("group", r) for r in rows], *[Step("loop", r) for r in many if r not in rows])
+
+
+def _turned(model: Model, split: Split) -> UOp | None:
+    """Return the unrolled range along which the plan reads the squares that it transposes; None without."""
+    found = [model.transposed(load, split) for load in model.kernel.loads]
+    return next((r for r in found if r is not None), None)

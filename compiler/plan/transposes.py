@@ -1,0 +1,116 @@
+"""Plan kernels that transpose on a target with shared memory: tiles between loads and stores.
+
+A kernel without sums that stores along one range, and loads along another, would load one value of each line
+of the cache. All threads of a workgroup load a tile with vectors along the second range, store it to shared
+memory, and read their values from there. Vectors are permuted within the rows of the tile, so that stores and
+reads are free of bank conflicts.
+
+Not here: tiles of sums (`device_contraction`), plans of other kernels (`tiling`). Next:
+`nest.loop_nest.TurnedStage`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import storage_type
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.walk import ordered
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.loop_nest import Axis, Plan, Step, Threads, TurnedStage
+from compiler.plan.device_vectors import ACCESS_BYTES, SCALAR, in_row
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.nest.kernel_shape import Access, Kernel
+    from compiler.nest.loop_nest import Edge
+    from compiler.targets.shared.target import Target
+
+LEAST = 16
+"""Values of both ranges from which on a tile pays."""
+THREADS = 256
+NARROW = 8
+"""Threads along the stores where they store vectors; they fill a line of the cache."""
+WIDE = 32
+"""Threads along the stores where they store single values."""
+GRID_LIMIT = 65_535
+"""Workgroups along the second and the third dimension of a grid."""
+
+
+def choose(ast: UOp, target: Target) -> Plan | None:
+    """Return the plan with tiles of a kernel that transposes; None for any other."""
+    if not target.shared_bytes or target.threads < THREADS:
+        return None
+    kernel = analyse(ast)
+    if kernel.families or kernel.in_place or len(kernel.outputs) < 2:
+        return None
+    columns = next((r for r in kernel.outputs if all(_adjacent(s, r) for s in kernel.stores)), None)
+    if columns is None or columns.arg[1] < LEAST:
+        return None
+    turned = {a.node: r for a in kernel.loads if (r := _along(kernel, a, columns)) is not None}
+    rows = next(iter(turned.values()), None)
+    if rows is None or any(r is not rows for r in turned.values()):
+        return None
+    for lanes in (8, 4, 2, 1):
+        plan = _plan(kernel, list(turned), rows, columns, lanes, target)
+        if plan is not None:
+            return plan
+    return None
+
+
+def _adjacent(access: Access, r: UOp) -> bool:
+    """Return whether neighbours along a range are neighbours in memory."""
+    return bool(symbolic.terms_of(access.index)[0].get(r, 0) == 1)
+
+
+def _along(kernel: Kernel, access: Access, columns: UOp) -> UOp | None:
+    """Return the other range along which a load lies in memory, if it is not the same for all columns."""
+    if columns not in access.free or _adjacent(access, columns):
+        return None
+    others = [r for r in kernel.outputs if r is not columns and r.arg[1] >= LEAST and _adjacent(access, r)]
+    return others[0] if others else None
+
+
+def _plan(  # noqa: PLR0917  # one caller
+    kernel: Kernel, turned: list[UOp], rows: UOp, columns: UOp, lanes: int, target: Target
+) -> Plan | None:
+    """Return the plan with vectors of `lanes` values; None where an access has no such vectors."""
+    nodes = ordered(kernel.ast)
+    accesses = [n for n in nodes if n.op in (Ops.LOAD, Ops.STORE)]
+    sizes = [storage_type(n.src[0].dtype).itemsize for n in accesses]
+    if lanes > 1:
+        if lanes * max(sizes) > ACCESS_BYTES or any(n.op in SCALAR or n.op is Ops.IVALUE for n in nodes):
+            return None
+        along = [(n, rows if n in turned else columns) for n in accesses]
+        if not all(in_row(n, r, lanes, kernel.free) for n, r in along):
+            return None
+    across = NARROW if lanes > 1 else WIDE
+    high = THREADS // across
+    upcast = max(2, -(-across * lanes // high))
+    wide = _axis(columns, Axis(columns, 1, lanes, "exact", (Threads(across, 1, lanes),)))
+    tall = _axis(rows, Axis(rows, upcast, 1, "exact", (Threads(high, across),), 1, high))
+    width = max(storage_type(n.src[0].dtype).itemsize for n in turned)
+    if len(turned) * tall.block * wide.block * width > target.shared_bytes:
+        return None
+    others = [Axis(r) for r in kernel.outputs if r is not rows and r is not columns]
+    flat = tall.count > GRID_LIMIT or prod([a.count for a in others]) > GRID_LIMIT
+    groups = [Step("group", a.range, dim=0 if flat else 2) for a in others]
+    groups += [Step("group", rows, dim=0 if flat else 1), Step("group", columns)]
+    axes = {a.range: a for a in (wide, tall, *others)}
+    stages = [TurnedStage(n, rows, columns, lanes) for n in turned]
+    moved = sum([size * prod([r.arg[1] for r in kernel.outputs]) for size in sizes])
+    return Plan(
+        tuple([axes[r] for r in kernel.outputs]),
+        (*[g for g in groups if axes[g.range].count > 1], *stages),
+        threads=THREADS,
+        warp=target.warp,
+        nanoseconds=moved / target.bytes_per_ns,
+    )
+
+
+def _axis(r: UOp, axis: Axis) -> Axis:
+    """Return the axis with masks if the range is not a multiple of its block."""
+    edge: Edge = "exact" if r.arg[1] % axis.block == 0 else "masked"
+    return Axis(r, axis.upcast, axis.lanes, edge, axis.threads, axis.run, axis.spread)

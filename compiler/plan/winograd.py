@@ -1,0 +1,266 @@
+"""Plan a convolution of 3 x 3 taps by Winograd's algorithm: fewer products, and transforms around them.
+
+The parts run one after the other, as in a chain: once in each workgroup the transform of the filters; then
+for each block of rows of tiles the copy of the picture with its border, the transform of the picture, 16
+products of matrices over the channels, and the kernel itself, with the products in place of its sum.
+
+The gradient of filters has a workgroup for each block of filters. For each piece, some rows of tiles of one
+picture, the picture and the gradient of the results are transformed and multiplied, and the products added to
+totals; after the last piece these become taps.
+
+Not here: the kernels of the parts (`winograd_parts`, `winograd_taps`), the loops over blocks (`phases`).
+Next: `compiler.pipeline`, the caller, which compares the estimate with that of the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.loop_nest import Axis, Kept, Phase, Plan, Stage
+from compiler.nest.operand_roles import candidates
+from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
+from compiler.plan import contraction, phases, tiling
+from compiler.plan.choice import ProductChoice, SplitChoice
+from compiler.plan.winograd_parts import TILES, Parts, convolution_of
+from compiler.plan.winograd_taps import Gradient, GradientParts, gradient_of
+from compiler.plan.winograd_tiles import LEAST_CHANNELS, PLANES, TAPS, TILE
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Edge
+    from compiler.plan.winograd_parts import Convolution
+    from compiler.targets.shared.target import Target
+
+_F32 = dtypes.float32
+WORTH_CHANGING = 0.92
+"""A convolution is computed so if the estimate is less than this fraction of that of its sum."""
+WORTH_CHANGING_GRADIENT = 1.2
+"""The same for gradients of filters: the estimates of their sums leave out what repeated copies of panels
+take beyond the caches. Of 33 random ones, with up to 1.21, all were faster, by 1.2 to 5.7."""
+WORTH_CHANGING_WINDOW = 1.0
+"""The same for gradients of filters whose sums copy a picture once for all taps."""
+LEAST_COLUMNS = 8
+"""Tiles of a block at least, the columns of the products."""
+KEPT_BYTES = 6 << 20
+"""Bytes of all matrices between the parts at most: they are on the stack of a thread."""
+NEAR = 1.25
+"""Second-level caches that the matrices of a block take at most."""
+SHARE_OF_FILTERS = 0.02
+"""The part of the time that the transforms of the filters may take for more workgroups than cores."""
+MOST_VECTORS = 8
+"""Vectors of the register tile of the products at most."""
+WINDOW_CYCLES = 5.0
+"""Cycles of a vector of the copy with a border; this and those below are measured on a Zen 5."""
+PICTURE_CYCLES, RESULT_CYCLES = (12.0, 2.2), (15.0, 3.2)
+"""Cycles of the 16 places of a vector of tiles, and of their results: of the vector, and of each lane."""
+LOAD_CYCLES = 8.0
+"""Cycles of a vector of tiles for each other load of the kernel."""
+GATHER_CYCLES = 0.9, 2.5
+"""Cycles of a lane of a load of taps: of gathers, and without them."""
+SUM_CYCLES = 3.0
+"""Cycles of a vector of products that is added to its total."""
+MOST_GROUPS = 4
+"""Blocks of filters for each core at most: every one transforms all pictures."""
+MOST_TILES = 512
+"""Tiles whose products are summed before they are added to the total."""
+FAR_BYTES = 4.5
+"""Bytes per cycle of transformed filters that are not in the second-level cache."""
+
+
+def choose(ast: UOp, target: Target, direct: Plan | None = None) -> Plan | None:
+    """Return the plan of a convolution or of the gradient of its filters.
+
+    None for any other kernel, and where the matrices take too much. With the plan of the sum also where the
+    estimate is not good enough beside it (`is_worth`); the parts are not planned then.
+    """
+    if not target.winograd:
+        return None
+    c = convolution_of(ast) or gradient_of(ast)
+    if c is None:
+        return None
+    kernel = analyse(ast)
+    if kernel.in_place:
+        return None
+    if isinstance(c, Gradient):
+        return _plan_of_gradient(ast, c, target, direct)
+    sizes = _sizes(c, target, len(kernel.loads))
+    return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target, direct)
+
+
+def is_worth(plan: Plan, direct: Plan) -> bool:
+    """Return whether a plan of `choose` is expected to be faster than that of the sum."""
+    limit = WORTH_CHANGING if plan.pieces is None else WORTH_CHANGING_GRADIENT
+    if plan.pieces is not None and any(isinstance(s, Stage) and s.window for s in direct.steps):
+        limit = WORTH_CHANGING_WINDOW
+    return plan.nanoseconds < limit * direct.nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The rows of tiles of a block, the register tile of the products, and their estimated cycles."""
+
+    block: int
+    rows: int
+    vectors: int
+    once: float
+    """Of the transform of the filters."""
+    cycles: float
+    """Of everything else, of all blocks."""
+
+
+def _plan(p: Parts, sizes: _Sizes, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of the parts; None where it is not worth it beside that of the sum."""
+    edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
+    axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
+    wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
+    if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
+        wanted *= phases.GROUPS_PER_CORE
+    plan = Plan(axes, phases.steps_of(axes, int(wanted)))
+    cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
+    plan = replace(plan, nanoseconds=cycles / target.gigahertz)
+    if direct is not None and not is_worth(plan, direct):
+        return None
+    alone = replace(target, cores=0)  # the workgroups are those of the whole kernel
+    parts = [
+        *[_split(p.window(), alone, 2)] * p.bordered,
+        _split(p.pictures(), alone, 2),
+        _product(p.products(), sizes, alone),
+        _split(p.results(), alone, 3, (2, 4)),
+    ]
+    return replace(
+        plan,
+        phases=(Phase(*_split(p.filters(), alone, 1), "once"), *[Phase(*part) for part in parts]),
+        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+    )
+
+
+def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, Plan]:
+    """Return a part with the plan that has vectors along one range; both values of others are unrolled."""
+    choice = SplitChoice(vector=vector, upcast=tuple([(number, TILE) for number in unrolled]))
+    return ast, tiling.chosen(analyse(ast), target, choice)
+
+
+def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, Plan]:
+    """Return the products with the plan that has vectors along the tiles, which are read in place."""
+    kernel = analyse(ast)
+    role = next(k for k, c in enumerate(candidates(kernel)) if c.columns.arg[0] == TILES)
+    choice = ProductChoice(role=role, rows=sizes.rows, vectors=sizes.vectors)
+    plan = contraction.chosen(kernel, target, choice)
+    assert plan is not None, "the register tile fits"
+    return ast, plan
+
+
+def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
+    """Return the sizes with the least estimated cycles; None where no block has its matrices near.
+
+    `loads` are those of the kernel besides the sum.
+    """
+    high, wide = c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
+    filters, channels = c.filters.arg[1], c.channels.arg[1]
+    width, cores = target.vector_bytes // _F32.itemsize, max(1, target.cores)
+    lanes = min(width, _power_of_two(wide))
+    picture, result = [fixed + each * lanes for fixed, each in (PICTURE_CYCLES, RESULT_CYCLES)]
+    result += LOAD_CYCLES * loads
+    pictures = prod([r.arg[1] for r in c.others])
+    u = PLANES * filters * channels * _F32.itemsize
+    gather = GATHER_CYCLES[not target.gathers] * width
+    once = filters * channels / width * (TAPS * TAPS * gather + 2 * PLANES)
+    best: _Sizes | None = None
+    for block in range(1, high + 1):
+        near = PLANES * (filters + channels) * block * wide + 4 * channels * (block + 1) * wide
+        if near * _F32.itemsize > target.l2_bytes * NEAR or near * _F32.itemsize + u > KEPT_BYTES:
+            break
+        if block * wide < LEAST_COLUMNS:
+            continue
+        rows, vectors, products = _tile(filters, block * wide, target)
+        window = channels * (TILE * block + 2) * -(-(TILE * wide + 2) // width) * WINDOW_CYCLES
+        moved = -(-wide // lanes) * block * (channels * picture + filters * result)
+        sums = PLANES * (channels * products + 4.0 * filters * -(-block * wide // width))
+        if u > target.l2_bytes // 2:
+            sums = max(sums, u / FAR_BYTES)
+        count = pictures * -(-high // block)
+        cycles = -(-count // cores) * cores * (window + moved + sums)
+        if best is None or cycles < best.cycles:
+            best = _Sizes(block, rows, vectors, once, cycles)
+    return best
+
+
+def _power_of_two(size: int) -> int:
+    """Return the least power of two that is at least a size."""
+    return 1 << (size - 1).bit_length()
+
+
+def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
+    """Return the rows and vectors of the register tile for m x n outputs, and the cycles of one product each.
+
+    Both operands are in the first-level cache.
+    """
+    lanes = target.vector_bytes // _F32.itemsize
+    best = (inf, 1, 1)
+    for vectors in range(1, min(MOST_VECTORS, -(-n // lanes)) + 1):
+        for rows in range(1, min(m, (target.registers - 1) // vectors - 1) + 1):
+            blocks = -(-m // rows) * -(-n // (vectors * lanes))
+            loads = (rows + vectors) / target.loads_per_cycle
+            cycles = blocks * (ROUND_CYCLES + max(rows * vectors / target.fma_per_cycle, loads, LATENCY))
+            best = min(best, (cycles, rows, vectors))
+    return best[1], best[2], best[0]
+
+
+def _plan_of_gradient(ast: UOp, c: Gradient, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of a gradient of filters; None where the matrices take too much, or as `_plan`."""
+    filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
+    cores = max(1, target.cores)
+    divisors = [d for d in range(1, filters // LEAST_CHANNELS + 1) if filters % d == 0]
+    least = max([d for d in divisors if d <= cores])
+    blocks = [b for b in range(high, 0, -1) if high % b == 0 and LEAST_COLUMNS <= b * wide <= MOST_TILES]
+    splits = [d for d in divisors if d % least == 0 and d <= MOST_GROUPS * least]
+    for groups, block in product(splits, blocks):
+        parts = GradientParts(ast, c, block, filters // groups)
+        if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
+            return _gradient(parts, groups, target, direct)
+    return None
+
+
+def _gradient(p: GradientParts, groups: int, target: Target, direct: Plan | None) -> Plan | None:
+    """Return the plan of the parts, with a workgroup for each block of filters; None as `_plan`."""
+    alone = replace(target, cores=0)
+    products = p.products()
+    tiles = contraction.choose(analyse(products), alone)
+    assert tiles is not None, "there are enough filters and channels"
+    width = target.vector_bytes // _F32.itemsize
+    lanes = min(width, _power_of_two(p.wide))
+    channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
+    window = channels * (TILE * p.block + 2) * -(-(TILE * p.wide + 2) // width) * WINDOW_CYCLES
+    moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture
+    sums = p.total.count / width * SUM_CYCLES
+    cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
+    axis = Axis(p.c.filters, p.held)
+    plan = Plan(
+        (axis,),
+        phases.steps_of((axis,), groups),
+        nanoseconds=cycles / target.gigahertz,
+        pieces=(p.piece, 1, p.count),
+    )
+    if direct is not None and not is_worth(plan, direct):
+        return None
+    each = [
+        _split(p.window(), alone, 2),
+        _split(p.pictures(), alone, 2),
+        _split(p.results(), alone, 2),
+        (products, tiles),
+        _split(p.sums(), alone, 0),
+    ]
+    return replace(
+        plan,
+        phases=(
+            Phase(*_split(p.zeros(), alone, 0), "before"),
+            *[Phase(*part, "each") for part in each],
+            Phase(*_split(p.taps(), alone, 1), "after"),
+        ),
+        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+    )

@@ -1,0 +1,83 @@
+"""Move masks outside sums of products: those that both factors share and that depend on no summed range.
+
+A convolution that is padded afterwards loads pictures and weights under the mask of the output's place. Then
+the weights depend on that place, by their mask alone, and the sum would not be a contraction.
+
+Not here: ranges (`range_merging`), masks as registers (`emit.indexing`). Next: `compiler.pipeline`, which
+runs this first.
+"""
+
+from __future__ import annotations
+
+from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, const, uop
+from compiler.ir.walk import bound_ranges, ordered, ranges_in
+
+
+def hoist_masks(ast: UOp) -> UOp:
+    """Return the kernel with masks outside its sums of products, as far as a factor is loaded without them.
+
+    sum(load(x, m and a) * load(w, m)) -> where(m, sum(load(x, m and a) * load(w)), 0)
+    where m depends neither on a summed range nor on a range in the index of w.
+    """
+    nodes = ordered(ast)
+    if not any(node.op is Ops.REDUCE and _masked(node) for node in nodes):
+        return ast
+    free = ranges_in(ast)
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([done[s] for s in node.src])
+        made = node if src == node.src else uop(node.op, node.dtype, src, node.arg)
+        if node.op is Ops.REDUCE and made is node:
+            made = _hoisted(node, free)
+        done[node] = made
+    return done[ast]
+
+
+def _masked(node: UOp) -> bool:
+    """Return whether a REDUCE adds products of two loads with masks."""
+    value = node.src[0]
+    if node.arg[0] != "ADD" or value.op is not Ops.MUL or not node.dtype.is_float:
+        return False
+    return all(s.op is Ops.LOAD and len(s.src) > 2 for s in value.src)
+
+
+def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
+    """Return a REDUCE, or the WHERE that replaces it."""
+    if not _masked(node):
+        return node
+    value = node.src[0]
+    x, y = value.src
+    theirs = symbolic.parts_of(y.src[2])
+    bound = bound_ranges(node, free)
+    shared = [p for p in symbolic.parts_of(x.src[2]) if p in theirs and not _atoms(p) & bound]
+    factors = [_without(load, shared) for load in value.src]
+    gone = [p for p in shared if any(p not in _parts(load) for load in factors)]
+    if not gone:
+        return node
+    product = uop(Ops.MUL, value.dtype, tuple(factors))
+    total = uop(Ops.REDUCE, node.dtype, (product,), node.arg)
+    inside = uop(Ops.IVALUE, dtypes.bool, (symbolic.both(*gone),))
+    return uop(Ops.WHERE, node.dtype, (inside, total, const(0.0, node.dtype)))
+
+
+def _without(load: UOp, parts: list[UOp]) -> UOp:
+    """Return a LOAD without those of the comparisons in its mask that share no range with its index."""
+    atoms = _atoms(load.src[1])
+    if any(a.op is Ops.INDEXOF for a in atoms):
+        return load
+    kept = [p for p in _parts(load) if p not in parts or _atoms(p) & atoms]
+    mask = (symbolic.both(*kept),) if kept else ()
+    return uop(Ops.LOAD, load.dtype, (*load.src[:2], *mask), load.arg)
+
+
+def _parts(load: UOp) -> tuple[UOp, ...]:
+    """Return the comparisons in the mask of a LOAD."""
+    return symbolic.parts_of(load.src[2]) if len(load.src) > 2 else ()
+
+
+def _atoms(x: UOp) -> set[UOp]:
+    """Return the ranges and other atoms of an index or a mask."""
+    return set(symbolic.atoms_of((x,)))

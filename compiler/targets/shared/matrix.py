@@ -1,0 +1,134 @@
+"""Matrix operations of a target, by description: shape, element types, and the lane maps of the operands.
+
+An operation computes D = A * B + D for an m x k, a k x n and an m x n matrix that the lanes of a warp hold
+together. An operand's registers have 32 bits. One of A or B holds a *word*, neighbours along k: two elements
+of 16 bits, or four bytes. A coordinate of the element in a register is a sum of digits of the lane's and of
+the register's number, so a lane map is an affine map of these digits.
+
+Not here: which operation a kernel uses (`compiler.plan.device_contraction`), the instruction's text
+(`compiler.targets.shared.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix`
+and `compiler.targets.shared.word_operations`, the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from compiler.dtype import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.dtype import DType
+
+PIECE = 8
+"""Values of 16 bits that one copy moves, and that a row of a fragment has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A digit of a number, and its weight in a coordinate: `number // step % size * weight`."""
+
+    of: Literal["lane", "register"]
+    step: int
+    size: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMap:
+    """Where the elements of one operand are."""
+
+    registers: int
+    """Registers of 32 bits in each lane."""
+    row: tuple[Digit, ...]
+    """Digits of the coordinate along m (A, D) or n (B)."""
+    column: tuple[Digit, ...]
+    """Digits of the coordinate along k in words (A, B), or along n (D)."""
+
+    def at(self, lane: int, register: int) -> tuple[int, int]:
+        """Return the coordinates of the element in a register of a lane."""
+        number = {"lane": lane, "register": register}
+        row, column = [
+            sum(number[d.of] // d.step % d.size * d.weight for d in digits)
+            for digits in (self.row, self.column)
+        ]
+        return row, column
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOperand:
+    """How A (or B) lies in shared memory: panels of rows of 128 bytes."""
+
+    turned: bool
+    """Whether a row holds elements along m (n); else along k."""
+    panel: int
+    """Bytes between panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProducts:
+    """Successive operations on tiles in shared memory."""
+
+    op: MatrixOp
+    a: SharedOperand
+    b: SharedOperand
+    steps: int
+    """Operations, each along the next elements of k."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixOp:
+    """One matrix operation; each is one object, so lookups hash no description."""
+
+    name: str
+    """The assembler's name, for dumps."""
+    intrinsic: str
+    """LLVM's intrinsic."""
+    shape: tuple[int, int, int]
+    """m, n and k."""
+    dtype: DType
+    """The type of the elements of A, and of B where `other` is None."""
+    lanes: int
+    """Lanes of the warp."""
+    a: LaneMap
+    b: LaneMap
+    d: LaneMap
+    shared: bool = False
+    """Whether A and B are tiles in shared memory, whose rows of 128 bytes are permuted in pieces of 16."""
+    rows: bool = False
+    """Whether fragments can be loaded as 8 x 8 matrices, of which each lane addresses a row of 16 bytes."""
+    total: DType = dtypes.float32
+    """The type of the accumulators."""
+    other: DType | None = None
+    """The type of the elements of B where it is not that of A."""
+    narrower: MatrixOp | None = None
+    """The same operation on half as many columns."""
+
+    @property
+    def depth(self) -> int:
+        """The words along k."""
+        return self.shape[2] * self.dtype.itemsize // 4
+
+
+def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
+    """Return the order of a matrix operation's rows (or columns) in the block of a warp.
+
+    `adjacent` operations lie side by side. The result is the distance in the block between neighbours of each
+    digit of D's coordinate, the values of a thread, and the values of the block: digits of the register are
+    innermost, after the adjacent operations, digits of the lane outermost.
+    """
+    strides: dict[Digit, int] = {}
+    total = adjacent
+    for digit in sorted(digits, key=lambda d: (d.of == "lane", d.weight)):
+        if digit.of == "lane":
+            continue
+        strides[digit] = total
+        total *= digit.size
+    mine = total
+    for digit in sorted(digits, key=lambda d: d.weight):
+        if digit.of == "lane":
+            strides[digit] = total
+            total *= digit.size
+    return strides, mine, total

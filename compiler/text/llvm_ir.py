@@ -1,0 +1,370 @@
+"""The renderer: a linear list to LLVM IR text, the same for every target.
+
+Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from the `Dialect` of
+the target (`compiler.targets.shared.dialect`). There are no fast-math flags.
+
+Not here: operations that only GPUs have (`llvm_device`), lines of several registers (`llvm_bundles`), types
+and constants as text (`llvm_text`), the lines (`compiler.emit.linear`), the dialects (`compiler.targets`),
+IR to an object (`compiler.llvm`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.text import llvm_bundles, llvm_device, streamed
+from compiler.text.llvm_text import Text, constant_text, suffix, type_text
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compiler.emit.linear import Line
+    from compiler.targets.shared.dialect import Dialect
+    from hcq.program import Dim3
+
+
+_MASK_BITS = {2: 64, 4: 32, 8: 32, 16: 32, 32: 16, 64: 8}
+"""Lanes of a mask -> bits of the integers through which it passes: a whole vector register."""
+
+
+def read_mask(t: Text, mask: Line, name: str) -> str:
+    """Return the typed name of a mask whose lanes are read one by one.
+
+    LLVM 22.1 on AVX-512: where a mask is moved to a general register, the pass x86-compress-evex removes the
+    instruction that computes it (VPMOVD2M and alike), although a later instruction reads the mask and
+    overwrites it. On such a target the moved mask is another one, compared with 0 by VPTESTM.
+    """
+    if not t.dialect.opaque or mask.op == "const" or mask.lanes == 1:
+        return t.typed(mask)
+    bits = f"<{mask.lanes} x i{_MASK_BITS[mask.lanes]}>"
+    t.lines += [
+        f"  {name}.i = sext {t.typed(mask)} to {bits}",
+        f'  {name}.o = call {bits} asm "", "={t.dialect.opaque},0"({bits} {name}.i)',
+        f"  {name}.m = icmp ne {bits} {name}.o, zeroinitializer",
+    ]
+    return f"<{mask.lanes} x i1> {name}.m"
+
+
+def _alignment(dtype: DType, lanes: int) -> int:
+    """Return the alignment of a vector in bytes; no access is wider than 16 bytes."""
+    return min(dtype.itemsize * lanes, max(16, dtype.itemsize))
+
+
+def _load(t: Text, line: Line) -> None:
+    align = _alignment(line.dtype, line.lanes if line.arg == "aligned" else 1)
+    t.put(line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {align}")
+
+
+def _load_masked(t: Text, line: Line) -> None:
+    kind, mask = type_text(line.dtype, line.lanes), line.src[1]
+    arguments = [t.typed(line.src[0]), f"i32 {line.dtype.itemsize}", t.typed(mask), f"{kind} zeroinitializer"]
+    name = f"llvm.masked.load.{suffix(line.dtype, line.lanes)}.p{t.space(line.src[0])}"
+    t.put(line, t.intrinsic(kind, name, arguments))
+
+
+def _addresses(t: Text, pointer: Line, index: Line, dtype: DType, register: str) -> str:
+    t.lines.append(f"  {register} = getelementptr {type_text(dtype)}, {t.typed(pointer)}, {t.typed(index)}")
+    return f"<{index.lanes} x {t.pointer(pointer)}> {register}"
+
+
+def _gather(t: Text, line: Line) -> None:
+    kind, code = type_text(line.dtype, line.lanes), suffix(line.dtype, line.lanes)
+    where = _addresses(t, line.src[0], line.src[1], line.dtype, f"%p{line.id}")
+    mask = read_mask(t, line.src[2], f"%m{line.id}")
+    arguments = [where, f"i32 {line.dtype.itemsize}", mask, f"{kind} zeroinitializer"]
+    name = f"llvm.masked.gather.{code}.v{line.lanes}p{t.space(line.src[0])}"
+    t.put(line, t.intrinsic(kind, name, arguments))
+
+
+def _store(t: Text, line: Line) -> None:
+    pointer, value = line.src
+    align = _alignment(value.dtype, value.lanes if line.arg == "aligned" else 1)
+    text = f"  store {t.typed(value)}, {t.typed(pointer)}, align {align}"
+    if line.arg == "stream":
+        t.through[len(t.lines)] = text
+        whole = value.dtype.itemsize * value.lanes
+        text = f"  store {t.typed(value)}, {t.typed(pointer)}, align {whole}, !nontemporal !0"
+    t.lines.append(text)
+
+
+def _store_masked(t: Text, line: Line) -> None:
+    pointer, value, mask = line.src
+    arguments = [t.typed(value), t.typed(pointer), f"i32 {value.dtype.itemsize}", t.typed(mask)]
+    name = f"llvm.masked.store.{suffix(value.dtype, value.lanes)}.p{t.space(pointer)}"
+    t.lines.append("  " + t.intrinsic("void", name, arguments))
+
+
+def _scatter(t: Text, line: Line) -> None:
+    pointer, index, value, mask = line.src
+    where = _addresses(t, pointer, index, value.dtype, f"%p{line.id}")
+    read = read_mask(t, mask, f"%m{line.id}")
+    arguments = [t.typed(value), where, f"i32 {value.dtype.itemsize}", read]
+    name = f"llvm.masked.scatter.{suffix(value.dtype, value.lanes)}.v{value.lanes}p{t.space(pointer)}"
+    t.lines.append("  " + t.intrinsic("void", name, arguments))
+
+
+def _alu(t: Text, line: Line) -> None:
+    a, b = line.src
+    if not t.dialect.expansions or not t.expand(line):
+        t.put(line, f"{line.arg} {t.typed(a)}, {t.name(b)}")
+
+
+def _cmp(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    instruction, predicate = line.arg
+    t.put(line, f"{instruction} {predicate} {t.typed(line.src[0])}, {t.name(line.src[1])}")
+
+
+def _select(t: Text, line: Line) -> None:
+    t.put(line, "select " + ", ".join([t.typed(s) for s in line.src]))
+
+
+def _call(t: Text, line: Line) -> None:
+    if t.expand(line):
+        return
+    kind = type_text(line.dtype, line.lanes)
+    t.put(
+        line,
+        t.intrinsic(
+            kind, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src]
+        ),
+    )
+
+
+def _convert(t: Text, line: Line) -> None:
+    (s,) = line.src
+    narrows = line.arg == "fptrunc" and line.dtype is dtypes.float16 and s.dtype is dtypes.float32
+    if t.dialect.half and narrows:
+        name = f"llvm.{t.dialect.half}.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
+        operands = [t.typed(s), 'metadata !"round.tonearest"']
+        t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, operands))
+        return
+    t.put(line, f"{line.arg} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
+
+
+def _saturate(t: Text, line: Line) -> None:
+    s = line.src[0]
+    name = f"llvm.{line.arg}.sat.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
+    t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, [t.typed(s)]))
+
+
+def _splat(t: Text, line: Line) -> None:
+    kind = type_text(line.dtype, line.lanes)
+    t.lines.append(f"  %s{line.id} = insertelement {kind} poison, {t.typed(line.src[0])}, i32 0")
+    t.put(line, f"shufflevector {kind} %s{line.id}, {kind} poison, <{line.lanes} x i32> zeroinitializer")
+
+
+def _shuffle(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    a, b = line.src
+    t.put(line, f"shufflevector {t.typed(a)}, {t.typed(b)}, {_picks(line.arg)}")
+
+
+@lru_cache(maxsize=256)
+def _picks(lanes: tuple[int, ...]) -> str:
+    """Return the mask of a shuffle; kernels use few different ones, many times."""
+    return f"<{len(lanes)} x i32> <{', '.join([f'i32 {lane}' for lane in lanes])}>"
+
+
+def _vector(t: Text, line: Line) -> None:
+    kind, vector = type_text(line.dtype, line.lanes), "poison"
+    for n, source in enumerate(line.src):
+        name = t.name(line) if n == line.lanes - 1 else f"%s{line.id}.{n}"
+        t.lines.append(f"  {name} = insertelement {kind} {vector}, {t.typed(source)}, i32 {n}")
+        vector = name
+
+
+def _any(t: Text, line: Line) -> None:
+    s = line.src[0]
+    mask = read_mask(t, s, f"%m{line.id}")
+    t.put(line, t.intrinsic("i1", f"llvm.vector.reduce.or.{suffix(s.dtype, s.lanes)}", [mask]))
+
+
+def _extract(t: Text, line: Line) -> None:
+    s = line.src[0]
+    vector = read_mask(t, s, f"%m{line.id}") if s.dtype is dtypes.bool else t.typed(s)
+    t.put(line, f"extractelement {vector}, i32 {line.arg}")
+
+
+def _scratch(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    dtype, count = line.arg[:2]
+    space = t.space(line)
+    where = f", addrspace({space})" if space else ""
+    t.top.append(f"  {t.name(line)} = alloca [{count} x {type_text(dtype)}], align 64{where}")
+
+
+def _table(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    dtype, values = line.arg
+    scalar = type_text(dtype)
+    items = ", ".join([f"{scalar} {constant_text(dtype, v)}" for v in values])
+    symbol = f"@table{len(t.globals)}"
+    space = f"addrspace({t.space(line)}) " if t.space(line) else ""
+    t.globals.append(
+        f"{symbol} = private unnamed_addr {space}constant [{len(values)} x {scalar}] [{items}], align 64"
+    )
+    t.names[line] = symbol
+
+
+def _prefetch(t: Text, line: Line) -> None:
+    pointer = line.src[0]
+    arguments = [t.typed(pointer), "i32 0", "i32 2", "i32 1"]
+    t.lines.append("  " + t.intrinsic("void", f"llvm.prefetch.p{t.space(pointer)}", arguments))
+
+
+def _loop(t: Text, line: Line) -> None:
+    before, label = t.label, f"L{line.id}"
+    t.lines.append(f"  br label %{label}")
+    t.start(label)
+    t.open[line] = (len(t.lines), before, [])
+    t.lines.append("")
+
+
+def _phi(t: Text, line: Line) -> None:
+    loop = next(reversed(t.open))
+    t.open[loop][2].append((len(t.lines), line))
+    t.lines.append("")
+    initial = t.rows.get(line.src[0])
+    if initial is not None:
+        t.bundle(line, len(initial))
+
+
+def _endloop(t: Text, line: Line) -> None:
+    loop, *following = line.src
+    at, before, phis = t.open.pop(loop)
+    first, end = loop.src
+    t.lines.append(f"  %n{line.id} = add nsw i64 {t.name(loop)}, {loop.arg}")
+    t.lines.append(f"  %c{line.id} = icmp slt i64 %n{line.id}, {t.name(end)}")
+    t.lines.append(f"  br i1 %c{line.id}, label %L{loop.id}, label %D{loop.id}")
+    t.lines[at] = f"  {t.name(loop)} = phi i64 [ {t.name(first)}, %{before} ], [ %n{line.id}, %{t.label} ]"
+    for (position, phi), value in zip(phis, following, strict=True):
+        kind, rows = type_text(phi.dtype, phi.lanes), t.rows.get(phi)
+        if rows is not None:
+            every = zip(rows, t.rows[phi.src[0]], t.rows[value], strict=True)
+        else:
+            every = zip([t.name(phi)], [t.name(phi.src[0])], [t.name(value)], strict=True)
+        t.lines[position] = "\n".join(
+            [f"  {name} = phi {kind} [ {x}, %{before} ], [ {y}, %{t.label} ]" for name, x, y in every]
+        )
+    t.start(f"D{loop.id}")
+
+
+def _result(t: Text, line: Line) -> None:
+    value = line.src[1]
+    if value in t.rows:
+        t.rows[line] = t.rows[value]
+    else:
+        t.names[line] = t.name(value)
+
+
+def _if(t: Text, line: Line) -> None:
+    t.lines.append(f"  br i1 {t.name(line.src[0])}, label %T{line.id}, label %F{line.id}")
+    t.open[line] = (0, t.label, [])
+    t.start(f"T{line.id}")
+
+
+def _endif(t: Text, line: Line) -> None:
+    head = line.src[0]
+    _, before, _ = t.open.pop(head)
+    t.lines.append(f"  br label %F{head.id}")
+    t.names[line] = f"{before} {t.label}"
+    t.start(f"F{head.id}")
+
+
+def _join(t: Text, line: Line) -> None:
+    before, inside = t.names[line.src[0]].split(" ")
+    value, otherwise = line.src[1:]
+    kind = type_text(line.dtype, line.lanes)
+    t.put(line, f"phi {kind} [ {t.name(value)}, %{inside} ], [ {t.name(otherwise)}, %{before} ]")
+
+
+def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
+    def render(t: Text, line: Line) -> None:
+        assert isinstance(line.arg, int)
+        t.lines += of(t.dialect)(line.arg, t.name(line))
+
+    return render
+
+
+def _group(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, int)
+    t.lines += t.dialect.group(line.arg, t.name(line), t.groups[line.arg])
+
+
+def _variable(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    number, pointers = line.arg
+    t.lines += t.dialect.variable(number, pointers, t.name(line))
+
+
+RENDERERS: dict[str, Callable[[Text, Line], None]] = {
+    "load": _load, "load_masked": _load_masked, "gather": _gather,
+    "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
+    "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
+    "splat": _splat, "vector": _vector, "shuffle": _shuffle, "any": _any,
+    "scratch": _scratch, "table": _table,
+    "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
+    "if": _if, "endif": _endif, "join": _join, "variable": _variable,
+    "argument": _number(lambda d: d.pointer),
+    "group": _group,
+    "thread": _number(lambda d: d.thread),
+    "token": lambda _t, _line: None,
+    **llvm_bundles.RENDERERS,
+    **llvm_device.RENDERERS,
+    "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),
+    "freeze": lambda t, line: t.put(line, f"freeze {t.typed(line.src[0])}"),
+    "offset": lambda t, line: t.put(
+        line, f"getelementptr {type_text(_element(line))}, {t.typed(line.src[0])}, {t.typed(line.src[1])}"
+    ),
+    "extract": _extract,
+}  # fmt: skip
+
+
+def _element(line: Line) -> DType:
+    assert isinstance(line.arg, DType)
+    return line.arg
+
+
+def render(
+    lines: Sequence[Line],
+    name: str,
+    pointers: int,
+    variables: int,
+    dialect: Dialect,
+    *,
+    groups: Dim3 = (1, 1, 1),
+    threads: int = 1,
+) -> str:
+    """Return the IR text of a kernel, for a launch with these workgroups and threads.
+
+    `lines` must have passed `linear.verify`.
+    """
+    places = streamed.places(lines)
+    text = Text(dialect, groups, streamed.LABEL if places else "entry")
+    for line in lines:
+        renderer = RENDERERS.get(line.op)
+        if renderer is None:
+            raise CompileError(f"the renderer has no text for {line.op!r}")
+        renderer(text, line)
+    head = dialect.entry(name, pointers, variables)
+    functions: list[str] = []
+    if places:
+        functions, text.lines = streamed.versions(text, name, head, places)
+    body = "\n".join(text.lines)
+    absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
+    parts = [
+        *text.globals,
+        head,
+        *text.top,
+        body,
+        "  ret void",
+        "}",
+        *functions,
+        *text.declared,
+        dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent),
+    ]
+    return "\n".join(parts) + "\n"
