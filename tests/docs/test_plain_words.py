@@ -55,3 +55,10 @@ def test_pages_have_short_sentences_and_no_commit_ids():
         shown = re.sub(r"\]\([^)]*\)", "]", BLOCKS.sub("", text))
         faults += [f"{name}: commit {commit}; say the command instead" for commit in COMMIT.findall(shown)]
     assert faults == []
+
+
+def test_an_entry_of_the_changelog_is_one_line():
+    lines = (ROOT / "CHANGELOG.md").read_text().partition("## [Unreleased]")[2].splitlines()
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) > 50
+    assert [line for line in lines if line.startswith(" ") or len(line) > 160] == []
