@@ -148,7 +148,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
     command = [run.python, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
     command += ["--device", run.options.emulated or f"{run.options.vendor}:{run.options.device}"]
-    command += ["--choices", run.choices, "--variants", variants]
+    command += ["--choices", run.choices, "--variants", "none" if run.options.dry else variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
     command += ["--dry"] * run.options.dry
     command += ["--kernels", str(Path(run.options.kernels).resolve())] if run.options.kernels else []
@@ -283,8 +283,8 @@ def programs(run: Run, limit_s: float) -> None:
 
 
 def benchmarks(run: Run, limit_s: float) -> None:
-    """Run the benchmarks of the device; in a dry run alone those of the scripted kernel."""
-    cases = [run.options.vendor, "--device", "cpu"]
+    """Run the benchmarks of the device; in a dry run one of an emulated GPU."""
+    cases = ["submit", "--quick", "--device", f"{run.options.vendor}-emu"]
     if not run.options.dry:
         cases = [
             "submit",

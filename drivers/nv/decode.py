@@ -2,7 +2,7 @@
 
 It uses the layouts only, never the encoder, so that it can check the encoder's output.
 
-Not here: checks of the decoded packets (`emulator.nv.engines`). Next: `tools.nv.golden`, which writes
+Not here: checks of the decoded packets (`emulator.nv.engines`). Next: `tests.support.nv.golden`, which writes
 streams as text.
 """
 

@@ -14,9 +14,9 @@ from hcq.config import override
 from hcq.driver import QueueKind
 from hcq.hardware import BufferSpec, Place
 from hcq.registry import wrap
-from tools.amd.script import Script as AmdScript
-from tools.amd.scripted import ScriptedKernel as AmdKernel
-from tools.nv.scripted import ScriptedKernel as NvKernel
+from tests.support.amd.script import Script as AmdScript
+from tests.support.amd.scripted import ScriptedKernel as AmdKernel
+from tests.support.nv.scripted import ScriptedKernel as NvKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

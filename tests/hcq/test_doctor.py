@@ -21,8 +21,8 @@ from hcq.config import Config, variables
 from hcq.doctor import examine
 from hcq.driver import DeviceInfo
 from hcq.errors import UnsupportedError, UsageError
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

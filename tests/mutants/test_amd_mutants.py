@@ -18,8 +18,8 @@ from tests.mutants.amd.packets import Aql, Pm4, Sdma, change
 from tests.mutants.amd.planted.wire import WIRES
 from tests.mutants.interpose import Interposer
 from tests.mutants.sites import DELETE, OPERATIONS, Mutant
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

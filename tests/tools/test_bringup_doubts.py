@@ -116,7 +116,7 @@ def test_every_other_choice_is_found_on_nvidia(value: str) -> None:
 def test_read_pointers_that_wrap_and_that_count_are_both_read(gpu: str) -> None:
     arguments = options(AMD, "--from", "28", "--to", "28")
     arguments.emulate = f"{gpu}+other=read_pointer"
-    kernel: Any = AMD.make_kernel(dry=False, emulate=arguments.emulate)
+    kernel: Any = AMD.make_kernel(emulate=arguments.emulate)
     try:
         rung = next(rung for rung in AMD.rungs if rung.number == 28)
         result = run_rung(rung, AMD.parse("default"), arguments, kernel)
@@ -154,7 +154,7 @@ def test_a_row_is_asked_at_its_place_alone() -> None:
 def test_a_rung_whose_device_does_not_open_keeps_its_error() -> None:
     """The evidence of such a device would be read from memory that was unmapped."""
     arguments = options(NV)
-    kernel: Any = NV.make_kernel(dry=False, emulate="sm_90+other=arguments_in_vram")
+    kernel: Any = NV.make_kernel(emulate="sm_90+other=arguments_in_vram")
     try:
         rung = next(rung for rung in NV.rungs if rung.number == 18)
         result = run_rung(rung, NV.parse("default"), arguments, kernel)

@@ -380,7 +380,7 @@ def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Recorded]):
     hardware_run.run_stages(run)
     commands = run.commands
     assert "--device amd:1" in commands["ladder"]
-    assert "tools.bench amd " in commands["benchmarks"]
+    assert "tools.bench submit --quick --device amd-emu" in commands["benchmarks"]
     assert "nv" not in commands["ladder"].split()
 
 

@@ -9,12 +9,10 @@
     kernels                             throughput of compiled kernels, by the clock of a GPU
     lowering                            time from a kernel's AST to LLVM IR
     check                               price of HCQ_CHECK=1: first runs of models
-    nv, amd, amd-queues                 host time of the GPU drivers, on a scripted kernel driver
-    amd-emu                             queues of emulated AMD GPUs
     emu, emu-amd                        speed of the emulators
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `nv`, `amd`, `emu`,
+Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `emu`,
 `cuda`). Next: `rows`.
 """
 
@@ -41,8 +39,6 @@ CASES = {
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
     "emu-amd": "tools.bench.emu_amd",
-    "nv": "tools.bench.nv",
-    **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "kernels": "tools.bench.compiled",
     "lowering": "tools.bench.lowering",
     "check": "tools.bench.check",

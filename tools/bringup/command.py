@@ -5,7 +5,7 @@
     python -m tools.bringup --from 12 --to 18  some of them
     python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
     python -m tools.bringup --emulate sm_80    on an emulated GPU
-    python -m tools.bringup --dry              on a scripted kernel: no GPU, nothing is computed
+    python -m tools.bringup --dry              on an emulated GPU, with few rounds and no comparisons
     python -m tools.bringup --doubts --device amd-emu
                                                each doubtful value taken the other way by an emulated GPU
 
@@ -57,7 +57,8 @@ def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> in
     """
     vendor: Vendor[Any] = arguments.vendor
     rung = next(rung for rung in vendor.rungs if rung.number == arguments.child)
-    kernel = kernel or vendor.make_kernel(dry=arguments.dry, emulate=arguments.emulate)
+    emulated = "" if arguments.dry and arguments.emulate is None else arguments.emulate
+    kernel = kernel or vendor.make_kernel(emulate=emulated)
     result = run_rung(rung, vendor.parse(arguments.choices), arguments, kernel)
     sys.stdout.write(json.dumps(asdict(result), default=str) + "\n")
     return 0 if result.passed else 1
@@ -191,7 +192,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help='run on an emulated GPU: by default an H200, or "sm_80+570", "native"',
     )
     parser.add_argument("--verbose", action="store_true", help="print kernel calls and memory of failures")
-    parser.add_argument("--dry", action="store_true", help="run on a scripted kernel, without a GPU")
+    parser.add_argument("--dry", action="store_true", help="few rounds on an emulated GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument(
         "--doubts",

@@ -71,7 +71,7 @@ def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] =
     options.variants, options.emulate, options.report = "needed", variant, None
 
     def spawn(rung: Rung, choices: Any, _times: float) -> Result:
-        kernel: Any = vendor.make_kernel(dry=False, emulate=variant)
+        kernel: Any = vendor.make_kernel(emulate=variant)
         try:
             return run_rung(rung, choices, options, kernel)
         finally:

@@ -40,7 +40,7 @@ class BenchOptions:
 class KernelMaker(Protocol):
     """Makes the kernel interface of a rung."""
 
-    def __call__(self, *, dry: bool, emulate: str | None) -> Kernel:
+    def __call__(self, *, emulate: str | None) -> Kernel:
         """Return Linux, the scripted kernel, or an emulated GPU."""
         ...
 

@@ -11,8 +11,8 @@ from drivers.amd.driver import AmdDriver
 from hcq.device import Device
 from hcq.hardware import BufferSpec, Place
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

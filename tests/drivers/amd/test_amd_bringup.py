@@ -16,8 +16,8 @@ from drivers.amd.queues import Packets
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, TARGETS, driver_of, image, opened
-from tools.amd.script import APUS, Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import APUS, Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

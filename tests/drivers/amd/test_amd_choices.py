@@ -15,8 +15,8 @@ from drivers.amd.packets import Pm4Words
 from drivers.amd.quirks import parse
 from hcq.driver import QueueKind
 from tests.drivers.amd.opened import driver_of
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from tests.drivers.nv.test_nv_streams import instructions_of
-from tools.bench.amd import FinishedAmd
-from tools.bench.nv import FinishedNv
+from tests.support.host_time.amd import FinishedAmd
+from tests.support.host_time.nv import FinishedNv
 
 KERNELS = 64
 
 
 KERNEL_SIDE = (
     "drivers/kernel.py",
-    "tools/scripted/host.py",
-    "tools/amd/scripted.py",
-    "tools/amd/scripted_queues.py",
-    "tools/nv/scripted.py",
-    "tools/nv/scripted_doorbell.py",
+    "tests/support/scripted/host.py",
+    "tests/support/amd/scripted.py",
+    "tests/support/amd/scripted_queues.py",
+    "tests/support/nv/scripted.py",
+    "tests/support/nv/scripted_doorbell.py",
 )
 """What stands in for the operating system: no part of a driver."""
 

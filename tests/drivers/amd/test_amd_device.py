@@ -14,7 +14,7 @@ from hcq.graph import Graph
 from hcq.hardware import BufferSpec
 from tests.drivers.amd.opened import HOST, TARGETS, image, machine
 from tests.limits import HANG_S
-from tools.amd.script import Script
+from tests.support.amd.script import Script
 
 
 @pytest.mark.parametrize("gpu", TARGETS)

@@ -25,8 +25,8 @@ from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
 from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
 from tests.limits import HANG_S
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 from tools.bringup.amd.kernels import image as wild
 
 GPU_ID = Script().gpu_id(0)

@@ -17,8 +17,8 @@ from drivers.amd.refusals import refused
 from drivers.kernel import view_at
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 from tests.drivers.amd.opened import opened
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 PAIR = ("gfx1100", "gfx1100")
 

@@ -14,8 +14,8 @@ from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, Quirks
 from drivers.kernel_trace import TracingKernel
 from hcq.errors import DriverError, UnsupportedError
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 from tools.bringup import command
 from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory

@@ -17,7 +17,7 @@ from hcq.driver import QueueKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.drivers.amd.opened import image, opened
 from tests.guests import build
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from hcq.driver import QueueKind
 from hcq.graph import Graph
 from tests.drivers.amd.opened import HOST, image, machine
 from tests.limits import HANG_S
-from tools.amd.script import Script
+from tests.support.amd.script import Script
 
 ONE = {"groups": (1, 1, 1), "threads": (64, 1, 1)}
 

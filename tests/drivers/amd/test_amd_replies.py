@@ -12,7 +12,7 @@ from drivers.amd.layouts.kfd import Call
 from drivers.amd.refusals import BringUpError
 from drivers.kernel import PAGE, view_at
 from tests.drivers.amd.opened import opened
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from drivers.kernel import Mapping

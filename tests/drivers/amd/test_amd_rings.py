@@ -16,14 +16,14 @@ from drivers.kernel import view_at
 from hcq.driver import QueueKind
 from hcq.errors import DeviceFault, UsageError
 from tests.drivers.amd.opened import opened
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.amd.device import AmdDevice
-    from tools.amd.scripted_engine import Engine
+    from tests.support.amd.scripted_engine import Engine
 
 NOP = pm4.NOP_ONE_DWORD
 

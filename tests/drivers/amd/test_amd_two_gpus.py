@@ -15,8 +15,8 @@ from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, driver_of, opened
 from tests.limits import HANG_S
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

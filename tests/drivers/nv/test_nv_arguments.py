@@ -13,8 +13,8 @@ from drivers.nv.layouts.chips import CHIPS, NvChip
 from drivers.nv.program import check
 from hcq.errors import UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from tests.support.nv.golden import small_cubin
 from tools.bringup.nv.kernels import ARCHES
-from tools.nv.golden import small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"
@@ -43,7 +43,7 @@ class Gpu:
 
 GPU = Gpu()
 PLACED = ((0, 8), (8, 8), (16, 4))
-"""Offset and bytes of the parameters of `tools.nv.golden.sample`."""
+"""Offset and bytes of the parameters of `tests.support.nv.golden.sample`."""
 
 
 def recorded(placed: tuple[tuple[int, int], ...], end: int):

@@ -19,9 +19,9 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tests.conformance.conftest import Lab, read
 from tests.limits import HANG_S
-from tools.nv.golden import sample
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.golden import sample
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ from drivers.choices import value_text
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse
 from tests.limits import HANG_S
+from tests.support.nv.scripted import ScriptedKernel
 from tools.bringup import command
 from tools.bringup.checks import REPEATS, RungError
 from tools.bringup.ladder import ONE, Ladder
@@ -20,7 +21,6 @@ from tools.bringup.nv.expected import EXPECTED
 from tools.bringup.nv.rungs_compute import _device, _load, check_arrival
 from tools.bringup.nv.table import NV
 from tools.bringup.rung import Result
-from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

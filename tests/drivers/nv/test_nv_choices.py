@@ -18,9 +18,9 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, UnsupportedError, UsageError
 from hcq.graph import Graph
 from tests.limits import HANG_S
-from tools.nv.golden import sample
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.golden import sample
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from drivers.nv.device import NvDevice

@@ -23,9 +23,9 @@ from hcq.params import Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.facts import nv_cubin, nv_qmd_v04, nv_qmd_v05
 from tests.limits import HANG_S
-from tools.nv.golden import small_cubin
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.golden import small_cubin
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

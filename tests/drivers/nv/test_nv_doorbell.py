@@ -8,9 +8,9 @@ import pytest
 
 from drivers.nv.driver import NvDriver
 from drivers.nv.quirks import parse
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
-from tools.scripted.host import RefusedError
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
+from tests.support.scripted.host import RefusedError
 
 HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 

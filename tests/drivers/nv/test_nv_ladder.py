@@ -17,14 +17,14 @@ from drivers.nv.quirks import ALTERNATIVES, PRESETS, fitting, parse
 from hcq.errors import SignalTimeout
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
 from tools.bringup.checks import EMULATED_PATIENCE, wait_while_threads_work
 from tools.bringup.ladder import Ladder
 from tools.bringup.nv.table import RUNGS as TABLE
 from tools.bringup.rung import Result, Rung
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from compiler.targets.nvptx import assembler
 from drivers.elf import Elf, ElfError
 from drivers.nv.layouts.cubin import INSTRUCTION_BYTES, Section
 from drivers.nv.lines import LineTable, ptx_line
-from tools.nv.golden import small_cubin
+from tests.support.nv.golden import small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"

@@ -20,8 +20,8 @@ from drivers.nv.quirks import parse
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
 from tests.facts import nv_cubin
+from tests.support.nv.golden import sample, small_cubin
 from tools.bringup.nv.kernels import ARCHES, ptx
-from tools.nv.golden import sample, small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"

@@ -12,7 +12,7 @@ from drivers.nv.driver import NvDriver
 from hcq.errors import DeviceFault, FaultKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.limits import HANG_S
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from hcq.params import Param
 from hcq.registry import wrap
 from tests.drivers.nv.test_nv_clusters import AMPERE, HOPPER, image, opened
 from tests.hcq.fake import ADD, ONE, FakeDevice
-from tools.nv.golden import sample
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.golden import sample
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

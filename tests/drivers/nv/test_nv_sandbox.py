@@ -13,9 +13,9 @@ from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_P
 from hcq.device import Device
 from hcq.errors import DeviceFault
 from tests.limits import HANG_S
-from tools.nv.golden import sample
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.golden import sample
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 ESCAPES = {200, 201, 210, 214, 212, 206, 207, 0x27, 0x2B, 0x29, 0x2A, 0x34, 0x35, 0x4A, 0x4E, 0x4F, 0x5E, 218}
 """CARD_INFO, REGISTER_FD, CHECK_VERSION_STR, SYS_PARAMS, ATTACH_GPUS, OS events, RM_ALLOC_MEMORY, RM_ALLOC,

@@ -23,10 +23,10 @@ from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
 from hcq.params import Param
 from tests.limits import CHILD_S, HANG_S
-from tools.bench.nv import FinishedNv
-from tools.nv.golden import GOLDEN, sample
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
+from tests.support.host_time.nv import FinishedNv
+from tests.support.nv.golden import GOLDEN, sample
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,13 +39,14 @@ FOLDER = Path(__file__).parents[2] / "golden"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All streams, from a separate process, because addresses depend on the process's earlier allocations."""
     folder = tmp_path_factory.mktemp("golden")
-    subprocess.run([sys.executable, "-m", "tools.nv.golden", str(folder)], check=True, timeout=CHILD_S)
+    command = [sys.executable, "-m", "tests.support.nv.golden", str(folder)]
+    subprocess.run(command, check=True, timeout=CHILD_S)
     return folder
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_the_decoded_stream_is_the_golden_one(name: str, written: Path):
-    """`python -m tools.nv.golden tests/golden` rewrites the files.
+    """`python -m tests.support.nv.golden tests/golden` rewrites the files.
 
     Review the difference before committing.
     """
@@ -253,7 +254,8 @@ def instructions_of(
     return count
 
 
-# `python -m tools.bench nv` says what these cost in time. Python 3.11 runs two thirds of these instructions.
+# `python -m tests.support.host_time nv` says what these cost in time. Python 3.11 runs two thirds of these
+# instructions.
 
 
 def test_a_launch_costs_little_python():

@@ -11,6 +11,7 @@ import pytest
 import hcq
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, Quirks, parse
 from hcq.errors import UnsupportedError
+from tests.support.nv.scripted import ScriptedKernel
 from tools.bench.cuda import cuda
 from tools.bench.rows import Bench
 from tools.bringup import command
@@ -19,12 +20,10 @@ from tools.bringup.nv.bench import Bench as LadderBench
 from tools.bringup.nv.kernels import ARCHES, KERNELS, ptx
 from tools.bringup.nv.rungs_compute import store_again
 from tools.bringup.nv.table import RUNGS
-from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tools.bringup.rung import Rung
 
 
 def test_the_deliberate_fault_precedes_only_the_check_after_it():
@@ -41,20 +40,9 @@ def test_every_doubtful_value_is_tried_by_some_rung():
         assert len(values) > 1
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "rung", [r for r in RUNGS if r.number not in {23, 24, 25}], ids=lambda r: str(r.number)
-)
-def test_each_rung_passes_against_the_script(rung: Rung, capsys: pytest.CaptureFixture[str]):
-    options = command.parse(["--child", str(rung.number), "--dry"])
-    status = command.run_child(options)
-    told = json.loads(capsys.readouterr().out)
-    assert (status, told["error"]) == (0, "")
-
-
 def test_a_failed_rung_reports_the_status_and_the_last_calls(capsys: pytest.CaptureFixture[str]):
-    from tools.nv.script import Script
-    from tools.nv.scripted import ScriptedKernel
+    from tests.support.nv.script import Script
+    from tests.support.nv.scripted import ScriptedKernel
 
     refusing = ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
     assert command.run_child(command.parse(["--child", "9", "--dry"]), refusing) == 1

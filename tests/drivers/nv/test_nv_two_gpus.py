@@ -13,8 +13,8 @@ from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UnsupportedError
 from tests.limits import HANG_S
-from tools.nv.script import Script, uuid_of
-from tools.nv.scripted import ScriptedKernel
+from tests.support.nv.script import Script, uuid_of
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

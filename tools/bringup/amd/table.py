@@ -84,16 +84,12 @@ RUNGS: tuple[Rung, ...] = (
 try alone; last the fault, and after it only the test that a new process works."""
 
 
-def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
-    """Return Linux, the scripted kernel, or an emulated GPU."""
+def _make_kernel(*, emulate: str | None) -> Kernel:
+    """Return Linux, or an emulated GPU."""
     if emulate is not None:
         from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
         return AMD_MACHINES(*split(emulate, DOUBTS))
-    if dry:
-        from tools.amd.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
-
-        return ScriptedKernel()
     return LinuxKernel()
 
 

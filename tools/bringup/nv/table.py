@@ -106,17 +106,13 @@ RUNGS: tuple[Rung, ...] = (
 """In the order of execution: last the fault, and after it only the test that a new process works."""
 
 
-def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
-    """Return Linux, the scripted kernel, or an emulated GPU."""
+def _make_kernel(*, emulate: str | None) -> Kernel:
+    """Return Linux, or an emulated GPU."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
         from emulator.nv.machine.variants import open_variant  # noqa: PLC0415 - only for emulated runs
 
         return open_variant(*split(emulate, DOUBTS))
-    if dry:
-        from tools.nv.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
-
-        return ScriptedKernel()
     return LinuxKernel()
 
 

@@ -18,12 +18,12 @@ from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
 from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
-from tools.scripted.host import RefusedError
+from tests.support.scripted.host import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.nv.script import Script
+    from tests.support.nv.script import Script
 
 _TIME_NS = 0x1234_5678_0000
 _DOORBELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)

@@ -3,7 +3,7 @@
 Anonymous memory is really mapped, so that drivers can use it. Every call that can fail is counted, and one of
 them, chosen by its number, fails; a test that fails each call in turn finds what a driver forgets to undo.
 
-Not here: which files exist and what an ioctl replies (`tools.nv.scripted`, `tools.amd.scripted`).
+Not here: which files exist and what an ioctl replies (`nv.scripted`, `amd.scripted`).
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel`

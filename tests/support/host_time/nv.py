@@ -1,9 +1,9 @@
 """Host time of launches and replays on the NVIDIA driver, on the scripted kernel: Python time alone.
 
-The case "nv" of tools.bench. The GPU's results are written outside the measured time, so each submission
-finds the previous one completed and retires it. No hardware is used, whatever `--device` names.
+The case "nv". The GPU's results are written outside the measured time, so each submission
+finds the previous one completed and retires it. No hardware is used.
 
-Not here: kernels and their speed (`emu`, `throughput`). Next: `tools.nv.scripted`, the scripted kernel.
+Next: `tests.support.nv.scripted`, the scripted kernel.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from drivers.kernel import view_at
 from drivers.nv.driver import NvDriver
 from hcq.device import Device
 from hcq.driver import QueueKind
-from tools.bench.finished import KERNELS, FinishedDevice
-from tools.nv.golden import sample
-from tools.nv.scripted import ScriptedKernel
+from tests.support.host_time.finished import KERNELS, FinishedDevice
+from tests.support.nv.golden import sample
+from tests.support.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from tools.bench.rows import Bench

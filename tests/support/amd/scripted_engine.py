@@ -20,8 +20,8 @@ from drivers.kernel import view_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.amd.scripted_memory import Buffer
-    from tools.amd.scripted_queues import QueueTable
+    from tests.support.amd.scripted_memory import Buffer
+    from tests.support.amd.scripted_queues import QueueTable
 
 _SIZE_HI = 3
 """Where in an ACQUIRE_MEM COHER_SIZE_HI stands."""

@@ -1,12 +1,11 @@
 """Host time of launches and replays on the AMD driver, on the scripted kernel: Python time alone.
 
-The case "amd" of tools.bench measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's
-results are written outside the measured time, so each submission finds the previous one completed. The case
-"amd-queues" runs the queue cases on PM4 and AQL queues; there the scripted kernel executes each packet in
-Python, inside the measured time. The case "amd-emu" runs the queue cases on emulated GPUs. No hardware is
-used, whatever `--device` names.
+The case "amd" measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's results are
+written outside the measured time, so each submission finds the previous one completed. The case "amd-queues"
+runs the queue cases on PM4 and AQL queues; there the scripted kernel executes each packet in Python, inside
+the measured time. No hardware is used.
 
-Not here: NVIDIA's case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
+Not here: NVIDIA's case (`nv`). Next: `tests.support.amd.scripted`, the scripted kernel.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.driver import AmdDriver
 from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.amd.script import Script
-from tools.amd.scripted import ScriptedKernel
+from tests.support.amd.script import Script
+from tests.support.amd.scripted import ScriptedKernel
+from tests.support.host_time.finished import KERNELS, FinishedDevice
+from tests.support.host_time.nv import FinishedNv
 from tools.bench import queues
-from tools.bench.finished import KERNELS, FinishedDevice
-from tools.bench.nv import FinishedNv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 
 TARGETS = ("gfx1100", "gfx942")
 """One with PM4 queues and one with AQL queues."""
-EMULATED = ("amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942")
-"""The emulated GPUs: two with PM4 queues and one with AQL queues."""
 QUEUE_CASES = ("submit", "replay", "signal", "copy")
 _TEXT = """
 define amdgpu_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %x, i32 %n) #0 {
@@ -115,10 +111,4 @@ def amd_queues(bench: Bench) -> None:
         _queue_cases(bench, _scripted(target), f"{target}, scripted")
 
 
-def amd_emulated(bench: Bench) -> None:
-    """Measure the cases of `amd_queues` on emulated GPUs, which execute work on their own threads."""
-    for name in EMULATED:
-        _queue_cases(bench, hcq.open(name, validate=False), name)
-
-
-CASES = {"amd": amd, "amd-queues": amd_queues, "amd-emu": amd_emulated}
+CASES = {"amd": amd, "amd-queues": amd_queues}

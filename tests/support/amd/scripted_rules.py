@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from tools.amd.script import Script
+    from tests.support.amd.script import Script
 
 
 def fail(number: int, rule: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 The doorbell executes semaphore releases only (`scripted_doorbell`), so that waits end. The replies to
 controls come from a `Script` (`script`). Every call is recorded as a decoded line; every object, descriptor
-and mapping is counted; the n-th call can be made to fail (`tools.scripted.host`). For tests, golden streams
+and mapping is counted; the n-th call can be made to fail (`scripted.host`). For tests, golden streams
 and dry runs of the hardware tools.
 
 Not here: an emulated GPU (`emulator.nv`). Next: `scripted_doorbell`, `script`.
@@ -28,9 +28,9 @@ from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from hcq.errors import DriverError, OutOfMemoryError
-from tools.nv.script import ControlReplies, Script, uuid_of
-from tools.nv.scripted_doorbell import Doorbell, Registers
-from tools.scripted.host import HostCalls, RefusedError
+from tests.support.nv.script import ControlReplies, Script, uuid_of
+from tests.support.nv.scripted_doorbell import Doorbell, Registers
+from tests.support.scripted.host import HostCalls, RefusedError
 
 if TYPE_CHECKING:
     from hcq.layout import Struct

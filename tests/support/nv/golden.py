@@ -1,6 +1,6 @@
 """Golden streams of the NVIDIA driver, decoded: bring-up, a launch, a copy, waits between queues, a graph.
 
-    python -m tools.nv.golden tests/golden      write them again; review every difference
+    python -m tests.support.nv.golden tests/golden      write them again; review every difference
 
 They are made on the scripted kernel. Host addresses, which differ between runs, are named in order of
 appearance.
@@ -38,15 +38,15 @@ from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
+from tests.support.nv.script import Script
+from tests.support.nv.scripted import ScriptedKernel
 from tools.arguments import command, made_folder
-from tools.nv.script import Script
-from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hcq.program import Program
-    from tools.nv.scripted_doorbell import Doorbell
+    from tests.support.nv.scripted_doorbell import Doorbell
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Host addresses of this process; addresses that the driver chooses have ten digits."""
@@ -322,7 +322,7 @@ GOLDEN: Final[dict[str, Callable[[], str]]] = {
 
 def main(arguments: list[str]) -> int:
     """Write the files into a folder; return the exit status."""
-    parser = command("tools.nv.golden", __doc__)
+    parser = command("tests.support.nv.golden", __doc__)
     parser.add_argument("folder", type=made_folder, metavar="FOLDER", help="where the files are written")
     folder = parser.parse_args(arguments).folder
     for name, make in GOLDEN.items():

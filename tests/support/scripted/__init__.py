@@ -3,6 +3,6 @@
 A scripted kernel checks each call, replies from a script, and computes nothing. Here is the part that belongs
 to no vendor.
 
-Not here: the ioctls of a vendor (`tools.nv.scripted`, `tools.amd.scripted`), and emulated GPUs, which run
+Not here: the ioctls of a vendor (`nv.scripted`, `amd.scripted`), and emulated GPUs, which run
 kernels (`emulator.nv`, `emulator.amd`). Next: `host`.
 """

@@ -2,7 +2,7 @@
 
 Engines execute stores, waits, copies and fills when a doorbell is written (`scripted_engine`), so that waits
 end. The machine is a `Script` (`script`). Every call is recorded as a decoded line; every object, descriptor
-and mapping is counted; the n-th call can be made to fail (`tools.scripted.host`). For tests, golden streams
+and mapping is counted; the n-th call can be made to fail (`scripted.host`). For tests, golden streams
 and benchmarks.
 
 Not here: memory, events and queues (`scripted_memory`, `scripted_events`, `scripted_queues`).
@@ -22,12 +22,12 @@ from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.kernel import MAP_FIXED, MAP_SHARED, Mapping, view_at
 from drivers.kernel import fail as linux_fail
 from hcq.errors import DriverError, OutOfMemoryError
-from tools.amd.script import APUS, COUNTER_KHZ, FIRST_RENDER_MINOR, Script
-from tools.amd.scripted_events import EventTable
-from tools.amd.scripted_memory import GpuMemory
-from tools.amd.scripted_queues import DoorbellPage, FlushPage, QueueTable
-from tools.amd.scripted_rules import Gpus, demand, fail
-from tools.scripted.host import HostCalls
+from tests.support.amd.script import APUS, COUNTER_KHZ, FIRST_RENDER_MINOR, Script
+from tests.support.amd.scripted_events import EventTable
+from tests.support.amd.scripted_memory import GpuMemory
+from tests.support.amd.scripted_queues import DoorbellPage, FlushPage, QueueTable
+from tests.support.amd.scripted_rules import Gpus, demand, fail
+from tests.support.scripted.host import HostCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from drivers.amd.layouts import events
 from drivers.amd.layouts.kfd import MemFlags
 from drivers.kernel import view_at
-from tools.amd.scripted_rules import demand
+from tests.support.amd.scripted_rules import demand
 
 if TYPE_CHECKING:
-    from tools.amd.scripted_memory import GpuMemory
+    from tests.support.amd.scripted_memory import GpuMemory
 
 
 @dataclass(slots=True)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from drivers.amd.layouts import cwsr, events, kfd
 from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.kernel import view_at
-from tools.amd.scripted_engine import Engine, Stalled
-from tools.amd.scripted_memory import PAGE
-from tools.amd.scripted_rules import Gpus, demand
-from tools.scripted.host import RefusedError
+from tests.support.amd.scripted_engine import Engine, Stalled
+from tests.support.amd.scripted_memory import PAGE
+from tests.support.amd.scripted_rules import Gpus, demand
+from tests.support.scripted.host import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.amd.scripted_events import EventTable
-    from tools.amd.scripted_memory import GpuMemory
+    from tests.support.amd.scripted_events import EventTable
+    from tests.support.amd.scripted_memory import GpuMemory
 
 
 class QueueTable:

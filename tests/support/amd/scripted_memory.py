@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.amd.layouts import kfd
 from drivers.amd.layouts.kfd import MemFlags
 from drivers.kernel import view_at
-from tools.amd.scripted_rules import Gpus, demand, fail
+from tests.support.amd.scripted_rules import Gpus, demand, fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
