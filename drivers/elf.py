@@ -51,7 +51,7 @@ def malformed(what: str) -> Iterator[None]:
         raise ElfError(f"{what} is malformed: its records contradict each other ({error!r})") from error
 
 
-class Kind(enum.IntEnum):
+class ElfKind(enum.IntEnum):
     """Values of `e_type`."""
 
     REL = 1
@@ -59,7 +59,7 @@ class Kind(enum.IntEnum):
     DYN = 3
 
 
-class Machine(enum.IntEnum):
+class ElfMachine(enum.IntEnum):
     """Values of `e_machine` in the files that this project reads."""
 
     X86_64 = 62
@@ -108,7 +108,7 @@ class Section(NamedTuple):
     entry_size: int
 
 
-class Segment(NamedTuple):
+class ElfSegment(NamedTuple):
     """A program header. Sizes and offsets are in bytes."""
 
     type: int
@@ -172,16 +172,16 @@ class Elf:
     @property
     def linked(self) -> bool:
         """Whether symbol values and offsets are virtual addresses, not offsets in sections as in a cubin."""
-        return self.kind != Kind.REL and self.machine != Machine.CUDA
+        return self.kind != ElfKind.REL and self.machine != ElfMachine.CUDA
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         if at < 0 or at + struct.calcsize(form) > len(self.data):
             raise ElfError(f"the file is truncated: {len(self.data)} bytes, a header refers to {at:#x}")
         return struct.unpack_from(form, self.data, at)
 
-    def _segment(self, at: int) -> Segment:
+    def _segment(self, at: int) -> ElfSegment:
         kind, flags, offset, va, _, file_size, memory_size, align = self._unpack("<IIQQQQQQ", at)
-        return Segment(kind, flags, offset, va, file_size, memory_size, align)
+        return ElfSegment(kind, flags, offset, va, file_size, memory_size, align)
 
     def _text(self, table: tuple[int, ...], at: int) -> str:
         start, end = table[4] + at, table[4] + table[5]
@@ -323,7 +323,7 @@ def place_segments(elf: Elf) -> Placement:
     return Placement(end - first, max(segment.align for segment in loads), offsets, first)
 
 
-class Site(NamedTuple):
+class ElfSite(NamedTuple):
     """The operands of a relocation formula. Letters are those of the System V ABI."""
 
     content: bytearray
@@ -337,7 +337,7 @@ class Site(NamedTuple):
     """The addend (A); None if it is stored at the place."""
 
 
-Formula: TypeAlias = "Callable[[Site], None]"
+Formula: TypeAlias = "Callable[[ElfSite], None]"
 """A function that writes the bits of one relocation."""
 
 
@@ -391,7 +391,7 @@ class Image:
                     f"has no formula; supported types: {sorted(formulas)}"
                 )
             at = self.offset_in(relocation)
-            formula(Site(self.content, at, base + at, resolve(relocation), relocation.addend))
+            formula(ElfSite(self.content, at, base + at, resolve(relocation), relocation.addend))
 
     def offset_in(self, relocation: Relocation) -> int:
         """Return the offset of a relocation's place in the image. Raises `ElfError` if it lies outside."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TracedCall:
     """One call to a `TracingKernel`."""
 
     name: str
@@ -51,9 +51,9 @@ _T = TypeVar("_T")
 
 
 class TracingKernel:
-    """A kernel that passes every call to `inner` and then a `Call` to `sink`, also if the call failed."""
+    """A kernel that passes every call to `inner` and then a `TracedCall` to `sink`, also if it failed."""
 
-    def __init__(self, inner: Kernel, sink: Callable[[Call], None]) -> None:
+    def __init__(self, inner: Kernel, sink: Callable[[TracedCall], None]) -> None:
         self._inner = inner
         self._sink = sink
 
@@ -71,7 +71,7 @@ class TracingKernel:
             return value
         finally:
             seen = tuple(bytes(a) if isinstance(a, bytearray) else a for a in arguments)
-            self._sink(Call(name, seen, before, result, time.monotonic_ns() - start))
+            self._sink(TracedCall(name, seen, before, result, time.monotonic_ns() - start))
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         return self._traced("open", (path, flags), lambda: self._inner.open(path, flags))

@@ -13,7 +13,7 @@ _REMEMBERED: Final = 64
 """Freed ranges that are kept; the oldest is dropped first."""
 
 
-class Range(Protocol):
+class AddressRange(Protocol):
     """A range of device addresses."""
 
     @property
@@ -29,7 +29,7 @@ class Range(Protocol):
         """What the memory is used for, for messages."""
 
 
-M = TypeVar("M", bound=Range)
+M = TypeVar("M", bound=AddressRange)
 
 
 class MemoryMap(Generic[M]):
@@ -75,11 +75,11 @@ class MemoryMap(Generic[M]):
         return f"{_range(best)} {best.label}, {_relation(best, va)}"
 
 
-def _range(memory: Range) -> str:
+def _range(memory: AddressRange) -> str:
     return f"[{memory.va:#x}, {memory.va + memory.size:#x})"
 
 
-def _relation(memory: Range, va: int) -> str:
+def _relation(memory: AddressRange, va: int) -> str:
     if va < memory.va:
         return f"{memory.va - va} bytes above the address"
     if va >= memory.va + memory.size:

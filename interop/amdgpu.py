@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.amd import code, metadata
 from drivers.amd.layouts import chips
 from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, HIDDEN_PREFIX
-from drivers.elf import Elf, Machine, malformed
+from drivers.elf import Elf, ElfMachine, malformed
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind
 from interop.signature import Parameter, Signature, declared
@@ -29,7 +29,7 @@ _NO_SLOT: Final = ("sampler", "image", "pipe", "queue")
 
 def is_code_object(elf: Elf) -> bool:
     """Return whether a file is for AMD GPUs."""
-    return elf.machine == Machine.AMDGPU
+    return elf.machine == ElfMachine.AMDGPU
 
 
 def refuse_bundle(data: bytes) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.program import Dim3, Program
     from hcq.signal import Point
-    from interop.output import Ring
+    from interop.output import OutputRing
     from interop.signature import Parameter, Signature
 
 _VARIANTS_KEPT: Final = 16
@@ -44,7 +44,9 @@ class LoadedKernel:
     shared memory. Usable from any thread; the device owns the uploaded code.
     """
 
-    def __init__(self, device: Device, code: bytes, signature: Signature, output: Ring | None = None) -> None:
+    def __init__(
+        self, device: Device, code: bytes, signature: Signature, output: OutputRing | None = None
+    ) -> None:
         self.device = device
         self._output = output
         if output is not None:

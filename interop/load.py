@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drivers.elf import Elf, Machine
+from drivers.elf import Elf, ElfMachine
 from hcq.device import Device
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from interop import amdgpu, host, nvidia
 from interop.device_library import with_library
 from interop.kernel import LoadedKernel
-from interop.output import OUTPUT_BYTES, Ring
+from interop.output import OUTPUT_BYTES, OutputRing
 from interop.signature import agree
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def load(
     text = nvidia.printing(data, ptx)
     if text:
         _expect(device, "sm_", "PTX")
-        ring = Ring(device, entry or "the module", output_bytes)
+        ring = OutputRing(device, entry or "the module", output_bytes)
         data, ptx = with_library(text, ring.va, ring.size).encode(), ""
     code, found = _read(device, data, entry, arguments, ptx)
     if arguments is not None:
@@ -107,7 +107,7 @@ def _read(
     if amdgpu.is_code_object(elf):
         _expect(device, "gfx", "an AMDGPU code object")
         return amdgpu.from_code_object(data, info, entry, types)
-    if elf.machine in {Machine.X86_64, Machine.AARCH64} and info.driver == "cpu":
+    if elf.machine in {ElfMachine.X86_64, ElfMachine.AARCH64} and info.driver == "cpu":
         return host.from_object(data, entry, types)
     raise UnsupportedError(f"the image is for ELF machine {elf.machine}, {device.name} is {info.arch}")
 

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from compiler.targets.nvptx.assembler import assemble, ptx_of, with_ptx
-from drivers.elf import UNDEFINED, Elf, Machine, malformed
+from drivers.elf import UNDEFINED, Elf, ElfMachine, malformed
 from drivers.nv import cubin
 from drivers.nv.layouts.cubin import FIRST_SM_WITH_RESERVE, PTX_SECTION, RESERVED_SHARED, Section
 from hcq import registry
@@ -39,7 +39,7 @@ def is_ptx(data: bytes) -> bool:
 
 def is_cubin(elf: Elf) -> bool:
     """Return whether a file is for NVIDIA GPUs."""
-    return elf.machine == Machine.CUDA
+    return elf.machine == ElfMachine.CUDA
 
 
 def refuse_fat(data: bytes) -> None:

@@ -24,7 +24,7 @@ from interop.device_library import (
     RECORD_HEAD,
     USED,
 )
-from interop.printf import Arguments, formatted
+from interop.printf import PrintfArguments, formatted
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -33,7 +33,7 @@ OUTPUT_BYTES: Final = 1 << 20
 """Bytes of a ring, as CUDA's."""
 
 
-class Ring:
+class OutputRing:
     """The ring of one module on one device. It is read by the device's `outputs` until it has no user."""
 
     def __init__(self, device: Device, name: str, size: int = OUTPUT_BYTES) -> None:
@@ -106,4 +106,4 @@ def _text(data: memoryview, parts: list[int]) -> str:
         pieces.append(bytes(data[at : at + size]))
         at += -(-size // 8) * 8
     pattern, arguments, strings = pieces
-    return formatted(pattern.rstrip(b"\0").decode(errors="replace"), Arguments(arguments, strings))
+    return formatted(pattern.rstrip(b"\0").decode(errors="replace"), PrintfArguments(arguments, strings))

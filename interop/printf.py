@@ -25,7 +25,7 @@ _BASES: Final = {"x": "x", "X": "X", "o": "o"}
 _NARROW: Final = {"hh": 8, "h": 16}
 
 
-class Arguments:
+class PrintfArguments:
     """The arguments of one call in order, as they lie in memory: each aligned to its size."""
 
     def __init__(self, data: bytes, strings: bytes) -> None:
@@ -49,12 +49,12 @@ class Arguments:
         return next(self._strings).decode(errors="replace") if self.integer(8, signed=False) else None
 
 
-def formatted(pattern: str, arguments: Arguments) -> str:
+def formatted(pattern: str, arguments: PrintfArguments) -> str:
     """Return the text of a call of `printf`. An unknown conversion stays as it is and takes no argument."""
     return _SPEC.sub(lambda found: _converted(found, arguments), pattern)
 
 
-def _converted(found: re.Match[str], arguments: Arguments) -> str:
+def _converted(found: re.Match[str], arguments: PrintfArguments) -> str:
     kind, flags = found["kind"], found["flags"]
     if kind == "%":
         return "%"
@@ -85,7 +85,7 @@ def _converted(found: re.Match[str], arguments: Arguments) -> str:
     return body.rjust(width)
 
 
-def _count(text: str | None, arguments: Arguments) -> int | None:
+def _count(text: str | None, arguments: PrintfArguments) -> int | None:
     """Return a width or precision; None if there is none."""
     if text == "*":
         return arguments.integer(4, signed=True)
@@ -93,7 +93,7 @@ def _count(text: str | None, arguments: Arguments) -> int | None:
 
 
 def _integer(
-    found: re.Match[str], flags: str, precision: int | None, arguments: Arguments
+    found: re.Match[str], flags: str, precision: int | None, arguments: PrintfArguments
 ) -> tuple[str, bool]:
     """Return the text of an integer, and whether it may be padded with zeros."""
     kind, length = found["kind"], found["length"]

@@ -60,7 +60,7 @@ _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PtxEntry:
     """One `.entry` of a module."""
 
     name: str
@@ -69,7 +69,7 @@ class Entry:
     max_threads: int
 
 
-def entries(text: str, base: int = 0) -> tuple[Entry, ...]:
+def entries(text: str, base: int = 0) -> tuple[PtxEntry, ...]:
     """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter.
 
     `base`: where the parameters begin in their constant bank; alignment counts from the start of the bank.
@@ -140,7 +140,7 @@ def _without_others(code: str, entry: str) -> Iterator[str]:
             yield code[head.start() : end]
 
 
-def _entry(found: re.Match[str], base: int) -> Entry:
+def _entry(found: re.Match[str], base: int) -> PtxEntry:
     name, parameters, directives = found[1], found[2] or "", found[3]
     limits = {
         one[1]: (_number(name, one[2]), _number(name, one[3] or "1"), _number(name, one[4] or "1"))
@@ -148,7 +148,7 @@ def _entry(found: re.Match[str], base: int) -> Entry:
     }
     required = limits.get("reqntid")
     x, y, z = required or limits.get("maxntid") or (1024, 1, 1)
-    return Entry(name, _parameters(name, parameters, base), required, x * y * z)
+    return PtxEntry(name, _parameters(name, parameters, base), required, x * y * z)
 
 
 def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:

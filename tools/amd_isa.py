@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, Format
+from emulator.amd.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, EncodingFormat
 from tools.arguments import command
 
 if TYPE_CHECKING:
@@ -96,17 +96,17 @@ class Prober:
                 if line:
                     yield line
 
-    def _bytes(self, form: Format, encoding: int) -> bytes:
+    def _bytes(self, form: EncodingFormat, encoding: int) -> bytes:
         return encoding.to_bytes(4 * form.dwords, "little")
 
-    def _opcode(self, form: Format, op: int, segment: int) -> str | None:
+    def _opcode(self, form: EncodingFormat, op: int, segment: int) -> str | None:
         if form.name == "VOP3":
             scalar = self._opcode_of(VOP3SD[self.family], op, 0)
             if scalar and " sdst:" in scalar:
                 return scalar
         return self._opcode_of(form, op, segment)
 
-    def _opcode_of(self, form: Format, op: int, segment: int) -> str | None:
+    def _opcode_of(self, form: EncodingFormat, op: int, segment: int) -> str | None:
         """Return the line of an opcode; None if it is invalid.
 
         Sets one field after another, and keeps those that leave the encoding valid: unused fields must be 0.
@@ -159,12 +159,12 @@ class Prober:
             return self._line(form, op, segment, encoding, chosen)
         return None
 
-    def _read(self, form: Format, encoding: int) -> tuple[int, str] | None:
+    def _read(self, form: EncodingFormat, encoding: int) -> tuple[int, str] | None:
         code = self._bytes(form, encoding)
         return self._one.read(code) or self._wide.read(code) or self._halves.read(code)
 
     @staticmethod
-    def _values(form: Format, field: str) -> list[tuple[str, int, int]]:
+    def _values(form: EncodingFormat, field: str) -> list[tuple[str, int, int]]:
         """Return the trial values of a field: register file, register, value of the field."""
         number = _NUMBERS[field]
         if field == "sbase":
@@ -178,7 +178,7 @@ class Prober:
         return [("v", number, number)]
 
     def _line(
-        self, form: Format, op: int, segment: int, encoding: int, numbers: dict[tuple[str, int], str]
+        self, form: EncodingFormat, op: int, segment: int, encoding: int, numbers: dict[tuple[str, int], str]
     ) -> str:
         code = self._bytes(form, encoding)
         wide = self._wide.read(code)
@@ -229,7 +229,7 @@ class Prober:
             )
         return found
 
-    def _modifiers(self, form: Format, encoding: int, text: str) -> list[str]:
+    def _modifiers(self, form: EncodingFormat, encoding: int, text: str) -> list[str]:
         """Return the modifier fields that change the text of the instruction."""
         found = []
         for field, values in (
@@ -249,7 +249,7 @@ class Prober:
                 found.append(f"{field}={bits}")
         return found
 
-    def _dual(self, form: Format) -> Iterator[str]:
+    def _dual(self, form: EncodingFormat) -> Iterator[str]:
         """Yield the lines of VOPD: each operation of one half, with an addition in the other half."""
         base = form.base
         for field, value in (

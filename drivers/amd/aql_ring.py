@@ -25,7 +25,7 @@ from drivers.kernel import view_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.amd.memory import Memories, Memory
+    from drivers.amd.memory import AmdMemories, AmdMemory
     from drivers.amd.queues import HwQueue
     from hcq.errors import FaultReport
 
@@ -57,7 +57,7 @@ class AqlRing(HardwareRing):
     def __init__(
         self,
         queue: HwQueue,
-        memories: Memories,
+        memories: AmdMemories,
         *,
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
@@ -71,7 +71,7 @@ class AqlRing(HardwareRing):
         self._end = len(self._words)
         self._size = self._end // _UNIT
         self._mask = self._size - 1
-        self._blocks: Memory = memories.system(
+        self._blocks: AmdMemory = memories.system(
             _BLOCKS * self._size * _BLOCK_BYTES, label=f"PM4 words of {queue.label}", zeroed=False
         )
         assert self._blocks.view is not None, "system memory is mapped"

@@ -36,9 +36,9 @@ from drivers.elf import (
     UNDEFINED,
     Elf,
     ElfError,
+    ElfKind,
+    ElfMachine,
     Image,
-    Kind,
-    Machine,
     malformed,
     place_sections,
     place_segments,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.elf import Formula, Placement, Site
+    from drivers.elf import ElfSite, Formula, Placement
     from drivers.elf import Relocation as ElfRelocation
 
 _WORD: Final = (1 << 32) - 1
@@ -58,7 +58,7 @@ _THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFacts:
+class AmdKernelFacts:
     """One kernel of a code object, from its descriptor and its metadata."""
 
     name: str
@@ -115,7 +115,7 @@ class Object:
 
 
 @malformed("the code object")
-def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, KernelFacts]:
+def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, AmdKernelFacts]:
     """Return the code object, laid out, and its kernel `name`.
 
     Raises `UsageError` for a file that is no code object or has no such kernel, `UnsupportedError` for one
@@ -123,7 +123,7 @@ def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, KernelFacts]:
     """
     elf = Elf(data)
     _check(elf, name, target)
-    placement = place_sections(elf) if elf.kind == Kind.REL else place_segments(elf)
+    placement = place_sections(elf) if elf.kind == ElfKind.REL else place_segments(elf)
     found = _laid_out(elf, placement)
     symbol = elf.symbol(f"{name}{DESCRIPTOR_SUFFIX}")
     if symbol is None:
@@ -136,10 +136,10 @@ def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, KernelFacts]:
 
 
 def _check(elf: Elf, name: str, target: AmdChip) -> None:
-    if elf.machine != Machine.AMDGPU or elf.abi != OSABI_HSA:
+    if elf.machine != ElfMachine.AMDGPU or elf.abi != OSABI_HSA:
         raise UsageError(
             f"kernel {name}: ELF machine {elf.machine}, OS ABI {elf.abi}; an AMD code object has "
-            f"{int(Machine.AMDGPU)} and {OSABI_HSA}"
+            f"{int(ElfMachine.AMDGPU)} and {OSABI_HSA}"
         )
     if elf.abi_version not in {ABI_V5, ABI_V6}:
         seen = ABI_NAMES.get(elf.abi_version, str(elf.abi_version))
@@ -171,7 +171,7 @@ def _laid_out(elf: Elf, placement: Placement) -> Object:
     return Object(elf, placement._replace(size=size, align=max(placement.align, CODE_ALIGN)), table)
 
 
-def _kernel(elf: Elf, content: bytes, at: int, name: str) -> KernelFacts:
+def _kernel(elf: Elf, content: bytes, at: int, name: str) -> AmdKernelFacts:
     if at % DESCRIPTOR_ALIGN or at + Descriptor.SIZE > len(content):
         raise ElfError(f"kernel {name}: its descriptor lies at {at:#x}, not {DESCRIPTOR_ALIGN}-byte aligned")
     fields = Descriptor.from_bytes(content, at)
@@ -185,7 +185,7 @@ def _kernel(elf: Elf, content: bytes, at: int, name: str) -> KernelFacts:
         )
     found = metadata.of_kernel(elf, f"{name}{DESCRIPTOR_SUFFIX}")
     properties = Properties.from_int(fields.kernel_code_properties)
-    return KernelFacts(
+    return AmdKernelFacts(
         name=name,
         descriptor=at,
         entry=entry,
@@ -213,18 +213,18 @@ def assumed_hidden(explicit_bytes: int) -> dict[str, int]:
     return {name: start + member.offset for name, member in HiddenArguments.FIELDS.items()}
 
 
-def _old(site: Site, size: int) -> int:
+def _old(site: ElfSite, size: int) -> int:
     if site.addend is not None:
         return site.addend
     return int.from_bytes(site.content[site.at : site.at + size], "little")
 
 
-def _store(site: Site, value: int, size: int) -> None:
+def _store(site: ElfSite, value: int, size: int) -> None:
     site.content[site.at : site.at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
 def _absolute(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
-    def apply(site: Site) -> None:
+    def apply(site: ElfSite) -> None:
         value = site.symbol + _old(site, size)
         if fits and value >> 8 * size:
             raise UnsupportedError(f"a relocation of {8 * size} bits cannot hold the address {value:#x}")
@@ -234,7 +234,7 @@ def _absolute(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
 
 
 def _relative(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
-    def apply(site: Site) -> None:
+    def apply(site: ElfSite) -> None:
         value = site.symbol + _old(site, size) - site.place
         if fits and not -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1:
             raise UnsupportedError(f"a relocation of {8 * size} bits cannot hold the distance {value:#x}")
@@ -243,7 +243,7 @@ def _relative(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
     return apply
 
 
-def _branch(site: Site) -> None:
+def _branch(site: ElfSite) -> None:
     """Store a distance in dwords from the instruction behind: R_AMDGPU_REL16."""
     _store(site, (site.symbol + _old(site, 2) - site.place - 4) // 4, 2)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import cwsr
 from drivers.amd.layouts.registers import TMPRING
-from drivers.amd.quirks import DEFAULT, Quirks
+from drivers.amd.quirks import DEFAULT, AmdQuirks
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from drivers.amd.kfd import Kfd
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.memory import Memories
-    from drivers.amd.topology import Gpu
+    from drivers.amd.memory import AmdMemories
+    from drivers.amd.topology import AmdGpu
 
 LANES: Final = 64
 """Lanes of a wave by which scratch memory is sized; a wave of 32 lanes uses half of it."""
@@ -49,7 +49,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class InterruptEvent:
     """The event whose interrupt ends waits of the host."""
 
     slot_va: int
@@ -59,7 +59,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backing:
+class ScratchBacking:
     """Scratch memory of one compute queue; `lane_bytes` is 0 while there is none."""
 
     va: int = 0
@@ -72,10 +72,10 @@ class Backing:
     """The word of the register TMPRING_SIZE."""
 
 
-NO_SCRATCH: Final = Backing()
+NO_SCRATCH: Final = ScratchBacking()
 
 
-def _no_scratch() -> Backing:
+def _no_scratch() -> ScratchBacking:
     return NO_SCRATCH
 
 
@@ -84,15 +84,15 @@ def _ignore(_name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class QueueContext:
     """One queue of one device."""
 
     target: AmdChip
     geometry: Geometry
-    choices: Quirks = DEFAULT
-    event: Event | None = None
+    choices: AmdQuirks = DEFAULT
+    event: InterruptEvent | None = None
     """The event that a `SetSignal` raises beside the signal; None: none."""
-    scratch: Callable[[], Backing] = _no_scratch
+    scratch: Callable[[], ScratchBacking] = _no_scratch
     """Returns the queue's current scratch memory, large enough for all loaded kernels. Replaced memory stays
     valid, because words that name it may run again."""
     launched: Callable[[str], object] = _ignore
@@ -105,7 +105,7 @@ def lane_bytes(target: AmdChip, wanted: int) -> int:
     return -(-wanted // step) * step
 
 
-def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> Backing:
+def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> ScratchBacking:
     """Return scratch of at least `wanted` bytes a lane at `va`: `xccs * xcc_bytes` bytes of memory.
 
     With `va` 0 it returns the size alone. Raises `UnsupportedError` for more bytes than the registers can
@@ -123,14 +123,16 @@ def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> Ba
         raise UnsupportedError(f"{wanted} bytes of scratch a thread; {target.name} has {limit} at most")
     (word,) = layout.pack(WAVES=per_engine if one_engine else waves, WAVESIZE=wave // target.scratch_unit)
     part = -(-wave * waves // SCRATCH_ALIGN) * SCRATCH_ALIGN
-    return Backing(va=va, lane_bytes=lane, xcc_bytes=part, tmpring=word)
+    return ScratchBacking(va=va, lane_bytes=lane, xcc_bytes=part, tmpring=word)
 
 
 _CHECKED_SINCE: Final = (1, 17)
 """Linux 6.12, the first kernel that compares the sizes, speaks this version."""
 
 
-def of(gpu: Gpu, target: AmdChip, geometry: Geometry, kfd: Kfd, choices: Quirks = DEFAULT) -> cwsr.Sizes:
+def of(
+    gpu: AmdGpu, target: AmdChip, geometry: Geometry, kfd: Kfd, choices: AmdQuirks = DEFAULT
+) -> cwsr.Sizes:
     """Return the sizes that CREATE_QUEUE takes for a compute queue of this GPU."""
     get, printed = gpu.properties.get, choices.cwsr_sizes == "sysfs"
     return cwsr.sizes(
@@ -148,10 +150,10 @@ def of(gpu: Gpu, target: AmdChip, geometry: Geometry, kfd: Kfd, choices: Quirks 
 class ScratchMemory:
     """The block of one queue; none until a kernel needs one."""
 
-    def __init__(self, target: AmdChip, geometry: Geometry, memories: Memories, *, label: str) -> None:
+    def __init__(self, target: AmdChip, geometry: Geometry, memories: AmdMemories, *, label: str) -> None:
         self._target, self._geometry, self._memories = target, geometry, memories
         self._label = label
-        self.backing: Backing = NO_SCRATCH
+        self.backing: ScratchBacking = NO_SCRATCH
 
     def need(self, lane_bytes: int) -> bool:
         """Provide at least `lane_bytes` bytes for each lane; return whether the block is a new one."""

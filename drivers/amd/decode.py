@@ -117,7 +117,7 @@ def _range(value: pm4_generations.AcquireMem | pm4_generations.AcquireMemGfx9) -
 
 
 def _wider(packet: Packet) -> str:
-    """Return the bits above COHER_SIZE_HI, which some drivers send as ones (`Quirks.coher_size`)."""
+    """Return the bits above COHER_SIZE_HI, which some drivers send as ones (`AmdQuirks.coher_size`)."""
     return "".join(f", {more:#x} above COHER_SIZE_HI" for more in packet.data)
 
 

@@ -16,20 +16,20 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd import code, context, faults, topology
-from drivers.amd.context import Event
+from drivers.amd.context import InterruptEvent
 from drivers.amd.events import Events
 from drivers.amd.info import device_info
 from drivers.amd.layouts.chips import Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
-from drivers.amd.memory import Memories, Memory
+from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.program import AmdProgram
-from drivers.amd.queues import Doorbells, Facts, Packets
-from drivers.amd.quirks import DEFAULT, Quirks
+from drivers.amd.queues import Doorbells, Packets, QueueFacts
+from drivers.amd.quirks import DEFAULT, AmdQuirks
 from drivers.amd.refusals import BringUpError
 from drivers.amd.rings import Rings
-from drivers.amd.shared_memory import SharedMemory
-from drivers.amd.uploader import TIMEOUT_S, Uploader
+from drivers.amd.shared_memory import AmdSharedMemory
+from drivers.amd.uploader import TIMEOUT_S, AmdUploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place
 from hcq.errors import DriverError, UnsupportedError, UsageError
@@ -39,9 +39,9 @@ from hcq.profile import tie
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.amd.process import Process
+    from drivers.amd.process import AmdProcess
     from drivers.amd.rings import AnyEncoder, AnyRing
-    from drivers.amd.topology import Gpu
+    from drivers.amd.topology import AmdGpu
     from hcq.counters import Counters
     from hcq.driver import BufferSpec, DeviceInfo, DriverDevice, QueueKind
     from hcq.errors import FaultReport
@@ -63,14 +63,14 @@ class AmdDevice:
 
     def __init__(
         self,
-        process: Process,
-        gpu: Gpu,
+        process: AmdProcess,
+        gpu: AmdGpu,
         *,
         driver: str,
         index: int,
-        choices: Quirks = DEFAULT,
+        choices: AmdQuirks = DEFAULT,
         ring_bytes: int = 0,
-        others: Sequence[Gpu] = (),
+        others: Sequence[AmdGpu] = (),
         released: Callable[[], None] = lambda: None,
         emulated: bool = False,
     ) -> None:
@@ -99,7 +99,7 @@ class AmdDevice:
             self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)
             extra = process.kfd.available(gpu.gpu_id) if self.apu else 0
             self._info = device_info(driver, index, gpu, self.target, apu=self.apu, vram=extra)
-            self.memories = Memories(
+            self.memories = AmdMemories(
                 process.kfd,
                 process.space,
                 gpu_id=gpu.gpu_id,
@@ -119,7 +119,7 @@ class AmdDevice:
                 self.memories,
                 doorbells,
                 self._facts(),
-                Event(slot_va=self._events.slot_va, number=self._events.signal),
+                InterruptEvent(slot_va=self._events.slot_va, number=self._events.signal),
                 name=self.name,
                 lock=self._lock,
                 ring_bytes=ring_bytes,
@@ -129,12 +129,12 @@ class AmdDevice:
             self._uploader = self._new_uploader()
             stack.callback(self._uploader.close)
             stack.callback(self._rings.close)
-            self._shared = SharedMemory(process, gpu, name=self.name)
+            self._shared = AmdSharedMemory(process, gpu, name=self.name)
             stack.callback(self._shared.close)
             self._undo = stack.pop_all()
 
-    def _facts(self) -> Facts:
-        return Facts(
+    def _facts(self) -> QueueFacts:
+        return QueueFacts(
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
@@ -144,10 +144,10 @@ class AmdDevice:
             choices=self.choices,
         )
 
-    def _new_uploader(self) -> Uploader:
+    def _new_uploader(self) -> AmdUploader:
         ring = self._rings.service()
         try:
-            return Uploader(
+            return AmdUploader(
                 ring,
                 self.memories,
                 self.target,
@@ -184,7 +184,7 @@ class AmdDevice:
         """Free what `alloc` returned. Raises `UsageError` for memory of another device, or freed before."""
         memory = allocation.handle
         with self._lock:
-            if not isinstance(memory, Memory) or memory not in self.memories.map:
+            if not isinstance(memory, AmdMemory) or memory not in self.memories.map:
                 raise UsageError(f"{allocation!r} was not allocated by {self.name}")
             self.memories.free(memory, keep_host=keep_host)
 
@@ -208,7 +208,7 @@ class AmdDevice:
                 f"{self.name} cannot see memory of {owner.info.driver}:{owner.info.index}: only AMD GPUs of "
                 "one process share memory\nhint: copy through host memory"
             )
-        if not isinstance(memory, Memory):
+        if not isinstance(memory, AmdMemory):
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
         with owner._lock:  # noqa: SLF001 - of this class
             self._shared.map_peer(memory, owner.memories, owner.gpu, owner.name)
@@ -253,7 +253,7 @@ class AmdDevice:
                 raise UsageError(f"{program!r} was not loaded by {self.name}")
             self._programs.remove(program)
             memory = program.handle
-            assert isinstance(memory, Memory), "load put it there"
+            assert isinstance(memory, AmdMemory), "load put it there"
             self.memories.free(memory)
 
     def clock(self) -> Clock:

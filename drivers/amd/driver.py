@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.amd.device import AmdDevice
-    from drivers.amd.process import Process
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.process import AmdProcess
+    from drivers.amd.quirks import AmdQuirks
     from drivers.kernel import Kernel
     from hcq.driver import DeviceInfo, Tool
 
@@ -66,7 +66,7 @@ class AmdDriver:
         self.emulated = emulated
         self.tools: tuple[Tool, ...] = ()
         self._lock = threading.Lock()
-        self._processes: dict[int, tuple[Process, int]] = {}
+        self._processes: dict[int, tuple[AmdProcess, int]] = {}
         """Identity of a kernel -> the process on it, and how many devices are open there."""
         self._owner = 0
         """The process that opened those."""
@@ -100,7 +100,7 @@ class AmdDriver:
                     found.append(device_info(self._name, index, gpu, target, apu=target.apu))
         return found
 
-    def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> AmdDevice:
+    def open(self, index: int, variant: str | None, *, choices: AmdQuirks | None = None) -> AmdDevice:
         """Open GPU `index`. Raises `UnsupportedError` or `DriverError` with a hint."""
         from drivers.amd import topology  # noqa: PLC0415 - heavy
         from drivers.amd.device import AmdDevice  # noqa: PLC0415 - heavy
@@ -130,15 +130,15 @@ class AmdDriver:
                 emulated=self.emulated,
             )
 
-    def _enter(self, kernel: Kernel) -> Process:
-        from drivers.amd.process import Process  # noqa: PLC0415 - heavy
+    def _enter(self, kernel: Kernel) -> AmdProcess:
+        from drivers.amd.process import AmdProcess  # noqa: PLC0415 - heavy
 
         with self._lock:
             if self._owner != os.getpid():
                 self._forget()
             process, users = self._processes.get(id(kernel), (None, 0))
             if process is None:
-                process = Process(kernel)
+                process = AmdProcess(kernel)
             self._processes[id(kernel)] = process, users + 1
             return process
 

@@ -36,7 +36,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from drivers.amd.context import Context
+    from drivers.amd.context import QueueContext
     from hcq.commands import Command
     from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
@@ -49,7 +49,7 @@ _ACCESSES: Final = frozenset({Exec, Copy, Fill, Write})
 class Pm4Encoder:
     """Encodes for one PM4 compute queue, or (`shared`) for the indirect buffers of an AQL queue."""
 
-    def __init__(self, context: Context, *, shared: bool = False) -> None:
+    def __init__(self, context: QueueContext, *, shared: bool = False) -> None:
         choices = context.choices
         self._scratch = context.scratch
         self._launched = context.launched

@@ -35,7 +35,7 @@ from hcq.commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from drivers.amd.context import Context
+    from drivers.amd.context import QueueContext
     from hcq.commands import Command
     from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
@@ -105,7 +105,7 @@ def in_buffer(inline: Sequence[int]) -> list[int]:
 class AqlEncoder:
     """Encodes for one AQL compute queue."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: QueueContext) -> None:
         self._pm4 = Pm4Encoder(context, shared=True)
         self._launch = self._pm4.table[Exec]
         self._overlap = context.choices.aql_overlap

@@ -31,7 +31,7 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from drivers.amd.context import Context
+    from drivers.amd.context import QueueContext
     from hcq.commands import Command
     from hcq.layout import BitStruct
     from hcq.pushbuffer import PushBuffer
@@ -62,7 +62,7 @@ _FENCE_AT: Final = 16
 class SdmaEncoder:
     """Encodes for one copy queue."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: QueueContext) -> None:
         version = context.target.sdma
         layouts = sdma.packets(version)
         self._copies: type[BitStruct] = layouts[sdma.Op.COPY]

@@ -22,8 +22,8 @@ from drivers.amd.layouts.events import (
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
-    from drivers.amd.memory import Memories
-    from drivers.amd.process import Process
+    from drivers.amd.memory import AmdMemories
+    from drivers.amd.process import AmdProcess
 
 _ENTRY: Final = kfd_event_data.SIZE
 Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data
@@ -32,7 +32,7 @@ Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data
 class Events:
     """The events of one device. Thread-safe."""
 
-    def __init__(self, process: Process, memories: Memories) -> None:
+    def __init__(self, process: AmdProcess, memories: AmdMemories) -> None:
         self._process = process
         self._gpu_id = memories.gpu_id
         self._lock = threading.Lock()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from drivers.amd.events import Report
-    from drivers.amd.memory import Memory
+    from drivers.amd.memory import AmdMemory
     from drivers.amd.program import AmdProgram
     from drivers.memorymap import MemoryMap
 
@@ -93,7 +93,7 @@ class Scene:
     """State of the device when something is reported."""
 
     device: str
-    memory: MemoryMap[Memory]
+    memory: MemoryMap[AmdMemory]
     launched: tuple[str, ...]
     """Names of the kernels encoded last."""
     stuck: str

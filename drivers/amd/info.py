@@ -11,14 +11,14 @@ from hcq.driver import DeviceInfo
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.topology import Gpu
+    from drivers.amd.topology import AmdGpu
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2
 
 
 def device_info(
-    driver: str, index: int, gpu: Gpu, target: AmdChip, *, apu: bool, vram: int = 0
+    driver: str, index: int, gpu: AmdGpu, target: AmdChip, *, apu: bool, vram: int = 0
 ) -> DeviceInfo:
     """Return the information about a GPU.
 

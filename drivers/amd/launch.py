@@ -29,9 +29,9 @@ from drivers.amd.layouts.registers import (
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from drivers.amd.code import KernelFacts
+    from drivers.amd.code import AmdKernelFacts
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.quirks import AmdQuirks
     from hcq.program import Dim3
 
 DIMENSIONS: Final = 3
@@ -67,10 +67,10 @@ class Sites:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launchable:
+class AmdLaunchable:
     """The parts of a program that a launch needs."""
 
-    kernel: KernelFacts
+    kernel: AmdKernelFacts
     descriptor_va: int
     entry_va: int
     group_bytes: int
@@ -80,7 +80,7 @@ class Launchable:
 class Pm4Launch:
     """Makes the PM4 words of one program's launches."""
 
-    def __init__(self, what: Launchable, target: AmdChip, choices: Quirks) -> None:
+    def __init__(self, what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> None:
         self._words: list[int] = []
         generation = int(target.generation)
         self._threads = NUM_THREAD[generation]
@@ -144,7 +144,7 @@ class Pm4Launch:
 class AqlLaunch:
     """Makes the dispatch packets of one program's launches."""
 
-    def __init__(self, what: Launchable, target: AmdChip, choices: Quirks) -> None:
+    def __init__(self, what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> None:
         del target
         self._what = what
         self._barrier = not choices.aql_overlap
@@ -181,7 +181,7 @@ def work_items_shift(threads: Dim3, axis: int) -> int:
 
 
 def dispatch_packet(
-    what: Launchable, grid: list[int] | Dim3, threads: Dim3, *, barrier: bool, kernarg: int = 0
+    what: AmdLaunchable, grid: list[int] | Dim3, threads: Dim3, *, barrier: bool, kernarg: int = 0
 ) -> packets.Words:
     """Return a kernel dispatch packet."""
     return aql.KernelDispatch.pack(
@@ -202,7 +202,7 @@ def dispatch_packet(
     )
 
 
-def _resources(what: Launchable, target: AmdChip, choices: Quirks) -> tuple[int, int]:
+def _resources(what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> tuple[int, int]:
     """Return RSRC1 and RSRC2: the descriptor's, with what the packet processor would add."""
     generation, fields = int(target.generation), what.kernel.fields
     first = RSRC1[generation].from_int(fields.compute_pgm_rsrc1)
@@ -216,7 +216,7 @@ def _resources(what: Launchable, target: AmdChip, choices: Quirks) -> tuple[int,
     return int(first), int(second)
 
 
-def _user_data(what: Launchable) -> tuple[list[int], dict[str, int]]:
+def _user_data(what: AmdLaunchable) -> tuple[list[int], dict[str, int]]:
     """Return the values of the user SGPRs, addresses 0, and the index of each property's first one."""
     kernel = what.kernel
     values: list[int] = []

@@ -37,7 +37,7 @@ HUGE: Final = 1 << 21
 """Memory of at least this size is aligned to it: the kernel then uses large page-table entries."""
 
 
-class Space:
+class AddressSpan:
     """Reserves free addresses of this process. Thread-safe."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -64,7 +64,7 @@ _ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Memory:
+class AmdMemory:
     """A range that GPUs map."""
 
     va: int
@@ -79,13 +79,13 @@ class Memory:
     """gpu_id of each GPU that maps it -> number of `share` calls for that GPU."""
 
 
-class Memories:
+class AmdMemories:
     """Allocates memory of one GPU; a call that fails leaves nothing behind. The device holds its lock."""
 
     def __init__(
         self,
         kfd: Kfd,
-        space: Space,
+        space: AddressSpan,
         *,
         gpu_id: int,
         drm_fd: int,
@@ -94,7 +94,7 @@ class Memories:
         apu: bool,
         uncached: bool = True,
     ) -> None:
-        """`uncached`: system memory has that flag (`Quirks.system_uncached`)."""
+        """`uncached`: system memory has that flag (`AmdQuirks.system_uncached`)."""
         self._kfd, self._space = kfd, space
         self.gpu_id = gpu_id
         self._drm_fd = drm_fd
@@ -105,11 +105,11 @@ class Memories:
         self._registers: Mmio | None = None
         self._undo = contextlib.ExitStack()
         """Frees the page of `_registers`."""
-        self.map: MemoryMap[Memory] = MemoryMap()
+        self.map: MemoryMap[AmdMemory] = MemoryMap()
 
-    def sibling(self) -> Memories:
+    def sibling(self) -> AmdMemories:
         """Return another allocator for the same GPU, whose memory outlives that of this one."""
-        return Memories(
+        return AmdMemories(
             self._kfd,
             self._space,
             gpu_id=self.gpu_id,
@@ -120,7 +120,7 @@ class Memories:
             uncached=self._uncached,
         )
 
-    def vram(self, size: int, *, label: str, host_visible: bool = False) -> Memory:
+    def vram(self, size: int, *, label: str, host_visible: bool = False) -> AmdMemory:
         """Allocate video memory. Raises `UnsupportedError` on a small PCI window.
 
         Its contents are undefined: the kernel wipes what a process frees, and does not clear what it gives.
@@ -136,7 +136,7 @@ class Memories:
                 raise small_bar(self._name, f"{error.call} failed with EINVAL") from error
             raise
 
-    def system(self, size: int, *, label: str, zeroed: bool = True) -> Memory:
+    def system(self, size: int, *, label: str, zeroed: bool = True) -> AmdMemory:
         """Allocate coherent system memory that the host maps."""
         memory = self._alloc(size, MemKind.SYSTEM, label, video=False)
         view = memory.view
@@ -147,7 +147,7 @@ class Memories:
                 view[start:end] = _ZEROS[: end - start]
         return memory
 
-    def _alloc(self, size: int, kind: MemKind, label: str, *, video: bool) -> Memory:
+    def _alloc(self, size: int, kind: MemKind, label: str, *, video: bool) -> AmdMemory:
         size = -(-size // PAGE) * PAGE
         kfd = self._kfd
         with contextlib.ExitStack() as stack:
@@ -171,7 +171,7 @@ class Memories:
                 view = mapping.view
             kfd.map(handle, (self.gpu_id,))
             stack.pop_all()
-        memory = Memory(va=va, size=size, view=view, handle=handle, label=label, video=video)
+        memory = AmdMemory(va=va, size=size, view=view, handle=handle, label=label, video=video)
         memory.gpus[self.gpu_id] = 1
         self.map.add(memory)
         return memory
@@ -194,13 +194,13 @@ class Memories:
             error.call, error.status, error.status_name, arguments=error.arguments, hint=f"{text}; {cure}"
         )
 
-    def share(self, memory: Memory, gpu_id: int) -> None:
+    def share(self, memory: AmdMemory, gpu_id: int) -> None:
         """Map memory into another GPU; calls are counted, and each needs an `unshare`."""
         if gpu_id not in memory.gpus:
             self._kfd.map(memory.handle, (gpu_id,))
         memory.gpus[gpu_id] = memory.gpus.get(gpu_id, 0) + 1
 
-    def unshare(self, memory: Memory, gpu_id: int) -> None:
+    def unshare(self, memory: AmdMemory, gpu_id: int) -> None:
         """Undo one `share`; nothing to do for memory that was freed."""
         if gpu_id not in memory.gpus:
             return
@@ -209,7 +209,7 @@ class Memories:
             del memory.gpus[gpu_id]
             self._kfd.unmap(memory.handle, (gpu_id,))
 
-    def free(self, memory: Memory, *, keep_host: bool = False) -> None:
+    def free(self, memory: AmdMemory, *, keep_host: bool = False) -> None:
         """Unmap from all GPUs, and free. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
             if keep_host and memory.view is not None:

@@ -37,7 +37,7 @@ from drivers.amd.layouts.pm4_generations import ACQUIRE, RELEASE, GcrCntl
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.quirks import AmdQuirks
 
 Words = tuple[int, ...]
 
@@ -120,7 +120,7 @@ def fill(dst: int, value: int, size: int, *, last: bool) -> Words:
 class Pm4Words:
     """Sequences that depend on the generation and on doubtful values."""
 
-    def __init__(self, target: AmdChip, choices: Quirks) -> None:
+    def __init__(self, target: AmdChip, choices: AmdQuirks) -> None:
         self._generation = int(target.generation)
         self._choices = choices
         self.acquire_launch = self._acquire(l2=False, code=False)

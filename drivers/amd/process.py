@@ -19,15 +19,15 @@ from drivers.amd.layouts.chips import by_version
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, EventType
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
 from drivers.amd.layouts.topology import RENDER_NODE
-from drivers.amd.memory import Space
+from drivers.amd.memory import AddressSpan
 from drivers.amd.refusals import BringUpError, narrow_space, no_render_node
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.amd.memory import Memories, Memory
-    from drivers.amd.topology import Gpu
+    from drivers.amd.memory import AmdMemories, AmdMemory
+    from drivers.amd.topology import AmdGpu
     from drivers.kernel import Kernel
 
 
@@ -41,13 +41,13 @@ class _HostRange:
     """gpu_id -> number of devices on it that map the memory."""
 
 
-class Process:
+class AmdProcess:
     """This process as KFD's client. Thread-safe. The one of real hardware lasts as long as the process."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.kfd = Kfd(kernel)
-        self.space = Space(kernel)
+        self.space = AddressSpan(kernel)
         self.no_exceptions: str | None = None
         """Why queues report no exceptions; empty: they do. None: not asked for yet."""
         self.events: set[int] = set()
@@ -55,8 +55,8 @@ class Process:
         self._lock = threading.RLock()
         self._render: dict[int, int] = {}
         """gpu_id -> descriptor of its render node."""
-        self._page: Memory | None = None
-        self._page_owner: Memories | None = None
+        self._page: AmdMemory | None = None
+        self._page_owner: AmdMemories | None = None
         self._page_given = False
         self._host: dict[int, _HostRange] = {}
         self._reports: list[str] = []
@@ -92,7 +92,7 @@ class Process:
             taken, self._reports = (*self._reports, *self.kernel.diagnostics()), []
             return taken
 
-    def acquire(self, gpu: Gpu) -> int:
+    def acquire(self, gpu: AmdGpu) -> int:
         """Tie the process to a GPU and return the descriptor of its render node; idempotent."""
         with self._lock:
             fd = self._render.get(gpu.gpu_id)
@@ -110,7 +110,7 @@ class Process:
                 raise
             return fd
 
-    def check_space(self, gpu: Gpu) -> None:
+    def check_space(self, gpu: AmdGpu) -> None:
         """Raise `UnsupportedError` where a GPU does not reach all addresses of this process.
 
         `BringUpError` if the kernel names no addresses of it.
@@ -125,7 +125,7 @@ class Process:
         if row.gpuvm_limit + 1 - GPUVM_RESERVED_TOP < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
             raise narrow_space(gpu.name, row.gpuvm_limit)
 
-    def enable_runtime(self, gpus: Sequence[Gpu], *, reports: bool = True) -> None:
+    def enable_runtime(self, gpus: Sequence[AmdGpu], *, reports: bool = True) -> None:
         """Enable reports of queue exceptions, once, before the first queue; or, without `reports`, the rest.
 
         The call covers the GPUs that the process is tied to and cannot be repeated for one more. Therefore
@@ -140,7 +140,7 @@ class Process:
                     self.acquire(gpu)
             self.no_exceptions = self.kfd.enable_runtime(reports=reports)
 
-    def create_event(self, kind: EventType, memories: Memories) -> int:
+    def create_event(self, kind: EventType, memories: AmdMemories) -> int:
         """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""
         with self._lock:
             page = self._map_page(memories)
@@ -165,7 +165,7 @@ class Process:
         assert self._page is not None, "an event was created"
         return self._page.va + event * EVENT_SLOT_BYTES
 
-    def _map_page(self, memories: Memories) -> Memory:
+    def _map_page(self, memories: AmdMemories) -> AmdMemory:
         """Make the event page, or map it into one more GPU."""
         if self._page is None or self._page_owner is None:
             # Of memories of its own: those of the device are freed when it is closed.

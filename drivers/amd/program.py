@@ -16,8 +16,8 @@ from drivers.amd.context import lane_bytes
 from drivers.amd.launch import (
     DIMENSIONS,
     PACKET_GRID,
+    AmdLaunchable,
     AqlLaunch,
-    Launchable,
     Pm4Launch,
     dispatch_packet,
     work_items_shift,
@@ -30,10 +30,10 @@ from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Residency
 
 if TYPE_CHECKING:
-    from drivers.amd.code import KernelFacts
+    from drivers.amd.code import AmdKernelFacts
     from drivers.amd.context import Geometry
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.quirks import AmdQuirks
     from hcq.params import Word
     from hcq.program import Dim3, KernelImage
 
@@ -52,7 +52,7 @@ _NUMBERS: Final = ("by_value", "global_buffer")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AmdLaunchShape:
     """A launch shape, complete except for addresses and arguments."""
 
     block: array[int]
@@ -90,12 +90,12 @@ class AmdProgram:
     def __init__(
         self,
         image: KernelImage,
-        kernel: KernelFacts,
+        kernel: AmdKernelFacts,
         va: int,
         size: int,
         *,
         target: AmdChip,
-        choices: Quirks,
+        choices: AmdQuirks,
         aql: bool,
         geometry: Geometry | None = None,
         handle: object = None,
@@ -113,7 +113,7 @@ class AmdProgram:
         self.scratch_bytes = lane_bytes(target, max(fields.private_segment_fixed_size, image.scratch_bytes))
         """Bytes of scratch memory of a work-item, which the device must back."""
         self.max_threads = min(image.max_threads, kernel.max_threads or MAX_THREADS, MAX_THREADS)
-        self.what = Launchable(
+        self.what = AmdLaunchable(
             kernel=kernel,
             descriptor_va=va + kernel.descriptor,
             entry_va=va + kernel.entry,
@@ -139,7 +139,7 @@ class AmdProgram:
         """Where in a block the arguments lie, in u64 words."""
         self.rare = self.sites.scratch >= 0 or self.sites.packet >= 0
         """Whether a launch has more addresses than that of the arguments."""
-        self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], Shape] = {}
+        self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], AmdLaunchShape] = {}
 
     def open_words(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
         """Return (word of the launch, lowest bit) of each place that holds an open number of groups."""
@@ -152,7 +152,7 @@ class AmdProgram:
             places.append((self.packet_at + PACKET_GRID + 4 * axis, work_items_shift(threads, axis)))
         return places
 
-    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
+    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> AmdLaunchShape:
         """Return the words and the block of this shape, from a cache if possible; open dimensions are 0."""
         known: Dim3 = tuple(word if isinstance(word, int) else 0 for word in groups)  # type: ignore[assignment]  # three
         shape = self._make(known, threads)
@@ -162,7 +162,7 @@ class AmdProgram:
             self.shapes[groups, threads] = shape
         return shape
 
-    def _make(self, groups: Dim3, threads: Dim3) -> Shape:
+    def _make(self, groups: Dim3, threads: Dim3) -> AmdLaunchShape:
         count = threads[0] * threads[1] * threads[2]
         if not 0 < count <= self.max_threads or min(threads) < 1:
             raise UsageError(
@@ -178,7 +178,7 @@ class AmdProgram:
             grid = [groups[axis] * threads[axis] for axis in range(DIMENSIONS)]
             words = array("I", dispatch_packet(self.what, grid, threads, barrier=True))
             block[self.packet_at : self.packet_at + PACKET_BYTES] = words.tobytes()
-        return Shape(array("Q", bytes(block)), self.launch.words(groups, threads))
+        return AmdLaunchShape(array("Q", bytes(block)), self.launch.words(groups, threads))
 
     def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
         """Return how many workgroups run at the same time; a unit is a compute unit or workgroup processor.
@@ -209,7 +209,7 @@ class AmdProgram:
         return lines.source_place(found.elf, found.placement, va - self.va)
 
 
-def residency(what: Launchable, target: AmdChip, geometry: Geometry, threads: int) -> Residency:
+def residency(what: AmdLaunchable, target: AmdChip, geometry: Geometry, threads: int) -> Residency:
     """Return how many workgroups of `threads` work-items a GPU runs at the same time."""
     kernel = what.kernel
     first = RSRC1[int(target.generation)].from_int(kernel.fields.compute_pgm_rsrc1)
@@ -251,7 +251,7 @@ def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, 
     }
 
 
-def check(image: KernelImage, kernel: KernelFacts, target: AmdChip, group_bytes: int) -> None:
+def check(image: KernelImage, kernel: AmdKernelFacts, target: AmdChip, group_bytes: int) -> None:
     """Check that this GPU can run an image, and that it agrees with its code.
 
     Raises `UnsupportedError` and `UsageError`.
@@ -287,7 +287,7 @@ def check(image: KernelImage, kernel: KernelFacts, target: AmdChip, group_bytes:
         _check_slots(image, kernel)
 
 
-def _check_slots(image: KernelImage, kernel: KernelFacts) -> None:
+def _check_slots(image: KernelImage, kernel: AmdKernelFacts) -> None:
     """Raise `UsageError` for argument slots that differ from the arguments of the code."""
     explicit = {one.offset: one for one in kernel.arguments or () if not one.hidden}
     layout = ", ".join(f"{one.size} at {one.offset}" for one in explicit.values())

@@ -29,11 +29,11 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.amd.context import Backing, Geometry
+    from drivers.amd.context import Geometry, ScratchBacking
     from drivers.amd.kfd import Kfd
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.memory import Memories, Memory
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.memory import AmdMemories, AmdMemory
+    from drivers.amd.quirks import AmdQuirks
     from drivers.kernel import Mmio
 
 _WRITE_POINTER, _READ_POINTER = 0, 64
@@ -56,7 +56,7 @@ RING_BYTES: Final = {Packets.PM4: 1 << 20, Packets.SDMA: 1 << 20, Packets.AQL: 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class QueueFacts:
     """Properties of a device that its queues need."""
 
     gpu_id: int
@@ -67,7 +67,7 @@ class Facts:
     """Whether the firmware MES schedules the queues."""
     event: int
     """The SIGNAL event that a queue's exceptions set."""
-    choices: Quirks
+    choices: AmdQuirks
 
 
 class Doorbells:
@@ -100,9 +100,9 @@ class HwQueue:
     def __init__(
         self,
         kfd: Kfd,
-        memories: Memories,
+        memories: AmdMemories,
         doorbells: Doorbells,
-        facts: Facts,
+        facts: QueueFacts,
         packets: Packets,
         *,
         label: str,
@@ -115,7 +115,7 @@ class HwQueue:
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
 
-            def system(size: int, what: str, *, zeroed: bool = True) -> Memory:
+            def system(size: int, what: str, *, zeroed: bool = True) -> AmdMemory:
                 memory = memories.system(size, label=f"{what} of {label}", zeroed=zeroed)
                 stack.callback(memories.free, memory)
                 return memory
@@ -176,7 +176,7 @@ class HwQueue:
         self.ring_doorbell: Callable[[int], None] = partial(page.write64, offset)
         """Stores a value to the doorbell, all 8 bytes at once."""
 
-    def _write_headers(self, area: Memory) -> None:
+    def _write_headers(self, area: AmdMemory) -> None:
         """Write the header of each XCC's area: the place of the debugger's memory and of exceptions."""
         sizes, layout, view = self._facts.areas, cwsr.kfd_context_save_area_header, area.view
         assert view is not None, "system memory is mapped"
@@ -211,7 +211,7 @@ class HwQueue:
             "queue_inactive_signal": self.pointers.va + _INACTIVE,
         }
 
-    def set_scratch(self, backing: Backing) -> None:
+    def set_scratch(self, backing: ScratchBacking) -> None:
         """Set the scratch memory of an AQL queue, which is inactive during the change; else do nothing."""
         if self.packets is not Packets.AQL:
             return

@@ -1,7 +1,7 @@
 """Values that public sources do not settle, each with the choices that working drivers made.
 
-A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
-turn and reports which work. Not here: values that follow from the target (`layouts.chips`).
+A device is opened with one `AmdQuirks`, a choice for each value. The bring-up ladder tries the other values
+in turn and reports which work. Not here: values that follow from the target (`layouts.chips`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drivers.choices import alternatives, known, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quirks:
+class AmdQuirks:
     """One choice for every doubtful value; the defaults have the most evidence."""
 
     priv: Literal["listed", "gfx11", "never"] = "listed"
@@ -75,13 +75,13 @@ class Quirks:
     """The host flushes the host data path by its register before each doorbell (HIP), or never."""
 
 
-DEFAULT: Final = Quirks()
+DEFAULT: Final = AmdQuirks()
 
 ALTERNATIVES: Final = alternatives(DEFAULT)
 """Field -> its values, the default first."""
 
 
-def parse(text: str) -> Quirks:
+def parse(text: str) -> AmdQuirks:
     """Return the choices that "order=release+priv=gfx11" names; `describe` writes what this reads.
 
     Raises `UsageError`, which lists all fields and values.

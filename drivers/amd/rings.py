@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from drivers.amd.aql_ring import AqlRing
-from drivers.amd.context import Context, ScratchMemory
+from drivers.amd.context import QueueContext, ScratchMemory
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from drivers.amd.context import Event
+    from drivers.amd.context import InterruptEvent
     from drivers.amd.kfd import Kfd
-    from drivers.amd.memory import Memories
-    from drivers.amd.queues import Doorbells, Facts
+    from drivers.amd.memory import AmdMemories
+    from drivers.amd.queues import Doorbells, QueueFacts
     from hcq.errors import FaultReport
 
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
@@ -47,10 +47,10 @@ class Rings:
     def __init__(
         self,
         kfd: Kfd,
-        memories: Memories,
+        memories: AmdMemories,
         doorbells: Doorbells,
-        facts: Facts,
-        event: Event,
+        facts: QueueFacts,
+        event: InterruptEvent,
         *,
         name: str,
         lock: AbstractContextManager[bool],
@@ -150,12 +150,12 @@ class Rings:
         facts = self._facts
         if kind is QueueKind.COPY:
             return SdmaEncoder(
-                Context(
+                QueueContext(
                     target=facts.target, geometry=facts.geometry, choices=facts.choices, event=self._event
                 )
             )
         scratch = self._scratch[index]
-        context = Context(
+        context = QueueContext(
             target=facts.target,
             geometry=facts.geometry,
             choices=facts.choices,

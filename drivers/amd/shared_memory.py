@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from drivers.amd.memory import Memories, Memory
-    from drivers.amd.process import Process
-    from drivers.amd.topology import Gpu
+    from drivers.amd.memory import AmdMemories, AmdMemory
+    from drivers.amd.process import AmdProcess
+    from drivers.amd.topology import AmdGpu
 
 
-class SharedMemory:
+class AmdSharedMemory:
     """Mappings of one GPU. Not thread-safe: the device holds its lock; `close` unmaps all."""
 
-    def __init__(self, process: Process, gpu: Gpu, *, name: str) -> None:
+    def __init__(self, process: AmdProcess, gpu: AmdGpu, *, name: str) -> None:
         self._process, self._gpu, self._name = process, gpu, name
         self._host: dict[int, int] = {}
         """Address -> bytes of host memory."""
-        self._peers: list[tuple[Memories, Memory]] = []
+        self._peers: list[tuple[AmdMemories, AmdMemory]] = []
         """Memory of other GPUs, with its allocator."""
 
     def map_host(self, va: int, size: int) -> None:
@@ -38,7 +38,7 @@ class SharedMemory:
         del self._host[va]
         self._process.unmap_host(va, self._gpu.gpu_id)
 
-    def map_peer(self, memory: Memory, memories: Memories, owner: Gpu, name: str) -> None:
+    def map_peer(self, memory: AmdMemory, memories: AmdMemories, owner: AmdGpu, name: str) -> None:
         """Map memory of the GPU `owner`, called `name`, that `memories` allocated.
 
         Raises `UnsupportedError` for video memory of a GPU that no link joins to this one.
@@ -48,7 +48,7 @@ class SharedMemory:
         memories.share(memory, self._gpu.gpu_id)
         self._peers.append((memories, memory))
 
-    def _check_link(self, owner: Gpu, name: str) -> None:
+    def _check_link(self, owner: AmdGpu, name: str) -> None:
         link = self._gpu.links.get(owner.node)
         if link is None or not link.carries_peers():
             seen = (

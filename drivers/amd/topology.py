@@ -47,7 +47,7 @@ _TOPOLOGY_CURE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class IoLink:
     """A link between two nodes."""
 
     to: int
@@ -65,7 +65,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class AmdGpu:
     """One GPU node."""
 
     node: int
@@ -76,7 +76,7 @@ class Gpu:
     """Video memory that the host can map."""
     private_bytes: int
     """Video memory that the host cannot map."""
-    links: Mapping[int, Link] = field(default_factory=dict[int, Link])
+    links: Mapping[int, IoLink] = field(default_factory=dict[int, IoLink])
     """Index of another node -> the link to it."""
 
     @property
@@ -129,7 +129,7 @@ class Gpu:
         return Geometry(xccs=xccs, compute_units=units, engines=engines, scratch_slots=slots)
 
 
-def read(kernel: Kernel) -> list[Gpu]:
+def read(kernel: Kernel) -> list[AmdGpu]:
     """Return the GPUs, in the order of their nodes; none where KFD lists none.
 
     Raises `DriverError` where there is no topology, `BringUpError` if it changes during every scan.
@@ -164,7 +164,7 @@ def _generation(kernel: Kernel, root: str) -> int:
     return _number(kernel, f"{root}/generation_id")
 
 
-def _scan(kernel: Kernel, root: str) -> list[Gpu]:
+def _scan(kernel: Kernel, root: str) -> list[AmdGpu]:
     found = []
     for node in sorted(int(name) for name in kernel.list_dir(f"{root}/nodes") if name.isdecimal()):
         path = f"{root}/nodes/{node}"
@@ -181,7 +181,7 @@ def _scan(kernel: Kernel, root: str) -> list[Gpu]:
     return found
 
 
-def _gpu(kernel: Kernel, path: str, node: int, gpu_id: int, properties: dict[str, int]) -> Gpu:
+def _gpu(kernel: Kernel, path: str, node: int, gpu_id: int, properties: dict[str, int]) -> AmdGpu:
     banks = [
         _properties(kernel, f"{path}/mem_banks/{bank}/properties")
         for bank in _numbers(kernel, path, "mem_banks")
@@ -189,13 +189,13 @@ def _gpu(kernel: Kernel, path: str, node: int, gpu_id: int, properties: dict[str
     sizes = {
         kind: sum(b.get("size_in_bytes", 0) for b in banks if b.get("heap_type") == kind) for kind in HeapType
     }
-    links: dict[int, Link] = {}
+    links: dict[int, IoLink] = {}
     for folder in ("p2p_links", "io_links"):  # the latter also has the direct links, and wins
         for number in _numbers(kernel, path, folder):
             row = _properties(kernel, f"{path}/{folder}/{number}/properties")
             to = row.get("node_to", -1)
-            links[to] = Link(to, row.get("type", 0), LinkFlags(row.get("flags", 0)))
-    return Gpu(
+            links[to] = IoLink(to, row.get("type", 0), LinkFlags(row.get("flags", 0)))
+    return AmdGpu(
         node=node,
         gpu_id=gpu_id,
         codename=_text(kernel, f"{path}/name"),

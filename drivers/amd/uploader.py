@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.memory import Memories
+    from drivers.amd.memory import AmdMemories
     from drivers.amd.ring import AmdRing
     from hcq.errors import FaultReport
 
@@ -31,7 +31,7 @@ _SNOOPED_SINCE: Final = 5
 """The version of SDMA since which fences name a memory type."""
 
 
-class Uploader:
+class AmdUploader:
     """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory.
 
     Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in
@@ -42,7 +42,7 @@ class Uploader:
     def __init__(
         self,
         ring: AmdRing,
-        memories: Memories,
+        memories: AmdMemories,
         target: AmdChip,
         *,
         fence_mtype: bool,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drivers.cpu.control import control_bytes, stack_at
 from drivers.cpu.device import CpuDevice
-from drivers.cpu.image import Code, processor_code
+from drivers.cpu.image import HostCode, processor_code
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.threads import Libc
 from drivers.kernel import PAGE, PROT_NONE, Kernel, LinuxKernel
@@ -51,7 +51,7 @@ class CpuDriver:
         return self._kernel or LinuxKernel()
 
     @cached_property
-    def code(self) -> Code:
+    def code(self) -> HostCode:
         """The compiled command processor."""
         return processor_code(self.kernel)
 

@@ -33,7 +33,7 @@ KIND = "cpu"
 """The kind of these entries in the cache (`hcq.store`)."""
 
 
-class Code:
+class HostCode:
     """Functions of a `HostImage`, mapped readable and executable. It owns the mapping until `close`.
 
     `resolve` returns the address of an external function, or raises.
@@ -67,7 +67,7 @@ def nothing_from_outside(name: str) -> int:
     raise UnsupportedError(f"host code calls {name}, which it does not define; nothing is linked to it")
 
 
-def processor_code(kernel: Kernel) -> Code:
+def processor_code(kernel: Kernel) -> HostCode:
     """Return the command processor, from the cache or newly compiled.
 
     A cache entry that cannot be mapped is replaced.
@@ -79,13 +79,13 @@ def processor_code(kernel: Kernel) -> Code:
     if data is not None:
         image = _mappable(data, machine)
         if image is not None:
-            return Code(kernel, image, nothing_from_outside)
+            return HostCode(kernel, image, nothing_from_outside)
     from drivers.cpu.host import FUNCTIONS  # noqa: PLC0415 - the same
     from drivers.cpu.native import translate  # noqa: PLC0415 - 20 ms that a warm start does not need
 
     data = compile_object(translate(FUNCTIONS, machine))
     kept.put(KIND, key, data)
-    return Code(kernel, HostImage(data, machine), nothing_from_outside)
+    return HostCode(kernel, HostImage(data, machine), nothing_from_outside)
 
 
 def processor_key(machine: str) -> str:

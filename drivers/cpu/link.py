@@ -20,13 +20,13 @@ from drivers.elf import (
     WRITE,
     Elf,
     ElfError,
+    ElfMachine,
+    ElfSite,
     Formula,
     Image,
-    Machine,
     Relocation,
     Section,
     SectionType,
-    Site,
     place_sections,
     place_segments,
 )
@@ -40,44 +40,44 @@ ENTRY = 24
 """Bytes that an external function takes after the image: its address, then a jump to it."""
 SLOT = 8
 JUMPS = {
-    Machine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
-    Machine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
+    ElfMachine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
+    ElfMachine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
 }
 LARGEST = 1 << 26
 """The largest kernel in bytes; a file that needs more is rejected as invalid."""
 READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
 
 
-def _put(site: Site, form: str, value: int) -> None:
+def _put(site: ElfSite, form: str, value: int) -> None:
     try:
         struct.pack_into(form, site.content, site.at, value)
     except struct.error:
         raise ElfError(f"a relocation at {site.at:#x} does not reach: {value:#x} as {form!r}") from None
 
 
-def _sum(site: Site) -> int:
+def _sum(site: ElfSite) -> int:
     if site.addend is None:
         raise ElfError(f"the relocation at {site.at:#x} has no addend; this machine uses RELA sections")
     return site.symbol + site.addend
 
 
-def _relative32(site: Site) -> None:
+def _relative32(site: ElfSite) -> None:
     _put(site, "<i", _sum(site) - site.place)
 
 
-def _relative64(site: Site) -> None:
+def _relative64(site: ElfSite) -> None:
     _put(site, "<q", _sum(site) - site.place)
 
 
-def _absolute32(site: Site) -> None:
+def _absolute32(site: ElfSite) -> None:
     _put(site, "<I", _sum(site))
 
 
-def _absolute32_signed(site: Site) -> None:
+def _absolute32_signed(site: ElfSite) -> None:
     _put(site, "<i", _sum(site))
 
 
-def _absolute64(site: Site) -> None:
+def _absolute64(site: ElfSite) -> None:
     _put(site, "<Q", _sum(site) & 0xFFFF_FFFF_FFFF_FFFF)
 
 
@@ -97,34 +97,34 @@ X86_64: Mapping[int, Formula] = {
 }
 
 
-def _insert(site: Site, value: int, lo: int, width: int) -> None:
+def _insert(site: ElfSite, value: int, lo: int, width: int) -> None:
     """Replace bits [lo, lo + width) of the instruction."""
     (word,) = struct.unpack_from("<I", site.content, site.at)
     mask = ((1 << width) - 1) << lo
     struct.pack_into("<I", site.content, site.at, word & ~mask | value << lo & mask)
 
 
-def _reach(site: Site, value: int, bits: int, unit: int) -> int:
+def _reach(site: ElfSite, value: int, bits: int, unit: int) -> int:
     if value % unit or not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise ElfError(f"a relocation at {site.at:#x} does not reach: {value:#x} in {bits} bits")
     return value // unit
 
 
-def _page(site: Site) -> None:
+def _page(site: ElfSite) -> None:
     """ADRP: write the distance in 4 KiB pages; its low 2 bits are a separate field."""
     pages = _reach(site, (_sum(site) & ~0xFFF) - (site.place & ~0xFFF), 33, 4096)
     _insert(site, pages & 3, 29, 2)
     _insert(site, pages >> 2, 5, 19)
 
 
-def _adr(site: Site) -> None:
+def _adr(site: ElfSite) -> None:
     distance = _reach(site, _sum(site) - site.place, 21, 1)
     _insert(site, distance & 3, 29, 2)
     _insert(site, distance >> 2, 5, 19)
 
 
 def _low12(unit: int) -> Formula:
-    def formula(site: Site) -> None:
+    def formula(site: ElfSite) -> None:
         low = _sum(site) & 0xFFF
         if low % unit:
             raise ElfError(f"a relocation at {site.at:#x} needs an address aligned to {unit}")
@@ -134,7 +134,7 @@ def _low12(unit: int) -> Formula:
 
 
 def _branch(bits: int, lo: int) -> Formula:
-    def formula(site: Site) -> None:
+    def formula(site: ElfSite) -> None:
         _insert(site, _reach(site, _sum(site) - site.place, bits + 2, 4), lo, bits)
 
     return formula
@@ -164,12 +164,12 @@ AARCH64: Mapping[int, Formula] = {
     1027: _absolute64,  # R_AARCH64_RELATIVE
 }
 
-FORMULAS = {Machine.X86_64: X86_64, Machine.AARCH64: AARCH64}
-THROUGH_SLOT = {Machine.X86_64: (9, 41, 42), Machine.AARCH64: (311, 312)}
+FORMULAS = {ElfMachine.X86_64: X86_64, ElfMachine.AARCH64: AARCH64}
+THROUGH_SLOT = {ElfMachine.X86_64: (9, 41, 42), ElfMachine.AARCH64: (311, 312)}
 """Relocation types whose value is the address of a slot that holds the symbol's address."""
-TRUE_ADDRESS = {Machine.X86_64: (1, 6, 7), Machine.AARCH64: (257, 1025, 1026)}
+TRUE_ADDRESS = {ElfMachine.X86_64: (1, 6, 7), ElfMachine.AARCH64: (257, 1025, 1026)}
 """Relocation types of 64 bits, which can hold any address and need no jump."""
-MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+MACHINES = {"x86_64": ElfMachine.X86_64, "aarch64": ElfMachine.AARCH64}
 
 
 class HostImage:

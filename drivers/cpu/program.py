@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from drivers.cpu.image import Code
+from drivers.cpu.image import HostCode
 from drivers.cpu.link import HostImage
 from drivers.cpu.threads import KERNEL_IMPORTS
 from hcq.errors import UnsupportedError, UsageError
@@ -45,5 +45,5 @@ class CpuProgram:
         if image.name not in host.functions():
             found = ", ".join(sorted(host.functions())) or "nothing"
             raise UsageError(f"kernel {image.name} is not in its code; the code defines: {found}")
-        self.code = Code(kernel, host, resolve)
+        self.code = HostCode(kernel, host, resolve)
         self.entry = self.code.address[image.name]

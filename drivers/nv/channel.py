@@ -41,11 +41,11 @@ from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.memory import Memories, Memory
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.memory import NvMemories, NvMemory
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
     from drivers.nv.space import Space
-    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.topology import Handles, NvGpu
 
 RING_BYTES: Final = 1 << 21
 """Ring entries and the user area share one block of video memory."""
@@ -66,17 +66,17 @@ class ChannelKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ChannelContext:
     """The objects that all channels of a device share."""
 
     rm: Rm
     space: Space
-    gpu: Gpu
+    gpu: NvGpu
     handles: Handles
-    memories: Memories
+    memories: NvMemories
     vaspace: int
     doorbell: Mmio
-    choices: Quirks
+    choices: NvQuirks
 
 
 class Channel:
@@ -87,7 +87,7 @@ class Channel:
     """
 
     def __init__(
-        self, context: Context, kind: ChannelKind, engine: int, *, label: str, entries: int = ENTRIES
+        self, context: ChannelContext, kind: ChannelKind, engine: int, *, label: str, entries: int = ENTRIES
     ) -> None:
         self.kind = kind
         self.engine = engine
@@ -134,7 +134,9 @@ class Channel:
         self.put_index = BlackwellAControlGPFifo.offset_of("GPPut") // 4
         self.errors = errors.cast("I")
 
-    def _ring_memory(self, memories: Memories, stack: contextlib.ExitStack) -> tuple[Memory, Memory, int]:
+    def _ring_memory(
+        self, memories: NvMemories, stack: contextlib.ExitStack
+    ) -> tuple[NvMemory, NvMemory, int]:
         """Return the memory of ring entries, the memory of the user area, and the area's offset in it."""
         label, where = f"ring of {self.label}", self._context.choices.ring
         behind = self.entry_count * GpfifoEntry.SIZE

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.elf import ALLOC, UNDEFINED, Elf, Image, Machine, Placement, SectionType, malformed
+from drivers.elf import ALLOC, UNDEFINED, Elf, ElfMachine, Image, Placement, SectionType, malformed
 from drivers.nv.layouts.cubin import (
     PREFETCH_PAD,
     RELOCATION_WORD_OFFSET,
@@ -36,7 +36,7 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from drivers.elf import Formula, Site
+    from drivers.elf import ElfSite, Formula
     from drivers.elf import Relocation as ElfRelocation
     from drivers.elf import Section as ElfSection
     from hcq.layout import BitStruct
@@ -49,7 +49,7 @@ _WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFacts:
+class NvKernelFacts:
     """One kernel of a cubin, from its info records."""
 
     name: str
@@ -85,15 +85,15 @@ class KernelFacts:
 
 
 @malformed("the cubin")
-def read(data: bytes, name: str) -> tuple[Elf, Placement, KernelFacts]:
+def read(data: bytes, name: str) -> tuple[Elf, Placement, NvKernelFacts]:
     """Return the parsed file, the placement of its sections, and the facts of kernel `name`.
 
     Raises `UsageError` (or its subclass `ElfError`) if the data is not a valid cubin or has no such kernel.
     """
     elf = Elf(data)
-    if elf.machine != Machine.CUDA:
+    if elf.machine != ElfMachine.CUDA:
         raise UsageError(
-            f"kernel {name}: the code is for ELF machine {elf.machine}; a cubin has {int(Machine.CUDA)}"
+            f"kernel {name}: the code is for ELF machine {elf.machine}; a cubin has {int(ElfMachine.CUDA)}"
         )
     text = elf.section(f"{Section.TEXT}{name}")
     if text is None:
@@ -108,7 +108,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, KernelFacts]:
     parameters = _parameters(elf, name, own.get(InfoAttribute.PARAM_CBANK))
     shared = elf.section(f"{Section.SHARED}{name}")
     counts = own.get(InfoAttribute.NUM_BARRIERS)
-    kernel = KernelFacts(
+    kernel = NvKernelFacts(
         name=name,
         sm=(elf.flags >> SM_SHIFT.get(elf.abi, 0)) & 0xFF,
         # A linked function may need more registers than the kernel itself.
@@ -233,7 +233,7 @@ def load(elf: Elf, placement: Placement, base: int) -> bytes:
     return bytes(image.content)
 
 
-def _abs64(site: Site) -> None:
+def _abs64(site: ElfSite) -> None:
     old = (
         int.from_bytes(site.content[site.at : site.at + 8], "little") if site.addend is None else site.addend
     )
@@ -241,7 +241,7 @@ def _abs64(site: Site) -> None:
 
 
 def _half(shift: int) -> Formula:
-    def apply(site: Site) -> None:
+    def apply(site: ElfSite) -> None:
         at = site.at + RELOCATION_WORD_OFFSET
         old = int.from_bytes(site.content[at : at + 4], "little") if site.addend is None else site.addend
         value = (site.symbol + old) >> shift & _WORD
@@ -253,7 +253,7 @@ def _half(shift: int) -> Formula:
 def _call(layout: type[BitStruct]) -> Formula:
     field = layout.FIELDS["TARGET"]
 
-    def apply(site: Site) -> None:
+    def apply(site: ElfSite) -> None:
         end = site.at + layout.SIZE
         raw = int.from_bytes(site.content[site.at : end], "little")
         old = field.extract(raw) if site.addend is None else site.addend

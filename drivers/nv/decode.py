@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class MethodWrite:
     """One method with one word of data."""
 
     subchannel: int
@@ -49,7 +49,9 @@ def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
     }
 
 
-def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None = None) -> Iterator[Write]:
+def methods(
+    words: Sequence[int], *, wide: bool = True, wide_host: bool | None = None
+) -> Iterator[MethodWrite]:
     """Yield the methods of a segment. Raises ValueError at an invalid header or an unknown method.
 
     `wide` is True for engines since Hopper, `wide_host` for channel classes since Hopper's; None means as
@@ -76,7 +78,7 @@ def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None =
             if method is None:
                 raise ValueError(f"{head!r}: no method {address:#x} on subchannel {head.SUBCHANNEL}")
             fields = method.data.from_int(word) if method.data is not None else None
-            yield Write(head.SUBCHANNEL, address, method.name, word, fields)
+            yield MethodWrite(head.SUBCHANNEL, address, method.name, word, fields)
 
 
 def _step(op: SecOp, index: int) -> int:

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Final
 from drivers.kernel import PAGE, tracker_of, view_at
 from drivers.nv import cubin, push
 from drivers.nv import faults as faults_
-from drivers.nv.channel import Channel, ChannelKind, Context
+from drivers.nv.channel import Channel, ChannelContext, ChannelKind
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
 from drivers.nv.info import COMPUTE_QUEUES, COPY_QUEUES, device_info
 from drivers.nv.layouts.rm_classes import EngineType
-from drivers.nv.memory import Memories, Memory
+from drivers.nv.memory import NvMemories, NvMemory
 from drivers.nv.program import NvProgram
-from drivers.nv.quirks import DEFAULT, Quirks
+from drivers.nv.quirks import DEFAULT, NvQuirks
 from drivers.nv.ring import PUSH_BYTES, PUSH_BYTES_PER_ENTRY, NvRing
 from drivers.nv.rm import Rm
-from drivers.nv.shared_memory import SharedMemory
+from drivers.nv.shared_memory import NvSharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
-from drivers.nv.topology import Gpu, Handles, open_objects, query_gpu
-from drivers.nv.uploader import TIMEOUT_S, Uploader
-from drivers.nv.vaspace import VaSpace
+from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
+from drivers.nv.uploader import TIMEOUT_S, NvUploader
+from drivers.nv.vaspace import NvVaSpace
 from hcq.driver import Allocation, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
@@ -67,7 +67,7 @@ class NvDevice:
         *,
         driver: str,
         index: int,
-        choices: Quirks = DEFAULT,
+        choices: NvQuirks = DEFAULT,
         ring_bytes: int = 0,
         emulated: bool = False,
     ) -> None:
@@ -88,25 +88,25 @@ class NvDevice:
             stack.callback(self.rm.close)
             self.rm.open_gpu(card.minor)
             self.handles: Handles = open_objects(self.rm, card)
-            self.gpu: Gpu = query_gpu(self.rm, self.handles, choices)
+            self.gpu: NvGpu = query_gpu(self.rm, self.handles, choices)
             self._info = device_info(driver, index, self.gpu)
             self.name = f"{driver}:{index}"
             doorbell = Doorbell(self.rm, self.handles, self.gpu, choices)
             stack.callback(doorbell.close)
             self._doorbell = doorbell
-            addresses = VaSpace(kernel)
+            addresses = NvVaSpace(kernel)
             stack.callback(addresses.close)
             vaspace, space = open_space(self.rm, self.gpu, self.handles, choices, stack)
-            self.memories = Memories(self.rm, space, self.handles, addresses, choices)
+            self.memories = NvMemories(self.rm, space, self.handles, addresses, choices)
             stack.callback(self.memories.close)
-            self.shared = SharedMemory(self.rm, self.gpu, self.memories, lock=self._lock, name=self.name)
-            self._context = Context(
+            self.shared = NvSharedMemory(self.rm, self.gpu, self.memories, lock=self._lock, name=self.name)
+            self._context = ChannelContext(
                 self.rm, space, self.gpu, self.handles, self.memories, vaspace, doorbell.registers, choices
             )
             self._local = LocalMemory(self.gpu, self.memories)
             ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
             stack.callback(ring.close)
-            self._uploader = Uploader(
+            self._uploader = NvUploader(
                 ring,
                 self.memories,
                 self.fault,
@@ -141,7 +141,7 @@ class NvDevice:
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Free an allocation. Raises `UsageError` if it is from another driver."""
         memory = allocation.handle
-        if not isinstance(memory, Memory):
+        if not isinstance(memory, NvMemory):
             raise UsageError(f"{allocation!r} was not allocated by {self.name}")
         self.shared.end_lending(memory.va)
         with self._lock:
@@ -171,7 +171,7 @@ class NvDevice:
                 f"{self.name} cannot map memory of {owner.info.driver}:{owner.info.index}: only NVIDIA GPUs "
                 "share memory\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
             )
-        if not isinstance(memory, Memory):
+        if not isinstance(memory, NvMemory):
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
         self.shared.map_peer(memory, owner.shared)
 

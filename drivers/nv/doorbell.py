@@ -16,9 +16,9 @@ from drivers.nv.quirks import DEFAULT
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
-    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.topology import Handles, NvGpu
 
 
 _ALL_ONES: Final = 0xFFFF_FFFF
@@ -33,7 +33,7 @@ class Doorbell:
     through BAR0.
     """
 
-    def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Quirks = DEFAULT) -> None:
+    def __init__(self, rm: Rm, handles: Handles, gpu: NvGpu, choices: NvQuirks = DEFAULT) -> None:
         with contextlib.ExitStack() as stack:
             bar1 = choices.doorbell_bar1 and gpu.usermode_class >= USERMODE_WITH_PARAMS
             owner = handles.device if choices.doorbell_owner == "device" else handles.subdevice
@@ -64,7 +64,9 @@ class Doorbell:
         self._undo.close()
 
 
-def _page(rm: Rm, handles: Handles, gpu: Gpu, stack: contextlib.ExitStack, owner: int, *, bar1: bool) -> Mmio:
+def _page(
+    rm: Rm, handles: Handles, gpu: NvGpu, stack: contextlib.ExitStack, owner: int, *, bar1: bool
+) -> Mmio:
     params = None
     if gpu.usermode_class >= USERMODE_WITH_PARAMS:
         params = NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
     from drivers.nv.device import NvDevice
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card
     from hcq.driver import DeviceInfo
 
@@ -94,7 +94,7 @@ class NvDriver:
             return rm.cards()
         return []
 
-    def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> NvDevice:
+    def open(self, index: int, variant: str | None, *, choices: NvQuirks | None = None) -> NvDevice:
         """Open GPU `index`; the caller closes the result. `choices` replaces the variant's quirks.
 
         Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError` or

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.nv.qmd import Descriptor
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from hcq.commands import Command
     from hcq.params import Expr, Param, Word
     from hcq.pushbuffer import PushBuffer
@@ -68,7 +68,7 @@ class NvEncoder:
     def __init__(
         self,
         kind: QueueKind,
-        choices: Quirks,
+        choices: NvQuirks,
         *,
         semaphore_va: Callable[[int], int],
         launched: deque[str],

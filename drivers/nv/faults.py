@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from drivers.memorymap import MemoryMap
     from drivers.nv.channel import Channel
     from drivers.nv.layouts.fault import NvNotification
-    from drivers.nv.memory import Memory
+    from drivers.nv.memory import NvMemory
     from drivers.nv.program import NvProgram
     from drivers.nv.rm import Rm
-    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.topology import Handles, NvGpu
 
 Access = Literal["read", "write", "execute", "atomic"]
 
@@ -86,7 +86,7 @@ def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
     return state.hwwWarpEsrPc64 or state.hwwWarpEsrPc
 
 
-def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[list[SmError], str]:
+def sm_errors(rm: Rm, handles: Handles, gpu: NvGpu, channel: Channel) -> tuple[list[SmError], str]:
     """Query the debugger object; return the stopped SMs, and a description of the MMU fault or "".
 
     Raises `DriverError` if the kernel driver refuses the query.
@@ -195,10 +195,10 @@ def report(
     device: str,
     rm: Rm,
     handles: Handles,
-    gpu: Gpu,
+    gpu: NvGpu,
     channel: Channel,
     notification: NvNotification,
-    memory: MemoryMap[Memory],
+    memory: MemoryMap[NvMemory],
     programs: Iterable[NvProgram],
     launched: Iterable[str],
     stuck: str,

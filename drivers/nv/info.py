@@ -11,13 +11,13 @@ from drivers.nv.layouts.cubin import RESERVED_SHARED
 from hcq.driver import DeviceInfo
 
 if TYPE_CHECKING:
-    from drivers.nv.topology import Gpu
+    from drivers.nv.topology import NvGpu
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2
 
 
-def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
+def device_info(driver: str, index: int, gpu: NvGpu) -> DeviceInfo:
     """Return the public facts of a GPU, from the results of its queries."""
     return DeviceInfo(
         driver=driver,

@@ -30,10 +30,10 @@ from drivers.nv.vaspace import HUGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
-    from drivers.nv.vaspace import VaSpace
+    from drivers.nv.vaspace import NvVaSpace
 
 _FLAGS: Final = (
     MemFlags.MAP_NOT_REQUIRED
@@ -50,7 +50,7 @@ _BIG: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class NvMemory:
     """A range of memory that belongs to this device; `va` and `size` are in bytes."""
 
     va: int
@@ -63,7 +63,7 @@ class Memory:
     own_object: bool = True
     """Whether the RM object is freed with this mapping; False for an alias."""
     own_range: bool = True
-    """Whether the address came from `VaSpace`; False for host memory that the caller owns, and for peers'
+    """Whether the address came from `NvVaSpace`; False for host memory that the caller owns, and for peers'
     memory."""
     of_process: bool = False
     """Whether it consists of pages of this process at the same address, which other GPUs can also map."""
@@ -82,20 +82,22 @@ class Mapper(Protocol):
         """Undo `map`."""
 
 
-class Memories:
+class NvMemories:
     """The allocator of a device's memory. A call that raises leaves nothing allocated.
 
     Allocations raise `OutOfMemoryError` if memory or addresses are exhausted, `DriverError` for other
     refusals.
     """
 
-    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Quirks) -> None:
+    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: NvVaSpace, choices: NvQuirks) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices
-        self.map: MemoryMap[Memory] = MemoryMap()
+        self.map: MemoryMap[NvMemory] = MemoryMap()
 
-    def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
+    def vram(
+        self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False
+    ) -> NvMemory:
         """Allocate and map video memory of at least `size` bytes; its contents are undefined."""
         huge = size >= HUGE
         large = PageSize.HUGE if self._choices.huge_pages else PageSize.DEFAULT
@@ -132,9 +134,9 @@ class Memories:
             view = self._view(handle, va, size, on_gpu=True) if host_visible else None
             self._uvm.map(handle, va, size)
             stack.pop_all()
-        return self._note(Memory(va=va, size=size, view=view, handle=handle, label=label))
+        return self._note(NvMemory(va=va, size=size, view=view, handle=handle, label=label))
 
-    def host(self, size: int, *, label: str) -> Memory:
+    def host(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed, pinned, coherent host memory of at least `size` bytes, and map it for the GPU."""
         if self._choices.host_memory == "system":
             return self.mapped_system(size, label=label)
@@ -150,10 +152,10 @@ class Memories:
             self._uvm.map(handle, va, size)
             stack.pop_all()
         return self._note(
-            Memory(va=va, size=size, view=mapping.view, handle=handle, label=label, of_process=True)
+            NvMemory(va=va, size=size, view=mapping.view, handle=handle, label=label, of_process=True)
         )
 
-    def map_host(self, va: int, size: int, *, label: str) -> Memory:
+    def map_host(self, va: int, size: int, *, label: str) -> NvMemory:
         """Map whole pages [va, va + size) of this process for the GPU, at the same address."""
         handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
         try:
@@ -161,9 +163,9 @@ class Memories:
         except BaseException:
             self._rm.free(handle)
             raise
-        return self._note(Memory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
+        return self._note(NvMemory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
 
-    def map_peer(self, memory: Memory, owner: Rm, uuid: bytes, *, label: str) -> Memory:
+    def map_peer(self, memory: NvMemory, owner: Rm, uuid: bytes, *, label: str) -> NvMemory:
         """Map the memory of another GPU (`uuid`, with the client `owner`) at the same address.
 
         Memory of the process is mapped as `map_host` does. Video memory needs a link between the GPUs;
@@ -173,7 +175,7 @@ class Memories:
             return self.map_host(memory.va, memory.size, label=label)
         self._uvm.map_peer(memory.handle, memory.va, memory.size, owner=owner, uuid=uuid)
         return self._note(
-            Memory(
+            NvMemory(
                 va=memory.va,
                 size=memory.size,
                 view=None,
@@ -184,7 +186,7 @@ class Memories:
             )
         )
 
-    def alias(self, memory: Memory) -> Memory:
+    def alias(self, memory: NvMemory) -> NvMemory:
         """Map memory from `map_host` a second time, at a low address. Free the alias before the memory."""
         va = self._space.reserve(memory.size)
         try:
@@ -194,10 +196,10 @@ class Memories:
             raise
         label = f"{memory.label}, seen by the host engine"
         return self._note(
-            Memory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
+            NvMemory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
         )
 
-    def push(self, size: int, *, label: str) -> Memory:
+    def push(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed memory for push-buffer words."""
         if not self._choices.push_in_vram:
             return self.host(size, label=label)
@@ -206,7 +208,7 @@ class Memories:
         memory.view[:] = bytes(memory.size)
         return memory
 
-    def mapped_system(self, size: int, *, label: str) -> Memory:
+    def mapped_system(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed system memory of the resource manager, and map it for the GPU."""
         memory = self.system(size, label=label)
         assert memory.view is not None, "system memory has a view"
@@ -218,11 +220,11 @@ class Memories:
             raise
         return self._note(memory)
 
-    def notifier(self, size: int) -> Memory:
+    def notifier(self, size: int) -> NvMemory:
         """Allocate an error notifier: the resource manager writes it, this process reads it."""
         return self.system(size, label="error notifier")
 
-    def system(self, size: int, *, label: str) -> Memory:
+    def system(self, size: int, *, label: str) -> NvMemory:
         """Allocate system memory of the resource manager without mapping it for the GPU."""
         size = -(-size // PAGE) * PAGE
         params = NV_MEMORY_ALLOCATION_PARAMS(
@@ -250,14 +252,14 @@ class Memories:
             stack.callback(self._rm.free, handle)
             view = self._view(handle, va, size, on_gpu=False)
             stack.pop_all()
-        return Memory(va=va, size=size, view=view, handle=handle, label=label)
+        return NvMemory(va=va, size=size, view=view, handle=handle, label=label)
 
-    def window(self, size: int, *, label: str) -> Memory:
+    def window(self, size: int, *, label: str) -> NvMemory:
         """Reserve addresses without memory, for context buffers of the kernel driver."""
         va = self._space.reserve(size)
-        return self._note(Memory(va=va, size=size, view=None, handle=0, label=label))
+        return self._note(NvMemory(va=va, size=size, view=None, handle=0, label=label))
 
-    def free(self, memory: Memory, *, keep_host: bool = False) -> None:
+    def free(self, memory: NvMemory, *, keep_host: bool = False) -> None:
         """Unmap and free memory. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
             if keep_host and memory.own_range and memory.view is not None:
@@ -284,6 +286,6 @@ class Memories:
         flags = MAP_SHARED | MAP_FIXED
         return self._rm.map_memory(self._handles.device, handle, size, va=va, on_gpu=on_gpu, flags=flags).view
 
-    def _note(self, memory: Memory) -> Memory:
+    def _note(self, memory: NvMemory) -> NvMemory:
         self.map.add(memory)
         return memory

@@ -20,17 +20,17 @@ from drivers.nv.layouts.cubin import (
     UNBOUNDED_STACK,
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
-from drivers.nv.qmd import Descriptor, Launchable, residency, resident_warps
+from drivers.nv.qmd import Descriptor, NvLaunchable, residency, resident_warps
 from hcq.commands import check_cluster
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.cubin import KernelFacts
-    from drivers.nv.memory import Memory
-    from drivers.nv.quirks import Quirks
-    from drivers.nv.topology import Gpu
+    from drivers.nv.cubin import NvKernelFacts
+    from drivers.nv.memory import NvMemory
+    from drivers.nv.quirks import NvQuirks
+    from drivers.nv.topology import NvGpu
     from hcq.hardware import DeviceInfo
     from hcq.layout import Struct
     from hcq.params import Word
@@ -45,7 +45,7 @@ _SLOT_SIZES: Final = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NvLaunchShape:
     """The prebuilt data of one launch shape; addresses and arguments are still open."""
 
     block: array[int]
@@ -83,10 +83,10 @@ class NvProgram:
     def __init__(  # noqa: PLR0917 - what a kernel is, and where it is
         self,
         image: KernelImage,
-        kernel: KernelFacts,
-        memory: Memory,
-        gpu: Gpu,
-        choices: Quirks,
+        kernel: NvKernelFacts,
+        memory: NvMemory,
+        gpu: NvGpu,
+        choices: NvQuirks,
         info: DeviceInfo,
     ) -> None:
         self.image = image
@@ -113,7 +113,7 @@ class NvProgram:
         self.bank0_bytes = -(-block // 16) * 16
         banks = {n: (memory.va + at, size) for n, (at, size) in kernel.banks.items()}
         self._gpu = gpu
-        self._launchable = Launchable(
+        self._launchable = NvLaunchable(
             program=memory.va + kernel.code,
             code_bytes=kernel.code_bytes,
             registers=kernel.registers,
@@ -134,11 +134,13 @@ class NvProgram:
         self.arguments = slice(first // 8, (first + image.kernarg_size) // 8)
         """The position of the arguments in a shape's block, in u64 words."""
         self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
-        self.shapes: dict[tuple[object, ...], Shape] = {}
+        self.shapes: dict[tuple[object, ...], NvLaunchShape] = {}
         """(groups, threads) of a launch, with the cluster as a third where the launch states one -> data."""
         self._info = info
 
-    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None) -> Shape:
+    def shape(
+        self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None
+    ) -> NvLaunchShape:
         """Return the prebuilt data of a launch shape, cached if all dimensions are numbers.
 
         `cluster`: as the launch states it. Open dimensions are 0 in the data. Raises `UsageError` if the
@@ -175,7 +177,7 @@ class NvProgram:
             )
         return None if stated == _ONE and kernel.cluster is None and not kernel.explicit_cluster else stated
 
-    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None) -> Shape:
+    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None) -> NvLaunchShape:
         x, y, z = (word if isinstance(word, int) else 1 for word in groups)
         shape = self._make((x, y, z), threads, cluster)
         for axis, word in enumerate(groups):
@@ -187,7 +189,7 @@ class NvProgram:
                     shape.block[place // 8] ^= 1 << place % 8 * 8
         return shape
 
-    def _make(self, groups: Dim3, threads: Dim3, cluster: Dim3 | None) -> Shape:
+    def _make(self, groups: Dim3, threads: Dim3, cluster: Dim3 | None) -> NvLaunchShape:
         count = threads[0] * threads[1] * threads[2]
         if not 0 < count <= self.max_threads:
             raise UsageError(
@@ -199,7 +201,7 @@ class NvProgram:
         block = array("Q", bytes(self.bank_at + self.bank0_bytes))
         block[: len(descriptor)] = descriptor
         block[self.bank_at // 8 : self.arguments.start] = array("Q", head)
-        return Shape(block, descriptor[self.descriptor.bank0])
+        return NvLaunchShape(block, descriptor[self.descriptor.bank0])
 
     def bank0_fields(self, groups: Dim3, threads: Dim3, cluster: Dim3 = _ONE) -> Mapping[str, object]:
         """Return the driver's words of constant bank 0, by name."""
@@ -251,7 +253,7 @@ def thread_limit(registers: int) -> int:
     return resident_warps(registers) * WARP
 
 
-def check(image: KernelImage, kernel: KernelFacts, gpu: Gpu) -> type[Struct]:
+def check(image: KernelImage, kernel: NvKernelFacts, gpu: NvGpu) -> type[Struct]:
     """Return the layout of constant bank 0.
 
     Raises `UnsupportedError` if the image is for another GPU, `UsageError` if image and code contradict each
@@ -287,7 +289,7 @@ def check(image: KernelImage, kernel: KernelFacts, gpu: Gpu) -> type[Struct]:
     return layout
 
 
-def _check_slots(image: KernelImage, kernel: KernelFacts) -> None:
+def _check_slots(image: KernelImage, kernel: NvKernelFacts) -> None:
     """Raise `UsageError` if argument slots contradict the parameters of the assembled code.
 
     A parameter of 1, 2, 4 or 8 bytes is one slot; one of another size, passed by value, may consist of
@@ -320,6 +322,6 @@ def _check_slots(image: KernelImage, kernel: KernelFacts) -> None:
         )
 
 
-def _hint(kernel: KernelFacts) -> str:
+def _hint(kernel: NvKernelFacts) -> str:
     layout = ", ".join(f"{one.size} at {one.offset}" for one in kernel.parameters)
     return f"hint: the code takes these bytes: {layout}"

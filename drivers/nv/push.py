@@ -31,8 +31,8 @@ from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
 
 if TYPE_CHECKING:
-    from drivers.nv.quirks import Quirks
-    from drivers.nv.topology import Gpu
+    from drivers.nv.quirks import NvQuirks
+    from drivers.nv.topology import NvGpu
 
 Words = tuple[int, ...]
 
@@ -171,7 +171,7 @@ def launch(descriptor: int, action: PcasAction) -> Words:
     return (PCAS_A, descriptor >> 8, PCAS2_B, int(SendSignalingPcas2B(PCAS_ACTION=action)))
 
 
-def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
+def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
     """Return the methods that initialise a compute channel: objects, caches, windows (nv.md 3.4)."""
     method = ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]
@@ -201,7 +201,7 @@ def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
     return tuple(words)
 
 
-def copy_setup(gpu: Gpu) -> Words:
+def copy_setup(gpu: NvGpu) -> Words:
     """Return the methods that initialise a copy channel."""
     return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
 

@@ -40,15 +40,15 @@ from hcq.program import Residency
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.quirks import Quirks
-    from drivers.nv.topology import Gpu
+    from drivers.nv.quirks import NvQuirks
+    from drivers.nv.topology import NvGpu
     from hcq.layout import BitStruct
 
 _WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class QmdDialect:
     """The field names and units of one version."""
 
     grid: tuple[str, str, str]
@@ -67,8 +67,8 @@ class Dialect:
 
 _DEPENDENT0 = ("DEPENDENT_QMD0_ENABLE", "DEPENDENT_QMD0_ACTION", "DEPENDENT_QMD0_PREFETCH")
 _V04_BANK = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
-DIALECTS: Final[Mapping[str, Dialect]] = {
-    "V03": Dialect(
+DIALECTS: Final[Mapping[str, QmdDialect]] = {
+    "V03": QmdDialect(
         ("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH"),
         "REGISTER_COUNT_V",
         ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
@@ -80,7 +80,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         0,
         _DEPENDENT0,
     ),
-    "V04": Dialect(
+    "V04": QmdDialect(
         ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
         "REGISTER_COUNT",
         ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
@@ -92,7 +92,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         6,
         ("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD_ACTION", "DEPENDENT_QMD_PREFETCH"),
     ),
-    "V05": Dialect(
+    "V05": QmdDialect(
         ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
         "REGISTER_COUNT",
         ("PROGRAM_ADDRESS_LOWER_SHIFTED4", "PROGRAM_ADDRESS_UPPER_SHIFTED4"),
@@ -130,7 +130,7 @@ THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launchable:
+class NvLaunchable:
     """The facts of a kernel that its descriptor states; sizes are in bytes."""
 
     program: int
@@ -147,7 +147,7 @@ class Launchable:
     bank0_bytes: int
 
 
-def carveouts(gpu: Gpu, shared_bytes: int) -> tuple[int, int]:
+def carveouts(gpu: NvGpu, shared_bytes: int) -> tuple[int, int]:
     """Return the codes of the smallest carve-out that holds `shared_bytes`, and of the GPU's largest.
 
     Raises `UsageError` if `shared_bytes` exceeds the largest.
@@ -168,7 +168,7 @@ def resident_warps(registers: int) -> int:
     return REGISTER_FILE // unit // 4 * 4
 
 
-def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
+def wanted_carveout(gpu: NvGpu, kernel: NvLaunchable, threads: int) -> int:
     """Return the code of the smallest carve-out that holds all workgroups which an SM could run at once.
 
     With a smaller carve-out an SM runs fewer workgroups, even if registers and warps are free.
@@ -180,7 +180,7 @@ def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
     return sm_config(next(kib for kib in steps if kib << 10 >= min(groups, held) * kernel.shared_bytes))
 
 
-def residency(gpu: Gpu, kernel: Launchable, threads: int, cluster: int = 1) -> Residency:
+def residency(gpu: NvGpu, kernel: NvLaunchable, threads: int, cluster: int = 1) -> Residency:
     """Return how many workgroups of `threads` threads the GPU runs at the same time.
 
     `cluster`: workgroups of a cluster. Raises `UnsupportedError` for clusters of a GPU whose GPCs are not
@@ -207,7 +207,7 @@ def residency(gpu: Gpu, kernel: Launchable, threads: int, cluster: int = 1) -> R
     return Residency(cluster, count, f"on an SM {reasons}; GPCs of {parts} SMs", "clusters")
 
 
-def clusters_at_once(gpu: Gpu, per_sm: int, cluster: int) -> int:
+def clusters_at_once(gpu: NvGpu, per_sm: int, cluster: int) -> int:
     """Return how many clusters of `cluster` workgroups run at the same time, at least.
 
     `per_sm`: how many of their workgroups an SM holds. Public is that a cluster lies in one GPC, and not how
@@ -242,7 +242,7 @@ class Descriptor:
         "threads",
     )
 
-    def __init__(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> None:
+    def __init__(self, gpu: NvGpu, choices: NvQuirks, kernel: NvLaunchable) -> None:
         self._gpu, self._kernel, self._choices = gpu, kernel, choices
         # One public launch leaves the carve-outs unset, for a kernel that declares no shared memory.
         unset = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
@@ -272,7 +272,7 @@ class Descriptor:
         self._dependent = tuple(dependent.items())
         self._pointer = _place(self.layout, "DEPENDENT_QMD0_POINTER")
 
-    def _fields(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> dict[str, object]:
+    def _fields(self, gpu: NvGpu, choices: NvQuirks, kernel: NvLaunchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
         shared = 0 if self._carveout == "none" else kernel.shared_bytes
         program = kernel.program >> dialect.program_shift

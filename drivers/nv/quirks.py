@@ -1,6 +1,6 @@
 """The doubtful values: those that public sources do not settle. Each alternative is used by a working driver.
 
-A device is opened with one `Quirks`, which selects a value for each field. The bring-up ladder tries the
+A device is opened with one `NvQuirks`, which selects a value for each field. The bring-up ladder tries the
 other values and reports which work. Each field has a row in nv.md 9.
 
 Presets are sets of values with which a public driver has launched kernels, and its GPUs. Other drivers differ
@@ -29,7 +29,7 @@ class Preset:
     """A set of values that worked together."""
 
     values: Mapping[str, Any]
-    """Field of `Quirks` -> value; other fields are not changed."""
+    """Field of `NvQuirks` -> value; other fields are not changed."""
     computes: tuple[int, ...]
     """Compute classes of the GPUs on which it worked."""
     source: str
@@ -112,7 +112,7 @@ def fitting(compute: int | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quirks:
+class NvQuirks:
     """A value for each doubtful field; the defaults have the most evidence."""
 
     stack: Literal["high", "low"] = "high"
@@ -203,7 +203,7 @@ class Quirks:
     """SET_QMD_VERSION and SET_SPA_VERSION are sent when a channel is set up, or not."""
 
 
-DEFAULT: Final = Quirks()
+DEFAULT: Final = NvQuirks()
 
 ALTERNATIVES: Final = alternatives(
     DEFAULT,
@@ -219,7 +219,7 @@ ALTERNATIVES: Final = alternatives(
 """Field -> its values; the default is first."""
 
 
-def parse(text: str) -> Quirks:
+def parse(text: str) -> NvQuirks:
     """Parse a text such as "stack=low+group_id=63"; the inverse of `describe`.
 
     A word without "=" names a preset ("hopper-launch", see `presets`); later parts may override its values.

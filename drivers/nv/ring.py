@@ -22,7 +22,7 @@ from hcq.errors import DeviceFault, DriverError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.nv.memory import Memories, Memory
+    from drivers.nv.memory import NvMemories, NvMemory
     from hcq.errors import FaultReport
     from hcq.pushbuffer import PushBuffer
 
@@ -55,7 +55,7 @@ class NvRing:
     def __init__(
         self,
         channel: Channel,
-        memories: Memories,
+        memories: NvMemories,
         *,
         setup: push.Words,
         refresh: Callable[[NvRing], push.Words],
@@ -68,7 +68,9 @@ class NvRing:
         self._fault = fault
         self.stalled: Callable[[int], None] = _nothing
         """This attribute, `words` and `submissions`: see `hcq.driver.Ring`."""
-        self.memory: Memory = memories.push(_PUSH_START + push_bytes, label=f"push buffer of {channel.label}")
+        self.memory: NvMemory = memories.push(
+            _PUSH_START + push_bytes, label=f"push buffer of {channel.label}"
+        )
         view = self.memory.view
         assert view is not None, "host memory has a view"
         self._progress = view[:8].cast("Q")

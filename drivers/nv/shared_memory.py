@@ -17,27 +17,27 @@ from hcq.errors import DriverError, UnsupportedError, UsageError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from drivers.nv.memory import Memories, Memory
+    from drivers.nv.memory import NvMemories, NvMemory
     from drivers.nv.rm import Rm
-    from drivers.nv.topology import Gpu
+    from drivers.nv.topology import NvGpu
 
 
-class SharedMemory:
+class NvSharedMemory:
     """The mappings between one GPU, the host and other GPUs. Thread-safe.
 
     `lock` is the device's, which guards `memories`. No method holds the locks of two GPUs at once.
     """
 
     def __init__(
-        self, rm: Rm, gpu: Gpu, memories: Memories, *, lock: AbstractContextManager[bool], name: str
+        self, rm: Rm, gpu: NvGpu, memories: NvMemories, *, lock: AbstractContextManager[bool], name: str
     ) -> None:
         self.rm, self.gpu, self._memories = rm, gpu, memories
         self._lock, self.name = lock, name
-        self._host: dict[int, Memory] = {}
+        self._host: dict[int, NvMemory] = {}
         """Address of host memory -> its mapping."""
-        self._aliases: dict[int, Memory] = {}
+        self._aliases: dict[int, NvMemory] = {}
         """Address of host memory -> its second mapping, at a low address."""
-        self._lent: dict[int, list[tuple[SharedMemory, Memory]]] = {}
+        self._lent: dict[int, list[tuple[NvSharedMemory, NvMemory]]] = {}
         """Address of an allocation -> the other GPUs that map it, each with its mapping."""
 
     def map_host(self, va: int, size: int) -> None:
@@ -81,7 +81,7 @@ class SharedMemory:
             f"{va:#x} is beyond the addresses of the host engine of {self.gpu.sm}, and is not a signal slot"
         )
 
-    def map_peer(self, memory: Memory, owner: SharedMemory) -> None:
+    def map_peer(self, memory: NvMemory, owner: NvSharedMemory) -> None:
         """Map memory of the GPU of `owner` at the same address, until that GPU frees it.
 
         Raises `UnsupportedError` if no link allows it.
@@ -97,12 +97,12 @@ class SharedMemory:
             ) from error
         owner.lend(memory.va, self, mine)
 
-    def lend(self, va: int, peer: SharedMemory, mapping: Memory) -> None:
+    def lend(self, va: int, peer: NvSharedMemory, mapping: NvMemory) -> None:
         """Record that `peer` maps the allocation at `va`; `end_lending` unmaps it."""
         with self._lock:
             self._lent.setdefault(va, []).append((peer, mapping))
 
-    def take_back(self, mapping: Memory) -> None:
+    def take_back(self, mapping: NvMemory) -> None:
         """Unmap memory of another GPU; nothing to do if this GPU was closed."""
         with self._lock:
             if mapping in self._memories.map:

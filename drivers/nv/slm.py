@@ -19,11 +19,11 @@ from drivers.nv.layouts.compute import (
 )
 
 if TYPE_CHECKING:
-    from drivers.nv.memory import Memories, Memory
-    from drivers.nv.topology import Gpu
+    from drivers.nv.memory import NvMemories, NvMemory
+    from drivers.nv.topology import NvGpu
 
 
-def sizes(gpu: Gpu, bytes_per_thread: int) -> tuple[int, int]:
+def sizes(gpu: NvGpu, bytes_per_thread: int) -> tuple[int, int]:
     """Return the bytes for each TPC and in total that `bytes_per_thread` requires (nv.md 2.8)."""
     warp = _up(bytes_per_thread * LOCAL_THREADS_PER_WARP, LOCAL_WARP_ALIGN)
     tpc = _up(warp * gpu.max_warps * gpu.sms_per_tpc, LOCAL_TPC_ALIGN)
@@ -41,10 +41,10 @@ class LocalMemory:
     The caller holds the device's lock.
     """
 
-    def __init__(self, gpu: Gpu, memories: Memories) -> None:
+    def __init__(self, gpu: NvGpu, memories: NvMemories) -> None:
         self._gpu, self._memories = gpu, memories
         self._bytes = 0
-        self._memory: Memory | None = None
+        self._memory: NvMemory | None = None
         self.epoch = 0
         """Incremented whenever channels need new settings."""
 

@@ -1,7 +1,7 @@
 """The address space of one GPU, into which either UVM or the resource manager maps memory.
 
 CUDA uses UVM, and sandboxes allow it. The one public raw launch on Hopper uses the resource manager without
-UVM (`Quirks.vaspace`); sandboxes refuse that ioctl. Not here: free addresses (`vaspace`), the map of
+UVM (`NvQuirks.vaspace`); sandboxes refuse that ioctl. Not here: free addresses (`vaspace`), the map of
 allocations (`memory`).
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import contextlib
 
     from drivers.nv.memory import Mapper
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
-    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.topology import Handles, NvGpu
 
     class Space(Mapper, Protocol):
         """An interface that maps memory for the GPU, and context buffers for its channels."""
@@ -90,7 +90,7 @@ class RmSpace:
 
 
 def open_space(
-    rm: Rm, gpu: Gpu, handles: Handles, choices: Quirks, stack: contextlib.ExitStack
+    rm: Rm, gpu: NvGpu, handles: Handles, choices: NvQuirks, stack: contextlib.ExitStack
 ) -> tuple[int, Space]:
     """Return the handle of a new address space and its mapper; closing `stack` frees both."""
     by_rm = choices.vaspace == "rm"

@@ -51,7 +51,7 @@ from hcq.errors import DriverError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card, Rm
 
 # Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, an
@@ -68,7 +68,7 @@ _CLASSES: Final = range(1, 1025)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class NvGpu:
     """The results of all queries of one GPU."""
 
     name: str
@@ -245,7 +245,9 @@ def gpu_name(rm: Rm, subdevice: int) -> str:
     return str(reply.gpuNameString)
 
 
-def choose(name: str, classes: Sequence[int], choices: Quirks = DEFAULT) -> tuple[Generation, int, int, int]:
+def choose(
+    name: str, classes: Sequence[int], choices: NvQuirks = DEFAULT
+) -> tuple[Generation, int, int, int]:
     """Return the generation, and the channel, doorbell and copy class, that follow from a class list.
 
     Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
@@ -277,7 +279,7 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
     raise UnsupportedError(f"{name} has no {what} class {wanted}; it lists {listed}")
 
 
-def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
+def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
     """Query the topology of an opened GPU.
 
     Raises `UnsupportedError` for an unsupported GPU or MIG mode, `BringUpError` for implausible values unless
@@ -306,7 +308,7 @@ def query_gpu(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine outside the graphics run list, for copy queues")
     sms, parts = count_sms(rm, handles.subdevice, sms_per_tpc)
-    gpu = Gpu(
+    gpu = NvGpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
         generation=row,
@@ -340,7 +342,7 @@ def _implausible(rm: Rm, name: str, what: str) -> BringUpError:
     )
 
 
-def _implausible_values(gpu: Gpu) -> str:
+def _implausible_values(gpu: NvGpu) -> str:
     """Describe the values that no supported GPU has; "" if all are plausible."""
     row, per_gpc, per_tpc = gpu.generation, gpu.tpcs_per_gpc, gpu.sms_per_tpc
     room = min(gpu.litter_tpcs * per_tpc, _MOST_SMS)

@@ -17,7 +17,7 @@ from hcq.idle import SpentTime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.nv.memory import Memories
+    from drivers.nv.memory import NvMemories
     from drivers.nv.ring import NvRing
     from hcq.errors import FaultReport
 
@@ -27,7 +27,7 @@ TIMEOUT_S: Final = 20.0
 """Seconds of its clock that a call waits for its work."""
 
 
-class Uploader:
+class NvUploader:
     """Synchronous copies and fills. Thread-safe. It owns its ring and its staging memory.
 
     Calls raise `DeviceFault` if the device faults, `BringUpError` if the channel does not finish in
@@ -38,7 +38,7 @@ class Uploader:
     def __init__(
         self,
         ring: NvRing,
-        memories: Memories,
+        memories: NvMemories,
         fault: Callable[[], FaultReport | None],
         *,
         timeout_s: float = TIMEOUT_S,

@@ -34,10 +34,10 @@ WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
     "low": (SHARED_WINDOW, LOCAL_WINDOW),
     "high": (0xF4_0000_0000, 0xF8_0000_0000),
 }
-"""Addresses of the shared and the local window: below all memory, or above it (`Quirks.windows`)."""
+"""Addresses of the shared and the local window: below all memory, or above it (`NvQuirks.windows`)."""
 
 
-class VaSpace:
+class NvVaSpace:
     """The free ranges in [FIRST, LAST). Not thread-safe: the caller holds the device's lock."""
 
     def __init__(self, kernel: Kernel) -> None:

@@ -15,7 +15,7 @@ from drivers.amd.layouts import cwsr
 from drivers.amd.layouts.chips import CHIPS, AmdChip, Generation
 from drivers.amd.layouts.kfd import GATES, QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_9_4_3
 from emulator.shared.boards import Board
-from emulator.shared.counts import Limits
+from emulator.shared.counts import MultiprocessorLimits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class GpuProfile:
     gc_version: tuple[int, int, int]
     nbif_version: tuple[int, int, int]
     family: int
-    limits: Limits
+    limits: MultiprocessorLimits
     """What one compute unit has; on RDNA a workgroup processor."""
     boards: tuple[Board, ...]
     counter_khz: int = 100_000
@@ -137,7 +137,7 @@ class GpuProfile:
         return self.target.generation is Generation.GFX9
 
 
-_RDNA: Final = Limits(
+_RDNA: Final = MultiprocessorLimits(
     warps=64, groups=32, parts=4, registers=1536, granule=24, shared=128 << 10, shared_granule=1024
 )
 GPUS: Final = {
@@ -186,7 +186,7 @@ GPUS: Final = {
             wave_size=64, sdma_engines=2, xgmi_engines=14, queues_per_engine=8, compute_pipes=24, xccs=8,
             vram_bytes=192 * _GIB, visible_bytes=192 * _GIB, mes=False, gc_version=(9, 4, 3),
             nbif_version=(7, 9, 0), family=141,
-            limits=Limits(
+            limits=MultiprocessorLimits(
                 warps=32, groups=32, parts=4, registers=512, granule=8, shared=64 << 10, shared_granule=512
             ),
             boards=(

@@ -1,7 +1,7 @@
 """What stops queues of the emulated AMD GPU, and what it objects to.
 
 A `MemoryFault` evicts every queue of the process on its GPU and fires MEMORY events, a `QueueFault` stops one
-queue with an exception code, as on hardware. Both leave a `Report`.
+queue with an exception code, as on hardware. Both leave a `MachineReport`.
 
 Not here: refusals of ioctls (`emulator.amd.kfd.refusal`), the neutral report
 (`emulator.shared.machine_report`).
@@ -12,17 +12,17 @@ from __future__ import annotations
 import traceback
 
 from drivers.amd.layouts.events import QueueException
-from emulator.shared.machine_report import Kind, QueueError, Report
-from emulator.shared.vaspace import Access, Miss
+from emulator.shared.machine_report import FindingKind, MachineReport, QueueError
+from emulator.shared.vaspace import AccessKind, Miss
 
-__all__ = ["Kind", "MemoryFault", "QueueFault", "Report", "defect", "page_fault"]
+__all__ = ["FindingKind", "MachineReport", "MemoryFault", "QueueFault", "defect", "page_fault"]
 
 
 class QueueFault(QueueError):  # noqa: N818 - hardware's word
     """A queue is stopped by a queue exception."""
 
     def __init__(
-        self, kind: Kind, message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED
+        self, kind: FindingKind, message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED
     ) -> None:
         super().__init__(kind, message)
         self.exception = exception
@@ -34,7 +34,7 @@ class MemoryFault(QueueError):  # noqa: N818 - hardware's word
     def __init__(
         self, va: int, message: str, *, writes: bool = False, not_present: bool = True, executes: bool = False
     ) -> None:
-        super().__init__(Kind.MMU_FAULT, message, va=va)
+        super().__init__(FindingKind.MMU_FAULT, message, va=va)
         self.address = va
         self.writes = writes
         self.not_present = not_present
@@ -42,18 +42,18 @@ class MemoryFault(QueueError):  # noqa: N818 - hardware's word
         """An instruction fetch; the kernel's event does not tell (`NoExecute` is never set)."""
 
 
-def page_fault(va: int, access: Access, message: str, miss: Miss) -> MemoryFault:
+def page_fault(va: int, access: AccessKind, message: str, miss: Miss) -> MemoryFault:
     """Return the error of an access that an address space refuses (`emulator.shared.vaspace.PageFault`)."""
-    writes = access in (Access.WRITE, Access.ATOMIC)
+    writes = access in (AccessKind.WRITE, AccessKind.ATOMIC)
     return MemoryFault(va, message, writes=writes, not_present=miss is not Miss.READ_ONLY)
 
 
 def host_path_fault() -> QueueFault:
     """Return the fault of a doorbell before which nothing flushed the host data path (doubt `hdp`)."""
     text = "the CPU maps video memory, and nothing flushed the host data path before the doorbell"
-    return QueueFault(Kind.COHERENCE, text)
+    return QueueFault(FindingKind.COHERENCE, text)
 
 
 def defect(error: Exception) -> QueueFault:
     """Return the error of a queue that the emulator cannot continue, for a limit of its own."""
-    return QueueFault(Kind.DEFECT, "".join(traceback.format_exception(error)).rstrip())
+    return QueueFault(FindingKind.DEFECT, "".join(traceback.format_exception(error)).rstrip())

@@ -19,11 +19,11 @@ from emulator.ir.findings import i32, report, site_record
 from emulator.ir.library import helper, iota
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, MAP_ENTRY, SITE, THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 SPACES = ("global", "shared", "local", "generic")
 """The address spaces of common accesses. A generic address lies in a window of shared or local memory, or is global.
@@ -52,7 +52,7 @@ def address_type(lib: Library, space: str) -> str:
 
 
 @helper("emu.search", "ptr, i64", result="ptr", core=True)
-def search(_lib: Library, c: Code, thread: Value, address: Value) -> None:
+def search(_lib: Library, c: CodeBuilder, thread: IrValue, address: IrValue) -> None:
     """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address, or the first."""
     table = THREAD.load(c, thread, "map")
     low, high = c.slot("i32"), c.slot("i32")
@@ -75,7 +75,7 @@ def search(_lib: Library, c: Code, thread: Value, address: Value) -> None:
 
 @helper("emu.find", "ptr, i64 each, mask, i32, i32, i32", result="i64 each", core=True)
 def find(
-    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
 ) -> None:
     """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow path, a search of the map for each lane."""
     thread = WARP.load(c, warp, "thread")
@@ -112,15 +112,15 @@ def stray(lib: Library, space: str) -> str:
     kind = ReportKind.SHARED_OUT_OF_BOUNDS if space == "shared" else ReportKind.LOCAL_OUT_OF_BOUNDS
 
     def body(
-        c: Code,
-        warp: Value,
-        offsets: Value,
-        mask: Value,
-        good: Value,
-        hosts: Value,
-        site: Value,
-        size: Value,
-        access: Value,
+        c: CodeBuilder,
+        warp: IrValue,
+        offsets: IrValue,
+        mask: IrValue,
+        good: IrValue,
+        hosts: IrValue,
+        site: IrValue,
+        size: IrValue,
+        access: IrValue,
     ) -> None:
         thread = WARP.load(c, warp, "thread")
         sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
@@ -143,27 +143,27 @@ def stray(lib: Library, space: str) -> str:
     )
 
 
-def _rotated(c: Code, offset: Value, size: int) -> Value:
+def _rotated(c: CodeBuilder, offset: IrValue, size: int) -> IrValue:
     shift = size.bit_length() - 1
     return c.intrinsic("fshr", offset, offset, c.const(offset.type, shift)) if shift else offset
 
 
-def _within(lib: Library, c: Code, offsets: Value, limit: Value, size: int) -> Value:
+def _within(lib: Library, c: CodeBuilder, offsets: IrValue, limit: IrValue, size: int) -> IrValue:
     """Return which offsets are aligned and leave room for `size` bytes below `limit`."""
     steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
     steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
     return c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
 
 
-def inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int) -> Value:
+def inside_shared(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue, size: int) -> IrValue:
     """Return which offsets leave room for `size` bytes in shared memory, aligned."""
     limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
     return _within(lib, c, offsets, limit, size)
 
 
 def known_hosts(
-    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: int
-) -> tuple[Value, Value]:
+    lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: int
+) -> tuple[IrValue, IrValue]:
     """Return host addresses in the allocation that the instruction last accessed, and whether all lanes of a mask are good there."""
     record = site_record(c, warp, site)
     offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
@@ -177,7 +177,7 @@ def known_hosts(
 def translate(lib: Library, space: str, size: int) -> str:
     """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`. Invalid lanes are reported and get the sink."""
 
-    def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+    def at_global(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         quick, good = known_hosts(lib, c, warp, addresses, mask, site, size)
         c.emit(f"br {good}, label %good, label %look, !prof !0")
         c.label("look")
@@ -187,14 +187,14 @@ def translate(lib: Library, space: str, size: int) -> str:
         c.ret(quick)
 
     def within(
-        c: Code,
-        warp: Value,
-        offsets: Value,
-        mask: Value,
-        site: Value,
-        access: Value,
-        hosts: Value,
-        limit: Value,
+        c: CodeBuilder,
+        warp: IrValue,
+        offsets: IrValue,
+        mask: IrValue,
+        site: IrValue,
+        access: IrValue,
+        hosts: IrValue,
+        limit: IrValue,
     ) -> None:
         inside = _within(lib, c, offsets, limit, size)
         bad = c.op("and", mask, c.not_(inside))
@@ -208,13 +208,13 @@ def translate(lib: Library, space: str, size: int) -> str:
         c.label("good")
         c.ret(hosts)
 
-    def at_shared(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, access: Value) -> None:
+    def at_shared(c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         base = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
         hosts = c.op("add", c.resize(offsets, 64), c.splat(base, lib.lanes))
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         within(c, warp, offsets, mask, site, access, hosts, limit)
 
-    def at_local(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, access: Value) -> None:
+    def at_local(c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         base = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'local')} to i64")
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "local_bytes")
         lane = c.op("mul", c.ints(lib.v("i64"), iota(lib.lanes, 1)), c.splat(c.resize(limit, 64), lib.lanes))
@@ -238,7 +238,7 @@ def translate(lib: Library, space: str, size: int) -> str:
 
 
 def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         upper = c.op("lshr", addresses, RANK_SHIFT)
         far = c.op("and", mask, c.mask_bits(c.icmp("ne", upper, 0)))
         near = c.op("and", mask, c.not_(far))
@@ -258,7 +258,7 @@ def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
             inside = c.op(
                 "and",
                 c.icmp("ule", c.op("add", offset, size), limit),
-                c.icmp("ne", one, Value("ptr", "null")),
+                c.icmp("ne", one, IrValue("ptr", "null")),
             )
             aligned = c.icmp("eq", c.op("and", offset, size - 1), 0)
             safe = c.select(inside, one, group)
@@ -277,7 +277,7 @@ def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
 
 
 def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         result = c.slot(lib.v("i64"))
         c.store(c.zero(lib.v("i64")), result)
         rest = mask
@@ -297,7 +297,7 @@ def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
     return body
 
 
-def split_generic(lib: Library, c: Code, warp: Value, addresses: Value, space: str) -> tuple[Value, Value]:
+def split_generic(lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, space: str) -> tuple[IrValue, IrValue]:
     """Return the offsets of generic addresses in the window of a space, as i32, and one bit for each lane inside it."""
     window = THREAD.load(c, WARP.load(c, warp, "thread"), f"{space}_window")
     offset = c.op("sub", addresses, c.splat(window, lib.lanes))

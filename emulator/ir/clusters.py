@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.library import helper
 from emulator.ir.state import GROUP, THREAD
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 RANK_SHIFT = 24
 """The lowest bit of the rank in an address of the shared memory of a cluster."""
@@ -31,7 +31,7 @@ MOST_GROUPS = 16
 """The most workgroups of a cluster, which not every GPU and kernel allows; 8 are portable."""
 
 
-def group_of_rank(c: Code, group: Value, rank: Value) -> Value:
+def group_of_rank(c: CodeBuilder, group: IrValue, rank: IrValue) -> IrValue:
     """Return the address of the workgroup of a rank in the cluster of another."""
     step = c.resize(THREAD.load(c, GROUP.load(c, group, "thread"), "slot_bytes"), 64)
     far = c.op("sub", c.resize(rank, 64), c.resize(GROUP.load(c, group, "rank"), 64))
@@ -39,17 +39,17 @@ def group_of_rank(c: Code, group: Value, rank: Value) -> Value:
 
 
 @helper("emu.peer", "ptr, i32", result="ptr", core=True)
-def peer(_lib: Library, c: Code, group: Value, address: Value) -> None:
+def peer(_lib: Library, c: CodeBuilder, group: IrValue, address: IrValue) -> None:
     """`emu.peer(group, address) -> group`: the workgroup to whose shared memory an address of the cluster leads; null if none."""
     upper = c.op("lshr", address, RANK_SHIFT)
     own = c.icmp("eq", upper, 0)
     rank = c.select(own, GROUP.load(c, group, "rank"), c.op("sub", upper, 1))
     size = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
     there = c.op("or", own, c.op("and", c.icmp("ult", rank, size), c.icmp("ne", size, 1)))
-    c.ret(c.select(there, group_of_rank(c, group, rank), Value("ptr", "null")))
+    c.ret(c.select(there, group_of_rank(c, group, rank), IrValue("ptr", "null")))
 
 
-def address_in(c: Code, group: Value, rank: Value, offset: Value) -> Value:
+def address_in(c: CodeBuilder, group: IrValue, rank: IrValue, offset: IrValue) -> IrValue:
     """Return the address of an offset (i32) in the shared memory of the workgroup of a rank."""
     alone = c.icmp("eq", THREAD.load(c, GROUP.load(c, group, "thread"), "cluster"), 1)
     ranked = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
@@ -57,13 +57,13 @@ def address_in(c: Code, group: Value, rank: Value, offset: Value) -> Value:
     return c.op("or", upper, c.op("and", offset, OFFSET))
 
 
-def absolute(c: Code, group: Value, address: Value) -> Value:
+def absolute(c: CodeBuilder, group: IrValue, address: IrValue) -> IrValue:
     """Return an address (i32) of the shared memory of a cluster in the form that all its workgroups understand."""
     own = c.icmp("eq", c.op("lshr", address, RANK_SHIFT), 0)
     return c.select(own, address_in(c, group, GROUP.load(c, group, "rank"), address), address)
 
 
-def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
+def warp_at(c: CodeBuilder, thread: IrValue, group: IrValue, number: IrValue) -> IrValue:
     """Return the address of warp `number` of a workgroup."""
     step, first = (
         c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
@@ -73,14 +73,14 @@ def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
 
 
 @contextmanager
-def each_group(c: Code, group: Value) -> Iterator[Value]:
+def each_group(c: CodeBuilder, group: IrValue) -> Iterator[IrValue]:
     """Loop over the workgroups of a cluster, given one of them."""
     with c.count(THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")) as rank:
         yield group_of_rank(c, group, rank)
 
 
 @contextmanager
-def each_party(c: Code, group: Value) -> Iterator[Value]:
+def each_party(c: CodeBuilder, group: IrValue) -> Iterator[IrValue]:
     """Loop over the warps of a cluster, in order of their numbers, given one of its workgroups."""
     thread = GROUP.load(c, group, "thread")
     with each_group(c, group) as one, c.count(THREAD.load(c, thread, "warps")) as number:

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, LAUNCH, REPORT, REPORT_LIMIT, REPORTS_HEAD, SITE, THREAD, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
-def i32(value: int) -> Value:
+def i32(value: int) -> IrValue:
     """Return an i32 constant."""
-    return Value("i32", str(value))
+    return IrValue("i32", str(value))
 
 
-def i64(value: int) -> Value:
+def i64(value: int) -> IrValue:
     """Return an i64 constant."""
-    return Value("i64", str(value))
+    return IrValue("i64", str(value))
 
 
-def site_record(c: Code, warp: Value, site: Value) -> Value:
+def site_record(c: CodeBuilder, warp: IrValue, site: IrValue) -> IrValue:
     """Return the address of the SITE record that this host thread has for an instruction."""
     thread = WARP.load(c, warp, "thread")
     sites = THREAD.load(c, thread, "sites")
@@ -40,14 +40,14 @@ def site_record(c: Code, warp: Value, site: Value) -> Value:
 @helper("emu.report", "ptr, i32, i32, i32, i64, i32, i64", core=True)
 def report(
     _lib: Library,
-    c: Code,
-    warp: Value,
-    kind: Value,
-    site: Value,
-    lane: Value,
-    address: Value,
-    size: Value,
-    other: Value,
+    c: CodeBuilder,
+    warp: IrValue,
+    kind: IrValue,
+    site: IrValue,
+    lane: IrValue,
+    address: IrValue,
+    size: IrValue,
+    other: IrValue,
 ) -> None:
     """`emu.report(warp, kind, site, lane, address, size, other)`: record a finding, once for each site and kind; a fatal one stops the launch."""
     thread = WARP.load(c, warp, "thread")
@@ -80,15 +80,15 @@ def report(
 
 def emit_report(
     lib: Library,
-    c: Code,
-    warp: Value,
+    c: CodeBuilder,
+    warp: IrValue,
     kind: ReportKind,
-    site: Value,
-    lane: Value,
+    site: IrValue,
+    lane: IrValue,
     *,
-    address: Value | None = None,
-    size: Value | None = None,
-    other: Value | None = None,
+    address: IrValue | None = None,
+    size: IrValue | None = None,
+    other: IrValue | None = None,
 ) -> None:
     """Append a call of `emu.report`."""
     c.call(
@@ -98,15 +98,15 @@ def emit_report(
 
 def report_conflict(
     lib: Library,
-    c: Code,
-    warp: Value,
+    c: CodeBuilder,
+    warp: IrValue,
     kind: ReportKind,
-    site: Value,
-    lane: Value,
-    address: Value,
-    size: Value,
-    access: Value,
-    party: Value,
+    site: IrValue,
+    lane: IrValue,
+    address: IrValue,
+    size: IrValue,
+    access: IrValue,
+    party: IrValue,
 ) -> None:
     """Append a report of an access that conflicts with an access of another party."""
     other = c.op("or", c.op("shl", c.resize(access, 64), 48), c.resize(party, 64))

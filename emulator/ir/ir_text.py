@@ -61,7 +61,7 @@ _SECOND: Final = re.compile(r", (<\d+ x \w+>)")
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class IrLine:
     """One line of a function: its text, and of an instruction what follows from it."""
 
     text: str
@@ -75,14 +75,14 @@ class Line:
     """The type of its value if that is a vector."""
 
 
-def parsed(row: str) -> Line:
+def parsed(row: str) -> IrLine:
     """Read a line."""
     match = _INSTRUCTION.match(row)
     if match is None:
-        return Line(row, "label" if row.endswith(":") else "")
+        return IrLine(row, "label" if row.endswith(":") else "")
     name, operation, rest = match.groups()
     type_ = type_of(operation, rest) if name and "<" in rest else ""
-    return Line(row, operation, name or "", NAME.findall(rest), type_)
+    return IrLine(row, operation, name or "", NAME.findall(rest), type_)
 
 
 def type_of(operation: str, rest: str) -> str:

@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostCpu:
     """The host that generated code runs on, in LLVM's terms."""
 
     triple: str
@@ -55,7 +55,7 @@ class Host:
 
 
 @functools.cache
-def host(vector_bits: int = 0) -> Host:
+def host(vector_bits: int = 0) -> HostCpu:
     """Describe this host. `vector_bits` limits the width of vectors (256 disables AVX-512); 0 is no limit."""
     _initialise()
     features = llvm.get_host_cpu_features()
@@ -64,7 +64,7 @@ def host(vector_bits: int = 0) -> Host:
         widest = vector_bits
         features = {name: on and not name.startswith(("avx512", "avx10")) for name, on in features.items()}
     flat = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
-    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, widest)
+    return HostCpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, widest)
 
 
 @functools.cache
@@ -74,14 +74,14 @@ def _initialise() -> None:
 
 
 @functools.cache
-def _machine(target: Host, *, optimise: bool) -> Any:
+def _machine(target: HostCpu, *, optimise: bool) -> Any:
     """Return LLVM's code generator for a host, which keeps what it derives from the features. Use it with `_lock` held."""
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=1 if optimise else 0, reloc="pic", codemodel="default",
     )  # fmt: skip
 
 
-def compile_ir(text: str, target: Host, *, optimise: bool) -> bytes:
+def compile_ir(text: str, target: HostCpu, *, optimise: bool) -> bytes:
     """Compile IR text to a relocatable object for `target`. Raises AssertionError, with the line, if the IR is malformed."""
     _initialise()
     with _lock:
@@ -125,14 +125,14 @@ def _linker() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedObject:
     """An object in executable memory. Its addresses are valid while this object is referenced."""
 
     addresses: dict[str, int]
     _tracker: object
 
 
-def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
+def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> LoadedObject:
     """Link an object against absolute addresses (`imports`) and load it; the result has the addresses of `names`."""
     library = llvm.JITLibraryBuilder().add_object_img(code)
     for name, address in imports.items():
@@ -141,7 +141,7 @@ def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
         library.export_symbol(name)
     with _lock:
         tracker = library.add_current_process().link(_linker(), f"emu{next(_serial)}")
-    return Loaded({name: tracker[name] for name in names}, tracker)
+    return LoadedObject({name: tracker[name] for name in names}, tracker)
 
 
 @functools.cache
@@ -154,17 +154,17 @@ def _source_digest() -> str:
     return key_of(*parts)
 
 
-class Cache:
+class ObjectCache:
     """Compiled objects on disk (`hcq.store`), keyed by all inputs of the compilation. With `folder` None nothing is cached."""
 
     def __init__(self, folder: Path | None) -> None:
         self._store = store(folder)
 
-    def has(self, text: str, target: Host, *, optimise: bool) -> bool:
+    def has(self, text: str, target: HostCpu, *, optimise: bool) -> bool:
         """Return whether the cache holds a valid object for IR text."""
         return self._kept(key(text, target, optimise=optimise)) is not None
 
-    def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
+    def object(self, text: str, target: HostCpu, *, optimise: bool) -> bytes:
         """Return the object for IR text, from the cache or compiled now."""
         name = key(text, target, optimise=optimise)
         code = self._kept(name)
@@ -179,7 +179,7 @@ class Cache:
         return code if code is not None and is_whole(code) else None
 
 
-def key(text: str, target: Host, *, optimise: bool) -> str:
+def key(text: str, target: HostCpu, *, optimise: bool) -> str:
     """Return the cache key for IR text."""
     made_by = f"{llvm.llvm_version_info} {platform.machine()}"
     return key_of(_source_digest(), made_by, repr(target), repr(optimise), text)

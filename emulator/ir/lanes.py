@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir.ir_text import bits_of, mangle
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
-def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
+def permute(lib: Library, c: CodeBuilder, values: IrValue, index: IrValue) -> IrValue:
     """Return for each lane the value of lane `index`, which must be below the warp's width."""
     if lib.target.vector_bits == 512 and lib.lanes == 32 and bits_of(values.type) == 32:
         halves = [c.shuffle(values, None, range(k, k + 16)) for k in (0, 16)]
@@ -28,9 +28,9 @@ def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
         ]
         return c.shuffle(found[0], found[1], range(32))
 
-    def body(k: Code, data: Value, where: Value) -> None:
+    def body(k: CodeBuilder, data: IrValue, where: IrValue) -> None:
         all_in, wanted, all_out = Spilled(k, data), Spilled(k, where), Spilled(k, data.type)
-        with k.count(Value("i32", str(lib.lanes))) as lane:
+        with k.count(IrValue("i32", str(lib.lanes))) as lane:
             all_out.set(lane, all_in.get(wanted.get(lane)))
         k.ret(all_out.whole())
 
@@ -56,14 +56,14 @@ _NEUTRAL = {
 
 
 def reduce_groups(
-    lib: Library, c: Code, operation: str, values: Value, groups: Value, active: Value
-) -> Value:
+    lib: Library, c: CodeBuilder, operation: str, values: IrValue, groups: IrValue, active: IrValue
+) -> IrValue:
     """Return for each active lane the reduction over its group: add, and, or, xor, smin, smax, umin or umax of i32.
 
     `groups` has for each active lane the mask of its group, which includes the lane.
     """
 
-    def body(k: Code, data: Value, members: Value, lanes: Value) -> None:
+    def body(k: CodeBuilder, data: IrValue, members: IrValue, lanes: IrValue) -> None:
         all_in, result, rest = Spilled(k, members), k.slot(data.type), k.slot(lanes.type)
         k.store(k.zero(data.type), result)
         k.store(lanes, rest)
@@ -90,10 +90,10 @@ def reduce_groups(
     return c.call(name, values.type, values, groups, active)
 
 
-def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:
+def match(lib: Library, c: CodeBuilder, values: IrValue, mask: IrValue) -> IrValue:
     """Return for each lane of `mask` the mask of lanes, among those, that hold the same value, as i32."""
 
-    def body(k: Code, data: Value, lanes: Value) -> None:
+    def body(k: CodeBuilder, data: IrValue, lanes: IrValue) -> None:
         all_in, all_out = Spilled(k, data), Spilled(k, lib.v("i32"))
         with k.each_lane(lanes) as lane:
             same = k.mask_bits(k.icmp("eq", data, k.splat(all_in.get(lane), lib.lanes)))
@@ -106,6 +106,6 @@ def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:
     return c.call(name, lib.v("i32"), values, mask)
 
 
-def first(c: Code, mask: Value) -> Value:
+def first(c: CodeBuilder, mask: IrValue) -> IrValue:
     """Return the lowest lane of a mask as i32; the number of lanes if the mask is empty."""
-    return c.resize(c.call(f"llvm.cttz.{mask.type}", mask.type, mask, Value("i1", "false")), 32)
+    return c.resize(c.call(f"llvm.cttz.{mask.type}", mask.type, mask, IrValue("i1", "false")), 32)

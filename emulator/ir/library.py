@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.ir_text import vector
 from emulator.ir.strips import narrowed, strips
-from emulator.ir.vector import Code, Declarations, Value
+from emulator.ir.vector import CodeBuilder, Declarations, IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from emulator.ir.jit import Host
+    from emulator.ir.jit import HostCpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Library:
     """The helpers for one warp width, one host and one set of sanitizers. `define` is thread-safe."""
 
     lanes: int
-    target: Host
+    target: HostCpu
     checks: Sanitizers
     in_strips: bool = False
     """Whether quick code loops over strips of lanes."""
@@ -149,8 +149,8 @@ class Library:
             core = core and not self.sealed
             hot = (small or (hot and self.target.gathers)) and not self.checks.any
             declarations = Declarations()
-            code = Code(declarations)
-            values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]
+            code = CodeBuilder(declarations)
+            values = [IrValue(type_, f"%{p}") for p, type_ in parameters.items()]
             self.helpers[name] = Helper(name, "", (), core=core, hot=hot)
             body(code, *values)
             if result == "void" and code.lines[-1:] != ["  ret void"]:

@@ -14,13 +14,13 @@ import math
 from typing import TYPE_CHECKING
 
 from emulator.ir.ir_text import bits_of, like, mangle
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 ROUND_MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 """PTX's names of rounding modes -> their numbers in `llvm.set.rounding`."""
@@ -38,20 +38,20 @@ _OPERATIONS = {
 }
 
 
-def rounded(lib: Library, c: Code, operation: str, mode: str, result: str, *values: Value) -> Value:
+def rounded(lib: Library, c: CodeBuilder, operation: str, mode: str, result: str, *values: IrValue) -> IrValue:
     """Compute `operation` with a rounding mode, in a helper that sets the host's rounding mode and restores it."""
     name, _ = _OPERATIONS[operation]
     source = values[0].type
     changes = source != result
 
-    def body(k: Code, *inside: Value) -> None:
-        k.call("llvm.set.rounding", "void", Value("i32", str(ROUND_MODES[mode])))
+    def body(k: CodeBuilder, *inside: IrValue) -> None:
+        k.call("llvm.set.rounding", "void", IrValue("i32", str(ROUND_MODES[mode])))
         full = f"llvm.experimental.constrained.{name}.{mangle(result)}" + (
             f".{mangle(source)}" if changes else ""
         )
-        how = (Value("metadata", '!"round.dynamic"'), Value("metadata", '!"fpexcept.ignore"'))
+        how = (IrValue("metadata", '!"round.dynamic"'), IrValue("metadata", '!"fpexcept.ignore"'))
         value = k.call(full, result, *inside, *how)
-        k.call("llvm.set.rounding", "void", Value("i32", "1"))
+        k.call("llvm.set.rounding", "void", IrValue("i32", "1"))
         k.ret(value)
 
     helper = lib.define(
@@ -64,14 +64,14 @@ def rounded(lib: Library, c: Code, operation: str, mode: str, result: str, *valu
     return c.call(helper, result, *values)
 
 
-def flush(c: Code, value: Value) -> Value:
+def flush(c: CodeBuilder, value: IrValue) -> IrValue:
     """Replace subnormal values by zeros of the same sign."""
     smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[bits_of(value.type)]
     tiny = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, smallest))
     return c.select(tiny, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
 
 
-def odd_sum(c: Code, a: Value, b: Value) -> Value:
+def odd_sum(c: CodeBuilder, a: IrValue, b: IrValue) -> IrValue:
     """Add doubles, rounding to odd. The two-sum algorithm gives the lost part; if it is not 0, the last bit is set."""
     total = c.op("fadd", a, b)
     part = c.op("fsub", total, a)
@@ -88,7 +88,7 @@ def odd_sum(c: Code, a: Value, b: Value) -> Value:
     return c.as_float(c.select(c.op("and", inexact, even), step, bits))
 
 
-def odd_float(c: Code, value: Value) -> Value:
+def odd_float(c: CodeBuilder, value: IrValue) -> IrValue:
     """Round doubles to float32, rounding to odd."""
     near = c.cast("fptrunc", value, "float")
     back = c.cast("fpext", near, "double")
@@ -98,20 +98,20 @@ def odd_float(c: Code, value: Value) -> Value:
     return c.as_float(c.op("or", toward, c.resize(c.fcmp("une", back, value), 32)))
 
 
-def fma_odd(c: Code, a: Value, b: Value, addend: Value) -> Value:
+def fma_odd(c: CodeBuilder, a: IrValue, b: IrValue, addend: IrValue) -> IrValue:
     """Return a * b + addend, as float32 rounded to odd; the operands are float32 values of a 16-bit format."""
     wide = [c.cast("fpext", v, "double") for v in (a, b, addend)]
     return odd_float(c, odd_sum(c, c.op("fmul", wide[0], wide[1]), wide[2]))
 
 
-def from_small(c: Code, bits: Value, format_: str) -> Value:
+def from_small(c: CodeBuilder, bits: IrValue, format_: str) -> IrValue:
     """Convert 16-bit patterns (f16 or bf16) to float32."""
     if format_ == "f16":
         return c.cast("fpext", c.bitcast(bits, like(bits.type, "half")), "float")
     return c.as_float(c.op("shl", c.resize(bits, 32), 16))
 
 
-def to_small(c: Code, value: Value, format_: str, mode: str = "rn") -> Value:
+def to_small(c: CodeBuilder, value: IrValue, format_: str, mode: str = "rn") -> IrValue:
     """Round float32 to 16-bit patterns of f16 or bf16; NaNs become 0x7fff."""
     nan = c.fcmp("uno", value, value)
     if format_ == "f16" and mode == "rn":
@@ -131,8 +131,8 @@ def to_small(c: Code, value: Value, format_: str, mode: str = "rn") -> Value:
 
 
 def small_float(
-    c: Code, value: Value, exponent_bits: int, mantissa_bits: int, mode: str, *, largest: int = 0
-) -> Value:
+    c: CodeBuilder, value: IrValue, exponent_bits: int, mantissa_bits: int, mode: str, *, largest: int = 0
+) -> IrValue:
     """Round float32 to a small IEEE-like format with integer arithmetic; overflow gives infinity, or the largest value if rounding inward.
 
     With `largest`, infinities and overflow give that bit pattern instead. Returns i16 patterns; the caller handles NaNs.
@@ -183,7 +183,7 @@ def small_float(
     return c.resize(c.op("or", result, c.op("shl", sign, exponent_bits + mantissa_bits)), 16)
 
 
-def _polynomial(c: Code, x: Value, coefficients: Sequence[float]) -> Value:
+def _polynomial(c: CodeBuilder, x: IrValue, coefficients: Sequence[float]) -> IrValue:
     """Evaluate a polynomial, lowest coefficient first."""
     value = c.fconst(x.type, coefficients[-1])
     for k in reversed(coefficients[:-1]):
@@ -191,7 +191,7 @@ def _polynomial(c: Code, x: Value, coefficients: Sequence[float]) -> Value:
     return value
 
 
-def exp2(c: Code, x: Value) -> Value:
+def exp2(c: CodeBuilder, x: IrValue) -> IrValue:
     """Return 2^x of doubles that hold float32 values."""
     x = c.intrinsic("minnum", c.intrinsic("maxnum", x, c.fconst(x.type, -200.0)), c.fconst(x.type, 200.0))
     whole = c.intrinsic("rint", x)
@@ -202,7 +202,7 @@ def exp2(c: Code, x: Value) -> Value:
     return c.op("fmul", series, scale)
 
 
-def log2(c: Code, x: Value) -> Value:
+def log2(c: CodeBuilder, x: IrValue) -> IrValue:
     """Return log2 of positive doubles that hold float32 values."""
     bits = c.as_int(x)
     shifted = c.op("sub", bits, 0x3FE6_A09E_667F_3BCD)
@@ -215,7 +215,7 @@ def log2(c: Code, x: Value) -> Value:
     return c.intrinsic("fma", ratio, series, c.cast("sitofp", exponent, "double"))
 
 
-def sine(c: Code, x: Value, *, cosine: bool) -> Value:
+def sine(c: CodeBuilder, x: IrValue, *, cosine: bool) -> IrValue:
     """Return sin or cos of doubles that hold float32 values; multiples of pi/2 are subtracted in two steps."""
     turns = c.intrinsic("rint", c.op("fmul", x, c.fconst(x.type, 2 / math.pi)))
     first, second = 1.5707963267341256, 6.077100506506192e-11
@@ -237,7 +237,7 @@ def sine(c: Code, x: Value, *, cosine: bool) -> Value:
     return c.select(negative, c.let(value.type, f"fneg {value}"), value)
 
 
-def tanh(c: Code, x: Value) -> Value:
+def tanh(c: CodeBuilder, x: IrValue) -> IrValue:
     """Return tanh of doubles that hold float32 values."""
     power = exp2(c, c.op("fmul", x, c.fconst(x.type, 2 / math.log(2))))
     one = c.fconst(x.type, 1.0)

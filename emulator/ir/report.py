@@ -103,7 +103,7 @@ _TEXTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class KernelReport:
     """One finding: kernel, instruction, thread, address, and the allocation nearest to the address."""
 
     kind: ReportKind
@@ -149,7 +149,7 @@ _PATTERN = re.compile(
 )
 
 
-def parse(text: str) -> list[tuple[Report, str]]:
+def parse(text: str) -> list[tuple[KernelReport, str]]:
     """Return each finding that a text names in the form of `str(Report)`, with the "file:line" that follows it.
 
     A name of the kernel that follows replaces that of its machine code.
@@ -157,7 +157,7 @@ def parse(text: str) -> list[tuple[Report, str]]:
     found = []
     for one in _PATTERN.finditer(text):
         kind = next(kind for kind, words in _TEXTS.items() if words == one["kind"])
-        report = Report(
+        report = KernelReport(
             kind=kind,
             kernel=one["name"] or one["kernel"],
             line=int(one["line"]),

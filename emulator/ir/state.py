@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Mapping
 
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
     Raw = bytes | bytearray | memoryview | ctypes.Array[ctypes.c_char]
     """Host memory with records."""
@@ -61,15 +61,15 @@ class Record:
             end = at + _BYTES[self.types[name]]
         return struct.Struct(f"{text}{self.size - end}x"), list(self.offsets)
 
-    def address(self, code: Code, base: Value, field: str) -> Value:
+    def address(self, code: CodeBuilder, base: IrValue, field: str) -> IrValue:
         """Append code that computes the address of a field of the record at `base`."""
         return code.gep(base, self.offsets[field])
 
-    def load(self, code: Code, base: Value, field: str, *, volatile: bool = False) -> Value:
+    def load(self, code: CodeBuilder, base: IrValue, field: str, *, volatile: bool = False) -> IrValue:
         """Append code that reads a field."""
         return code.load(self.types[field], self.address(code, base, field), volatile=volatile)
 
-    def store(self, code: Code, base: Value, field: str, value: Value | int) -> None:
+    def store(self, code: CodeBuilder, base: IrValue, field: str, value: IrValue | int) -> None:
         """Append code that writes a field; a narrower value is extended."""
         type_ = self.types[field]
         if isinstance(value, int):

@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from emulator.ir.ir_text import CASTS, NAME, VECTOR, Line, parsed
+from emulator.ir.ir_text import CASTS, NAME, VECTOR, IrLine, parsed
 
 _LANEWISE: Final = frozenset((
     "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "shl", "lshr", "ashr", "and", "or", "xor", "fadd", "fsub", "fmul",
@@ -53,7 +53,7 @@ _WORTH: Final = 3
 class _Run:
     """Instructions of one basic block that become one loop."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[IrLine] = field(default_factory=list)
 
 
 def strips(function: str, lanes: int, width: int) -> str:
@@ -87,10 +87,10 @@ class _Rewriter:
         rows = function.strip().splitlines()
         self._head, self._end = rows[0], rows[-1]
         self._lines = [parsed(row) for row in rows[1:-1]]
-        self._run: dict[Line, _Run] = {}
+        self._run: dict[IrLine, _Run] = {}
         """The run of each line that is in one."""
         self._defined = {line.name: line for line in self._lines if line.name}
-        self._uses: dict[str, list[Line]] = {}
+        self._uses: dict[str, list[IrLine]] = {}
         for line in self._lines:
             for used in line.uses:
                 self._uses.setdefault(used, []).append(line)
@@ -140,7 +140,7 @@ class _Rewriter:
             int(count) % self._lanes == 0 and kind in _ELEMENTS for count, kind in found
         )
 
-    def _lanewise(self, line: Line) -> bool:
+    def _lanewise(self, line: IrLine) -> bool:
         """Return whether each lane of a result depends on the same lane of its operands alone."""
         text, operation = line.text, line.operation
         if not self._whole(text) or _LITERAL.search(text):
@@ -177,7 +177,7 @@ class _Rewriter:
 
     def _drop_unused(self) -> None:
         """Remove computations whose results nothing uses."""
-        kept: list[Line] = []
+        kept: list[IrLine] = []
         for line in reversed(self._lines):
             if line.operation in _PURE and not self._uses.get(line.name):
                 for used in line.uses:
@@ -205,7 +205,7 @@ class _Rewriter:
                     if not line.type:
                         scalars.add(line.name)
 
-    def _ends_run(self, line: Line, names: set[str]) -> bool:
+    def _ends_run(self, line: IrLine, names: set[str]) -> bool:
         return line.operation in _ENDS or not (
             names.isdisjoint(line.uses) and self._variables.isdisjoint(line.uses)
         )
@@ -362,7 +362,7 @@ class _Strip:
         at = self._at(kept, f"%{name}.slot")
         self._lines.append(f"  store {kept} {own}, ptr {at}")
 
-    def compute(self, line: Line) -> None:
+    def compute(self, line: IrLine) -> None:
         """Write an instruction for the lanes of a strip."""
         text = line.text
         if line.name:
@@ -371,7 +371,7 @@ class _Strip:
                 text = text.rpartition(" to ")[0] + f" to i{self._width}"
         self._lines.append(NAME.sub(lambda m: self.names.get(m[1], m[0]), self._narrow(text)))
 
-    def move(self, line: Line) -> None:
+    def move(self, line: IrLine) -> None:
         """Write a load or store of a variable for the lanes of a strip."""
         variable = line.uses[-1]
         type_ = self._narrow(VECTOR.search(line.text)[0])  # type: ignore[index]
@@ -400,6 +400,6 @@ def _kept(type_: str) -> str:
     return f"i{count}" if kind == "i1" else type_
 
 
-def _copies(line: Line) -> bool:
+def _copies(line: IrLine) -> bool:
     """Return whether an instruction copies the first element of a vector to all lanes."""
     return line.operation == "shufflevector" and line.text.endswith("zeroinitializer") and len(line.uses) == 1

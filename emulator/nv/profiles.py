@@ -16,7 +16,7 @@ from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
 from emulator.shared.boards import Board
-from emulator.shared.counts import Limits
+from emulator.shared.counts import MultiprocessorLimits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Profile:
     """The reply to GR_GET_CTX_BUFFER_SIZE in bytes."""
     assembler_arch: str
     """The architecture that determines its PTX features."""
-    limits: Limits
+    limits: MultiprocessorLimits
     boards: tuple[Board, ...]
 
     @property
@@ -147,9 +147,9 @@ _HOPPER_MATRIX: Final = {
 }  # fmt: skip
 
 
-def _limits(warps: int, groups: int, shared_kib: int) -> Limits:
+def _limits(warps: int, groups: int, shared_kib: int) -> MultiprocessorLimits:
     """Return what one SM has, by the CUDA C programming guide; docs/counters.md names the tables."""
-    return Limits(
+    return MultiprocessorLimits(
         warps=warps, groups=groups, parts=4, registers=65536 // 4 // 32, granule=8, shared=shared_kib << 10,
         shared_granule=128, reserved=1024,
     )  # fmt: skip

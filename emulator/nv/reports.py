@@ -1,8 +1,8 @@
 """Errors of the emulated NVIDIA GPU: refusals of ioctls, and errors that stop channels.
 
-A `Refused` becomes the status word of the current ioctl. A `ChannelError` stops the channel as on hardware:
+A `RmRefused` becomes the status word of the current ioctl. A `ChannelError` stops the channel as on hardware:
 it is written to the error notifier, and the other channels of the group are stopped, too. It creates a
-`Report`.
+`MachineReport`.
 
 Not here: findings about kernels (`emulator.ir.report`), the neutral report
 (`emulator.shared.machine_report`).
@@ -15,21 +15,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.fault import MmuAccess, MmuFaultType, RcCode
-from emulator.shared.machine_report import Kind, QueueError, Report
-from emulator.shared.vaspace import Access, Miss
+from emulator.shared.machine_report import FindingKind, MachineReport, QueueError
+from emulator.shared.vaspace import AccessKind, Miss
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.status import NvStatus
 
 
-__all__ = ["ChannelError", "Kind", "Refused", "Report"]
+__all__ = ["ChannelError", "FindingKind", "MachineReport", "RmRefused"]
 
 _ACCESSES: Final = MappingProxyType(
     {
-        Access.READ: MmuAccess.READ,
-        Access.WRITE: MmuAccess.WRITE,
-        Access.ATOMIC: MmuAccess.ATOMIC_STRONG,
-        Access.PREFETCH: MmuAccess.PREFETCH,
+        AccessKind.READ: MmuAccess.READ,
+        AccessKind.WRITE: MmuAccess.WRITE,
+        AccessKind.ATOMIC: MmuAccess.ATOMIC_STRONG,
+        AccessKind.PREFETCH: MmuAccess.PREFETCH,
     }
 )
 _MISSES: Final = MappingProxyType(
@@ -37,7 +37,7 @@ _MISSES: Final = MappingProxyType(
 )
 
 
-class Refused(Exception):  # noqa: N818 - a reply, not a failure of the emulator
+class RmRefused(Exception):  # noqa: N818 - a reply, not a failure of the emulator
     """The resource manager or UVM refuses a call with this status."""
 
     def __init__(self, status: NvStatus | int, reason: str) -> None:
@@ -52,7 +52,7 @@ class ChannelError(QueueError):
     def __init__(
         self,
         rc: RcCode | int,
-        kind: Kind,
+        kind: FindingKind,
         message: str,
         *,
         va: int | None = None,
@@ -75,16 +75,16 @@ class ChannelError(QueueError):
 
 def host_error(message: str) -> ChannelError:
     """Return the error of a malformed ring, header or host method."""
-    return ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, message)
+    return ChannelError(RcCode.PBDMA_ERROR, FindingKind.HOST, message)
 
 
 def defect(error: Exception) -> ChannelError:
     """Return the error for a channel that cannot continue because of a limit of the emulator."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return ChannelError(RcCode.GR_EXCEPTION, Kind.DEFECT, text)
+    return ChannelError(RcCode.GR_EXCEPTION, FindingKind.DEFECT, text)
 
 
-def launch_error(message: str, kind: Kind = Kind.LAUNCH) -> ChannelError:
+def launch_error(message: str, kind: FindingKind = FindingKind.LAUNCH) -> ChannelError:
     """Return the error for an invalid launch."""
     return ChannelError(RcCode.GR_EXCEPTION, kind, message)
 
@@ -93,9 +93,9 @@ def mmu_fault(
     va: int, access: MmuAccess, message: str, fault: MmuFaultType = MmuFaultType.PTE
 ) -> ChannelError:
     """Return the error for an access that the MMU refuses."""
-    return ChannelError(RcCode.MMU_FAULT, Kind.MMU_FAULT, message, va=va, fault=fault, access=access)
+    return ChannelError(RcCode.MMU_FAULT, FindingKind.MMU_FAULT, message, va=va, fault=fault, access=access)
 
 
-def page_fault(va: int, access: Access, message: str, miss: Miss) -> ChannelError:
+def page_fault(va: int, access: AccessKind, message: str, miss: Miss) -> ChannelError:
     """Return the error for an access that an address space refuses (`emulator.shared.vaspace.PageFault`)."""
     return mmu_fault(va, _ACCESSES[access], message, _MISSES[miss])

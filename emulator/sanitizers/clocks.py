@@ -21,7 +21,7 @@ from emulator.ir.state import BARRIERS, GROUP, THREAD, WARP
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 FENCES = BARRIERS
 """The row, counted from the first row of a workgroup's barriers, of the clock that its releases join."""
@@ -55,35 +55,35 @@ def clocks_bytes(warps: int, groups: int) -> int:
     return 8 * parties * (parties + _GROUP_ROWS * groups + _CLUSTER_ROWS)
 
 
-def parties_of(c: Code, group: Value) -> Value:
+def parties_of(c: CodeBuilder, group: IrValue) -> IrValue:
     """Return the number of warps of a workgroup's cluster, as i32."""
     return THREAD.load(c, GROUP.load(c, group, "thread"), "parties")
 
 
-def row_of_group(c: Code, group: Value, which: Value | int) -> Value:
+def row_of_group(c: CodeBuilder, group: IrValue, which: IrValue | int) -> IrValue:
     """Return the number of a row of a workgroup: that of a barrier, or FENCES."""
     own = c.op("mul", GROUP.load(c, group, "rank"), _GROUP_ROWS)
     return c.op("add", c.op("add", parties_of(c, group), own), which)
 
 
-def row_of_cluster(c: Code, group: Value, which: int) -> Value:
+def row_of_cluster(c: CodeBuilder, group: IrValue, which: int) -> IrValue:
     """Return the number of a row of a workgroup's cluster."""
     groups = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
     return c.op("add", c.op("add", parties_of(c, group), c.op("mul", groups, _GROUP_ROWS)), which)
 
 
-def clock(c: Code, group: Value, row: Value, column: Value) -> Value:
+def clock(c: CodeBuilder, group: IrValue, row: IrValue, column: IrValue) -> IrValue:
     """Return the address of one component of a clock; rows and columns of warps are their numbers in the cluster."""
     at = c.op("add", c.op("mul", row, c.op("shl", parties_of(c, group), 1)), column)
     return c.gep(GROUP.load(c, group, "clocks"), c.op("shl", c.resize(at, 64), 2))
 
 
-def fenced(c: Code, group: Value, row: Value, column: Value) -> Value:
+def fenced(c: CodeBuilder, group: IrValue, row: IrValue, column: IrValue) -> IrValue:
     """Return the address of the clock up to which warp `column`'s writes are fenced for the asynchronous proxy."""
     return clock(c, group, row, c.op("add", column, parties_of(c, group)))
 
 
-def cells(c: Code, group: Value) -> Value:
+def cells(c: CodeBuilder, group: IrValue) -> IrValue:
     """Return the address of the first cell of a workgroup's shared memory."""
     rows = c.op("add", row_of_cluster(c, group, 0), _CLUSTER_ROWS)
     size = c.op("shl", c.op("mul", parties_of(c, group), rows), 3)
@@ -91,14 +91,14 @@ def cells(c: Code, group: Value) -> Value:
 
 
 @helper("emu.join", "ptr, i32, i32", core=True)
-def join(_lib: Library, c: Code, group: Value, to: Value, source: Value) -> None:
+def join(_lib: Library, c: CodeBuilder, group: IrValue, to: IrValue, source: IrValue) -> None:
     """`emu.join(group, to, source)`: set each component of row `to` to the maximum of both rows."""
     with c.count(c.op("shl", parties_of(c, group), 1)) as column:
         here, there = clock(c, group, to, column), clock(c, group, source, column)
         c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
 
 
-def tick(c: Code, group: Value, party: Value, step: Value | None = None) -> None:
+def tick(c: CodeBuilder, group: IrValue, party: IrValue, step: IrValue | None = None) -> None:
     """Advance a warp's own component of its clock, by 1 if not stated; at the last value it stays, and races are missed."""
     at = clock(c, group, party, party)
     after = c.op("add", c.load("i32", at), step or c.const("i32", 1))
@@ -106,7 +106,7 @@ def tick(c: Code, group: Value, party: Value, step: Value | None = None) -> None
 
 
 @helper("emu.proxy_fence", "ptr")
-def proxy_fence(_lib: Library, c: Code, warp: Value) -> None:
+def proxy_fence(_lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """`emu.proxy_fence(warp)`: everything before is fenced for the asynchronous proxy."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     with c.count(parties_of(c, group)) as column:
@@ -115,7 +115,7 @@ def proxy_fence(_lib: Library, c: Code, warp: Value) -> None:
     tick(c, group, party)
 
 
-def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
+def barrier_arrive(lib: Library, c: CodeBuilder, warp: IrValue, group: IrValue, number: IrValue) -> None:
     """Append code for a warp that arrives at a barrier: join its clock to the barrier's."""
     if not lib.checks.shared_races:
         return
@@ -125,7 +125,7 @@ def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Val
     tick(c, group, party)
 
 
-def warp_released(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
+def warp_released(lib: Library, c: CodeBuilder, warp: IrValue, group: IrValue, number: IrValue) -> None:
     """Append code for a warp that leaves a barrier: join the barrier's clock to its own."""
     if lib.checks.shared_races:
         c.call(join(lib), "void", group, WARP.load(c, warp, "party"), row_of_group(c, group, number))

@@ -23,11 +23,11 @@ from emulator.ir.clusters import each_group
 from emulator.ir.findings import i32
 from emulator.ir.library import helper
 from emulator.ir.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 STRONG_PARTY: Final = 1 << 31
 """Bit set in the number of a workgroup (from 1) that accessed a dword strongly."""
@@ -43,13 +43,13 @@ def known_bytes(groups: int) -> tuple[int, int]:
     return (4 * groups * groups, 4 * groups) if groups <= _MOST_ROWS else (4 * groups, 0)
 
 
-def tick(c: Code, thread: Value) -> Value:
+def tick(c: CodeBuilder, thread: IrValue) -> IrValue:
     """Increment the time of the launch and return it, as i32."""
     sequence = LAUNCH.address(c, THREAD.load(c, thread, "launch"), "sequence")
     return c.resize(c.op("add", c.let("i64", f"atomicrmw add {sequence}, i64 1 seq_cst"), 1), 32)
 
 
-def order_event(c: Code, group: Value, what: str) -> None:
+def order_event(c: CodeBuilder, group: IrValue, what: str) -> None:
     """Append code that records a release ("released"), an acquire ("acquired") or both ("fenced") of a workgroup."""
     thread = GROUP.load(c, group, "thread")
     now = tick(c, thread)
@@ -63,7 +63,7 @@ def order_event(c: Code, group: Value, what: str) -> None:
         GROUP.store(c, group, "fenced", 1)
 
 
-def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acquired: Value) -> Value:
+def unordered(c: CodeBuilder, thread: IrValue, me: IrValue, other: IrValue, when: IrValue, acquired: IrValue) -> IrValue:
     """Return whether an access of workgroup `other` at time `when` is unordered with workgroup `me`.
 
     `acquired` is the time of the last acquire of `me`. Only the last two releases of `other` are recorded; if an
@@ -77,12 +77,12 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
     return c.op("or", never, late)
 
 
-def observed(c: Code, thread: Value, me: Value, other: Value, when: Value) -> Value:
+def observed(c: CodeBuilder, thread: IrValue, me: IrValue, other: IrValue, when: IrValue) -> IrValue:
     """Return whether workgroup `me` has observed the strong write of `other` at time `when`, or a later one."""
     return c.icmp("uge", c.load("i32", _known(c, thread, me, other)), when)
 
 
-def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags: Value) -> None:
+def publish(lib: Library, c: CodeBuilder, thread: IrValue, me: IrValue, cell: IrValue, flags: IrValue) -> None:
     """Append code that records a strong write of a workgroup in a dword's cell, and observes the one it replaces.
 
     `flags`, an i32, is `STRONG_PARTY`, with `UNMARKED_PARTY` if the write may be plain. The replaced write is
@@ -101,7 +101,7 @@ def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value, flags:
 
 
 @helper("emu.observe", "ptr, i64 each, mask, i32")
-def observe(lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
+def observe(lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, size: IrValue) -> None:
     """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the strong writes to those dwords."""
     thread = WARP.load(c, warp, "thread")
     me = GROUP.load(c, WARP.load(c, warp, "group"), "index")
@@ -123,7 +123,7 @@ def observe(lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, s
             _learn_from(lib, c, thread, me, c.load("i64", cell, volatile=True))
 
 
-def meet(lib: Library, c: Code, group: Value) -> None:
+def meet(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """Append code for a workgroup that acquires from the others of its cluster: it observes all their writes."""
     thread, me = GROUP.load(c, group, "thread"), GROUP.load(c, group, "index")
     now = tick(c, thread)
@@ -134,7 +134,7 @@ def meet(lib: Library, c: Code, group: Value) -> None:
     GROUP.store(c, group, "acquired", now)
 
 
-def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:
+def _learn_from(lib: Library, c: CodeBuilder, thread: IrValue, me: IrValue, written: IrValue) -> None:
     """Append code that observes the write recorded in a cell, if it is a strong write of another workgroup."""
     party = c.resize(written, 32)
     other = c.op("sub", c.op("and", party, PARTY), 1)
@@ -143,7 +143,7 @@ def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value)
 
 
 @helper("emu.learn", "ptr, i32, i32, i32", core=True)
-def _learn(_lib: Library, c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
+def _learn(_lib: Library, c: CodeBuilder, thread: IrValue, me: IrValue, other: IrValue, when: IrValue) -> None:
     """`emu.learn(thread, me, other, when)`: observe the strong write of `other` at `when`, and join its clock."""
     at = _known(c, thread, me, other)
     own_rows = c.icmp("ne", THREAD.load(c, thread, "known_step"), 0)
@@ -154,14 +154,14 @@ def _learn(_lib: Library, c: Code, thread: Value, me: Value, other: Value, when:
         c.let("i32", f"atomicrmw umax {at}, {when} seq_cst")
 
 
-def _known(c: Code, thread: Value, row: Value, column: Value) -> Value:
+def _known(c: CodeBuilder, thread: IrValue, row: IrValue, column: IrValue) -> IrValue:
     """Return the address of a component of a clock: the last time of `column` that `row` observed."""
     first = c.op("mul", c.resize(row, 64), c.resize(THREAD.load(c, thread, "known_step"), 64))
     at = c.op("add", first, c.op("shl", c.resize(column, 64), 2))
     return c.gep(THREAD.load(c, thread, "known"), at)
 
 
-def _release_of(c: Code, thread: Value, number: Value) -> Value:
+def _release_of(c: CodeBuilder, thread: IrValue, number: IrValue) -> IrValue:
     """Return the address of the `state.RELEASE` record of a workgroup."""
     log = THREAD.load(c, thread, "releases")
     return c.gep(log, c.op("mul", c.resize(number, 64), RELEASE_BYTES))

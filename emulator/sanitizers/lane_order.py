@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from emulator.ir.findings import i32
 from emulator.ir.library import helper
 from emulator.ir.state import WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import clocks, read_groups
 from emulator.sanitizers.shadow_local import behind_bits
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
 def matrix_bytes(lanes: int) -> int:
@@ -31,14 +31,14 @@ def matrix_bytes(lanes: int) -> int:
     return 4 * lanes * lanes
 
 
-def _row(lib: Library, c: Code, warp: Value, lane: Value) -> Value:
+def _row(lib: Library, c: CodeBuilder, warp: IrValue, lane: IrValue) -> IrValue:
     """Return the address of a lane's row."""
     first = behind_bits(lib, c, WARP.load(c, warp, "group"))
     number = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
     return c.gep(first, c.op("mul", c.resize(number, 64), 4 * lib.lanes))
 
 
-def _next_clock(c: Code, warp: Value) -> Value:
+def _next_clock(c: CodeBuilder, warp: IrValue) -> IrValue:
     """Append code that begins a new clock, and return the one that ends.
 
     It does not begin one while an asynchronous operation reads for the warp whose clock is near: that read counts as of a later clock.
@@ -50,7 +50,7 @@ def _next_clock(c: Code, warp: Value) -> Value:
     return now
 
 
-def all_met(lib: Library, c: Code, warp: Value) -> None:
+def all_met(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append code for a warp of which all lanes meet."""
     if lib.checks.lane_races:
         with c.when(c.icmp("ne", WARP.load(c, warp, "touched"), 0)):
@@ -59,7 +59,7 @@ def all_met(lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.lanes.met", "ptr, i32 each, mask, mask")
-def met(lib: Library, c: Code, warp: Value, masks: Value, lanes: Value, live: Value) -> None:
+def met(lib: Library, c: CodeBuilder, warp: IrValue, masks: IrValue, lanes: IrValue, live: IrValue) -> None:
     """`emu.lanes.met(warp, masks, lanes, live)`: lanes meet, each with those in its mask."""
     apart = c.icmp("ne", c.op("and", c.mask_bits(c.icmp("ne", masks, c.splat(live, lib.lanes))), lanes), 0)
     some = c.op("or", apart, c.icmp("ne", lanes, live))
@@ -68,7 +68,7 @@ def met(lib: Library, c: Code, warp: Value, masks: Value, lanes: Value, live: Va
     with c.when(c.op("and", some, c.icmp("ne", WARP.load(c, warp, "touched"), 0))):
         with c.when(c.icmp("eq", WARP.load(c, warp, "grouped"), 0)):
             WARP.store(c, warp, "grouped", 1)
-            no = Value("i8", "0"), c.const("i64", matrix_bytes(lib.lanes)), Value("i1", "false")
+            no = IrValue("i8", "0"), c.const("i64", matrix_bytes(lib.lanes)), IrValue("i1", "false")
             c.call("llvm.memset.p0.i64", "void", _row(lib, c, warp, i32(0)), *no)
         now = c.splat(_next_clock(c, warp), lib.lanes)
         all_in, row = Spilled(c, masks), c.slot(lib.v("i32"))
@@ -88,7 +88,7 @@ def met(lib: Library, c: Code, warp: Value, masks: Value, lanes: Value, live: Va
                     c.store(c.load(lib.v("i32"), row), _row(lib, c, warp, one), align=4)
 
 
-def apart(lib: Library, c: Code, warp: Value, lane: Value, other: Value, then: Value) -> Value:
+def apart(lib: Library, c: CodeBuilder, warp: IrValue, lane: IrValue, other: IrValue, then: IrValue) -> IrValue:
     """Return whether a lane may run before or beside an access of another lane at a clock."""
     known = c.slot("i32")
     c.store(WARP.load(c, warp, "synced"), known)

@@ -21,8 +21,8 @@ from emulator.sanitizers.clocks import IN_FLIGHT, READ_AHEAD
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
-    from emulator.sanitizers.sanitize import Running
+    from emulator.ir.vector import CodeBuilder, IrValue
+    from emulator.sanitizers.sanitize import CheckedFunction
 
 _GROUPS: Final = 8
 """Closed groups that are told apart: wgmma.wait_group leaves 7 at most."""
@@ -31,33 +31,33 @@ BULK, GROUPED = 1, 2
 """Bits of `WARP.reading`: a bulk copy reads for the warp; a group does."""
 
 
-def begin(wf: Running, area: Value) -> None:
+def begin(wf: CheckedFunction, area: IrValue) -> None:
     """Append code behind which the reads of a warp belong to its open group, until `end`."""
     if wf.lib.checks.shared_races:
         wf.c.call(_begin(wf.lib), "void", wf.warp, area)
 
 
-def end(wf: Running) -> None:
+def end(wf: CheckedFunction) -> None:
     """Append code behind which the reads of a warp belong to no group."""
     if wf.lib.checks.shared_races:
         WARP.store(wf.c, wf.warp, "reads_until", 0)
 
 
-def committed(wf: Running, area: Value) -> None:
+def committed(wf: CheckedFunction, area: IrValue) -> None:
     """Append code for a warp that closes its open group."""
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
             wf.c.call(_commit(wf.lib), "void", area)
 
 
-def waited(wf: Running, area: Value, left: int) -> None:
+def waited(wf: CheckedFunction, area: IrValue, left: int) -> None:
     """Append code for a warp that has waited for all groups but the last `left` that it closed."""
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
             wf.c.call(_wait(wf.lib, min(left, _GROUPS)), "void", wf.warp, area)
 
 
-def may_tick(c: Code, warp: Value, now: Value) -> Value:
+def may_tick(c: CodeBuilder, warp: IrValue, now: IrValue) -> IrValue:
     """Return whether a warp's clock `now` may advance although asynchronous operations read for it.
 
     It must not reach the clock of a read before a wait does; half of the distance is kept for barriers.
@@ -68,17 +68,17 @@ def may_tick(c: Code, warp: Value, now: Value) -> Value:
     return c.op("or", c.icmp("eq", reading, 0), far)
 
 
-def _own_clock(c: Code, warp: Value) -> Value:
+def _own_clock(c: CodeBuilder, warp: IrValue) -> IrValue:
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     return clocks.clock(c, group, party, party)
 
 
-def _clock_of(c: Code, area: Value, number: int) -> Value:
+def _clock_of(c: CodeBuilder, area: IrValue, number: int) -> IrValue:
     """Return the address of the clock of a group: 0 is the open one, 1 the last that was closed."""
     return c.gep(area, 4 * number)
 
 
-def _latest(c: Code, area: Value, first: int) -> Value:
+def _latest(c: CodeBuilder, area: IrValue, first: int) -> IrValue:
     """Return the latest clock of the groups from number `first` on; 0 if none of them is in flight."""
     latest = i32(0)
     for number in range(first, _GROUPS + 1):
@@ -87,7 +87,7 @@ def _latest(c: Code, area: Value, first: int) -> Value:
 
 
 @helper("emu.reads.begin", "ptr, ptr")
-def _begin(_lib: Library, c: Code, warp: Value, area: Value) -> None:
+def _begin(_lib: Library, c: CodeBuilder, warp: IrValue, area: IrValue) -> None:
     """`emu.reads.begin(warp, area)`: set `WARP.reads_until` to the clock of the open group, which gets one here if it has none."""
     now, own = c.load("i32", _own_clock(c, warp)), _clock_of(c, area, 0)
     with c.when(c.icmp("ule", c.load("i32", own), now)):
@@ -101,7 +101,7 @@ def _begin(_lib: Library, c: Code, warp: Value, area: Value) -> None:
 
 
 @helper("emu.reads.commit", "ptr")
-def _commit(_lib: Library, c: Code, area: Value) -> None:
+def _commit(_lib: Library, c: CodeBuilder, area: IrValue) -> None:
     """`emu.reads.commit(area)`: the open group becomes group 1, and each other the next one."""
     c.store(_latest(c, area, _GROUPS - 1), _clock_of(c, area, _GROUPS))
     for number in range(_GROUPS - 1, 0, -1):
@@ -112,7 +112,7 @@ def _commit(_lib: Library, c: Code, area: Value) -> None:
 def _wait(lib: Library, left: int) -> str:
     """`emu.reads.wait.LEFT(warp, area)`: the clock of a warp reaches those of all groups behind number LEFT."""
 
-    def body(c: Code, warp: Value, area: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, area: IrValue) -> None:
         at = _own_clock(c, warp)
         now = c.intrinsic("umax", c.op("add", c.load("i32", at), 1), _latest(c, area, left + 1))
         c.store(c.intrinsic("umin", now, i32(IN_FLIGHT - 1)), at)

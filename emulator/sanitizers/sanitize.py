@@ -19,7 +19,7 @@ from emulator.ir.addresses import CLUSTERED, NARROW, PRIVATE, READ, split_generi
 from emulator.ir.findings import emit_report, i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, THREAD, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.sanitizers import clocks, group_order, lane_order, shadow_local
 from emulator.sanitizers.clocks import COPY, LANDED
 from emulator.sanitizers.read_groups import BULK, GROUPED
@@ -29,14 +29,14 @@ from emulator.sanitizers.shadow_shared import ASYNC, group_exits, watch_shared
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library, Sanitizers
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
 _MOST_LANES = 32
 """Lanes of a warp whose lanes need not run in step."""
 
 
-class Scope(enum.Enum):
+class OrderScope(enum.Enum):
     """The threads that a release or an acquire orders."""
 
     GROUP = ".narrow"
@@ -46,7 +46,7 @@ class Scope(enum.Enum):
     @property
     def flags(self) -> int:
         """The flags of a strong access of this scope."""
-        return {Scope.GROUP: NARROW, Scope.CLUSTER: CLUSTERED, Scope.ALL: 0}[self]
+        return {OrderScope.GROUP: NARROW, OrderScope.CLUSTER: CLUSTERED, OrderScope.ALL: 0}[self]
 
 
 class Ordering(Protocol):
@@ -57,33 +57,33 @@ class Ordering(Protocol):
         """The library of functions that it calls."""
 
     @property
-    def c(self) -> Code:
+    def c(self) -> CodeBuilder:
         """The builder of its code."""
 
     @property
-    def warp(self) -> Value:
+    def warp(self) -> IrValue:
         """The address of the warp's state."""
 
 
-class Running(Ordering, Protocol):
+class CheckedFunction(Ordering, Protocol):
     """A warp function under construction: a `emulator.simt.warp_function.WarpFunction`."""
 
     @property
-    def group(self) -> Value:
+    def group(self) -> IrValue:
         """The address of its workgroup's state."""
 
     @property
-    def active(self) -> Value:
+    def active(self) -> IrValue:
         """The mask of lanes that execute the current instruction, as an integer."""
 
     @property
-    def live(self) -> Value:
+    def live(self) -> IrValue:
         """The mask of lanes that have not left the kernel, as an integer."""
 
-    def of_group(self, name: str) -> Value:
+    def of_group(self, name: str) -> IrValue:
         """Return a field of `state.GROUP`, a scalar."""
 
-    def report(self, kind: ReportKind, site: int, lanes: Value, /) -> None:
+    def report(self, kind: ReportKind, site: int, lanes: IrValue, /) -> None:
         """Append a report of a finding at instruction `site` for the lowest of some lanes."""
 
 
@@ -98,7 +98,7 @@ def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups
     return clocks.clocks_bytes(warps, groups) + clocks.CELL * shared + local // 8 + matrices
 
 
-def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
+def begin_group(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue) -> None:
     """Append code that clears the shadow of a workgroup and starts the clocks of its warps."""
     if not (lib.checks.shared_races or lib.checks.uninitialised):
         return
@@ -113,7 +113,7 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
         ),
         (first, length),
     ):
-        c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), size, Value("i1", "false"))
+        c.call("llvm.memset.p0.i64", "void", at, IrValue("i8", "0"), size, IrValue("i1", "false"))
     if lib.checks.uninitialised:
         shadow_local.clear(lib, c, group)
     with c.count(warps) as index:
@@ -121,30 +121,30 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
         c.store(i32(1), clocks.clock(c, group, party, party))
 
 
-def _ordered(lib: Library, what: str, scope: Scope) -> str:
+def _ordered(lib: Library, what: str, scope: OrderScope) -> str:
     """`emu.WHAT(warp)`: a release ("released"), an acquire ("acquired") or both ("fenced") of a warp."""
 
-    def body(c: Code, warp: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue) -> None:
         group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
         several = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "cluster"), 1)
         if lib.checks.shared_races:
             _join(c, group, party, clocks.row_of_group(c, group, clocks.FENCES))
-            if scope is not Scope.GROUP:
+            if scope is not OrderScope.GROUP:
                 with c.when(several):
                     _join(c, group, party, clocks.row_of_cluster(c, group, clocks.CLUSTER_FENCES))
             if what != "acquired":
                 clocks.tick(c, group, party)
             lane_order.all_met(lib, c, warp)
-        if lib.checks.global_races and scope is Scope.ALL:
+        if lib.checks.global_races and scope is OrderScope.ALL:
             group_order.order_event(c, group, what)
-        if lib.checks.global_races and scope is not Scope.GROUP:
+        if lib.checks.global_races and scope is not OrderScope.GROUP:
             with c.when(several):
-                if scope is Scope.CLUSTER and what != "acquired":
+                if scope is OrderScope.CLUSTER and what != "acquired":
                     group_order.order_event(c, group, "released")
                 if what != "released":
                     group_order.meet(lib, c, group)
 
-    def _join(c: Code, group: Value, party: Value, row: Value) -> None:
+    def _join(c: CodeBuilder, group: IrValue, party: IrValue, row: IrValue) -> None:
         if what != "acquired":
             c.call(clocks.join(lib), "void", group, row, party)
         if what != "released":
@@ -153,40 +153,40 @@ def _ordered(lib: Library, what: str, scope: Scope) -> str:
     return lib.define(f"emu.{what}{scope.value}", "void", "ptr", body)
 
 
-def _order(wf: Ordering, what: str, scope: Scope) -> None:
-    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and scope is not Scope.GROUP):
+def _order(wf: Ordering, what: str, scope: OrderScope) -> None:
+    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and scope is not OrderScope.GROUP):
         wf.c.call(_ordered(wf.lib, what, scope), "void", wf.warp)
 
 
-def fenced(wf: Running, scope: Scope) -> None:
+def fenced(wf: CheckedFunction, scope: OrderScope) -> None:
     """Append code for a fence of the kernel."""
     _order(wf, "fenced", scope)
 
 
-def released(wf: Ordering, scope: Scope) -> None:
+def released(wf: Ordering, scope: OrderScope) -> None:
     """Append code for a release: earlier accesses are ordered before everything after a later acquire."""
     _order(wf, "released", scope)
 
 
-def publish(lib: Library, c: Code, warp: Value) -> None:
+def publish(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append code for a release of a warp towards the other warps of its cluster."""
     if lib.checks.shared_races:
-        c.call(_ordered(lib, "released", Scope.CLUSTER), "void", warp)
+        c.call(_ordered(lib, "released", OrderScope.CLUSTER), "void", warp)
 
 
-def acquired(wf: Ordering, scope: Scope) -> None:
+def acquired(wf: Ordering, scope: OrderScope) -> None:
     """Append code for an acquire: everything released before is ordered before later accesses."""
     _order(wf, "acquired", scope)
 
 
-def warp_ended(lib: Library, c: Code, group: Value) -> None:
+def warp_ended(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """Append code for a warp of a cluster that has left the kernel, perhaps the last of its workgroup."""
     if lib.checks.shared_races:
         with c.when(c.icmp("eq", GROUP.load(c, group, "live_warps"), 0)):
             c.call(group_exits(lib), "void", group)
 
 
-def arrived_at_cluster(lib: Library, c: Code, warp: Value) -> None:
+def arrived_at_cluster(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append code for a warp that arrives, with a release, at the barrier of its cluster."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     if lib.checks.shared_races:
@@ -197,7 +197,7 @@ def arrived_at_cluster(lib: Library, c: Code, warp: Value) -> None:
         group_order.order_event(c, group, "released")
 
 
-def cluster_opened(lib: Library, c: Code, group: Value) -> None:
+def cluster_opened(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """Append code for the barrier of a cluster that opens: who waits is ordered after the arrivals so far."""
     if lib.checks.shared_races:
         opened = clocks.row_of_cluster(c, group, clocks.CLUSTER_OPENED)
@@ -208,7 +208,7 @@ def cluster_opened(lib: Library, c: Code, group: Value) -> None:
             c.call(clocks.join(lib), "void", group, opened, clocks.row_of_cluster(c, group, row))
 
 
-def waited_for_cluster(lib: Library, c: Code, warp: Value) -> None:
+def waited_for_cluster(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append code for a warp that has waited for the barrier of its cluster."""
     group = WARP.load(c, warp, "group")
     if lib.checks.shared_races:
@@ -219,20 +219,20 @@ def waited_for_cluster(lib: Library, c: Code, warp: Value) -> None:
         group_order.meet(lib, c, group)
 
 
-def after_atomic(wf: Running, space: str) -> None:
+def after_atomic(wf: CheckedFunction, space: str) -> None:
     """Append code for an executed atomic: after a fence of the workgroup, an atomic acquires."""
     if wf.lib.checks.global_races and space not in ("shared", "cluster"):
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
             group_order.order_event(wf.c, wf.group, "acquired")
 
 
-def observed(wf: Running, space: str, address: Value, size: int) -> None:
+def observed(wf: CheckedFunction, space: str, address: IrValue, size: int) -> None:
     """Append code for a strong read of a scope beyond the workgroup: it observes strong writes of others."""
     if wf.lib.checks.global_races:
         observed_in(wf, space, address, size, wf.active)
 
 
-def observed_in(wf: Ordering, space: str, address: Value, size: int, lanes: Value) -> None:
+def observed_in(wf: Ordering, space: str, address: IrValue, size: int, lanes: IrValue) -> None:
     """Append the code of `observed` for some lanes."""
     if not wf.lib.checks.global_races or space not in ("global", "generic"):
         return
@@ -244,7 +244,7 @@ def observed_in(wf: Ordering, space: str, address: Value, size: int, lanes: Valu
     c.call(group_order.observe(wf.lib), "void", wf.warp, address, lanes, i32(size))
 
 
-def partial_barrier(wf: Running, site: int) -> None:
+def partial_barrier(wf: CheckedFunction, site: int) -> None:
     """Append the check of an operation without a wait that all lanes of a warp must reach together."""
     if wf.lib.checks.partial_barriers:
         away = wf.c.op("and", wf.live, wf.c.not_(wf.active))
@@ -252,7 +252,7 @@ def partial_barrier(wf: Running, site: int) -> None:
             wf.report(ReportKind.PARTIAL_BARRIER, site, away)
 
 
-def waits_partly(wf: Running, site: int, blocked: Value, *, aligned: bool) -> None:
+def waits_partly(wf: CheckedFunction, site: int, blocked: IrValue, *, aligned: bool) -> None:
     """Append the check of lanes that begin to wait at a barrier, while `blocked` lanes wait at one already.
 
     `aligned`: all lanes of a warp must reach this barrier. Lanes that arrive later, at the same instruction,
@@ -266,7 +266,7 @@ def waits_partly(wf: Running, site: int, blocked: Value, *, aligned: bool) -> No
         WARP.store(c, warp, "barrier_aligned", int(aligned))
 
 
-def arrives_partly(wf: Running, site: int) -> None:
+def arrives_partly(wf: CheckedFunction, site: int) -> None:
     """Append the check of lanes that arrive at an aligned barrier of their cluster, all at one instruction.
 
     Lanes that come later, to the same instruction, are right, as in `waits_partly`.
@@ -280,24 +280,24 @@ def arrives_partly(wf: Running, site: int) -> None:
         WARP.store(c, warp, "cluster_site", site)
 
 
-def exits_partly(wf: Running, blocked: Value, leaving: Value) -> None:
+def exits_partly(wf: CheckedFunction, blocked: IrValue, leaving: IrValue) -> None:
     """Append the check of lanes that leave the kernel while `blocked` lanes wait at a barrier of all."""
     if wf.lib.checks.partial_barriers:
         aligned = wf.c.icmp("ne", WARP.load(wf.c, wf.warp, "barrier_aligned"), 0)
         _report_partial(wf, aligned, blocked, leaving)
 
 
-def _report_partial(wf: Running, condition: Value, blocked: Value, away: Value) -> None:
+def _report_partial(wf: CheckedFunction, condition: IrValue, blocked: IrValue, away: IrValue) -> None:
     """Append a report of the barrier where `blocked` lanes wait, for the lowest lane that is elsewhere."""
     c = wf.c
     some = c.op("and", c.icmp("ne", blocked, 0), c.icmp("ne", away, 0))
     with c.when(c.op("and", condition, some), likely=False):
-        lane = c.intrinsic("cttz", away, extra=(Value("i1", "true"),))
+        lane = c.intrinsic("cttz", away, extra=(IrValue("i1", "true"),))
         site = WARP.load(c, wf.warp, "barrier_site")
         emit_report(wf.lib, c, wf.warp, ReportKind.PARTIAL_BARRIER, site, c.resize(lane, 32))
 
 
-def lanes_met(wf: Running, masks: Value | None = None) -> None:
+def lanes_met(wf: CheckedFunction, masks: IrValue | None = None) -> None:
     """Append code for an operation at which lanes meet, each with those in its mask (None: all that run)."""
     if wf.lib.checks.lane_races:
         c, lanes = wf.c, wf.active
@@ -306,7 +306,7 @@ def lanes_met(wf: Running, masks: Value | None = None) -> None:
             c.call(lane_order.met(wf.lib), "void", wf.warp, together, lanes, wf.live)
 
 
-def absent_lanes(wf: Running, named: Value, site: int) -> None:
+def absent_lanes(wf: CheckedFunction, named: IrValue, site: int) -> None:
     """Append the check of a warp-wide operation: `named` is for each lane the mask that it states.
 
     A lane must be in its own mask, and all lanes there with which the warp began must execute the operation.
@@ -323,13 +323,13 @@ def absent_lanes(wf: Running, named: Value, site: int) -> None:
 
 def watch(
     lib: Library,
-    c: Code,
+    c: CodeBuilder,
     space: str,
-    warp: Value,
-    addresses: Value,
-    mask: Value,
-    site: Value,
-    size: int | Value,
+    warp: IrValue,
+    addresses: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: int | IrValue,
     access: int,
 ) -> None:
     """Append the checks of one access whose addresses have been checked; bad ones are reported already."""
@@ -355,7 +355,13 @@ def watch(
 
 
 def copy_begins(
-    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
+    lib: Library,
+    c: CodeBuilder,
+    warp: IrValue,
+    offsets: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: int | IrValue,
 ) -> None:
     """Append the checks of the shared bytes that a starting asynchronous copy will write."""
     if lib.checks.shared_races or lib.checks.uninitialised:
@@ -365,12 +371,12 @@ def copy_begins(
 
 def copy_landed(
     lib: Library,
-    c: Code,
-    warp: Value,
-    offsets: Value,
-    mask: Value,
-    site: Value,
-    size: Value,
+    c: CodeBuilder,
+    warp: IrValue,
+    offsets: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: IrValue,
     *,
     by_proxy: bool = False,
 ) -> None:
@@ -381,7 +387,13 @@ def copy_landed(
 
 
 def proxy_reads(
-    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
+    lib: Library,
+    c: CodeBuilder,
+    warp: IrValue,
+    offsets: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: int | IrValue,
 ) -> None:
     """Append the checks of shared bytes that the asynchronous proxy reads until its warp waits."""
     if lib.checks.shared_races or lib.checks.uninitialised:
@@ -389,7 +401,7 @@ def proxy_reads(
         c.call(watch_shared(lib, "shared"), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
 
 
-def proxy_waited(wf: Running) -> None:
+def proxy_waited(wf: CheckedFunction) -> None:
     """Append code for a warp that has waited for bulk copies: its clock reaches their reads."""
     if wf.lib.checks.shared_races:
         c = wf.c
@@ -401,7 +413,7 @@ def proxy_waited(wf: Running) -> None:
             WARP.store(c, wf.warp, "reading", c.op("and", before, GROUPED))
 
 
-def proxy_fenced(wf: Running) -> None:
+def proxy_fenced(wf: CheckedFunction) -> None:
     """Append code for a fence between the generic and the asynchronous proxy."""
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):

@@ -22,7 +22,7 @@ from emulator.ir.findings import i32, i64, report_conflict
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import group_order
 from emulator.sanitizers.clocks import LANDED
 from emulator.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
@@ -30,7 +30,7 @@ from emulator.sanitizers.shadow_order import Warps, touch_page
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
 """Byte offsets of the u32 fields in a cell of global memory.
@@ -44,28 +44,28 @@ THREAD_BITS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class GlobalAccess:
     """What all lanes of one access share: computed before the loop over the lanes."""
 
     lib: Library
-    c: Code
-    warp: Value
-    site: Value
-    size: Value
-    access: Value
+    c: CodeBuilder
+    warp: IrValue
+    site: IrValue
+    size: IrValue
+    access: IrValue
     """The kind and the flags of the access."""
-    kind: Value
-    thread: Value
-    group: Value
+    kind: IrValue
+    thread: IrValue
+    group: IrValue
 
     @classmethod
-    def of(cls, lib: Library, c: Code, warp: Value, site: Value, size: Value, access: Value) -> Access:
+    def of(cls, lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, size: IrValue, access: IrValue) -> GlobalAccess:
         """Append the loads that all lanes share."""
         kind = c.op("and", access, STRONG - 1)
         thread, group = WARP.load(c, warp, "thread"), WARP.load(c, warp, "group")
         return cls(lib, c, warp, site, size, access, kind, thread, group)
 
-    def conflict(self, kind: ReportKind, lane: Value, address: Value, party: Value) -> None:
+    def conflict(self, kind: ReportKind, lane: IrValue, address: IrValue, party: IrValue) -> None:
         """Append a report of a conflict of a lane's access."""
         report_conflict(
             self.lib, self.c, self.warp, kind, self.site, lane, address, self.size, self.kind, party
@@ -77,23 +77,23 @@ class _Entry:
 
     PARTS = ("start", "size", "initialised", "touched", "order")
 
-    def __init__(self, c: Code) -> None:
+    def __init__(self, c: CodeBuilder) -> None:
         self._c = c
         self._slots = {name: c.slot("i64") for name in self.PARTS}
         for slot in self._slots.values():
             c.store(i64(0), slot)
 
-    def part(self, name: str) -> Value:
+    def part(self, name: str) -> IrValue:
         """Return a field of the entry, as i64."""
         return self._c.load("i64", self._slots[name])
 
-    def holds(self, address: Value, size: Value) -> Value:
+    def holds(self, address: IrValue, size: IrValue) -> IrValue:
         """Return whether the entry contains all of `size` bytes."""
         c, length = self._c, self.part("size")
         offset = c.op("sub", address, self.part("start"))
         return c.op("and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size), length))
 
-    def look_up(self, lib: Library, thread: Value, address: Value) -> None:
+    def look_up(self, lib: Library, thread: IrValue, address: IrValue) -> None:
         """Append a search of the map for an address."""
         c = self._c
         entry = c.call(search(lib), "ptr", thread, address)
@@ -103,11 +103,11 @@ class _Entry:
 
 @helper("emu.watch.global", "ptr, i64 each, mask, i32, i32, i32", core=True)
 def watch_global(
-    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
 ) -> None:
     """`emu.watch.global(warp, addresses, mask, site, size, access)`: check and update the shadows of each lane's access."""
     checks = lib.checks
-    one = Access.of(lib, c, warp, site, size, access)
+    one = GlobalAccess.of(lib, c, warp, site, size, access)
     all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
     note_party = _Parties(one) if checks.last_accesses else None
     dwords = c.intrinsic("umax", c.op("lshr", size, 2), i32(1))
@@ -127,16 +127,16 @@ def watch_global(
                     note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
 
 
-def _note_initialised(one: Access, shadow: Value, offset: Value, lane: Value, address: Value) -> None:
+def _note_initialised(one: GlobalAccess, shadow: IrValue, offset: IrValue, lane: IrValue, address: IrValue) -> None:
     """Append the check and the record of written bytes; dwords that need neither are one comparison each."""
     c, kind, size = one.c, one.kind, one.size
     relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
     with c.when(c.icmp("ne", shadow, 0)):
         first = c.let("ptr", f"inttoptr {c.op('add', shadow, offset)} to ptr")
         written = c.slot("i1")
-        c.store(Value("i1", "false"), written)
+        c.store(IrValue("i1", "false"), written)
         with c.when(c.icmp("eq", c.op("and", size, 3), 0)):
-            c.store(Value("i1", "true"), written)
+            c.store(IrValue("i1", "true"), written)
             with c.count(c.op("lshr", size, 2)) as dword:
                 four = c.load("i32", c.gep(first, c.op("shl", c.resize(dword, 64), 2)), align=1)
                 c.store(c.op("and", c.load("i1", written), c.icmp("eq", four, 0x01010101)), written)
@@ -146,10 +146,10 @@ def _note_initialised(one: Access, shadow: Value, offset: Value, lane: Value, ad
             with c.when(c.op("and", fresh, relies), likely=False):
                 one.conflict(ReportKind.UNINITIALISED, lane, address, i32(0))
             with c.when(c.icmp("ne", kind, READ)):
-                c.store(Value("i8", "1"), at)
+                c.store(IrValue("i8", "1"), at)
 
 
-def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
+def place_of(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, lane: IrValue) -> IrValue:
     """Return the word that encodes an instruction and a thread of its workgroup; never 0. `race_place` decodes it."""
     thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
     return c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), thread), 1)
@@ -160,7 +160,7 @@ def race_place(word: int) -> tuple[int, int]:
     return (word - 1) >> THREAD_BITS, (word - 1) & ((1 << THREAD_BITS) - 1)
 
 
-def _strong(c: Code, thread: Value, access: Value) -> Value:
+def _strong(c: CodeBuilder, thread: IrValue, access: IrValue) -> IrValue:
     """Return whether an access is strong with a scope beyond its workgroup.
 
     Where clusters have several workgroups, the scope of a cluster counts as that of the GPU.
@@ -171,7 +171,7 @@ def _strong(c: Code, thread: Value, access: Value) -> Value:
     return c.op("and", strong, c.icmp("eq", narrow, 0))
 
 
-def _unmarked(c: Code, access: Value) -> Value:
+def _unmarked(c: CodeBuilder, access: IrValue) -> IrValue:
     """Return whether an access is a store that may be atomic or plain."""
     return c.icmp("ne", c.op("and", access, UNMARKED), 0)
 
@@ -182,7 +182,7 @@ class _Parties:
     The first access to a page of shadow should write: a read maps a page of zeros, and the write after it faults again.
     """
 
-    def __init__(self, one: Access) -> None:
+    def __init__(self, one: GlobalAccess) -> None:
         c, lib = one.c, one.lib
         self.one = one
         launch = THREAD.load(c, one.thread, "launch")
@@ -200,7 +200,7 @@ class _Parties:
         self.lanes_before = c.op("mul", WARP.load(c, one.warp, "index"), lib.lanes)
         self.in_group = Warps(one) if lib.checks.global_races and lib.checks.shared_races else None
 
-    def note(self, shadow: Value, ordered: Value, dword: Value, lane: Value, address: Value) -> None:
+    def note(self, shadow: IrValue, ordered: IrValue, dword: IrValue, lane: IrValue, address: IrValue) -> None:
         """Append the check and the record of a lane's access to a dword of an entry with these shadows."""
         one, c, lib = self.one, self.one.c, self.one.lib
         me, strong, writes = self.me, self.strong, self.writes
@@ -208,7 +208,7 @@ class _Parties:
         flat = c.op("add", self.lanes_before, c.resize(lane, 32))
         place = c.op("add", c.op("or", c.op("shl", one.site, THREAD_BITS), flat), 1)
 
-        def part(name: str) -> Value:
+        def part(name: str) -> IrValue:
             return c.gep(cell, RACE_CELL[name])
 
         with c.when(c.icmp("ne", shadow, 0)):
@@ -241,11 +241,11 @@ class _Parties:
                     c.store(place, part("stored_at"))
                     c.store(me, part("storer"))
 
-    def _store_writer(self, cell: Value) -> None:
+    def _store_writer(self, cell: IrValue) -> None:
         self.one.c.store(self.mine, cell)
         self.one.c.store(self.now, self.one.c.gep(cell, 4))
 
-    def _check(self, at: Value, lane: Value, address: Value) -> None:
+    def _check(self, at: IrValue, lane: IrValue, address: IrValue) -> None:
         """Append the check against the other workgroup whose number is at `at`, with the time behind it."""
         one, c = self.one, self.one.c
         if not one.lib.checks.global_races:

@@ -17,43 +17,50 @@ from emulator.ir.findings import i32, report_conflict
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import clocks
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 LOCAL_PARTY: Final = 1
 """The other party of a report of uninitialised local memory; 0 stands for other memory."""
 
 
-def bits_at(c: Code, group: Value) -> Value:
+def bits_at(c: CodeBuilder, group: IrValue) -> IrValue:
     """Return the address of the bits of a workgroup."""
     shared = c.resize(THREAD.load(c, GROUP.load(c, group, "thread"), "shared_bytes"), 64)
     return c.gep(clocks.cells(c, group), c.op("mul", shared, clocks.CELL))
 
 
-def behind_bits(lib: Library, c: Code, group: Value) -> Value:
+def behind_bits(lib: Library, c: CodeBuilder, group: IrValue) -> IrValue:
     """Return the address behind the bits of a workgroup."""
     return c.gep(bits_at(c, group), _bits_bytes(lib, c, group))
 
 
-def _bits_bytes(lib: Library, c: Code, group: Value) -> Value:
+def _bits_bytes(lib: Library, c: CodeBuilder, group: IrValue) -> IrValue:
     thread = GROUP.load(c, group, "thread")
     each, warps = (c.resize(THREAD.load(c, thread, name), 64) for name in ("local_bytes", "warps"))
     return c.op("mul", c.op("mul", c.op("lshr", each, 3), warps), lib.lanes)
 
 
-def clear(lib: Library, c: Code, group: Value) -> None:
+def clear(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """Append code that marks the local memory of a workgroup as never written."""
-    no = Value("i8", "0"), _bits_bytes(lib, c, group), Value("i1", "false")
+    no = IrValue("i8", "0"), _bits_bytes(lib, c, group), IrValue("i1", "false")
     c.call("llvm.memset.p0.i64", "void", bits_at(c, group), *no)
 
 
 @helper("emu.watch.local", "ptr, i32 each, mask, i32, i32, i32", core=True)
 def watch_local(
-    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+    lib: Library,
+    c: CodeBuilder,
+    warp: IrValue,
+    offsets: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: IrValue,
+    access: IrValue,
 ) -> None:
     """`emu.watch.local(warp, offsets, mask, site, size, access)`: check and record each lane's bytes."""
     thread = WARP.load(c, warp, "thread")

@@ -18,13 +18,13 @@ from emulator.ir.addresses import ATOMIC, READ, STRONG, UNCHANGED, UNMARKED
 from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.sanitizers import clocks
 from emulator.sanitizers.clocks import CLOCK, COPY, IN_FLIGHT, LANDED, STRONG_CLOCK
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Code
-    from emulator.sanitizers.shadow_global import Access
+    from emulator.ir.vector import CodeBuilder
+    from emulator.sanitizers.shadow_global import GlobalAccess
 
 _UNMARKED_CLOCK: Final = STRONG_CLOCK << 1
 """Bit set beside STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""
@@ -33,7 +33,7 @@ SAME_GROUP: Final = 1 << 47
 _PAGE = 4096
 
 
-def touch_page(c: Code, cell: Value) -> None:
+def touch_page(c: CodeBuilder, cell: IrValue) -> None:
     """Append a write that changes nothing, if a cell of shadow memory begins a page.
 
     A first access that reads maps a page of zeros, and the next write faults again.
@@ -46,7 +46,7 @@ def touch_page(c: Code, cell: Value) -> None:
 class Warps:
     """The check and the record of the warp that accesses a dword, for all lanes of an access."""
 
-    def __init__(self, one: Access) -> None:
+    def __init__(self, one: GlobalAccess) -> None:
         c = one.c
         self.one = one
         self.party = WARP.load(c, one.warp, "party")
@@ -63,12 +63,12 @@ class Warps:
 
     def check(
         self,
-        shadow: Value,
-        dword: Value,
-        lane: Value,
-        address: Value,
-        stored: tuple[Value, Value],
-        read: tuple[Value, Value],
+        shadow: IrValue,
+        dword: IrValue,
+        lane: IrValue,
+        address: IrValue,
+        stored: tuple[IrValue, IrValue],
+        read: tuple[IrValue, IrValue],
     ) -> None:
         """Append the check and the record of a lane's access to a dword.
 
@@ -82,14 +82,14 @@ class Warps:
             touch_page(c, at)
         self._check(at, stored, self.no_store, lane, address)
         with c.when(c.op("and", writes, c.not_(self.lands))):
-            self._check(c.gep(at, 4), read, Value("i1", "false"), lane, address)
+            self._check(c.gep(at, 4), read, IrValue("i1", "false"), lane, address)
             c.store(self.now, at)
         landing = c.op("and", c.op("and", self.lands, stored[0]), c.icmp("eq", c.load("i32", at), IN_FLIGHT))
         with c.when(landing):
             c.store(self.now, at)
 
     def _check(
-        self, at: Value, made: tuple[Value, Value], exempt: Value, lane: Value, address: Value
+        self, at: IrValue, made: tuple[IrValue, IrValue], exempt: IrValue, lane: IrValue, address: IrValue
     ) -> None:
         one, c = self.one, self.one.c
         own, place = made

@@ -31,7 +31,7 @@ from emulator.ir.findings import i32, i64, report_conflict
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import clocks, lane_order
 from emulator.sanitizers.clocks import (
     CELL,
@@ -51,11 +51,11 @@ from emulator.sanitizers.shadow_global import THREAD_BITS, place_of
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
     from emulator.sanitizers.sanitize import Ordering
 
 
-def observes(wf: Ordering, offsets: Value, lanes: Value) -> None:
+def observes(wf: Ordering, offsets: IrValue, lanes: IrValue) -> None:
     """Append code for an atomic of some lanes that is about to return what is at some offsets."""
     if wf.lib.checks.shared_races:
         wf.c.call(_observe(wf.lib), "void", wf.warp, offsets, lanes)
@@ -69,7 +69,7 @@ def published(wf: Ordering) -> None:
 
 
 @helper("emu.observe.shared", "ptr, i32 each, mask")
-def _observe(lib: Library, c: Code, warp: Value, offsets: Value, mask: Value) -> None:
+def _observe(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue) -> None:
     """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that wrote there last."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
@@ -96,13 +96,13 @@ _WHOLE = "<8 x i32>"
 """A cell."""
 
 
-def _is_proxy(c: Code, cell: Value) -> Value:
+def _is_proxy(c: CodeBuilder, cell: IrValue) -> IrValue:
     """Return whether the asynchronous proxy wrote a byte last."""
     return c.icmp("slt", c.load("i32", c.gep(cell, PLAIN_PLACE)), 0)
 
 
 @helper("emu.group.exits", "ptr", core=True)
-def group_exits(lib: Library, c: Code, group: Value) -> None:
+def group_exits(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """`emu.group.exits(group)`: report accesses of others to its memory without an order before its exit."""
     thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
     warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
@@ -139,7 +139,7 @@ def watch_shared(lib: Library, space: str) -> str:
     checks = lib.checks
 
     def body(
-        c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+        c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
     ) -> None:
         group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
@@ -172,16 +172,16 @@ def watch_shared(lib: Library, space: str) -> str:
             WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
         own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
-        def of_party(place: Value, party: Value) -> Value:
+        def of_party(place: IrValue, party: IrValue) -> IrValue:
             """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
             rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, warp, "thread"), "warps"))
             return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
 
-        def check_lanes(stamp: Value, place: Value, lane: Value, offset: Value, *, stored: bool) -> None:
+        def check_lanes(stamp: IrValue, place: IrValue, lane: IrValue, offset: IrValue, *, stored: bool) -> None:
             """Report an access of another lane of the warp that is not ordered before this one."""
             other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
             once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), site)
-            same = c.op("and", once, writes) if stored else Value("i1", "false")
+            same = c.op("and", once, writes) if stored else IrValue("i1", "false")
             with c.when(c.not_(c.op("or", same, by_proxy))):
                 late = lane_order.apart(lib, c, warp, lane, other, c.op("and", stamp, CLOCK))
                 with c.when(late):
@@ -190,7 +190,7 @@ def watch_shared(lib: Library, space: str) -> str:
                         lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
                     )
 
-        def check(cell: Value, at: int, lane: Value, offset: Value) -> None:
+        def check(cell: IrValue, at: int, lane: IrValue, offset: IrValue) -> None:
             stamp = c.load("i32", c.gep(cell, at))
             other = c.op("lshr", stamp, PARTY_SHIFT)
             some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
@@ -224,7 +224,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     reads = c.op("and", reads_later, c.not_(late))
                     check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
 
-        def check_plain(cell: Value, lane: Value, offset: Value) -> None:
+        def check_plain(cell: IrValue, lane: IrValue, offset: IrValue) -> None:
             """Report a strong access that is ordered after the last write, but not after the last plain one.
 
             What polls does not race with a store that may be atomic.
@@ -243,7 +243,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     )
 
         def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
-            cell: Value, stamp: Value, party: Value, reads: Value, lane: Value, offset: Value
+            cell: IrValue, stamp: IrValue, party: IrValue, reads: IrValue, lane: IrValue, offset: IrValue
         ) -> None:
             plain = c.not_(_is_proxy(c, cell))
             fenced = c.load("i32", clocks.fenced(c, group, index, party))
@@ -254,7 +254,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, whom
                 )
 
-        def settled(stamp: Value, cell: Value, lane: Value) -> Value:
+        def settled(stamp: IrValue, cell: IrValue, lane: IrValue) -> IrValue:
             """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
 
             Where lanes need not run in step, those of one warp are two readers.
@@ -272,7 +272,7 @@ def watch_shared(lib: Library, space: str) -> str:
                 return c.op("or", mine_or_none, ordered)
             return c.op("or", mine_or_none, c.icmp("ule", then, known))
 
-        def check_started(one: Value, lane: Value, offset: Value) -> None:
+        def check_started(one: IrValue, lane: IrValue, offset: IrValue) -> None:
             """Report memory of a workgroup of which the accessing warp does not know that it has started."""
             known = c.slot("i32")
             c.store(GROUP.load(c, one, "met"), known)
@@ -287,7 +287,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     kind_of = ReportKind.UNSTARTED_PEER
                     report_conflict(lib, c, warp, kind_of, site, lane, offset, size, kind, i32(0))
 
-        def note(cell: Value, lane: Value, offset: Value, place: Value) -> None:
+        def note(cell: IrValue, lane: IrValue, offset: IrValue, place: IrValue) -> None:
             """Append the checks and the record of one byte."""
             last_write = c.load("i32", cell)
             if checks.uninitialised:
@@ -322,8 +322,8 @@ def watch_shared(lib: Library, space: str) -> str:
             if space == "cluster":
                 inner = c.op("and", offset, OFFSET)
                 one = c.call(peer(lib), "ptr", group, offset)
-                limit_here = c.select(c.icmp("ne", one, Value("ptr", "null")), limit, i32(0))
-                one = c.select(c.icmp("ne", one, Value("ptr", "null")), one, group)
+                limit_here = c.select(c.icmp("ne", one, IrValue("ptr", "null")), limit, i32(0))
+                one = c.select(c.icmp("ne", one, IrValue("ptr", "null")), one, group)
                 cells = clocks.cells(c, one)
                 if checks.shared_races:
                     check_started(one, lane, offset)

@@ -3,10 +3,10 @@
 An emulated GPU computes most instructions exactly. For some (reciprocals, roots, exponentials) only an error
 bound is documented; the emulator's results are within the bound, but may differ from hardware's. `steerings`
 follows these results through a kernel and finds the instructions where they determine active lanes, a branch
-or an address: there hardware may take another path. A `Ledger` counts the launches and instructions of one
-machine.
+or an address: there hardware may take another path. An `AccuracyLedger` counts the launches and instructions
+of one machine.
 
-    ledger = Ledger("gfx1100")
+    ledger = AccuracyLedger("gfx1100")
     ledger.launched("name", counts={"exact": {...}}, found=steerings(blocks))
     ledger.write(path)                     # appends a line of JSON
 
@@ -30,7 +30,7 @@ EXACT: Final = "exact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class AccuracyStep:
     """One instruction as `steerings` uses it; registers are any hashable values."""
 
     address: int
@@ -73,7 +73,7 @@ _Stains = dict["Hashable", frozenset[tuple[str, _Mask]]]
 _START: Final = ("start", 0)
 
 
-def steerings(blocks: Sequence[tuple[Sequence[Step], Sequence[int]]]) -> tuple[Steering, ...]:
+def steerings(blocks: Sequence[tuple[Sequence[AccuracyStep], Sequence[int]]]) -> tuple[Steering, ...]:
     """Return the decisions of a kernel that depend on inexact results, sorted by address.
 
     Each of `blocks` has its instructions, and the addresses of its successors; the first block is the entry.
@@ -103,7 +103,7 @@ def steerings(blocks: Sequence[tuple[Sequence[Step], Sequence[int]]]) -> tuple[S
     return tuple(found[key] for key in sorted(found))
 
 
-def _decided(step: Step, stains: _Stains) -> list[Steering]:
+def _decided(step: AccuracyStep, stains: _Stains) -> list[Steering]:
     found = []
     for decides, registers in step.steers:
         origins = {name for register in registers for name, _ in stains.get(register, ())}
@@ -112,7 +112,7 @@ def _decided(step: Step, stains: _Stains) -> list[Steering]:
     return found
 
 
-def _pass(step: Step, mask: _Mask, stains: _Stains) -> None:
+def _pass(step: AccuracyStep, mask: _Mask, stains: _Stains) -> None:
     """Apply the writes of an instruction to the results that registers hold."""
     names = set() if step.settles else {name for r in step.reads for name, _ in stains.get(r, ())}
     if step.inexact:
@@ -137,7 +137,7 @@ def _merged(
     return mask, stains
 
 
-class Ledger:
+class AccuracyLedger:
     """The launches and instructions of one emulated machine, by accuracy. Not thread-safe."""
 
     def __init__(self, device: str) -> None:

@@ -19,14 +19,14 @@ from emulator.shared.races import forget_cells
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from emulator.shared.memory import Mapping
-    from emulator.shared.races import Work
+    from emulator.shared.memory import GpuMapping
+    from emulator.shared.races import QueueWork
 
 PAGE = 4096
 _REMEMBERED = 64
 
 
-class Fill(NamedTuple):
+class CacheFill(NamedTuple):
     """One read that brought bytes into a cache."""
 
     number: int
@@ -38,10 +38,10 @@ class Stale(NamedTuple):
     """An address at which a cache holds another value than memory, and the read that cached it."""
 
     va: int
-    fill: Fill
+    fill: CacheFill
 
 
-Fills = tuple[tuple[Fill, int], ...]
+Fills = tuple[tuple[CacheFill, int], ...]
 """Fills in order, the latest last; each with a mask of the bytes that no later fill has replaced."""
 
 
@@ -105,7 +105,14 @@ class IncoherentCache:
                 known.keep(~_mask(low, high))
 
     def fill(
-        self, space: int, va: int, data: bytes, fill: Fill, *, mask: bytes | None = None, owner: object = None
+        self,
+        space: int,
+        va: int,
+        data: bytes,
+        fill: CacheFill,
+        *,
+        mask: bytes | None = None,
+        owner: object = None,
     ) -> None:
         """Cache `data`, which was read at `va`. `mask` has 0xff for each byte that was read; None means all.
 
@@ -162,7 +169,7 @@ class IncoherentCache:
 
 class _Done(NamedTuple):
     number: int
-    work: Work
+    work: QueueWork
 
 
 class WriteLog:
@@ -177,12 +184,12 @@ class WriteLog:
         self._number += 1
         return self._number
 
-    def record(self, work: Work) -> None:
+    def record(self, work: QueueWork) -> None:
         """Record engine work that has finished."""
         self._done.append(_Done(self.next_number(), work))
         forget_cells([one.work for one in self._done])
 
-    def writer(self, mapping: Mapping | None, stale: Stale, running: Work | None) -> str:
+    def writer(self, mapping: GpuMapping | None, stale: Stale, running: QueueWork | None) -> str:
         """Describe what wrote an address after the stale read: `running` work or the latest recorded work."""
         if mapping is not None:
             since = [one.work for one in self._done if one.number > stale.fill.number]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Part(NamedTuple):
+class EntryPart(NamedTuple):
     """Memory that a ring entry refers to."""
 
     name: str
@@ -76,7 +76,7 @@ class CombinedRing(Protocol):
     def stale(self, number: int) -> int:
         """Return the value of the entry when a doorbell last covered it; 0 if none did."""
 
-    def parts(self, number: int, raw: int) -> tuple[Part, ...]:
+    def parts(self, number: int, raw: int) -> tuple[EntryPart, ...]:
         """Return the memory that an entry of value `raw` refers to; equal values give equal parts."""
 
 
@@ -84,7 +84,7 @@ class _Fenced(NamedTuple):
     """The state, at a fence, of a ring entry that the put index did not cover yet."""
 
     raw: int
-    parts: tuple[Part, ...]
+    parts: tuple[EntryPart, ...]
 
 
 class WriteCombining:

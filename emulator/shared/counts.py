@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from emulator.shared.boards import Board
     from emulator.simt.counting import Counted
     from emulator.simt.running import RawCounts
-    from emulator.simt.work import Work
+    from emulator.simt.work import LaunchWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MultiprocessorLimits:
     """What one multiprocessor has."""
 
     warps: int
@@ -49,7 +49,7 @@ class Resources:
 
     kernel: str
     arch: str
-    limits: Limits
+    limits: MultiprocessorLimits
     boards: tuple[Board, ...]
     """The GPUs of the architecture whose least times are estimated."""
     lanes: int
@@ -62,7 +62,7 @@ class Resources:
     """Machine instructions of its code; 0: not known."""
 
 
-def counters(counted: Counted, raw: RawCounts, work: Work, what: Resources) -> KernelCounters:
+def counters(counted: Counted, raw: RawCounts, work: LaunchWork, what: Resources) -> KernelCounters:
     """Return the counts of one launch."""
     sizes = Counter({work.threads: work.groups})
     if work.last is not None:

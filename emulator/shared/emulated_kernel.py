@@ -13,7 +13,7 @@ from drivers.kernel import fail
 from emulator.shared.memory import TrackedBuffers
 
 if TYPE_CHECKING:
-    from emulator.shared.machine_report import Report
+    from emulator.shared.machine_report import MachineReport
     from emulator.shared.memory import AddressSpace
     from emulator.shared.scheduler import TurnLock
     from emulator.shared.surprises import Surprises
@@ -42,7 +42,7 @@ class Emulated(Protocol):
 
     lock: TurnLock
     surprises: Surprises
-    reports: list[Report]
+    reports: list[MachineReport]
 
     def maps(self) -> list[AddressSpace]:
         """Return the memory maps of all address spaces. The caller holds the lock."""
@@ -70,7 +70,7 @@ class OpenFileTable(Generic[M, F]):
         """What must learn of buffers in memory of the GPUs; None without checks."""
 
     @property
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[MachineReport]:
         """The findings of the emulated GPUs."""
         return self.machine.reports
 

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Kind(enum.Enum):
+class FindingKind(enum.Enum):
     """The kind of a finding."""
 
     MMU_FAULT = "mmu fault"
@@ -37,10 +37,10 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class MachineReport:
     """One finding of the emulated GPU."""
 
-    kind: Kind
+    kind: FindingKind
     message: str
     queue: str = ""
     code: int = 0
@@ -54,7 +54,7 @@ class Report:
     @property
     def fatal(self) -> bool:
         """Whether the driver must observe the finding as a fault."""
-        return self.kind is not Kind.ADVICE
+        return self.kind is not FindingKind.ADVICE
 
     def __str__(self) -> str:
         where = f" on {self.queue}" if self.queue else ""
@@ -66,14 +66,14 @@ class ReportLog:
     """The findings of a machine, the oldest first."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[MachineReport] = []
         self._told = 0
         """Number of reports that `fresh_texts` has returned."""
         self._linted: set[str] = set()
 
     def advise(self, message: str) -> None:
         """Report something that works although the facts advise otherwise."""
-        self.reports.append(Report(kind=Kind.ADVICE, message=message))
+        self.reports.append(MachineReport(kind=FindingKind.ADVICE, message=message))
 
     def is_new(self, message: str) -> bool:
         """Return whether a finding that is reported once is reported for the first time."""
@@ -87,7 +87,7 @@ class ReportLog:
             self.advise(message)
 
     @property
-    def fatal(self) -> list[Report]:
+    def fatal(self) -> list[MachineReport]:
         """The reports that the driver must have observed as faults."""
         return [report for report in self.reports if report.fatal]
 
@@ -103,7 +103,7 @@ class QueueError(Exception):
     `va` is the device address concerned, or None.
     """
 
-    def __init__(self, kind: Kind, message: str, *, va: int | None = None) -> None:
+    def __init__(self, kind: FindingKind, message: str, *, va: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message

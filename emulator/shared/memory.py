@@ -44,7 +44,7 @@ RACE_BYTES_PER_DWORD = 32
 
 
 @dataclass(slots=True, eq=False)
-class Mapping:
+class GpuMapping:
     """One allocation: device addresses [va, va + size) are at host address `host`."""
 
     va: int
@@ -78,7 +78,7 @@ class Snapshot(NamedTuple):
     """Packed `MAP_ENTRY` records, sorted by address."""
     table: ctypes.Array[ctypes.c_char]
     """The same for generated code, which reads it only; not empty."""
-    mappings: tuple[Mapping, ...]
+    mappings: tuple[GpuMapping, ...]
     """The allocations, whose shadows the records point to."""
 
 
@@ -88,10 +88,10 @@ class AddressSpace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._starts: list[int] = []
-        self._mappings: list[Mapping] = []
+        self._mappings: list[GpuMapping] = []
         self._index = self._starts, self._mappings
         """Both lists. A change of the map replaces them, so that `find` needs no lock."""
-        self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
+        self._freed: deque[GpuMapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, Snapshot] | None = None
         self._buffers: dict[int, dict[int, int]] = {}
         """Start of an allocation -> the buffers in it, sizes by start, if kernels may access only these."""
@@ -110,14 +110,14 @@ class AddressSpace:
         writable: bool = True,
         tracked: bool = False,
         initialised: memoryview | None = None,
-    ) -> Mapping:
+    ) -> GpuMapping:
         """Map [va, va + size) to host address `host`, by default the same address. Raises `UsageError` on overlap.
 
         `initialised` is shared by all mappings of the same memory; a `memory` mapping gets its own.
         """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
-        mapping = Mapping(va, size, va if host is None else host, label, writable, tracked)
+        mapping = GpuMapping(va, size, va if host is None else host, label, writable, tracked)
         mapping.initialised = initialised
         with self._lock:
             at = bisect.bisect_right(self._starts, va)
@@ -129,7 +129,7 @@ class AddressSpace:
             self.version += 1
         return mapping
 
-    def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
+    def unmap(self, va: int, *, freed_at: str = "") -> GpuMapping:
         """Unmap the allocation that starts at `va`; `freed_at` says where, for reports. Raises `UsageError` if none does."""
         with self._lock:
             at = bisect.bisect_left(self._starts, va)
@@ -144,7 +144,7 @@ class AddressSpace:
             self.version += 1
         return mapping
 
-    def _replace(self, first: int, end: int, mappings: list[Mapping]) -> None:
+    def _replace(self, first: int, end: int, mappings: list[GpuMapping]) -> None:
         """Put `mappings` in the place of those from `first` up to `end`. The caller holds the lock."""
         self._starts = self._starts[:first] + [one.va for one in mappings] + self._starts[end:]
         self._mappings = self._mappings[:first] + mappings + self._mappings[end:]
@@ -176,11 +176,11 @@ class AddressSpace:
             at = bisect.bisect_right(self._starts, va) - 1
             size = self._buffers.get(self._starts[at], {}).pop(va, None) if at >= 0 else None
             if size is not None:
-                self._freed.append(Mapping(va, size, va, _BUFFER, freed_at="earlier"))
+                self._freed.append(GpuMapping(va, size, va, _BUFFER, freed_at="earlier"))
                 self._table = None
                 self.version += 1
 
-    def find(self, va: int, size: int = 1) -> Mapping | None:
+    def find(self, va: int, size: int = 1) -> GpuMapping | None:
         """Return the allocation that holds all of [va, va + size), or None."""
         starts, mappings = self._index
         at = bisect.bisect_right(starts, va) - 1
@@ -214,7 +214,7 @@ class AddressSpace:
             self._drop_buffers()
             return self._nearest(va)
 
-    def mappings(self) -> list[Mapping]:
+    def mappings(self) -> list[GpuMapping]:
         """Return the live allocations, sorted by address."""
         with self._lock:
             return list(self._mappings)
@@ -260,7 +260,7 @@ class AddressSpace:
                     shadow.madvise(_MADV_DONTNEED)
 
     @staticmethod
-    def touched_pages(mapping: Mapping) -> bytes:
+    def touched_pages(mapping: GpuMapping) -> bytes:
         """Return one byte for each page of an allocation's `touched`; the low bit is set if the page is resident."""
         memory = mapping.touched
         if memory is None:
@@ -293,14 +293,14 @@ class AddressSpace:
         at = va - mapping.va
         return bytes(mapping.initialised[at : at + size])
 
-    def _parts(self, mapping: Mapping) -> list[Mapping]:
+    def _parts(self, mapping: GpuMapping) -> list[GpuMapping]:
         """Return the buffers in an allocation by address, or the allocation if it has none."""
         buffers = sorted(self._buffers.get(mapping.va, {}).items())
-        return [Mapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [
+        return [GpuMapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [
             mapping
         ]
 
-    def _entries(self, mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
+    def _entries(self, mapping: GpuMapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:
             mapping.initialised = fresh_shadow(mapping.size)
         if shadows and mapping.touched is None:
@@ -350,7 +350,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def fresh_shadow(size: int) -> mmap.mmap:
-    """Return a `Mapping.initialised` for `size` bytes that were never written."""
+    """Return a `GpuMapping.initialised` for `size` bytes that were never written."""
     return _pages(size + 64)
 
 

@@ -6,7 +6,7 @@ happens-before, represented by vector clocks. The accesses of a kernel come from
 engine keeps for each dword; those of a copy are its ranges. Atomics and strong accesses do not race with each
 other.
 
-The vendor creates one `Work` for each piece of engine work, with its `VectorClock` at the start and the
+The vendor creates one `QueueWork` for each piece of engine work, with its `VectorClock` at the start and the
 memory that it accesses. The check runs only if the machine's sanitizers include races.
 
 Not here: races inside one launch (`emulator.sanitizers`).
@@ -27,7 +27,7 @@ from emulator.shared.releases import RELEASES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from emulator.shared.memory import AddressSpace, Mapping
+    from emulator.shared.memory import AddressSpace, GpuMapping
     from emulator.shared.releases import Stream, VectorClock
 
 _REMEMBERED = 64
@@ -60,19 +60,19 @@ class Touched(NamedTuple):
 class Observer(Protocol):
     """A second consumer of a kernel's accesses, such as a model of caches."""
 
-    def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
+    def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
         """Process one chunk of an allocation: the dwords accessed, and the raw shadow cells."""
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class QueueWork:
     """A piece of engine work: its vector clock at the start, and the dwords that it accessed."""
 
     stream: Stream
     number: int
     name: str
     known: VectorClock
-    touched: dict[tuple[int, int], tuple[Mapping, Touched]] = field(default_factory=dict)
+    touched: dict[tuple[int, int], tuple[GpuMapping, Touched]] = field(default_factory=dict)
     """(id of the allocation, number of the chunk) -> the allocation and the dwords accessed."""
     cells: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """The same keys -> raw shadow cells; filled for kernels only."""
@@ -80,7 +80,7 @@ class Work:
     """Describes a place in a kernel, given the numbers of instruction, workgroup and thread; None for other
     work."""
 
-    def happens_after(self, other: Work) -> bool:
+    def happens_after(self, other: QueueWork) -> bool:
         """Return whether `other` happens before this work."""
         return other.number <= self.known.get(other.stream, 0)
 
@@ -88,7 +88,7 @@ class Work:
         """Return the vector clock at the end of this work."""
         return self.known | {self.stream: self.number}
 
-    def touch(self, mapping: Mapping, va: int, size: int, *, write: bool) -> None:
+    def touch(self, mapping: GpuMapping, va: int, size: int, *, write: bool) -> None:
         """Record an access to the whole dwords of [va, va + size).
 
         A partly covered dword is left out: two pieces of work may access different bytes of it.
@@ -101,14 +101,14 @@ class Work:
             mask = _ALL if high - low == DWORDS else bytes(low) + _ALL[: high - low] + bytes(DWORDS - high)
             self.add(mapping, chunk, Touched(_NONE, mask) if write else Touched(mask, _NONE))
 
-    def add(self, mapping: Mapping, chunk: int, more: Touched) -> None:
+    def add(self, mapping: GpuMapping, chunk: int, more: Touched) -> None:
         """Record more accesses to a chunk of an allocation."""
         key = (id(mapping), chunk)
         _, old = self.touched.get(key, (mapping, None))
         merged = more if old is None else Touched(*map(_or, old, more))
         self.touched[key] = (mapping, merged)
 
-    def writer_of(self, mapping: Mapping, va: int) -> str:
+    def writer_of(self, mapping: GpuMapping, va: int) -> str:
         """Describe the write of this work to the dword at an address, as `where` does.
 
         "" if it wrote none.
@@ -122,7 +122,7 @@ class Work:
                 return self.where(key, dword, how)
         return ""
 
-    def reader_of(self, mapping: Mapping, va: int) -> str:
+    def reader_of(self, mapping: GpuMapping, va: int) -> str:
         """Describe the read of this work from the dword at an address, as `where` does."""
         return self.where(*_cell(mapping, va), "read")
 
@@ -141,11 +141,11 @@ class Races:
     """The race detector of one machine: it compares finished work with the last 64 pieces before it."""
 
     def __init__(self) -> None:
-        self._done: deque[Work] = deque(maxlen=_REMEMBERED)
+        self._done: deque[QueueWork] = deque(maxlen=_REMEMBERED)
         self.releases = RELEASES
         self._freed: set[int] = set()
 
-    def check(self, work: Work) -> str:
+    def check(self, work: QueueWork) -> str:
         """Record work that has finished; return a description of its race, or ""."""
         for other in self._done:
             if not work.happens_after(other):
@@ -167,7 +167,7 @@ class Races:
         self._freed.clear()
 
 
-def forget_cells(works: Collection[Work]) -> None:
+def forget_cells(works: Collection[QueueWork]) -> None:
     """Drop the cells of the oldest work until at most `_MOST_CELLS` chunks are kept."""
     kept = sum(len(one.cells) for one in works)
     for old in works:
@@ -177,7 +177,7 @@ def forget_cells(works: Collection[Work]) -> None:
         old.cells.clear()
 
 
-def record_kernel(work: Work, memory: AddressSpace, observer: Observer | None = None) -> None:
+def record_kernel(work: QueueWork, memory: AddressSpace, observer: Observer | None = None) -> None:
     """Record from the engine's shadows what the current launch has accessed so far.
 
     Also pass it to `observer`.
@@ -204,7 +204,7 @@ def _seen(raw: bytes) -> Touched:
     return Touched(_minus(read, strongly), stored, atomic, _and(read, strongly))
 
 
-def _cell(mapping: Mapping, va: int) -> tuple[tuple[int, int], int]:
+def _cell(mapping: GpuMapping, va: int) -> tuple[tuple[int, int], int]:
     """Return the key of the chunk that holds an address, and the number of the dword in it."""
     chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
     return (id(mapping), chunk), dword
@@ -256,7 +256,7 @@ _VERBS = {
 }
 
 
-def _conflicts(work: Work, other: Work) -> Iterator[str]:
+def _conflicts(work: QueueWork, other: QueueWork) -> Iterator[str]:
     for key, (mapping, mine) in work.touched.items():
         if key not in other.touched or other.touched[key][0] is not mapping:
             continue

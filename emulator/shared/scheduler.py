@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from emulator.shared.races import Work
+    from emulator.shared.races import QueueWork
     from emulator.simt.slices import SlicedLaunch
 
 
@@ -57,7 +57,7 @@ class TurnLock:
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class EngineOperation:
     """Engine work in flight. The vendor supplies `run`, the engine's name and the descriptions."""
 
     run: Callable[[], Iterator[SlicedLaunch] | None]
@@ -67,7 +67,7 @@ class Operation:
     """Whether it waits for all earlier work of its engine."""
     what: str
     at: str
-    work: Work
+    work: QueueWork
     """Its vector clock and the memory that it accesses, for the race check."""
     steps: Iterator[SlicedLaunch] | None = None
     """The remaining steps, once it has begun."""
@@ -96,7 +96,7 @@ class Operation:
             self.steps.close()
 
 
-class Outcome(enum.Enum):
+class StepOutcome(enum.Enum):
     """The result of one step of a queue."""
 
     PROGRESS = enum.auto()
@@ -114,7 +114,7 @@ _STILL_S = 0.015
 _MOST_STEPS = 6
 
 
-class Queue(Protocol):
+class ScheduledQueue(Protocol):
     """A queue as the scheduler uses it."""
 
     @property
@@ -129,14 +129,14 @@ class Queue(Protocol):
     def computing(self) -> bool:
         """Whether it can only continue kernels that are in flight."""
 
-    def step(self) -> Outcome:
-        """Execute one operation in flight, or one command. An exception is passed to `Machine.failed`."""
+    def step(self) -> StepOutcome:
+        """Execute one operation in flight, or one command. `ScheduledMachine.failed` gets an exception."""
 
 
-Q = TypeVar("Q", bound=Queue)
+Q = TypeVar("Q", bound=ScheduledQueue)
 
 
-class Machine(Protocol[Q]):
+class ScheduledMachine(Protocol[Q]):
     """A machine as the scheduler uses it. Methods are called with the lock held, except `pending`."""
 
     @property
@@ -165,7 +165,7 @@ class Scheduler(Generic[Q]):
     Thread-safe. An exception in a step stops its queue, never the thread.
     """
 
-    def __init__(self, machine: Machine[Q], rng: random.Random, *, thread_name: str) -> None:
+    def __init__(self, machine: ScheduledMachine[Q], rng: random.Random, *, thread_name: str) -> None:
         self._machine = machine
         self._wake = threading.Condition()
         self._rang = False
@@ -229,42 +229,42 @@ class Scheduler(Generic[Q]):
                     return
             with self._machine.lock:
                 outcome = self._turn()
-                if outcome is Outcome.PROGRESS or rang:
+                if outcome is StepOutcome.PROGRESS or rang:
                     pause, still_since = _ASK_AGAIN_S, time.monotonic()
                     self._checked = False
                     continue
                 if not self._checked and time.monotonic() - still_since >= _STILL_S:
                     self.check_waits()
-            if outcome is Outcome.SLICE:
+            if outcome is StepOutcome.SLICE:
                 continue
             with self._wake:
                 if not self._rang and not self._closed:
-                    self._wake.wait(None if outcome is Outcome.IDLE else pause)
+                    self._wake.wait(None if outcome is StepOutcome.IDLE else pause)
             pause = min(pause * 2, _SLOWEST_S)
 
-    def _turn(self) -> Outcome:
+    def _turn(self) -> StepOutcome:
         """Run a few steps of one queue, chosen at random among those that are not blocked."""
         busy = self._machine.runnable()
         if len(busy) > 1:
             self._rng.shuffle(busy)
         for queue in busy:
             outcome = self._advance(queue)
-            if outcome is not Outcome.BLOCKED:
+            if outcome is not StepOutcome.BLOCKED:
                 return outcome
-        return Outcome.BLOCKED if busy else Outcome.IDLE
+        return StepOutcome.BLOCKED if busy else StepOutcome.IDLE
 
-    def _advance(self, queue: Q) -> Outcome:
+    def _advance(self, queue: Q) -> StepOutcome:
         """Run a few steps of a queue; return PROGRESS if any made progress, else the last outcome."""
-        moved = Outcome.BLOCKED
+        moved = StepOutcome.BLOCKED
         for _ in range(self._rng.randint(1, _MOST_STEPS)):
             try:
                 outcome = queue.step()
             except Exception as error:  # noqa: BLE001 - otherwise the thread ends and no waiter gets an error
                 self._machine.failed(queue, error)
-                return Outcome.PROGRESS
-            if outcome is Outcome.SLICE:
-                return outcome if moved is Outcome.BLOCKED else moved
-            if outcome is not Outcome.PROGRESS:
+                return StepOutcome.PROGRESS
+            if outcome is StepOutcome.SLICE:
+                return outcome if moved is StepOutcome.BLOCKED else moved
+            if outcome is not StepOutcome.PROGRESS:
                 break
             moved = outcome
             if queue.yielded:

@@ -4,10 +4,10 @@ Both vendors' emulated kernels ask a table at the same places: "open PATH", "rea
 name of an ioctl, such as "CREATE_QUEUE" or "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A"; "doorbell", "interrupt" and
 "clock". "doorbell #2" is the second one alone, "open /dev/*" is a pattern (`fnmatch`).
 
-What happens there: a number is the errno of the call, `After` one of a call that works (KFD alone); `Status`
-is what the resource manager replies; `bytes` are a file's text and a list of names a folder's; `LOST` drops a
-doorbell or an interrupt; a function changes a file's text, or does something to the machine in place of a
-doorbell. A machine with such a table reports faults as Linux does: only through its interface.
+What happens there: a number is the errno of the call, `After` one of a call that works (KFD alone);
+`StatusReply` is what the resource manager replies; `bytes` are a file's text and a list of names a folder's;
+`LOST` drops a doorbell or an interrupt; a function changes a file's text, or does something to the machine in
+place of a doorbell. A machine with such a table reports faults as Linux does: only through its interface.
 
 Next: `tools.surprises`, tables.
 """
@@ -31,7 +31,7 @@ _VERBS: Final = ("open", "read", "list", "mmap")
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusReply:
     """A status that the resource manager or UVM replies."""
 
     code: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from emulator.shared.memory import AddressSpace
-    from emulator.shared.races import Observer, Work
+    from emulator.shared.races import Observer, QueueWork
     from emulator.simt.slices import SlicedLaunch
 
 _SLICES = 8
@@ -29,7 +29,7 @@ class Turn:
     """The turn of one launch, during which the shadows record its accesses."""
 
     launch: SlicedLaunch
-    work: Work
+    work: QueueWork
     memory: AddressSpace
     observer: Observer | None
     """A second consumer of the accesses, or None."""

@@ -15,14 +15,14 @@ from emulator.shared.memory import AddressSpace, store, zero
 
 if TYPE_CHECKING:
     from emulator.shared.backing import Backing
-    from emulator.shared.memory import Mapping
+    from emulator.shared.memory import GpuMapping
 
 
 _TAIL = 64
 _numbers = itertools.count(1)
 
 
-class Access(enum.Enum):
+class AccessKind(enum.Enum):
     """How an engine accesses memory."""
 
     READ = enum.auto()
@@ -43,7 +43,7 @@ class Miss(enum.Enum):
 class PageFault(Protocol):
     """A factory of the error with which a vendor's engine stops."""
 
-    def __call__(self, va: int, access: Access, message: str, miss: Miss) -> Exception:
+    def __call__(self, va: int, access: AccessKind, message: str, miss: Miss) -> Exception:
         """Return the error for an access at `va`."""
 
 
@@ -86,11 +86,11 @@ class VaSpace:
         for va in tuple(self.backings):
             self.remove(va, why)
 
-    def overlapping(self, va: int, size: int) -> Mapping | None:
+    def overlapping(self, va: int, size: int) -> GpuMapping | None:
         """Return a mapping that shares an address with [va, va + size), or None."""
         return next((m for m in self.map.mappings() if m.va < va + size and va < m.end), None)
 
-    def host(self, va: int, size: int, access: Access, what: str) -> int:
+    def host(self, va: int, size: int, access: AccessKind, what: str) -> int:
         """Return the host address of [va, va + size).
 
         Raises the page fault unless one mapping holds all of it.
@@ -104,7 +104,7 @@ class VaSpace:
                 f"{self.map.nearest(va)}",
                 Miss.UNMAPPED if va >> self.va_bits == 0 else Miss.BEYOND,
             )
-        if access is not Access.READ and not mapping.writable:
+        if access is not AccessKind.READ and not mapping.writable:
             raise self._fault(va, access, f"{what} writes {mapping}, which is read-only", Miss.READ_ONLY)
         return mapping.host + va - mapping.va
 
@@ -115,7 +115,9 @@ class VaSpace:
         found = self.map.find(va, size)
         if found is not None:
             return ctypes.string_at(found.host + va - found.va, size)
-        return b"".join(self.map.read(at, length) for at, length in self._pieces(va, size, Access.READ, what))
+        return b"".join(
+            self.map.read(at, length) for at, length in self._pieces(va, size, AccessKind.READ, what)
+        )
 
     def write(self, va: int, data: bytes, what: str, states: bytes = b"") -> None:
         """Write bytes for an engine; the range may span mappings. Raises the page fault before any write.
@@ -126,14 +128,14 @@ class VaSpace:
         if found is not None and found.writable and found.initialised is None:
             store(found.host + va - found.va, data)
             return
-        pieces = list(self._pieces(va, len(data), Access.WRITE, what))
+        pieces = list(self._pieces(va, len(data), AccessKind.WRITE, what))
         for at, length in pieces:
             self.map.write(at, data[at - va : at - va + length])
             self.map.mark_initialised(at, length, states[at - va : at - va + length])
 
     def zero(self, va: int, size: int, what: str) -> None:
         """Write zeros for an engine, as `write` does; memory that nobody touched before takes no pages."""
-        for at, length in list(self._pieces(va, size, Access.WRITE, what)):
+        for at, length in list(self._pieces(va, size, AccessKind.WRITE, what)):
             zero(self.map.host(at, length), length)
             self.map.mark_initialised(at, length)
 
@@ -143,9 +145,9 @@ class VaSpace:
 
     def pieces(self, va: int, size: int, what: str = "an engine") -> list[tuple[int, int]]:
         """Split a mapped range at the boundaries of mappings: (address, size) of each piece."""
-        return self._pieces(va, size, Access.READ, what)
+        return self._pieces(va, size, AccessKind.READ, what)
 
-    def combined(self, mapping: Mapping) -> bool:
+    def combined(self, mapping: GpuMapping) -> bool:
         """Return whether stores of the CPU to a mapping are write-combined."""
         backing = self.backings.get(mapping.va)
         return backing is not None and backing.combined
@@ -157,11 +159,11 @@ class VaSpace:
             at = mapping.end
         return min(at - va, size)
 
-    def check_range(self, va: int, size: int, access: Access, what: str) -> None:
+    def check_range(self, va: int, size: int, access: AccessKind, what: str) -> None:
         """Raise the page fault of the first byte of [va, va + size) that cannot be accessed, if any."""
         self._pieces(va, size, access, what)
 
-    def _pieces(self, va: int, size: int, access: Access, what: str) -> list[tuple[int, int]]:
+    def _pieces(self, va: int, size: int, access: AccessKind, what: str) -> list[tuple[int, int]]:
         pieces, at = [], va
         while at < va + size:
             mapping = self.map.find(at)

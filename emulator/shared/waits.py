@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 64
 
 
-class Wait(Protocol):
+class QueueWait(Protocol):
     """A queue's wait for a semaphore; `str` of it names the condition."""
 
     @property
@@ -45,7 +45,7 @@ class Wait(Protocol):
         """Return whether a value of the word ends the wait."""
 
 
-class Promise(Protocol):
+class ReleasePromise(Protocol):
     """A release that a queue has not reached yet."""
 
     @property
@@ -57,7 +57,7 @@ class Promise(Protocol):
         """The value that it will write."""
 
 
-class Waiter(Protocol):
+class WaitingQueue(Protocol):
     """A queue as deadlock detection uses it."""
 
     @property
@@ -69,19 +69,21 @@ class Waiter(Protocol):
         """The position in its stream at which it waits."""
 
     @property
-    def waiting(self) -> Wait | None:
+    def waiting(self) -> QueueWait | None:
         """The wait that blocks it, or None."""
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=WaitingQueue)
 
 
-def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise]]) -> dict[W, str] | None:
+def find_deadlock(
+    blocked: Sequence[W], promised: Callable[[W], Iterable[ReleasePromise]]
+) -> dict[W, str] | None:
     """Return the queues that wait in a cycle, each with a description of the cycle, or None.
 
     `blocked` are queues that can only wait; `promised` returns the later releases in the stream of a queue.
     """
-    edges: dict[int, list[tuple[W, Promise]]] = {}
+    edges: dict[int, list[tuple[W, ReleasePromise]]] = {}
     promises = {id(queue): list(promised(queue)) for queue in blocked}
     for queue in blocked:
         wait = queue.waiting
@@ -102,14 +104,14 @@ def find_deadlock(blocked: Sequence[W], promised: Callable[[W], Iterable[Promise
     return None
 
 
-def _ends(wait: Wait, one: Promise) -> bool:
+def _ends(wait: QueueWait, one: ReleasePromise) -> bool:
     """Return whether a release stores the least value that ends a wait."""
     whole = (1 << wait.bits) - 1
     value = one.payload & whole
     return one.va == wait.va and wait.satisfied(value) and not wait.satisfied((value - 1) & whole)
 
 
-def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> list[W]:
+def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, ReleasePromise]]]) -> list[W]:
     """Return a cycle of waits that is reachable from a queue; empty if there is none."""
     path: list[W] = []
     queue = start
@@ -123,7 +125,7 @@ def _cycle(start: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> list[W
     return path[first:]
 
 
-def _describe(queue: W, edges: Mapping[int, Sequence[tuple[W, Promise]]]) -> str:
+def _describe(queue: W, edges: Mapping[int, Sequence[tuple[W, ReleasePromise]]]) -> str:
     other, one = edges[id(queue)][0]
     who = "itself" if other is queue else other.name
     later = f"which {who} would release with {one.payload:#x} later"
@@ -177,7 +179,7 @@ class SemaphoreHistory:
         word.values.append(one.new)
         word.bits, word.by = one.bits, one.by
 
-    def passed(self, at: int, wait: Wait, seen: int) -> bool:
+    def passed(self, at: int, wait: QueueWait, seen: int) -> bool:
         """Return whether an equality wait never ends: the word had its value, rose above it and never fell.
 
         `at` is the host address of the word, `seen` its current value.

@@ -26,7 +26,7 @@ from emulator.ir.addresses import (
 from emulator.ir.findings import i32
 from emulator.ir.ir_text import bits_of
 from emulator.ir.state import WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import sanitize
 from emulator.simt.rows import (
     ROW,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
 """Accesses that kernels commonly use: bits of an element, number of elements. Each adds 0.4 s to an engine's first use."""
@@ -53,7 +53,7 @@ SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
 def load_each(lib: Library, bits: int) -> str:
     """`emu.load_each.BITS(hosts, mask) -> values`: one load for each lane, for hosts without fast gathers."""
 
-    def body(c: Code, hosts: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, hosts: IrValue, mask: IrValue) -> None:
         all_in, all_out = Spilled(c, hosts), Spilled(c, lib.v(f"i{bits}"))
         c.branch(c.icmp("eq", mask, -1), "whole", "some")
         c.label("whole")
@@ -73,7 +73,7 @@ def load_each(lib: Library, bits: int) -> str:
 def store_each(lib: Library, bits: int) -> str:
     """`emu.store_each.BITS(hosts, values, mask)`: one store for each lane, lowest lane first."""
 
-    def body(c: Code, hosts: Value, values: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, hosts: IrValue, values: IrValue, mask: IrValue) -> None:
         all_in, data = Spilled(c, hosts), Spilled(c, values)
         c.branch(c.icmp("eq", mask, -1), "whole", "some")
         c.label("whole")
@@ -94,14 +94,14 @@ def scattered(lib: Library, bits: int) -> bool:
     return bits >= 32 and lib.target.gathers
 
 
-def load_one(lib: Library, c: Code, hosts: Value, mask: Value, bits: int) -> Value:
+def load_one(lib: Library, c: CodeBuilder, hosts: IrValue, mask: IrValue, bits: int) -> IrValue:
     """Load one element for each lane of a mask from host addresses."""
     if scattered(lib, bits):
         return c.gather(lib.v(f"i{bits}"), c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
     return c.call(load_each(lib, bits), lib.v(f"i{bits}"), hosts, mask)
 
 
-def store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -> None:
+def store_one(lib: Library, c: CodeBuilder, hosts: IrValue, value: IrValue, mask: IrValue) -> None:
     """Store one element for each lane of a mask to host addresses."""
     bits = bits_of(value.type)
     if scattered(lib, bits):
@@ -126,7 +126,7 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
     size = bits // 8 * count
     rows_first = not any_place and quick(lib, space)
 
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue) -> None:
         if rows_first:
             try_load(lib, c, space, warp, addresses, mask, site, bits, count)
             if lib.target.gathers:  # where helpers are inlined, all else is a call
@@ -134,7 +134,7 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
                 return
         (single if count == 1 else several)(c, warp, addresses, mask, site)
 
-    def several(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+    def several(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue) -> None:
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(READ))
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
         base, same = contiguous(lib, c, hosts, size)
@@ -149,8 +149,8 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
         steps = [c.op("add", hosts, i * bits // 8) if i else hosts for i in range(count)]
         c.ret(structure(c, [load_one(lib, c, step, mask, bits) for step in steps]))
 
-    def single(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
-        def rest(hosts: Value) -> None:
+    def single(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue) -> None:
+        def rest(hosts: IrValue) -> None:
             c.ret(load_one(lib, c, hosts, mask, bits))
 
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
@@ -176,9 +176,9 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
 
 
 def _placed(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, size: int, access: int,
-    rest: Callable[[Value], None],
-) -> tuple[Value, Callable[[Value], Value], Callable[[], Value]]:  # fmt: skip
+    lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: int, access: int,
+    rest: Callable[[IrValue], None],
+) -> tuple[IrValue, Callable[[IrValue], IrValue], Callable[[], IrValue]]:  # fmt: skip
     """Check addresses; return them as comparable values, a function from one to a pointer, and one from all to pointers.
 
     In shared memory the values are 32-bit offsets, which halves the work; there `rest` writes the path for bad lanes.
@@ -204,7 +204,7 @@ def _placed(
 
 
 def _watch_store(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: Sequence[Value], mask: Value, site: Value, access: int
+    lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, values: Sequence[IrValue], mask: IrValue, site: IrValue, access: int
 ) -> None:  # fmt: skip
     """Append the checks of a store. Lanes that do not change memory are told apart: they race with no write."""
     bits = bits_of(values[0].type)
@@ -226,7 +226,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
     size = bits // 8 * count
     rows_first = not any_place and quick(lib, space)
 
-    def body(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, *rest: IrValue) -> None:
         if rows_first:
             values, mask, site = list(rest[:count]), rest[count], rest[count + 1]
             try_store(lib, c, space, warp, addresses, values, mask, site)
@@ -236,7 +236,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
                 return
         (single if count == 1 else several)(c, warp, addresses, *rest)
 
-    def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+    def several(c: CodeBuilder, warp: IrValue, addresses: IrValue, *rest: IrValue) -> None:
         values, mask, site = rest[:count], rest[count], rest[count + 1]
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
         _watch_store(lib, c, space, warp, addresses, values, mask, site, WRITE | how)
@@ -244,10 +244,10 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
             store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
 
-    def single(c: Code, warp: Value, addresses: Value, *parts: Value) -> None:
+    def single(c: CodeBuilder, warp: IrValue, addresses: IrValue, *parts: IrValue) -> None:
         value, mask, site = parts
 
-        def rest(hosts: Value) -> None:
+        def rest(hosts: IrValue) -> None:
             store_one(lib, c, hosts, value, mask)
             c.ret()
 
@@ -275,7 +275,7 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
 
 
 def try_any_place(
-    lib: Library, c: Code, warp: Value, addresses: Value, mask: Value, site: Value, bits: int, *, values: list[Value] | None = None
+    lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, bits: int, *, values: list[IrValue] | None = None
 ) -> None:  # fmt: skip
     """Append code that makes an access to global memory and returns, if all lanes' places are good and in the known allocation.
 

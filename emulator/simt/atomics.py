@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from emulator.ir import numeric
 from emulator.ir.addresses import ATOMIC, address_type, translate
 from emulator.ir.findings import i32
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 INTEGER = {
     "add": "add",
@@ -43,7 +43,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     type_ = lib.v(f"i{bits}")
     swaps = operation == "cas"
 
-    def body(c: Code, warp: Value, addresses: Value, values: Value, *rest: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, values: IrValue, *rest: IrValue) -> None:
         mask, site = rest[-2:]
         hosts = c.call(
             translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC)
@@ -76,7 +76,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
 _FLOATING = {"fadd": "fadd", "fmin": "minimumnum", "fmax": "maximumnum"}
 
 
-def _float_step(c: Code, pointer: Value, value: Value, operation: str, format_: str) -> Value:
+def _float_step(c: CodeBuilder, pointer: IrValue, value: IrValue, operation: str, format_: str) -> IrValue:
     """Add (round to nearest even), or take the minimum or maximum, by compare and swap; return the old bits."""
     type_ = value.type
     head, done = c.fresh("try"), c.fresh("done")
@@ -93,8 +93,8 @@ def _float_step(c: Code, pointer: Value, value: Value, operation: str, format_: 
     return c.load(type_, seen)
 
 
-def _combined(c: Code, a: Value, b: Value, operation: str, format_: str) -> Value:
-    def exact(x: Value, y: Value) -> Value:
+def _combined(c: CodeBuilder, a: IrValue, b: IrValue, operation: str, format_: str) -> IrValue:
+    def exact(x: IrValue, y: IrValue) -> IrValue:
         return c.op("fadd", x, y) if operation == "fadd" else c.intrinsic(_FLOATING[operation], x, y)
 
     if format_ in ("f32", "f64"):
@@ -105,7 +105,7 @@ def _combined(c: Code, a: Value, b: Value, operation: str, format_: str) -> Valu
         )
     small = format_.removesuffix("x2")
 
-    def one(x: Value, y: Value) -> Value:
+    def one(x: IrValue, y: IrValue) -> IrValue:
         return numeric.to_small(
             c, exact(numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small
         )

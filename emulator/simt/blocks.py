@@ -19,13 +19,13 @@ from emulator.simt import schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
     from emulator.simt.counting import Counted
     from emulator.simt.warp_function import WarpFunction
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class InstructionSite:
     """An instruction for reports: its line (or byte offset) and its text."""
 
     line: int
@@ -36,13 +36,13 @@ class Site:
 class Convergence:
     """A point at which lanes must converge before a block: the mask that each lane waits for, and the instruction."""
 
-    masks: Callable[[WarpFunction], Value]
+    masks: Callable[[WarpFunction], IrValue]
     line: int
     text: str
 
 
 @dataclass(slots=True)
-class Block:
+class WarpBlock:
     """A basic block: the registers that it reads and writes, its successors, and `emit`, which writes its code and terminator."""
 
     emit: Callable[[WarpFunction], None]
@@ -64,7 +64,7 @@ class Translation:
     name: str
     text: str
     called: dict[str, str]
-    sites: list[Site]
+    sites: list[InstructionSite]
     state_bytes: int
     """Bytes of a warp's state from `state.warp_registers_at` on."""
     blocks: int = 0
@@ -76,22 +76,22 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockPlace:
     """A block with its position in the chosen order."""
 
     index: int
-    node: schedule.Node
-    block: Block
+    node: schedule.FlowNode
+    block: WarpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpLayout:
     """The order of blocks, and the offsets of the kernel's part of a warp's state, in bytes."""
 
-    places: list[Place]
+    places: list[BlockPlace]
     index: dict[int, int]
     """Number of a block -> its position."""
-    converging: list[Place]
+    converging: list[BlockPlace]
     """Blocks before which lanes wait for other lanes of their warp."""
     unmasked: set[tuple[int, str]]
     """(position, register) of writes that need not preserve the values of other lanes."""
@@ -110,13 +110,13 @@ class WarpLayout:
 
 
 def lay_out(
-    blocks: Sequence[Block], registers: Mapping[str, int], lanes: int, *, spins: bool, reserve: int
+    blocks: Sequence[WarpBlock], registers: Mapping[str, int], lanes: int, *, spins: bool, reserve: int
 ) -> WarpLayout:
     """Order the blocks; allocate state for pending masks, registers and `reserve` bytes."""
-    nodes = [schedule.Node(b.successors, b.uses, b.defs) for b in blocks]
+    nodes = [schedule.FlowNode(b.successors, b.uses, b.defs) for b in blocks]
     chosen = schedule.order(nodes)
     schedule.liveness(nodes, chosen)
-    places = [Place(i, nodes[n], blocks[n]) for i, n in enumerate(chosen)]
+    places = [BlockPlace(i, nodes[n], blocks[n]) for i, n in enumerate(chosen)]
     index = {n: i for i, n in enumerate(chosen)}
     across: frozenset[str] = frozenset().union(*(p.node.live_in for p in places))
     resumes = {index[p.block.sleeps] for p in places if p.block.sleeps is not None}
@@ -143,7 +143,7 @@ def lay_out(
     )
 
 
-def _polling(places: list[Place], index: dict[int, int]) -> frozenset[int]:
+def _polling(places: list[BlockPlace], index: dict[int, int]) -> frozenset[int]:
     """Return the blocks of loops of which every iteration is the same until a test succeeds.
 
     They only test and compute, and no iteration changes what the next one reads.
@@ -160,8 +160,8 @@ def _polling(places: list[Place], index: dict[int, int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _single_definitions(places: list[Place]) -> set[tuple[int, str]]:
-    writers: dict[str, list[Place]] = {}
+def _single_definitions(places: list[BlockPlace]) -> set[tuple[int, str]]:
+    writers: dict[str, list[BlockPlace]] = {}
     for place in places:
         for register in place.node.defs:
             writers.setdefault(register, []).append(place)

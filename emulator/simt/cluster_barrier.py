@@ -17,18 +17,18 @@ from emulator.ir.findings import emit_report, i32
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import CLUSTER_BARRIER, GROUP, READY, WAITING, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
 def arrive(lib: Library, *, releases: bool) -> str:
     """`emu.cluster.arrive[.relaxed](warp, lanes, site)`: count lanes as arrived; they must not have arrived already."""
 
-    def body(c: Code, warp: Value, lanes: Value, site: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, lanes: IrValue, site: IrValue) -> None:
         wide, before = c.resize(lanes, 64), WARP.load(c, warp, "arrived")
         again = c.op("and", wide, c.op("or", before, WARP.load(c, warp, "passed")))
         _report(lib, c, warp, again, site, ReportKind.CLUSTER_ARRIVED_TWICE)
@@ -42,21 +42,21 @@ def arrive(lib: Library, *, releases: bool) -> str:
 
 
 @helper("emu.cluster.check", "ptr, mask, i32")
-def check(lib: Library, c: Code, warp: Value, lanes: Value, site: Value) -> None:
+def check(lib: Library, c: CodeBuilder, warp: IrValue, lanes: IrValue, site: IrValue) -> None:
     """`emu.cluster.check(warp, lanes, site)`: report lanes that are about to wait and have not arrived."""
     here = c.op("or", WARP.load(c, warp, "arrived"), WARP.load(c, warp, "passed"))
     absent = c.op("and", c.resize(lanes, 64), c.not_(here))
     _report(lib, c, warp, absent, site, ReportKind.CLUSTER_NOT_ARRIVED)
 
 
-def _report(lib: Library, c: Code, warp: Value, lanes: Value, site: Value, kind: ReportKind) -> None:
+def _report(lib: Library, c: CodeBuilder, warp: IrValue, lanes: IrValue, site: IrValue, kind: ReportKind) -> None:
     with c.when(c.icmp("ne", lanes, 0)):
-        lane = c.call("llvm.cttz.i64", "i64", lanes, Value("i1", "true"))
+        lane = c.call("llvm.cttz.i64", "i64", lanes, IrValue("i1", "true"))
         emit_report(lib, c, warp, kind, site, c.resize(lane, 32))
 
 
 @helper("emu.cluster.wait", "ptr", core=True)
-def wait(lib: Library, c: Code, warp: Value) -> None:
+def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """`emu.cluster.wait(warp)`: let a warp go on that waits at the barrier, if it has opened for its lanes."""
     blocked, passed = WARP.load(c, warp, "blocked"), WARP.load(c, warp, "passed")
     with c.when(c.icmp("eq", c.op("and", blocked, c.not_(passed)), 0)):
@@ -67,7 +67,7 @@ def wait(lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.cluster.settle", "ptr", core=True)
-def settle(lib: Library, c: Code, group: Value) -> None:
+def settle(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """`emu.cluster.settle(group)`: open the barrier of a cluster if every lane that is left has arrived."""
     absent, some = c.slot("i64"), c.slot("i64")
     for slot in (absent, some):
@@ -93,7 +93,7 @@ def settle(lib: Library, c: Code, group: Value) -> None:
 
 
 @helper("emu.cluster.missing", "ptr", result="i32", core=True)
-def missing(_lib: Library, c: Code, group: Value) -> None:
+def missing(_lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """`emu.cluster.missing(group) -> party`: the first warp of a cluster with lanes that have not arrived, from 1; 0 if none."""
     found = c.slot("i32")
     c.store(i32(0), found)

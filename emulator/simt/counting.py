@@ -20,13 +20,13 @@ from emulator.ir.addresses import address_type, split_generic
 from emulator.ir.findings import i32
 from emulator.ir.library import helper
 from emulator.ir.state import THREAD, WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
     from emulator.simt.warp_code import WarpCode
 
 BANKS: Final = 32
@@ -49,7 +49,7 @@ _GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class CountedOperation:
     """An instruction as the counters know it."""
 
     kind: str
@@ -66,7 +66,7 @@ class Operation:
 class Executed:
     """An instruction and its slots: how often a warp executed it, and its active lanes (-1: once for the warp)."""
 
-    operation: Operation
+    operation: CountedOperation
     warps: int
     lanes: int
 
@@ -108,11 +108,11 @@ class Counting:
         """Begin a basic block: its instructions execute equally often."""
         self._block, self._masks = -1, {}
 
-    def execute(self, operation: Operation, mask: Value | None) -> None:
+    def execute(self, operation: CountedOperation, mask: IrValue | None) -> None:
         """Count one instruction in the lanes of a mask; None: the warp executes it once."""
         if self._block < 0:
             self._block = self._new(1)
-            self._add(self._block, Value("i64", "1"))
+            self._add(self._block, IrValue("i64", "1"))
         lanes = -1
         if mask is not None:
             lanes = self._masks.get(mask.ref, -1)
@@ -121,7 +121,7 @@ class Counting:
                 self._add(lanes, _population(self._wf.c, mask))
         self.counted.executed.append(Executed(operation, self._block, lanes))
 
-    def divide(self, lanes: Value, part: Value) -> None:
+    def divide(self, lanes: IrValue, part: IrValue) -> None:
         """Count a branch as divergent if it sends some lanes, but not all, to `part`."""
         c = self._wf.c
         some = c.op("and", c.icmp("ne", part, 0), c.icmp("ne", part, lanes))
@@ -129,7 +129,7 @@ class Counting:
         self.counted.branches.append(at)
         self._add(at, c.resize(some, 64))
 
-    def narrow(self, before: Value, after: Value) -> None:
+    def narrow(self, before: IrValue, after: IrValue) -> None:
         """Count a change of the mask of lanes as divergent if it leaves some, but not all, of them."""
         c = self._wf.c
         outside = c.op("and", after, c.not_(before))
@@ -138,13 +138,13 @@ class Counting:
         fewer = c.op("and", c.icmp("ne", after, 0), c.icmp("ne", after, before))
         self._add(at, c.resize(c.op("and", fewer, c.icmp("eq", outside, 0)), 64))
 
-    def copy(self, lanes: Value, size: Value) -> None:
+    def copy(self, lanes: IrValue, size: IrValue) -> None:
         """Count an asynchronous copy of `size` bytes (a scalar i64) by each lane of a mask."""
         at = self._new(1)
         self.counted.copied.append(at)
         self._add(at, self._wf.c.op("mul", _population(self._wf.c, lanes), size))
 
-    def access(self, space: str, what: str, address: Value, size: int, lanes: Value) -> None:
+    def access(self, space: str, what: str, address: IrValue, size: int, lanes: IrValue) -> None:
         """Count an access of `size` bytes by each lane of a mask; `what` is load, store or atomic."""
         c, lib, warp = self._wf.c, self._wf.lib, self._wf.warp
         if space == "local":
@@ -168,12 +168,12 @@ class Counting:
         self.counted.accessed.append(Accessed(space, what, at))
         return at
 
-    def run(self, what: str, address: Value, size: Value, lanes: Value) -> None:
+    def run(self, what: str, address: IrValue, size: IrValue, lanes: IrValue) -> None:
         """Count `size` consecutive bytes of global memory from one address (scalars, i64) if any lane is active."""
         name = _run(self._wf.lib, self.counted.unit, what)
         self._call(name, "global", what, address, size, lanes)
 
-    def _call(self, helper: str, space: str, what: str, *arguments: Value) -> None:
+    def _call(self, helper: str, space: str, what: str, *arguments: IrValue) -> None:
         self._wf.c.call(helper, "void", self._wf.warp, i32(self.record(space, what)), *arguments)
 
     def _new(self, count: int) -> int:
@@ -181,27 +181,27 @@ class Counting:
         self.counted.slots += count
         return at
 
-    def _add(self, slot: int, value: Value) -> None:
+    def _add(self, slot: int, value: IrValue) -> None:
         c = self._wf.c
         _increase(c, self._wf.of_thread("counts"), slot, value)
 
 
-def _population(c: Code, mask: Value) -> Value:
+def _population(c: CodeBuilder, mask: IrValue) -> IrValue:
     return c.resize(c.intrinsic("ctpop", mask), 64)
 
 
-def _increase(c: Code, base: Value, slot: int, value: Value) -> None:
+def _increase(c: CodeBuilder, base: IrValue, slot: int, value: IrValue) -> None:
     place = c.gep(base, 8 * slot)
     c.store(c.op("add", c.load("i64", place), value), place)
 
 
-def _record(c: Code, warp: Value, at: Value) -> tuple[Value, Value]:
+def _record(c: CodeBuilder, warp: IrValue, at: IrValue) -> tuple[IrValue, IrValue]:
     """Return the host thread's record, and the address of the slots from number `at` on."""
     thread = WARP.load(c, warp, "thread")
     return thread, c.gep(THREAD.load(c, thread, "counts"), c.op("mul", c.resize(at, 64), 8))
 
 
-def _asked(c: Code, base: Value, mask: Value, size: int) -> None:
+def _asked(c: CodeBuilder, base: IrValue, mask: IrValue, size: int) -> None:
     lanes = _population(c, mask)
     _increase(c, base, REQUESTS, c.resize(c.icmp("ne", mask, 0), 64))
     _increase(c, base, LANES, lanes)
@@ -211,14 +211,14 @@ def _asked(c: Code, base: Value, mask: Value, size: int) -> None:
 def _local(lib: Library, size: int) -> str:
     """`emu.count.local.SIZE(warp, at, mask)`: count an access to local memory."""
 
-    def body(c: Code, warp: Value, at: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, at: IrValue, mask: IrValue) -> None:
         _asked(c, _record(c, warp, at)[1], mask, size)
 
     return lib.define(f"emu.count.local.{size}", "void", "ptr, i32, mask", body)
 
 
-def _lowest(c: Code, mask: Value) -> Value:
-    return c.resize(c.call(f"llvm.cttz.{mask.type}", mask.type, mask, Value("i1", "false")), 32)
+def _lowest(c: CodeBuilder, mask: IrValue) -> IrValue:
+    return c.resize(c.call(f"llvm.cttz.{mask.type}", mask.type, mask, IrValue("i1", "false")), 32)
 
 
 def _global(lib: Library, size: int, unit: int, what: str) -> str:
@@ -229,22 +229,22 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
     """
     shift = unit.bit_length() - 1
 
-    def visit(c: Code, thread: Value, units: Value, mask: Value, others: tuple[Value, Value] | None) -> tuple[Value, Value]:
+    def visit(c: CodeBuilder, thread: IrValue, units: IrValue, mask: IrValue, others: tuple[IrValue, IrValue] | None) -> tuple[IrValue, IrValue]:
         """Loop over the distinct units of a mask; return their number and what is left of the other mask."""
         found, kept = c.slot("i64"), c.slot(mask.type)
-        c.store(Value("i64", "0"), found)
+        c.store(IrValue("i64", "0"), found)
         c.store(others[1] if others else c.zero(mask.type), kept)
         with _each_distinct(lib, c, units, mask) as (one, _):
             if others:
                 apart = c.mask_bits(c.icmp("ne", others[0], c.splat(one, lib.lanes)))
                 c.store(c.op("and", c.load(mask.type, kept), apart), kept)
             c.store(c.op("add", c.load("i64", found), 1), found)
-            c.call(_touch(lib), "void", thread, one, Value("i1", "true" if what != "load" else "false"))
+            c.call(_touch(lib), "void", thread, one, IrValue("i1", "true" if what != "load" else "false"))
             if what == "atomic":
-                c.call(_touch(lib), "void", thread, one, Value("i1", "false"))
+                c.call(_touch(lib), "void", thread, one, IrValue("i1", "false"))
         return c.load("i64", found), c.load(mask.type, kept)
 
-    def body(c: Code, warp: Value, at: Value, addresses: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, at: IrValue, addresses: IrValue, mask: IrValue) -> None:
         thread, base = _record(c, warp, at)
         _asked(c, base, mask, size)
         first = c.op("lshr", addresses, shift)
@@ -259,17 +259,17 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
     return lib.define(f"emu.count.global.{what}.{size}.{unit}", "void", "ptr, i32, i64 each, mask", body)
 
 
-def _most_equal(lib: Library, c: Code, addresses: Value, mask: Value) -> Value:
+def _most_equal(lib: Library, c: CodeBuilder, addresses: IrValue, mask: IrValue) -> IrValue:
     """Return the most lanes of a mask that have one address."""
     most = c.slot("i64")
-    c.store(Value("i64", "0"), most)
+    c.store(IrValue("i64", "0"), most)
     with _each_distinct(lib, c, addresses, mask) as (_, equal):
         c.store(c.intrinsic("umax", c.load("i64", most), _population(c, equal)), most)
     return c.load("i64", most)
 
 
 @contextmanager
-def _each_distinct(lib: Library, c: Code, values: Value, mask: Value) -> Iterator[tuple[Value, Value]]:
+def _each_distinct(lib: Library, c: CodeBuilder, values: IrValue, mask: IrValue) -> Iterator[tuple[IrValue, IrValue]]:
     """Loop over the distinct values of the lanes of a mask; yield the value, and the mask of lanes that have it."""
     head, body, after = c.fresh("head"), c.fresh("body"), c.fresh("after")
     left = c.slot(mask.type)
@@ -292,12 +292,12 @@ def _run(lib: Library, unit: int, what: str) -> str:
     """`emu.count.run...(warp, at, address, size, mask)`: count consecutive bytes as one request, unit by unit."""
     shift = unit.bit_length() - 1
 
-    def body(c: Code, warp: Value, at: Value, address: Value, size: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, at: IrValue, address: IrValue, size: IrValue, mask: IrValue) -> None:
         thread, base = _record(c, warp, at)
         some = c.op("and", c.icmp("ne", mask, 0), c.icmp("ne", size, 0))
         c.branch(some, "some", "none")
         c.label("some")
-        for slot, value in ((REQUESTS, Value("i64", "1")), (LANES, Value("i64", "1")), (BYTES, size)):
+        for slot, value in ((REQUESTS, IrValue("i64", "1")), (LANES, IrValue("i64", "1")), (BYTES, size)):
             _increase(c, base, slot, value)
         first = c.op("lshr", address, shift)
         last = c.op("lshr", c.op("sub", c.op("add", address, size), 1), shift)
@@ -305,7 +305,7 @@ def _run(lib: Library, unit: int, what: str) -> str:
         _increase(c, base, UNITS, count)
         with c.count(count) as number:
             place = c.op("add", first, number)
-            c.call(_touch(lib), "void", thread, place, Value("i1", "false" if what == "load" else "true"))
+            c.call(_touch(lib), "void", thread, place, IrValue("i1", "false" if what == "load" else "true"))
         c.jump("none")
         c.label("none")
 
@@ -313,7 +313,7 @@ def _run(lib: Library, unit: int, what: str) -> str:
 
 
 @helper("emu.count.touch", "ptr, i64, i1")
-def _touch(_lib: Library, c: Code, thread: Value, unit: Value, writes: Value) -> None:
+def _touch(_lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue, writes: IrValue) -> None:
     """`emu.count.touch(thread, unit, writes)`: mark a unit of global memory as read or written."""
     table = THREAD.load(c, thread, "touched")
     page = c.op("lshr", unit, PAGE_UNITS.bit_length() - 1)
@@ -336,7 +336,7 @@ def _touch(_lib: Library, c: Code, thread: Value, unit: Value, writes: Value) ->
     used = c.load("i64", table)
     c.branch(c.icmp("ult", used, ENTRIES), "room", "full")
     c.label("full")
-    _increase(c, table, 1, Value("i64", "1"))
+    _increase(c, table, 1, IrValue("i64", "1"))
     c.ret()
     c.label("room")
     c.store(c.op("add", used, 1), table)
@@ -345,12 +345,12 @@ def _touch(_lib: Library, c: Code, thread: Value, unit: Value, writes: Value) ->
     c.store(used, found)
     c.jump("mark")
     c.label("mark")
-    bits = c.gep(_entry(c, table, c.load("i64", found)), c.select(writes, Value("i64", "16"), Value("i64", "8")))
-    bit = c.op("shl", Value("i64", "1"), c.op("and", unit, PAGE_UNITS - 1))
+    bits = c.gep(_entry(c, table, c.load("i64", found)), c.select(writes, IrValue("i64", "16"), IrValue("i64", "8")))
+    bit = c.op("shl", IrValue("i64", "1"), c.op("and", unit, PAGE_UNITS - 1))
     c.store(c.op("or", c.load("i64", bits), bit), bits)
 
 
-def _entry(c: Code, table: Value, number: Value) -> Value:
+def _entry(c: CodeBuilder, table: IrValue, number: IrValue) -> IrValue:
     return c.gep(table, c.op("add", c.op("mul", number, ENTRY_BYTES), ENTRIES_AT))
 
 
@@ -370,7 +370,7 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
     phase = min(columns, lib.lanes)
     phases = lib.lanes // phase
 
-    def body(c: Code, warp: Value, at: Value, offsets: Value, mask: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, at: IrValue, offsets: IrValue, mask: IrValue) -> None:
         _, base = _record(c, warp, at)
         _asked(c, base, mask, size)
         words = c.op("lshr", offsets, width.bit_length() - 1)
@@ -383,7 +383,7 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
             apart = c.op("and", mask, c.mask_bits(c.icmp("ne", steps, c.splat(start, lib.lanes))))
             c.branch(c.icmp("eq", apart, 0), "row", "any")
             c.label("row")
-            some = Value("i64", "0")
+            some = IrValue("i64", "0")
             for number in range(phases):
                 part = c.op("and", mask, ((1 << phase) - 1) << number * phase)
                 some = c.op("add", some, c.resize(c.icmp("ne", part, 0), 64))
@@ -397,9 +397,9 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
         for number in range(phases):
             part = c.op("and", mask, ((1 << phase) - 1) << number * phase)
             with c.when(c.icmp("ne", part, 0)):
-                c.store(Value(f"[{columns} x i64]", "zeroinitializer"), counts)
+                c.store(IrValue(f"[{columns} x i64]", "zeroinitializer"), counts)
                 most, left = c.slot("i64"), c.slot(mask.type)
-                c.store(Value("i64", "0"), most)
+                c.store(IrValue("i64", "0"), most)
                 c.store(part, left)
                 head, body_, after = c.fresh("head"), c.fresh("body"), c.fresh("after")
                 c.jump(head)
@@ -411,14 +411,14 @@ def _shared(lib: Library, size: int, *, atomic: bool) -> str:
                 equal = c.op("and", now, c.mask_bits(c.icmp("eq", words, c.splat(word, lib.lanes))))
                 c.store(c.op("xor", now, equal), left)
                 place = c.gep(counts, c.op("mul", c.resize(c.op("and", word, columns - 1), 64), 8))
-                more = _population(c, equal) if atomic else Value("i64", "1")
+                more = _population(c, equal) if atomic else IrValue("i64", "1")
                 total = c.op("add", c.load("i64", place), more)
                 c.store(total, place)
                 c.store(c.intrinsic("umax", c.load("i64", most), total), most)
                 c.jump(head)
                 c.label(after)
                 _increase(c, base, UNITS, c.load("i64", most))
-                _increase(c, base, LEAST, Value("i64", "1"))
+                _increase(c, base, LEAST, IrValue("i64", "1"))
 
     kind = "atomic" if atomic else "plain"
     return lib.define(f"emu.count.shared.{kind}.{size}", "void", f"ptr, i32, {address_type(lib, 'shared')}, mask", body)

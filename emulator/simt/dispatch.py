@@ -42,13 +42,13 @@ from emulator.ir.state import (
     warp_ids_at,
     warp_registers_at,
 )
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.sanitizers import clocks, sanitize
 from emulator.simt import cluster_barrier, register_pool, split_barrier
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
 _MOST_TURNS = 4096
@@ -57,18 +57,18 @@ _LEAST_STATE = 64
 """Bytes of registers and pending masks that every warp's state has: stored in place, not in a call."""
 
 
-def memset(c: Code, at: Value, size: Value) -> None:
+def memset(c: CodeBuilder, at: IrValue, size: IrValue) -> None:
     """Append code that sets `size` bytes to zero."""
-    c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
+    c.call("llvm.memset.p0.i64", "void", at, IrValue("i8", "0"), c.resize(size, 64), IrValue("i1", "false"))
 
 
-def barrier_at(c: Code, group: Value, number: Value) -> Value:
+def barrier_at(c: CodeBuilder, group: IrValue, number: IrValue) -> IrValue:
     """Return the address of barrier `number` of a workgroup."""
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), BARRIER.size), GROUP.size))
 
 
 @helper("emu.thread_ids", "ptr, i32, i32, i32", core=True)
-def _write_thread_ids(lib: Library, c: Code, warp: Value, number: Value, width: Value, height: Value) -> None:
+def _write_thread_ids(lib: Library, c: CodeBuilder, warp: IrValue, number: IrValue, width: IrValue, height: IrValue) -> None:
     """`emu.thread_ids(warp, number, width, height)`: write the thread ids of a warp's lanes."""
     first = c.op("mul", number, lib.lanes)
     with c.count(i32(lib.lanes)) as lane:
@@ -86,12 +86,12 @@ def _write_thread_ids(lib: Library, c: Code, warp: Value, number: Value, width: 
 
 
 @helper("emu.begin", "ptr, ptr, i32, i32", core=True)
-def _begin(lib: Library, c: Code, thread: Value, group: Value, index: Value, rank: Value) -> None:
+def _begin(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, index: IrValue, rank: IrValue) -> None:
     """`emu.begin(thread, group, index, rank)`: set a slot to workgroup `index`, of a rank in its cluster, every warp at its start.
 
     Thread ids are written once for each slot, and again before and after a partial workgroup.
     """
-    fresh = c.icmp("eq", GROUP.load(c, group, "thread"), Value("ptr", "null"))
+    fresh = c.icmp("eq", GROUP.load(c, group, "thread"), IrValue("ptr", "null"))
     fresh = c.op("or", fresh, c.icmp("ne", GROUP.load(c, group, "partial"), 0))
     memset(c, group, i64(GROUP_HEAD))
     GROUP.store(c, group, "thread", thread)
@@ -150,7 +150,7 @@ def _begin(lib: Library, c: Code, thread: Value, group: Value, index: Value, ran
 
 
 @helper("emu.begin.cluster", "ptr, ptr, i32", core=True)
-def _begin_cluster(lib: Library, c: Code, thread: Value, unit: Value, number: Value) -> None:
+def _begin_cluster(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue, number: IrValue) -> None:
     """`emu.begin.cluster(thread, unit, number)`: set a unit to a cluster, every warp at its start."""
     shape = [THREAD.load(c, thread, f"cluster_{axis}") for axis in "xyz"]
     grid = [THREAD.load(c, thread, f"grid_{axis}") for axis in "xyz"]
@@ -170,14 +170,14 @@ def _begin_cluster(lib: Library, c: Code, thread: Value, unit: Value, number: Va
         c.call(_begin(lib), "void", thread, c.gep(unit, far), index, rank)
 
 
-def _extent(c: Code, thread: Value, axis: str, at: Value) -> Value:
+def _extent(c: CodeBuilder, thread: IrValue, axis: str, at: IrValue) -> IrValue:
     """Return the threads along an axis of the workgroup at `at`: the last one may have fewer."""
     last = c.icmp("eq", c.op("add", at, 1), THREAD.load(c, thread, f"grid_{axis}"))
     return c.select(last, THREAD.load(c, thread, f"last_{axis}"), THREAD.load(c, thread, f"block_{axis}"))
 
 
 @helper("emu.settle", "ptr, i32", core=True)
-def _settle(lib: Library, c: Code, group: Value, number: Value) -> None:
+def _settle(lib: Library, c: CodeBuilder, group: IrValue, number: IrValue) -> None:
     """`emu.settle(group, number)`: open a barrier if all threads that it waits for have arrived."""
     thread = GROUP.load(c, group, "thread")
     bar = barrier_at(c, group, number)
@@ -200,7 +200,7 @@ def _settle(lib: Library, c: Code, group: Value, number: Value) -> None:
 
 
 @helper("emu.arrive", "ptr, i32, i32, i32", core=True)
-def arrive(lib: Library, c: Code, warp: Value, number: Value, count: Value, site: Value) -> None:
+def arrive(lib: Library, c: CodeBuilder, warp: IrValue, number: IrValue, count: IrValue, site: IrValue) -> None:
     """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means all threads."""
     group = WARP.load(c, warp, "group")
     odd = c.icmp("ne", c.op("urem", count, lib.lanes), 0)
@@ -221,7 +221,7 @@ def arrive(lib: Library, c: Code, warp: Value, number: Value, count: Value, site
 
 
 @helper("emu.step", "ptr, ptr, ptr", result="i32", core=True)
-def _step(lib: Library, c: Code, thread: Value, group: Value, warp: Value) -> None:
+def _step(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, warp: IrValue) -> None:
     """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request.
 
     The result is 1 if it ended or waits at a barrier, 2 if it polls, and 0 if it may progress by itself.
@@ -270,14 +270,14 @@ def _step(lib: Library, c: Code, thread: Value, group: Value, warp: Value) -> No
 
 
 @helper("emu.turn", "ptr, ptr", result="i32", core=True)
-def _turn(lib: Library, c: Code, thread: Value, unit: Value) -> None:
+def _turn(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
     """`emu.turn(thread, unit) -> progressed`: run every warp of a cluster that can run, once."""
     launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
     progressed, spinning = c.slot("i32"), c.slot("i32")
     c.store(i32(0), progressed)
     c.store(i32(0), spinning)
 
-    def party(number: Value) -> Value:
+    def party(number: IrValue) -> IrValue:
         at = c.load("i32", c.gep(order, c.op("mul", c.resize(number, 64), 4)))
         return c.gep(unit, c.resize(at, 64))
 
@@ -311,7 +311,7 @@ def _turn(lib: Library, c: Code, thread: Value, unit: Value) -> None:
     c.ret(moved)
 
 
-def _report_polling(lib: Library, c: Code, warp: Value) -> None:
+def _report_polling(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append a report of a warp that tests a barrier in memory whose phase can never end."""
     site, lane, address, wants = (
         WARP.load(c, warp, f"poll_{name}") for name in ("site", "lane", "address", "wants")
@@ -321,7 +321,7 @@ def _report_polling(lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.loops", "ptr, ptr", core=True)
-def _report_loops(lib: Library, c: Code, thread: Value, unit: Value) -> None:
+def _report_loops(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
     """`emu.loops(thread, unit)`: report the warps of a cluster that left a loop to yield; counts if the kernel did not end in time."""
     order = THREAD.load(c, thread, "warp_order")
     with c.count(THREAD.load(c, thread, "parties")) as number:
@@ -334,7 +334,7 @@ def _report_loops(lib: Library, c: Code, thread: Value, unit: Value) -> None:
             emit_report(lib, c, warp, ReportKind.HANG, site, lane)
 
 
-def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
+def _report_waiting(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """Append a report of a warp that waits at a barrier which can never open."""
     site, number = WARP.load(c, warp, "barrier_site"), WARP.load(c, warp, "barrier")
     of_cluster = c.icmp("eq", number, CLUSTER_BARRIER)
@@ -353,7 +353,7 @@ def _report_waiting(lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.run", "ptr", core=True)
-def run(lib: Library, c: Code, thread: Value) -> None:
+def run(lib: Library, c: CodeBuilder, thread: IrValue) -> None:
     """`emu.run(thread)`: run clusters until none is left, the launch is stopped, or `fuel` turns have run.
 
     The next call continues where this one returned.
@@ -366,14 +366,14 @@ def run(lib: Library, c: Code, thread: Value) -> None:
     active, stalled, at, turns = kept.values()
     fuel = c.slot("i64")
 
-    def place(index: Value) -> Value:
+    def place(index: IrValue) -> IrValue:
         return c.gep(queue, c.op("mul", c.resize(index, 64), 4))
 
-    def slot(index: Value) -> Value:
+    def slot(index: IrValue) -> IrValue:
         step = c.resize(THREAD.load(c, thread, "unit_bytes"), 64)
         return c.gep(slots, c.op("mul", c.resize(c.load("i32", place(index)), 64), step))
 
-    def live_warps(unit: Value) -> Value:
+    def live_warps(unit: IrValue) -> IrValue:
         first = GROUP.load(c, unit, "live_warps")
         total = c.slot("i32")
         c.store(first, total)

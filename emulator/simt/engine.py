@@ -48,7 +48,7 @@ class Settings:
     """Functions that define helpers of a front end in the core library."""
 
 
-class Engine:
+class SimtEngine:
     """The helper library of one `Settings`, compiled and loaded."""
 
     def __init__(self, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class Engine:
         self.library = self._new_library()
         text, names = self.library.core_module()
         self.library.sealed = True
-        self._cache = jit.Cache(settings.cache)
+        self._cache = jit.ObjectCache(settings.cache)
         self._loaded = jit.load(self._cache.object(text, self.library.target, optimise=True), names, {})
         self.run = _RUN(self._loaded.addresses["emu.run"])
 
@@ -71,7 +71,7 @@ class Engine:
             define(library)
         return library
 
-    def link(self, translation: Translation, *, optimise: bool) -> jit.Loaded:
+    def link(self, translation: Translation, *, optimise: bool) -> jit.LoadedObject:
         """Compile one kernel's warp function and link it against the core library."""
         text, imports = self._module(translation, optimise=optimise)
         code = self._cache.object(text, self.library.target, optimise=optimise)
@@ -91,7 +91,7 @@ class Engine:
 _making = threading.Lock()
 
 
-def engine(settings: Settings) -> Engine:
+def engine(settings: Settings) -> SimtEngine:
     """Return the engine for some settings, created once in a process.
 
     Thread-safe: other callers wait for it.
@@ -101,24 +101,24 @@ def engine(settings: Settings) -> Engine:
 
 
 @functools.lru_cache(maxsize=16)
-def _made(settings: Settings) -> Engine:
-    return Engine(settings)
+def _made(settings: Settings) -> SimtEngine:
+    return SimtEngine(settings)
 
 
-class Program:
+class TranslatedProgram:
     """A translated kernel with two tiers of code: compiled quickly at first, optimised once it runs long.
 
     Thread-safe.
     """
 
-    def __init__(self, engine_: Engine, translation: Translation) -> None:
+    def __init__(self, engine_: SimtEngine, translation: Translation) -> None:
         self.engine = engine_
         self.translation = translation
         self.seconds = 0.0
         """Host time spent running it so far, in seconds, summed over threads."""
         self.plans: dict[object, object] = {}
         """What `plan` has computed for the shapes of launches."""
-        self._tiers: dict[str, jit.Loaded] = {}
+        self._tiers: dict[str, jit.LoadedObject] = {}
         self._lock = threading.Lock()
 
     def keep_plan(self, key: object, plan: object) -> None:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.report import ReportKind
 from emulator.simt.deadline import Deadline, HostTime
-from emulator.simt.engine import OPTIMISED, QUICK, Program
+from emulator.simt.engine import OPTIMISED, QUICK, TranslatedProgram
 from emulator.simt.report_records import decode, hang
-from emulator.simt.running import RawCounts, Running, address_of, prepare
-from emulator.simt.work import Options, Work, check, warps_of
+from emulator.simt.running import RawCounts, RunningLaunch, address_of, prepare
+from emulator.simt.work import LaunchOptions, LaunchWork, check, warps_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from emulator.ir.report import Report
+    from emulator.ir.report import KernelReport
     from emulator.shared.memory import AddressSpace
 
 _WORTH_THREADS = 4096
@@ -34,9 +34,9 @@ _WORTH_THREADS = 4096
 class LaunchResult:
     """The result of a launch."""
 
-    fault: Report | None
+    fault: KernelReport | None
     """The fault that ended it early, or None. Stores made before the fault remain in memory."""
-    findings: tuple[Report, ...]
+    findings: tuple[KernelReport, ...]
     """The findings of the sanitizers."""
     seconds: float
     tier: str
@@ -58,13 +58,13 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def launch(
-    program: Program, work: Work, memory: AddressSpace, options: Options | None = None
+    program: TranslatedProgram, work: LaunchWork, memory: AddressSpace, options: LaunchOptions | None = None
 ) -> LaunchResult:
     """Run a kernel over its grid; return when every workgroup is done or one of them has faulted.
 
     Raises `UsageError` if the shape of the launch is invalid (`check`).
     """
-    options = options or Options()
+    options = options or LaunchOptions()
     check(work)
     began = time.perf_counter()
     tier = first_tier(program, options)
@@ -83,7 +83,7 @@ def launch(
     )  # fmt: skip
 
 
-def host_threads(program: Program, work: Work, options: Options) -> int:
+def host_threads(program: TranslatedProgram, work: LaunchWork, options: LaunchOptions) -> int:
     """Return the number of host threads that a launch should use."""
     if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
         return 1  # the shadows of global memory and the counters support one writer only
@@ -93,8 +93,8 @@ def host_threads(program: Program, work: Work, options: Options) -> int:
 
 
 def make_result(
-    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str,
-    counts: RawCounts | None = None,
+    program: TranslatedProgram, options: LaunchOptions, reports: list[KernelReport], *,
+    hung: bool, seconds: float, tier: str, counts: RawCounts | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
     fatal = [r for r in reports if r.kind.fatal and r.kind is not ReportKind.HANG]
@@ -105,7 +105,7 @@ def make_result(
     return LaunchResult(fault=fault, findings=findings, seconds=seconds, tier=tier, counts=counts)
 
 
-def first_tier(program: Program, options: Options) -> str:
+def first_tier(program: TranslatedProgram, options: LaunchOptions) -> str:
     """Return the tier of code to start with."""
     if options.tier != "auto":
         return options.tier
@@ -114,7 +114,9 @@ def first_tier(program: Program, options: Options) -> str:
     return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
 
 
-def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
+def _run(
+    program: TranslatedProgram, running: RunningLaunch, options: LaunchOptions, tier: str, count: int
+) -> bool:
     """Run all host threads to the end; return whether the time limit ended them."""
     host_time = HostTime(options.clock)
 

@@ -20,10 +20,10 @@ from emulator.ir.state import GROUP, READY, REGISTER_POOL, THREAD, WAITING, WARP
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 
-def _wanted(c: Code, warp: Value) -> Value:
+def _wanted(c: CodeBuilder, warp: IrValue) -> IrValue:
     """Return how many more registers a waiting warp wants; none where their number is unknown."""
     more = c.op("sub", WARP.load(c, warp, "barrier_count"), WARP.load(c, warp, "registers"))
     known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
@@ -31,7 +31,7 @@ def _wanted(c: Code, warp: Value) -> Value:
 
 
 @helper("emu.registers.take", "ptr", core=True)
-def take(_lib: Library, c: Code, warp: Value) -> None:
+def take(_lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """`emu.registers.take(warp)`: let a warp go on that waits for registers, if the pool has them."""
     group, more = WARP.load(c, warp, "group"), _wanted(c, warp)
     free = GROUP.load(c, group, "free")
@@ -43,7 +43,7 @@ def take(_lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.registers.give", "ptr, i32")
-def give(lib: Library, c: Code, warp: Value, count: Value) -> None:
+def give(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue) -> None:
     """`emu.registers.give(warp, count)`: keep `count` registers, and let warps go on that wait for the others."""
     group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
     known = c.icmp("ne", THREAD.load(c, thread, "registers"), 0)
@@ -59,7 +59,7 @@ def give(lib: Library, c: Code, warp: Value, count: Value) -> None:
 
 
 @helper("emu.registers.check", "ptr, i32, i32, i1")
-def check(lib: Library, c: Code, warp: Value, count: Value, site: Value, more: Value) -> None:
+def check(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue, site: IrValue, more: IrValue) -> None:
     """`emu.registers.check(warp, count, site, more)`: report a number that is not more, or not less, than the warp has."""
     now = WARP.load(c, warp, "registers")
     known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
@@ -69,7 +69,7 @@ def check(lib: Library, c: Code, warp: Value, count: Value, site: Value, more: V
         emit_report(lib, c, warp, kind, site, i32(0), other=c.resize(now, 64))
 
 
-def lack(c: Code, warp: Value) -> Value:
+def lack(c: CodeBuilder, warp: IrValue) -> IrValue:
     """Return what a waiting warp wants more, and above it what its pool has, as i64."""
     free = c.resize(GROUP.load(c, WARP.load(c, warp, "group"), "free"), 64)
     return c.op("or", c.op("shl", free, 32), c.resize(_wanted(c, warp), 64))

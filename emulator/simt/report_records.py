@@ -1,4 +1,4 @@
-"""The decoder of the report records that generated code writes; it returns `Report`s.
+"""The decoder of the report records that generated code writes; it returns `KernelReport`s.
 
 Not here: writing the records (`emulator.ir.findings`), the reports (`report`).
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.ir.clusters import RANK_SHIFT
-from emulator.ir.report import Report, ReportKind
+from emulator.ir.report import KernelReport, ReportKind
 from emulator.ir.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 from emulator.sanitizers.shadow_global import race_place
 from emulator.sanitizers.shadow_local import LOCAL_PARTY
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 
     from emulator.ir.state import Raw
     from emulator.shared.memory import AddressSpace
-    from emulator.simt.engine import Program
-    from emulator.simt.work import Work
+    from emulator.simt.engine import TranslatedProgram
+    from emulator.simt.work import LaunchWork
 
 
 _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
 _PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 
 
-def decode(program: Program, work: Work, memory: AddressSpace, raw: Raw) -> list[Report]:
+def decode(
+    program: TranslatedProgram, work: LaunchWork, memory: AddressSpace, raw: Raw
+) -> list[KernelReport]:
     """Return the reports in the buffer `raw`, at most one of each kind for an instruction.
 
     Reads of uninitialised memory come last: with a missing barrier they follow from the race.
     """
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes
-    found: dict[tuple[int, int], Report] = {}
+    found: dict[tuple[int, int], KernelReport] = {}
     for i in range(min(count, REPORT_LIMIT)):
         at = REPORTS_HEAD + i * REPORT.size
         kind, number, lane, group, warp, size, address, other = (
@@ -48,7 +50,7 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: Raw) -> list
         flat = warp * lanes + lane
         site = program.translation.sites[number]
         what = ReportKind(kind)
-        report = Report(
+        report = KernelReport(
             kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
             block=unflatten(group, work.grid), thread=unflatten(flat, work.block_of(group)),
             access=_access(what, other), address=address if size else None, size=size,
@@ -72,7 +74,9 @@ def _access(kind: ReportKind, other: int) -> str:
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
 
 
-def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, group: int, other: int) -> str:
+def _nearest(
+    kind: ReportKind, work: LaunchWork, memory: AddressSpace, address: int, group: int, other: int
+) -> str:
     if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
         return memory.nearest(address)
     local = kind is ReportKind.UNINITIALISED and other & 0xFFFF_FFFF == LOCAL_PARTY
@@ -92,7 +96,7 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int, g
     return ""
 
 
-def _other(kind: ReportKind, other: int, work: Work, group: int, program: Program) -> str:
+def _other(kind: ReportKind, other: int, work: LaunchWork, group: int, program: TranslatedProgram) -> str:
     party = other & 0xFFFF_FFFF
     same = kind is ReportKind.GLOBAL_RACE and other & SAME_GROUP
     if kind in (ReportKind.SHARED_RACE, *_PROXIES) or same:
@@ -119,7 +123,7 @@ def _other(kind: ReportKind, other: int, work: Work, group: int, program: Progra
     return ""
 
 
-def _whose(work: Work, group: int, address: int) -> str:
+def _whose(work: LaunchWork, group: int, address: int) -> str:
     """Return the workgroup that an address in shared memory names by its rank; "" without a rank."""
     rank = (address >> RANK_SHIFT) - 1
     if rank < 0 or rank >= work.cluster_groups:
@@ -127,7 +131,7 @@ def _whose(work: Work, group: int, address: int) -> str:
     return f" of block {unflatten(peer_of(work, group, rank), work.grid)}"
 
 
-def peer_of(work: Work, group: int, rank: int) -> int:
+def peer_of(work: LaunchWork, group: int, rank: int) -> int:
     """Return the flat number of the workgroup of a rank in the cluster of another."""
     shape = work.cluster or (1, 1, 1)
     first = tuple(at - at % size for at, size in zip(unflatten(group, work.grid), shape, strict=True))
@@ -135,7 +139,7 @@ def peer_of(work: Work, group: int, rank: int) -> int:
     return x + work.grid[0] * (y + work.grid[1] * z)
 
 
-def hang(program: Program, timeout_s: float, loops: Sequence[Report] = ()) -> Report:
+def hang(program: TranslatedProgram, timeout_s: float, loops: Sequence[KernelReport] = ()) -> KernelReport:
     """Return the report of a kernel that was ended after `timeout_s` seconds of CPU time.
 
     `loops` are reports of the loops in which warps were; the first is named.
@@ -143,7 +147,7 @@ def hang(program: Program, timeout_s: float, loops: Sequence[Report] = ()) -> Re
     ended = f"ended after {timeout_s} s of CPU time"
     if loops:
         return replace(loops[0], instruction=f"{loops[0].instruction} ({ended})")
-    return Report(
+    return KernelReport(
         kind=ReportKind.HANG,
         kernel=program.translation.name,
         line=0,

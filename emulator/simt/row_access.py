@@ -19,7 +19,7 @@ from emulator.simt.rows import ROW, joined, row_mask, rows_of, structure
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 MIXED, CONSECUTIVE, EQUAL = 0, 1, 2
 """Shapes of a register's rows."""
@@ -27,7 +27,7 @@ PLAIN, UNSIGNED, SIGNED = "", "u", "s"
 """How a register of 32 bits becomes part of an address of 64: not at all (the address has 32), zero-extended, sign-extended."""
 
 
-def shape(lib: Library, c: Code, register: Value, mask: Value, step: int, extended: str = PLAIN) -> Value:
+def shape(lib: Library, c: CodeBuilder, register: IrValue, mask: IrValue, step: int, extended: str = PLAIN) -> IrValue:
     """Return the shape of a register's rows in the lanes of a mask (i32); consecutive lanes differ by `step`.
 
     A row that would wrap before it is `extended` is not consecutive.
@@ -39,7 +39,7 @@ def shape(lib: Library, c: Code, register: Value, mask: Value, step: int, extend
 def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
     """`emu.shape.BITS.STEP(register, mask) -> shape`: small enough that a kernel with one call contains it."""
 
-    def body(k: Code, values: Value, lanes: Value) -> None:
+    def body(k: CodeBuilder, values: IrValue, lanes: IrValue) -> None:
         found = rows_of(lib, k, values, step)
         idle = k.not_(lanes)
         consecutive = k.icmp("eq", k.op("or", found.following, idle), -1)
@@ -58,14 +58,14 @@ def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
 
 def bases(
     lib: Library,
-    c: Code,
-    register: Value,
-    mask: Value,
-    start: Value,
-    shift: Value | None,
-    offset: Value,
+    c: CodeBuilder,
+    register: IrValue,
+    mask: IrValue,
+    start: IrValue,
+    shift: IrValue | None,
+    offset: IrValue,
     extended: str,
-) -> list[Value]:
+) -> list[IrValue]:
     """Return the address (i64) of each row's first lane: the register, extended and shifted, plus an offset.
 
     A row without lanes in the mask gets `start`.
@@ -81,7 +81,7 @@ def bases(
     return found
 
 
-def window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value, Value]:
+def window(c: CodeBuilder, space: str, warp: IrValue, site: IrValue) -> tuple[IrValue, IrValue, IrValue]:
     """Return the address (i64) of the memory of an access, its bytes (i64), and where it is on the host."""
     thread = WARP.load(c, warp, "thread")
     if space == "shared":
@@ -92,7 +92,7 @@ def window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value,
     return start, SITE.load(c, record, "bytes"), c.let("ptr", f"inttoptr {c.op('add', start, delta)} to ptr")
 
 
-def _inside(c: Code, offsets: list[Value], span: Value, room: Value) -> Value:
+def _inside(c: CodeBuilder, offsets: list[IrValue], span: IrValue, room: IrValue) -> IrValue:
     """Return whether `span` bytes behind each offset lie within the first `room` bytes."""
     limit = c.intrinsic("usub.sat", room, c.op("sub", span, 1))
     good = c.icmp("ult", offsets[0], limit)
@@ -102,7 +102,7 @@ def _inside(c: Code, offsets: list[Value], span: Value, room: Value) -> Value:
 
 
 def try_load(
-    c: Code, kind: Value, offsets: list[Value], room: Value, host: Value, bits: int, count: int
+    c: CodeBuilder, kind: IrValue, offsets: list[IrValue], room: IrValue, host: IrValue, bits: int, count: int
 ) -> None:
     """Append code that returns the loaded elements if `kind` and each row's offset in the first `room` bytes allow it.
 
@@ -136,7 +136,7 @@ def try_load(
 
 
 def try_store(
-    c: Code, kind: Value, offsets: list[Value], room: Value, host: Value, values: list[Value], mask: Value
+    c: CodeBuilder, kind: IrValue, offsets: list[IrValue], room: IrValue, host: IrValue, values: list[IrValue], mask: IrValue
 ) -> None:
     """Append code that stores and returns if `kind` and each row's offset in the first `room` bytes allow it.
 

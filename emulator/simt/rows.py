@@ -17,13 +17,13 @@ from emulator.ir.findings import site_record
 from emulator.ir.ir_text import bits_of, lanes_of
 from emulator.ir.library import iota
 from emulator.ir.state import SITE, THREAD, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 ROW = 16
 """Lanes of a row."""
@@ -33,19 +33,19 @@ ROW = 16
 class Rows:
     """The address of the first lane of each row; masks of lanes consecutive with it, and of lanes with the same address."""
 
-    bases: list[Value]
-    following: Value
-    same: Value
+    bases: list[IrValue]
+    following: IrValue
+    same: IrValue
 
 
-def contiguous(lib: Library, c: Code, hosts: Value, step: int) -> tuple[Value, Value]:
+def contiguous(lib: Library, c: CodeBuilder, hosts: IrValue, step: int) -> tuple[IrValue, IrValue]:
     """Return the first lane's address, and which lanes follow it at multiples of `step`."""
     base = c.extract(hosts, 0)
     wanted = c.op("add", c.splat(base, lib.lanes), c.ints(lib.v("i64"), iota(lib.lanes, step)))
     return base, c.mask_bits(c.icmp("eq", hosts, wanted))
 
 
-def rows_of(lib: Library, c: Code, places: Value, step: int) -> Rows:
+def rows_of(lib: Library, c: CodeBuilder, places: IrValue, step: int) -> Rows:
     """Return the rows of addresses whose elements are `step` bytes."""
     firsts = c.shuffle(places, None, [lane // ROW * ROW for lane in range(lib.lanes)])
     wanted = c.op("add", firsts, c.ints(places.type, [lane % ROW * step for lane in range(lib.lanes)]))
@@ -53,12 +53,12 @@ def rows_of(lib: Library, c: Code, places: Value, step: int) -> Rows:
     return Rows(bases, c.mask_bits(c.icmp("eq", places, wanted)), c.mask_bits(c.icmp("eq", places, firsts)))
 
 
-def row_mask(c: Code, mask: Value, row: int) -> Value:
+def row_mask(c: CodeBuilder, mask: IrValue, row: int) -> IrValue:
     """Return the bits of a mask that belong to a row."""
     return c.resize(c.op("lshr", mask, row * ROW) if row else mask, ROW)
 
 
-def joined(c: Code, parts: list[Value]) -> Value:
+def joined(c: CodeBuilder, parts: list[IrValue]) -> IrValue:
     """Return vectors of one type joined to one; their number is a power of two."""
     while len(parts) > 1:
         size = 2 * lanes_of(parts[0].type)
@@ -66,7 +66,7 @@ def joined(c: Code, parts: list[Value]) -> Value:
     return parts[0]
 
 
-def load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+def load_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: int) -> IrValue:
     """Load rows whose lanes have consecutive addresses."""
     return joined(c, [
         c.masked_load(f"<{ROW} x i{bits}>", pointer, c.mask_lanes(row_mask(c, mask, row)), bits // 8)
@@ -74,7 +74,7 @@ def load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
     ])  # fmt: skip
 
 
-def spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+def spread_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: int) -> IrValue:
     """Load one element for all lanes of each row; a row without active lanes loads nothing."""
     type_, parts = f"<{ROW} x i{bits}>", []
     for row, pointer in enumerate(pointers):
@@ -84,7 +84,7 @@ def spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value
     return joined(c, parts)
 
 
-def _window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value, Callable[[Value], Value]]:
+def _window(c: CodeBuilder, space: str, warp: IrValue, site: IrValue) -> tuple[IrValue, IrValue, Callable[[IrValue], IrValue]]:
     """Return where the memory of an access starts and its bytes (i64), and a function from an address to a pointer."""
     if space == "shared":
         room = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
@@ -100,16 +100,16 @@ def _window(c: Code, space: str, warp: Value, site: Value) -> tuple[Value, Value
 
 
 def _within(
-    c: Code,
-    window: tuple[Value, Value, Callable[[Value], Value]],
-    bases: list[Value],
+    c: CodeBuilder,
+    window: tuple[IrValue, IrValue, Callable[[IrValue], IrValue]],
+    bases: list[IrValue],
     span: int,
     size: int,
-) -> Value:
+) -> IrValue:
     """Return whether `span` bytes behind each base are there, and bases are multiples of `size`."""
     start, length, _ = window
     room = c.intrinsic("usub.sat", length, c.const("i64", span - 1))
-    good: Value | None = None
+    good: IrValue | None = None
     for base in bases:
         this = c.icmp("ult", c.op("sub", base, start), room)
         if size > 1:
@@ -120,7 +120,7 @@ def _within(
 
 
 def try_load(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, bits: int, count: int,
+    lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, bits: int, count: int,
 ) -> None:  # fmt: skip
     """Append code that returns the loaded elements if each row is consecutive, or the same, in a known place.
 
@@ -161,17 +161,17 @@ def try_load(
     c.label("other")
 
 
-def structure(c: Code, parts: list[Value]) -> Value:
+def structure(c: CodeBuilder, parts: list[IrValue]) -> IrValue:
     """Return a structure of values of one type."""
     type_ = "{ " + ", ".join(part.type for part in parts) + " }"
-    whole = Value(type_, "poison")
+    whole = IrValue(type_, "poison")
     for i, part in enumerate(parts):
         whole = c.let(type_, f"insertvalue {whole}, {part}, {i}")
     return whole
 
 
 def try_store(
-    lib: Library, c: Code, space: str, warp: Value, addresses: Value, values: list[Value], mask: Value, site: Value,
+    lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, values: list[IrValue], mask: IrValue, site: IrValue,
 ) -> None:  # fmt: skip
     """Append code that stores and returns if all lanes store and each row is consecutive in a known place, aligned."""
     bits, count = bits_of(values[0].type), len(values)

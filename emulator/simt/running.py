@@ -32,8 +32,8 @@ from emulator.simt.work import ARENA_BYTES, plan_of
 
 if TYPE_CHECKING:
     from emulator.shared.memory import AddressSpace
-    from emulator.simt.engine import Program
-    from emulator.simt.work import Options, Plan, Work
+    from emulator.simt.engine import TranslatedProgram
+    from emulator.simt.work import LaunchLayout, LaunchOptions, LaunchWork
 
 _PARAM_ALIGN = 128
 _NO_LAUNCH, _NO_REPORTS = bytes(LAUNCH.size), bytes(REPORTS_HEAD)
@@ -108,7 +108,7 @@ def _take_memory() -> GroupMemory:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningLaunch:
     """The memory of a launch in flight. It references everything that generated code has pointers to."""
 
     launch: ctypes.Array[ctypes.c_char]
@@ -202,8 +202,8 @@ def _next(state: int) -> int:
 
 
 def prepare(
-    program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, count: int
-) -> Running:
+    program: TranslatedProgram, work: LaunchWork, memory: AddressSpace, options: LaunchOptions, entry: int, count: int
+) -> RunningLaunch:
     """Allocate and fill the records of a launch for `count` host threads, which start at address `entry`."""
     plan = plan_of(program, work, options.shared_window, options.local_window)
     order = _warp_order(options.warp_order, plan.parties)
@@ -211,7 +211,7 @@ def prepare(
     step, first = _group_order(work.groups // plan.size, options.group_seed)
     memories = [_take_memory() for _ in range(count)]
     memories[0].begin()
-    running = Running(memories[0].launch, memories[0].reports, memories=memories)
+    running = RunningLaunch(memories[0].launch, memories[0].reports, memories=memories)
     running.keep.append(orders)
     fields = {
         "launch": address_of(running.launch), "entry": entry, "reports": address_of(running.reports),
@@ -224,7 +224,7 @@ def prepare(
     return running
 
 
-def _map_fields(running: Running, program: Program, work: Work, memory: AddressSpace) -> dict[str, int]:
+def _map_fields(running: RunningLaunch, program: TranslatedProgram, work: LaunchWork, memory: AddressSpace) -> dict[str, int]:
     """Return the fields of a host thread's record about parameters and the map of allocations."""
     running.version = memory.version
     seen = memory.snapshot(shadows=program.engine.settings.checks.shadows)
@@ -242,7 +242,7 @@ def _map_fields(running: Running, program: Program, work: Work, memory: AddressS
     }  # fmt: skip
 
 
-def _check_fields(running: Running, program: Program, work: Work) -> dict[str, int]:
+def _check_fields(running: RunningLaunch, program: TranslatedProgram, work: LaunchWork) -> dict[str, int]:
     """Return the fields of a host thread's record for checks and counters, with the memory that they need."""
     fields: dict[str, int] = {}
     if program.engine.settings.checks.global_races:
@@ -258,7 +258,7 @@ def _check_fields(running: Running, program: Program, work: Work) -> dict[str, i
 
 
 def _add_thread(
-    running: Running, program: Program, fields: dict[str, int], resident: GroupMemory, plan: Plan
+    running: RunningLaunch, program: TranslatedProgram, fields: dict[str, int], resident: GroupMemory, plan: LaunchLayout
 ) -> None:
     """Add the records of one host thread."""
     sites = resident.sites(max(len(program.translation.sites), 1) * SITE.size)
@@ -273,7 +273,7 @@ def _add_thread(
     running.threads.append(record)
 
 
-def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
+def _placed_params(work: LaunchWork) -> ctypes.Array[ctypes.c_char]:
     """Return the parameters in memory of the host, aligned as their addresses are."""
     size = len(work.params) + 64
     whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
@@ -283,7 +283,7 @@ def _placed_params(work: Work) -> ctypes.Array[ctypes.c_char]:
     return params
 
 
-def _zeros(running: Running, size: int) -> int:
+def _zeros(running: RunningLaunch, size: int) -> int:
     """Return the address of `size` zero bytes that live as long as a launch; pages are allocated when written."""
     memory = _zero_pages(size)
     running.keep.append(memory)

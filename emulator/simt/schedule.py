@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Node:
+class FlowNode:
     """A basic block as a node of the control-flow graph."""
 
     successors: tuple[int, ...]
@@ -31,7 +31,7 @@ class Node:
     in_loop: bool = field(default=False)
 
 
-def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
+def order(nodes: Sequence[FlowNode], entry: int = 0) -> list[int]:
     """Return the reachable blocks in visiting order, and set `in_loop` of blocks in loops."""
     seen = {entry}
     todo = [entry]
@@ -46,7 +46,7 @@ def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
 
 
 def _arrange(
-    nodes: Sequence[Node], members: set[int], head: int, result: list[int], *, within_loop: bool
+    nodes: Sequence[FlowNode], members: set[int], head: int, result: list[int], *, within_loop: bool
 ) -> None:
     """Append `members` in topological order of their strongly connected components; arrange each loop recursively.
 
@@ -66,7 +66,7 @@ def _arrange(
         _arrange(nodes, component, inner, result, within_loop=True)
 
 
-def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: bool) -> list[set[int]]:
+def _components(nodes: Sequence[FlowNode], members: set[int], head: int, *, closed: bool) -> list[set[int]]:
     """Return strongly connected components in reverse topological order (Tarjan, without recursion)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -107,7 +107,7 @@ def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: 
     return found
 
 
-def liveness(nodes: Sequence[Node], reachable: Iterable[int]) -> None:
+def liveness(nodes: Sequence[FlowNode], reachable: Iterable[int]) -> None:
     """Set `live_in` and `live_out` of each reachable block."""
     blocks = list(reachable)[::-1]
     changed = True

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from emulator.shared.memory import AddressSpace
     from emulator.simt.counting import Counted
-    from emulator.simt.engine import Program
+    from emulator.simt.engine import TranslatedProgram
     from emulator.simt.launch import LaunchResult
-    from emulator.simt.running import RawCounts, Running
-    from emulator.simt.work import Options, Work
+    from emulator.simt.running import RawCounts, RunningLaunch
+    from emulator.simt.work import LaunchOptions, LaunchWork
 
 _COUNTED_S = 1.0
 """Elapsed time of a launch, after which its CPU time counts."""
@@ -51,10 +51,10 @@ class SlicedLaunch:
 
     def __init__(
         self,
-        program: Program,
-        work: Work,
+        program: TranslatedProgram,
+        work: LaunchWork,
         memory: AddressSpace,
-        options: Options,
+        options: LaunchOptions,
         *,
         on_end: Callable[[], None],
     ) -> None:
@@ -67,7 +67,7 @@ class SlicedLaunch:
         self._program, self._work, self._memory, self._options = program, work, memory, options
         self._tier = first_tier(program, options)
         count = host_threads(program, work, options)
-        self._running: Running = prepare(
+        self._running: RunningLaunch = prepare(
             program, work, memory, options, program.entry(self._tier), count
         )
         self._shadows = program.engine.settings.checks.shadows
@@ -132,7 +132,7 @@ class SlicedLaunch:
         )
 
     @property
-    def work(self) -> Work:
+    def work(self) -> LaunchWork:
         """The launch's shape and memory."""
         return self._work
 

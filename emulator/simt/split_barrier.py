@@ -22,7 +22,7 @@ from emulator.sanitizers import clocks
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 _SIGNALLED, _OPENED = 1, 2
 """Values of `WARP.split`: the warp has signalled; the barrier has opened since. 0 is neither."""
@@ -31,7 +31,7 @@ _ARRIVALS, _BEFORE_OPENING = 0, 1
 
 
 @helper("emu.split.signal", "ptr, i32")
-def signal(lib: Library, c: Code, warp: Value, site: Value) -> None:
+def signal(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue) -> None:
     """`emu.split.signal(warp, site)`: count a warp as arrived; it must not have arrived already."""
     group = WARP.load(c, warp, "group")
     again = c.icmp("ne", WARP.load(c, warp, "split"), 0)
@@ -45,7 +45,7 @@ def signal(lib: Library, c: Code, warp: Value, site: Value) -> None:
 
 
 @helper("emu.split.wait", "ptr", core=True)
-def wait(lib: Library, c: Code, warp: Value) -> None:
+def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
     """`emu.split.wait(warp)`: let a warp go on that waits at the barrier, if it has opened; it must have signalled."""
     state = WARP.load(c, warp, "split")
     with c.when(c.icmp("eq", state, 0)):
@@ -59,7 +59,7 @@ def wait(lib: Library, c: Code, warp: Value) -> None:
 
 
 @helper("emu.split.settle", "ptr", core=True)
-def settle(lib: Library, c: Code, group: Value) -> None:
+def settle(lib: Library, c: CodeBuilder, group: IrValue) -> None:
     """`emu.split.settle(group)`: open the barrier of a workgroup if every warp that is left has signalled."""
     thread = GROUP.load(c, group, "thread")
     absent, some = c.slot("i32"), c.slot("i32")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir.state import GROUP, THREAD, WARP, warp_ids_at
-from emulator.ir.vector import Code, Declarations, Value
-from emulator.simt.blocks import Site
+from emulator.ir.vector import CodeBuilder, Declarations, IrValue
+from emulator.simt.blocks import InstructionSite
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class WarpCode:
     """Code of one warp under construction; `c` is the builder, `warp` the address of the warp's state."""
 
-    thread: Value
+    thread: IrValue
     """The address of the host thread's record; a subclass sets it when it writes the function's entry."""
-    group: Value
+    group: IrValue
     """The address of the workgroup's record; set with `thread`."""
 
     def __init__(self, lib: Library, name: str) -> None:
@@ -30,9 +30,9 @@ class WarpCode:
         self.lanes = lib.lanes
         self.name = name
         self.declarations = Declarations()
-        self.c = Code(self.declarations)
-        self.warp = Value("ptr", "%warp")
-        self.sites: list[Site] = []
+        self.c = CodeBuilder(self.declarations)
+        self.warp = IrValue("ptr", "%warp")
+        self.sites: list[InstructionSite] = []
         self.counting: Counting | None = None
         """Writes the counters; None if the function does not count."""
 
@@ -41,31 +41,31 @@ class WarpCode:
         """The slots of the counters; None if the function does not count."""
         return None if self.counting is None else self.counting.counted
 
-    def uniform(self, scalar: Value) -> Value:
+    def uniform(self, scalar: IrValue) -> IrValue:
         """Return a vector with the same value in every lane."""
         return self.c.splat(scalar, self.lanes)
 
-    def thread_id(self, axis: int) -> Value:
+    def thread_id(self, axis: int) -> IrValue:
         """Return the lanes' thread ids of an axis (0 is x), or of all (`state.PACKED_IDS`), as i32."""
         return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
 
-    def lane_id(self) -> Value:
+    def lane_id(self) -> IrValue:
         """Return the lanes' numbers, as i32."""
         return self.c.ints(self.lib.v("i32"), range(self.lanes))
 
-    def of_thread(self, name: str) -> Value:
+    def of_thread(self, name: str) -> IrValue:
         """Return a field of `state.THREAD`, a scalar."""
         return THREAD.load(self.c, self.thread, name)
 
-    def of_group(self, name: str) -> Value:
+    def of_group(self, name: str) -> IrValue:
         """Return a field of `state.GROUP`, a scalar."""
         return GROUP.load(self.c, self.group, name)
 
-    def of_warp(self, name: str) -> Value:
+    def of_warp(self, name: str) -> IrValue:
         """Return a field of `state.WARP`, a scalar."""
         return WARP.load(self.c, self.warp, name)
 
     def site(self, line: int, text: str) -> int:
         """Register an instruction for reports; return its number."""
-        self.sites.append(Site(line, text))
+        self.sites.append(InstructionSite(line, text))
         return len(self.sites) - 1

@@ -28,10 +28,10 @@ from emulator.ir.findings import emit_report, i32
 from emulator.ir.ir_text import bits_of, lanes_of
 from emulator.ir.report import ReportKind
 from emulator.ir.state import BARRIER_WAIT, DONE, LAUNCH, POLL, THREAD, WARP, YIELD
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.sanitizers import sanitize
 from emulator.simt import access, dispatch
-from emulator.simt.blocks import Block, Convergence, Place, Translation, lay_out
+from emulator.simt.blocks import BlockPlace, Convergence, Translation, WarpBlock, lay_out
 from emulator.simt.warp_code import WarpCode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _MASKS_IN_REGISTERS = 24
 class WarpFunction(WarpCode):
     """The builder of the warp function of one kernel.
 
-    A front end creates `Block`s and calls `translate`; the blocks' `emit` functions call the other methods. `c` is the builder of the
+    A front end creates `WarpBlock`s and calls `translate`; the blocks' `emit` functions call the other methods. `c` is the builder of the
     current code. `registers` maps each register to its width in bits, 1 for a predicate. `spins` says that some loop may wait for
     other threads. `reserve` bytes of each warp's state belong to the front end.
     """
@@ -57,7 +57,7 @@ class WarpFunction(WarpCode):
         self,
         lib: Library,
         name: str,
-        blocks: Sequence[Block],
+        blocks: Sequence[WarpBlock],
         registers: Mapping[str, int],
         *,
         spins: bool,
@@ -68,15 +68,15 @@ class WarpFunction(WarpCode):
         self._spins = spins
         self._layout = layout = lay_out(blocks, registers, self.lanes, spins=spins, reserve=reserve)
         self._places = layout.places
-        self._now: dict[str, Value] = {}
-        self._before: dict[str, Value] = {}
+        self._now: dict[str, IrValue] = {}
+        self._before: dict[str, IrValue] = {}
         """Register -> what its variable holds while the current block runs, if that was loaded."""
         self._dirty: set[str] = set()
         self._place = self._places[0]
         self._first_site = 0
         """The number of the first instruction that the current block can name."""
-        self._mask = Value(lib.mask, "0")
-        self._guard: Value | None = None
+        self._mask = IrValue(lib.mask, "0")
+        self._guard: IrValue | None = None
         self._suspends = bool(spins or layout.sleepers or layout.converging)
         """Whether the function may return before its lanes have left the kernel, to continue later."""
 
@@ -141,7 +141,7 @@ class WarpFunction(WarpCode):
             c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
         c.jump("C0")
 
-    def _continue(self, start: Value, *, in_memory: bool) -> None:
+    def _continue(self, start: IrValue, *, in_memory: bool) -> None:
         """Restore the masks of a function that may have returned before; lanes of `start` begin."""
         c, mask = self.c, self.lib.mask
         open_ = c.let(mask, f"sext i1 {c.icmp('ne', WARP.load(c, self.warp, 'release'), 0).ref} to {mask}")
@@ -150,9 +150,9 @@ class WarpFunction(WarpCode):
         c.store(c.op("and", blocked, c.not_(open_)), self._blocked)
         c.store(i32(_FUEL), self._fuel)
         if self._layout.converging:
-            c.store(Value("i1", "false"), self._moved)
+            c.store(IrValue("i1", "false"), self._moved)
         if self._layout.polling:
-            c.store(Value("i1", "false"), self._acted)
+            c.store(IrValue("i1", "false"), self._acted)
         for i, pending in enumerate(self._pending):
             waiting = c.load(mask, c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8))
             if i == 0:
@@ -166,7 +166,7 @@ class WarpFunction(WarpCode):
                 continue
             c.store(waiting, pending)
 
-    def _write_block(self, place: Place) -> None:
+    def _write_block(self, place: BlockPlace) -> None:
         c, i = self.c, place.index
         c.label(f"C{i}")
         waiting = c.load(self.lib.mask, self._pending[i])
@@ -179,12 +179,12 @@ class WarpFunction(WarpCode):
         if place.block.convergence is not None:
             self._converge(place, place.block.convergence)
         if self._layout.converging:
-            c.store(Value("i1", "true"), self._moved)
+            c.store(IrValue("i1", "true"), self._moved)
         if self._layout.polling and place.index not in self._layout.polling:
-            c.store(Value("i1", "true"), self._acted)
+            c.store(IrValue("i1", "true"), self._acted)
         place.block.emit(self)
 
-    def _converge(self, place: Place, converging: Convergence) -> None:
+    def _converge(self, place: BlockPlace, converging: Convergence) -> None:
         """Execute the block for lanes whose masks contain no lane that is elsewhere; keep the others pending."""
         c, waiting = self.c, self._mask
         apart, together = c.fresh("apart"), c.fresh("together")
@@ -246,7 +246,7 @@ class WarpFunction(WarpCode):
         c.emit(f"br {c.icmp('eq', waiting, 0)}, label %leave, label %waiting, !prof !0")
         c.label("waiting")
         moved = c.load("i1", self._moved)
-        c.store(Value("i1", "false"), self._moved)
+        c.store(IrValue("i1", "false"), self._moved)
         fuelled = c.icmp("sgt", c.load("i32", self._fuel), 0)
         c.branch(c.op("and", moved, fuelled), "C0", "no_progress")
         c.label("no_progress")
@@ -264,35 +264,35 @@ class WarpFunction(WarpCode):
         c.jump("halt")
         c.label("leave")
 
-    def acted(self, condition: Value) -> None:
+    def acted(self, condition: IrValue) -> None:
         """Note that a test of a barrier in memory succeeded, if a scalar condition holds: the warp advances."""
         self.c.store(self.c.op("or", self.c.load("i1", self._acted), condition), self._acted)
 
     @property
-    def active(self) -> Value:
+    def active(self) -> IrValue:
         """The mask of lanes that execute here, as an integer."""
         return (
             self._mask if self._guard is None else self.c.op("and", self._mask, self.c.mask_bits(self._guard))
         )
 
     @property
-    def active_lanes(self) -> Value:
+    def active_lanes(self) -> IrValue:
         """The lanes that execute here, as a vector of i1."""
         return self.c.mask_lanes(self.active)
 
     @property
-    def live(self) -> Value:
+    def live(self) -> IrValue:
         """The mask of lanes of this warp that have not left the kernel, as an integer."""
         return self.c.load(self.lib.mask, self._live)
 
     @contextmanager
-    def guarded(self, condition: Value) -> Iterator[None]:
+    def guarded(self, condition: IrValue) -> Iterator[None]:
         """Restrict the code of the `with` body to lanes for which `condition` (a vector of i1) holds."""
         self._guard = condition
         yield
         self._guard = None
 
-    def read(self, register: str) -> Value:
+    def read(self, register: str) -> IrValue:
         """Return the value of a register: a vector of integers of its width, or of i1."""
         if register not in self._now:
             variable = self._variables.get(register)
@@ -305,7 +305,7 @@ class WarpFunction(WarpCode):
             self._now[register] = value
         return self._now[register]
 
-    def write(self, register: str, value: Value) -> None:
+    def write(self, register: str, value: IrValue) -> None:
         """Set a register in the active lanes."""
         bits = self._registers[register]
         assert bits_of(value.type) == bits and lanes_of(value.type) == self.lanes, (register, bits, value)  # noqa: PT018
@@ -315,7 +315,7 @@ class WarpFunction(WarpCode):
         self._dirty.add(register)
 
     def _flush(self) -> None:
-        lanes: Value | None = None
+        lanes: IrValue | None = None
         for register in sorted(self._dirty & self._place.node.live_out):
             value, variable = self._now[register], self._variables[register]
             if self._registers[register] == 1:
@@ -330,10 +330,10 @@ class WarpFunction(WarpCode):
                     value = self.c.select(lanes, value, old)
             self.c.store(value, variable)
 
-    def _next(self, place: Place) -> str:
+    def _next(self, place: BlockPlace) -> str:
         return f"C{place.index + 1}"
 
-    def _send(self, number: int, lanes: Value) -> None:
+    def _send(self, number: int, lanes: IrValue) -> None:
         pending = self._pending[self._layout.index[number]]
         self.c.store(self.c.op("or", self.c.load(self.lib.mask, pending), lanes), pending)
 
@@ -364,7 +364,7 @@ class WarpFunction(WarpCode):
         """Note where the warp leaves a loop without having ended it, for the report of a kernel that does not end."""
         if len(self.sites) > self._first_site:
             c = self.c
-            lane = c.intrinsic("cttz", self._mask, extra=(Value("i1", "true"),))
+            lane = c.intrinsic("cttz", self._mask, extra=(IrValue("i1", "true"),))
             WARP.store(c, self.warp, "loop_site", len(self.sites))
             WARP.store(c, self.warp, "loop_lane", c.resize(lane, 32))
 
@@ -378,15 +378,15 @@ class WarpFunction(WarpCode):
         else:
             self.c.jump(self._next(self._place))
 
-    def branch(self, condition: Value, yes: int, no: int) -> None:
+    def branch(self, condition: IrValue, yes: int, no: int) -> None:
         """End the block: lanes where `condition` (a vector of i1) holds continue at `yes`, the others at `no`."""
         taken = self.c.op("and", self.c.mask_bits(condition), self._mask)
         self.spread([(yes, taken), (no, self.c.op("xor", taken, self._mask))])
 
-    def spread(self, ways: Sequence[tuple[int, Value]]) -> None:
+    def spread(self, ways: Sequence[tuple[int, IrValue]]) -> None:
         """End the block: disjoint masks of lanes continue at the blocks given."""
         self._flush()
-        backward: dict[int, Value] = {}
+        backward: dict[int, IrValue] = {}
         for number, lanes in ways:
             self._send(number, lanes)
             target = self._layout.index[number]
@@ -400,7 +400,7 @@ class WarpFunction(WarpCode):
             self.c.label(on)
         self.c.jump(self._next(self._place))
 
-    def exit(self, condition: Value | None = None, otherwise: int | None = None) -> None:
+    def exit(self, condition: IrValue | None = None, otherwise: int | None = None) -> None:
         """End the block: lanes where `condition` holds (all if None) leave the kernel, the others continue at `otherwise`."""
         leaving = self._mask
         if condition is not None:
@@ -413,7 +413,7 @@ class WarpFunction(WarpCode):
             self.spread([(otherwise, self.c.op("xor", self._mask, leaving))])
 
     def sleep(
-        self, number: Value, count: Value, after: int, site: int, *, aligned: bool = False
+        self, number: IrValue, count: IrValue, after: int, site: int, *, aligned: bool = False
     ) -> None:
         """End the block: lanes wait at barrier `number` for `count` threads (0: all), then continue at block `after`.
 
@@ -433,12 +433,12 @@ class WarpFunction(WarpCode):
         c.store(c.op("or", blocked, self._mask), self._blocked)
         c.jump(self._next(self._place))
 
-    def arrive(self, number: Value, count: Value, site: int) -> None:
+    def arrive(self, number: IrValue, count: IrValue, site: int) -> None:
         """Count this warp as arrived at a barrier, without waiting, if any lane is active."""
         with self.c.when(self.c.icmp("ne", self.active, 0)):
             self.c.call(dispatch.arrive(self.lib), "void", self.warp, number, count, i32(site))
 
-    def reserved(self, warp: Value | None = None) -> Value:
+    def reserved(self, warp: IrValue | None = None) -> IrValue:
         """Return the address of the front end's reserved memory, of this warp or another of its workgroup.
 
         It is zero at first and keeps its contents across barriers.
@@ -446,8 +446,8 @@ class WarpFunction(WarpCode):
         return self.c.gep(warp or self.warp, self._layout.reserved_at)
 
     def load(
-        self, space: str, bits: int, count: int, address: Value, site: int, *, how: int = 0
-    ) -> list[Value]:
+        self, space: str, bits: int, count: int, address: IrValue, site: int, *, how: int = 0
+    ) -> list[IrValue]:
         """Load `count` integers of `bits` bits for each lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
         name = access.load(self.lib, space, bits, count, how)
         one = self.lib.v(f"i{bits}")
@@ -457,7 +457,7 @@ class WarpFunction(WarpCode):
             [whole] if count == 1 else [self.c.let(one, f"extractvalue {whole}, {i}") for i in range(count)]
         )
 
-    def store(self, space: str, address: Value, values: Sequence[Value], site: int, *, how: int = 0) -> None:
+    def store(self, space: str, address: IrValue, values: Sequence[IrValue], site: int, *, how: int = 0) -> None:
         """Store one or more integers for each lane to device memory; `how` is as for `load`."""
         name = access.store(self.lib, space, bits_of(values[0].type), len(values), how)
         self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
@@ -466,13 +466,13 @@ class WarpFunction(WarpCode):
         self,
         kind: ReportKind,
         site: int,
-        lanes: Value,
+        lanes: IrValue,
         *,
-        address: Value | None = None,
-        other: Value | None = None,
+        address: IrValue | None = None,
+        other: IrValue | None = None,
     ) -> None:
         """Append a report of a finding at instruction `site` for the lowest lane of a nonempty mask."""
-        lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, Value("i1", "false"))
+        lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, IrValue("i1", "false"))
         emit_report(
             self.lib,
             self.c,

@@ -29,7 +29,7 @@ from emulator.ir.state import (
     YIELD,
     warp_registers_at,
 )
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.simt import access, schedule
 from emulator.simt.blocks import Translation
 from emulator.simt.warp_code import WarpCode
@@ -66,7 +66,7 @@ class _Written:
     block: WaveBlock
     lines: list[str] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, IrValue] = field(default_factory=dict)
     """Register that it writes -> its value at the end of the block."""
     finish: Callable[[], None] | None = None
 
@@ -93,7 +93,7 @@ class WaveFunction(WarpCode):
         self._registers = registers
         self._begin = begin
         self._spins = spins
-        self._now: dict[str, Value] = {}
+        self._now: dict[str, IrValue] = {}
         self._written = _Written(self._blocks[0])
         self._first_site = 0
         """The number of the first instruction that the current block can name."""
@@ -101,14 +101,14 @@ class WaveFunction(WarpCode):
         """Number of a block -> its number in the wave's state as the block to resume at."""
         self._loops = False
         self._saved: dict[str, int] = {}
-        self._variables: dict[str, Value] = {}
+        self._variables: dict[str, IrValue] = {}
         self._live: dict[int, frozenset[str]] = {}
 
     def translate(self) -> Translation:
         """Write the function and return it."""
         c = self.c
-        self.thread = Value("ptr", "%thread")
-        self.group = Value("ptr", "%group")
+        self.thread = IrValue("ptr", "%thread")
+        self.group = IrValue("ptr", "%group")
         start = self._write(WaveBlock(_START, self._start, (self._blocks[0].number,)))
         written = [start, *(self._write(block) for block in self._blocks)]
         self._find_live(written)
@@ -149,7 +149,7 @@ class WaveFunction(WarpCode):
     def _find_live(self, written: Sequence[_Written]) -> None:
         index = {item.block.number: i for i, item in enumerate(written)}
         nodes = [
-            schedule.Node(
+            schedule.FlowNode(
                 tuple(index[s] for s in item.block.successors), frozenset(item.uses), frozenset(item.values)
             )
             for item in written
@@ -160,7 +160,7 @@ class WaveFunction(WarpCode):
         poisoned = nodes[0].live_out - frozenset(nodes[0].defs)
         self._poisoned = sorted(poisoned)
         across: frozenset[str] = frozenset().union(*(n.live_in | n.live_out for n in nodes))
-        self._variables = {r: Value("ptr", f"%R.{r}") for r in sorted(across)}
+        self._variables = {r: IrValue("ptr", f"%R.{r}") for r in sorted(across)}
         for register, variable in self._variables.items():
             self.c.slot(self._registers[register], variable.ref[1:])
         at = self._state_at() + 64
@@ -191,7 +191,7 @@ class WaveFunction(WarpCode):
         launch = THREAD.load(c, self.thread, "launch")
         c.emit(f"%stop = getelementptr i8, {launch}, i64 {LAUNCH.offsets['stop']}")
         c.emit("%fuel = alloca i32, align 4")
-        c.store(i32(_FUEL), Value("ptr", "%fuel"))
+        c.store(i32(_FUEL), IrValue("ptr", "%fuel"))
         WARP.store(c, self.warp, "release", 0)
         resume = c.load("i32", c.gep(self.warp, self._state_at()))
         for register in self._poisoned:
@@ -214,7 +214,7 @@ class WaveFunction(WarpCode):
         c.label("halt")
         c.ret(i32(YIELD))
 
-    def read(self, register: str) -> Value:
+    def read(self, register: str) -> IrValue:
         """Return the value of a register."""
         if register not in self._now:
             type_ = self._registers[register]
@@ -222,7 +222,7 @@ class WaveFunction(WarpCode):
             self._written.uses.add(register)
         return self._now[register]
 
-    def write(self, register: str, value: Value) -> None:
+    def write(self, register: str, value: IrValue) -> None:
         """Set a register in all lanes; `value` must have the register's type."""
         assert value.type == self._registers[register], (register, value)
         self._now[register] = value
@@ -249,7 +249,7 @@ class WaveFunction(WarpCode):
             return
         self._loops = True
         again, ended = c.fresh("again"), c.fresh("ended")
-        stop = c.load("i32", Value("ptr", "%stop"), volatile=True)
+        stop = c.load("i32", IrValue("ptr", "%stop"), volatile=True)
         c.emit(f"br {c.icmp('eq', stop, 0)}, label %{again}, label %{ended}, !prof !0")
         c.label(ended)
         self._note_loop(site)
@@ -259,8 +259,8 @@ class WaveFunction(WarpCode):
             c.jump(_label(number))
             return
         c.emit('fence syncscope("singlethread") seq_cst')
-        fuel = c.op("sub", c.load("i32", Value("ptr", "%fuel")), 1)
-        c.store(fuel, Value("ptr", "%fuel"))
+        fuel = c.op("sub", c.load("i32", IrValue("ptr", "%fuel")), 1)
+        c.store(fuel, IrValue("ptr", "%fuel"))
         exhausted = c.fresh("exhausted")
         c.branch(c.icmp("sgt", fuel, 0), _label(number), exhausted)
         c.label(exhausted)
@@ -286,7 +286,7 @@ class WaveFunction(WarpCode):
         site = self._last_site()
         self._finish(lambda: self._go(number, here, site))
 
-    def branch(self, condition: Value, yes: int, no: int) -> None:
+    def branch(self, condition: IrValue, yes: int, no: int) -> None:
         """End the block: continue at `yes` if a scalar condition holds, else at `no`."""
         here = self._written.block.number
         if self._spins:
@@ -305,7 +305,7 @@ class WaveFunction(WarpCode):
 
         self._finish(finish)
 
-    def switch(self, value: Value, numbers: Sequence[int], site: int) -> None:
+    def switch(self, value: IrValue, numbers: Sequence[int], site: int) -> None:
         """End the block: continue at the block whose number a scalar is; another number is a fault at `site`."""
         here = self._written.block.number
         for number in numbers if self._spins else ():
@@ -346,19 +346,19 @@ class WaveFunction(WarpCode):
 
         self._finish(finish)
 
-    def load(self, space: str, bits: int, address: Value, mask: Value, site: int, *, how: int = 0) -> Value:
+    def load(self, space: str, bits: int, address: IrValue, mask: IrValue, site: int, *, how: int = 0) -> IrValue:
         """Load one integer of `bits` bits for each lane of a mask from device memory; `how` is 0, STRONG or STRONG | NARROW."""
         name = access.load(self.lib, space, bits, 1, how)
         return self.c.call(name, self.lib.v(f"i{bits}"), self.warp, address, mask, i32(site))
 
     def store(
-        self, space: str, address: Value, value: Value, mask: Value, site: int, *, how: int = 0
+        self, space: str, address: IrValue, value: IrValue, mask: IrValue, site: int, *, how: int = 0
     ) -> None:
         """Store one integer for each lane of a mask to device memory; `how` is as for `load`."""
         name = access.store(self.lib, space, bits_of(value.type), 1, how)
         self.c.call(name, "void", self.warp, address, value, mask, i32(site))
 
-    def report(self, kind: ReportKind, site: int, lane: Value, *, other: Value | None = None) -> None:
+    def report(self, kind: ReportKind, site: int, lane: IrValue, *, other: IrValue | None = None) -> None:
         """Append a report of a finding at instruction `site` for a lane (i32)."""
         emit_report(self.lib, self.c, self.warp, kind, i32(site), lane, other=other)
 

@@ -22,7 +22,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.simt.engine import Program
+    from emulator.simt.engine import TranslatedProgram
 
 Dim3 = tuple[int, int, int]
 SHARED_WINDOW = 0x7294_0000_0000
@@ -32,7 +32,7 @@ PARAM_WINDOW = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LaunchOptions:
     """Options of a launch; none of them changes the result of a kernel without races."""
 
     threads: int = 0
@@ -51,7 +51,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class LaunchWork:
     """One launch: grid, workgroup, parameters and memory sizes."""
 
     grid: Dim3
@@ -109,12 +109,12 @@ def unflatten(flat: int, shape: Sequence[int]) -> tuple[int, int, int]:
     return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]
 
 
-def thread_named(work: Work, group: int, thread: int) -> str:
+def thread_named(work: LaunchWork, group: int, thread: int) -> str:
     """Return the name of a thread in reports, from the flat numbers of its workgroup and of the thread in it."""
     return f"thread {unflatten(thread, work.block_of(group))} of block {unflatten(group, work.grid)}"
 
 
-def check(work: Work) -> None:
+def check(work: LaunchWork) -> None:
     """Raise `UsageError` if the grid is empty or too large, a workgroup has more than 1024 threads, or clusters do not fill the grid."""
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
@@ -141,7 +141,7 @@ _ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchLayout:
     """What all launches of a program with one shape share."""
 
     record: bytes
@@ -157,20 +157,20 @@ class Plan:
     """The offset of each party's state in the memory of a cluster."""
 
 
-def plan_of(program: Program, work: Work, shared_window: int, local_window: int) -> Plan:
+def plan_of(program: TranslatedProgram, work: LaunchWork, shared_window: int, local_window: int) -> LaunchLayout:
     """Return the plan of a launch, which depends on all of `work` but its parameters."""
     key = (
         work.grid, work.block, work.shared_bytes, work.dynamic_shared, work.local_bytes, work.visible_grid, work.visible_block,
         work.last, work.cluster, work.registers, shared_window, local_window,
     )  # fmt: skip
     found = program.plans.get(key)
-    if not isinstance(found, Plan):
+    if not isinstance(found, LaunchLayout):
         found = _new_plan(program, work, shared_window, local_window)
         program.keep_plan(key, found)
     return found
 
 
-def _new_plan(program: Program, work: Work, shared_window: int, local_window: int) -> Plan:
+def _new_plan(program: TranslatedProgram, work: LaunchWork, shared_window: int, local_window: int) -> LaunchLayout:
     warps, size = warps_of(program, work), work.cluster_groups
     lanes, checks = program.engine.settings.lanes, program.engine.settings.checks
     parties = warps * size
@@ -209,10 +209,10 @@ def _new_plan(program: Program, work: Work, shared_window: int, local_window: in
         GROUP_HEAD + party % warps * warp_bytes + party // warps * slot_bytes for party in range(parties)
     )
     shape = lanes, work.block, warp_bytes, slot_bytes
-    return Plan(bytes(THREAD.pack(**common)), shape, slot_bytes, slots, size, parties, states)
+    return LaunchLayout(bytes(THREAD.pack(**common)), shape, slot_bytes, slots, size, parties, states)
 
 
-def warps_of(program: Program, work: Work) -> int:
+def warps_of(program: TranslatedProgram, work: LaunchWork) -> int:
     """Return the number of warps of a workgroup."""
     return -(-work.threads // program.engine.settings.lanes)
 

@@ -19,7 +19,7 @@ from hcq.memory import Buffer
 from interop import tensor_map
 from interop.arrays import DeviceArray
 from interop.load import load
-from interop.triton_backend.staging import Reference, Staging
+from interop.triton_backend.staging import LaunchStaging, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ class Launcher:
         if all(map(_resident, values)):
             self._launch(kernel, values, groups)
         else:
-            with Staging(self.device) as staging:
+            with LaunchStaging(self.device) as staging:
                 placed = [staging.place(_pointer(one)) for one in flat]
                 staging.upload()
                 placed = [one.buffer if isinstance(one, Reference) else one for one in placed]

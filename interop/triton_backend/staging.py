@@ -28,7 +28,7 @@ class _Range:
     buffer: Buffer | None = None
 
 
-class Staging:
+class LaunchStaging:
     """The host memory of one launch. As a context manager it copies all of it back at the end.
 
     Ranges that overlap become one, so that views of one tensor stay views.
@@ -95,7 +95,7 @@ class Staging:
 class Reference:
     """A pointer into staged memory."""
 
-    staging: Staging
+    staging: LaunchStaging
     address: int
 
     @property

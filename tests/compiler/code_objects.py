@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drivers.elf import UNDEFINED, Elf, Kind, Machine, SectionType
+from drivers.elf import UNDEFINED, Elf, ElfKind, ElfMachine, SectionType
 from tests.facts import amd_code as facts
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def check(kernel: CompiledKernel, *, wave: int, version: str = "V5", table: bool
 
 def _header(made: CodeObject, arch: str, version: str) -> None:
     elf = made.elf
-    assert (elf.kind, elf.machine) == (Kind.REL, Machine.AMDGPU)
-    assert Machine.AMDGPU == facts.MACHINE
+    assert (elf.kind, elf.machine) == (ElfKind.REL, ElfMachine.AMDGPU)
+    assert ElfMachine.AMDGPU == facts.MACHINE
     assert (elf.abi, elf.abi_version) == (facts.OSABI, facts.ABI_VERSIONS[version])
     assert bits(elf.flags, facts.MACH_BITS) == facts.MACH[arch]
     assert made.target == f"amdgcn-amd-amdhsa--{arch}"

@@ -17,16 +17,16 @@ from elftools.elf.sections import SymbolTableSection
 
 from compiler.llvm import Machine as Target
 from compiler.llvm import emit_object
-from drivers.cpu.image import Code, nothing_from_outside
+from drivers.cpu.image import HostCode, nothing_from_outside
 from drivers.cpu.link import HostImage
 from drivers.elf import (
     ALLOC,
     Elf,
     ElfError,
+    ElfMachine,
+    ElfSite,
     Image,
-    Machine,
     Relocation,
-    Site,
     place_sections,
     place_segments,
 )
@@ -127,7 +127,7 @@ def test_relocations_are_what_pyelftools_reads(arch: str) -> None:
     assert [(r.section, r.offset, r.type, r.addend) for r in Elf(data).relocations()] == theirs
 
 
-def run(code: Code, index: int, number: int) -> int:
+def run(code: HostCode, index: int, number: int) -> int:
     function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p)
     to, source = ctypes.c_uint64(), ctypes.c_uint64(number)
     entry = function(code.address["entry"])
@@ -148,7 +148,7 @@ def test_object_with_data_and_an_outside_call_runs(reloc: str, codemodel: str) -
     image = HostImage(data, HERE)
     assert image.undefined == ("memcpy",)
     try:
-        code = Code(LinuxKernel(), image, libc)
+        code = HostCode(LinuxKernel(), image, libc)
     except ElfError as error:  # 32-bit absolute addresses cannot hold where a mapping lies
         assert (reloc, codemodel) == ("static", "small")
         assert "does not reach" in str(error)  # noqa: PT017 - only this combination may fail
@@ -164,13 +164,13 @@ def test_shared_object_runs(tmp_path: Path) -> None:
     (tmp_path / "a.o").write_bytes(compiled(HERE))
     out = tmp_path / "a.so"
     subprocess.run(["gcc", "-shared", "-nostdlib", "-o", out, tmp_path / "a.o"], check=True)
-    code = Code(LinuxKernel(), HostImage(out.read_bytes(), HERE), libc)
+    code = HostCode(LinuxKernel(), HostImage(out.read_bytes(), HERE), libc)
     assert [run(code, i, 100) for i in range(4)] == [110, 120, 130, 140]
     code.close()
 
 
 def test_loaded_code_is_never_writable_and_executable() -> None:
-    code = Code(LinuxKernel(), HostImage(compiled(HERE), HERE), libc)
+    code = HostCode(LinuxKernel(), HostImage(compiled(HERE), HERE), libc)
     lines = LinuxKernel().read_file("/proc/self/maps").decode().splitlines()
     # Linux shows neighbours of equal rights as one range.
     ranges = [([int(end, 16) for end in line.split()[0].split("-")], line.split()[1]) for line in lines]
@@ -180,7 +180,7 @@ def test_loaded_code_is_never_writable_and_executable() -> None:
 
 def test_outside_function_that_is_not_given_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="memcpy"):
-        Code(LinuxKernel(), HostImage(compiled(HERE), HERE), nothing_from_outside)
+        HostCode(LinuxKernel(), HostImage(compiled(HERE), HERE), nothing_from_outside)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_aarch64_relocation_gives_the_manual_s_instruction(
     from drivers.cpu.link import AARCH64
 
     content = bytearray(struct.pack("<I", word))
-    AARCH64[kind](Site(content, 0, place, symbol, 0))
+    AARCH64[kind](ElfSite(content, 0, place, symbol, 0))
     assert f"{struct.unpack('<I', content)[0]:#x}" == f"{wanted:#x}"
 
 
@@ -230,7 +230,7 @@ def test_branch_that_does_not_reach_is_refused() -> None:
     from drivers.cpu.link import AARCH64
 
     with pytest.raises(ElfError, match="does not reach"):
-        AARCH64[283](Site(bytearray(4), 0, 0, 1 << 28, 0))
+        AARCH64[283](ElfSite(bytearray(4), 0, 0, 1 << 28, 0))
 
 
 def test_aarch64_object_links_with_all_its_relocations() -> None:
@@ -242,7 +242,7 @@ def test_aarch64_object_links_with_all_its_relocations() -> None:
 
 def test_another_machine_brings_its_own_formulas() -> None:
     elf = Elf(compiled("amdgcn"))
-    assert elf.machine == Machine.AMDGPU
+    assert elf.machine == ElfMachine.AMDGPU
     image = Image(elf, place_sections(elf))
     seen: list[Relocation] = []
 
@@ -251,7 +251,7 @@ def test_another_machine_brings_its_own_formulas() -> None:
         return 0x4000
 
     kinds = {relocation.type for relocation in elf.relocations()}
-    sites: list[Site] = []
+    sites: list[ElfSite] = []
     image.relocate(0x10000, dict.fromkeys(kinds, sites.append), resolve)
     assert "number" in {r.symbol.name for r in seen if r.symbol}
     assert all(site.place == 0x10000 + site.at and site.symbol == 0x4000 for site in sites)

@@ -55,9 +55,9 @@ def uploader(vendor: str, gpu: Gpu) -> Any:
     memories: Any = SimpleNamespace(host=gpu.allocate, system=gpu.allocate)
     ring: Any = gpu
     if vendor == "nv":
-        return nv.Uploader(ring, memories, lambda: None, clock=gpu.make)
+        return nv.NvUploader(ring, memories, lambda: None, clock=gpu.make)
     target = CHIPS["gfx1100"]
-    return amd.Uploader(ring, memories, target, fence_mtype=True, fault=lambda: None, clock=gpu.make)
+    return amd.AmdUploader(ring, memories, target, fence_mtype=True, fault=lambda: None, clock=gpu.make)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

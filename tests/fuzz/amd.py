@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.fuzz import campaign
 from tests.fuzz.amd_cases import TOGETHER, Case
 from tests.fuzz.amd_exchanges import LANES
@@ -45,7 +45,7 @@ def compare(case: Case, targets: Iterable[str], settings: Settings, tier: Tier) 
     What a target raises differs for every seed of the kernel.
     """
     wanted = case.on_host()
-    options = Options(tier=tier, threads=1)
+    options = LaunchOptions(tier=tier, threads=1)
     found: dict[int, str] = {}
     for target in targets:
         try:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.simt.engine import Settings
-    from emulator.simt.work import Options
+    from emulator.simt.work import LaunchOptions
 
 TOGETHER: Final = 25
 """Small cases that share a kernel, and the size of its workgroups: those whose seeds have the same quotient."""
@@ -159,7 +159,7 @@ class Case:
         made = emit_object(self.text(target), Machine("amdgcn-amd-amdhsa", target, ""), level=2)
         return objects.kernels(made, target)["k"]
 
-    def on_device(self, target: str, settings: Settings, options: Options) -> list[tuple[Any, Any]]:
+    def on_device(self, target: str, settings: Settings, options: LaunchOptions) -> list[tuple[Any, Any]]:
         """Run the kernel in the emulator of a target; return what each chain left. A fault is an `AssertionError`."""
         x, y = (np.stack([getattr(chain, name) for chain in self.chains]) for name in "xy")
         out, bins = np.zeros_like(x), np.zeros((len(self.chains), BINS), "u8")

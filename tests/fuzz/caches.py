@@ -94,7 +94,7 @@ class Translation:
 
     def obtain(self, root: Path) -> bytes:
         """See `Subject`."""
-        return jit.Cache(root).object(self.text, jit.host(), optimise=False)
+        return jit.ObjectCache(root).object(self.text, jit.host(), optimise=False)
 
 
 @dataclass(frozen=True, slots=True)

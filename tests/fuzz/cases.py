@@ -24,7 +24,7 @@ from emulator.ir import jit
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.fuzz.exchange import BINS, MOST, Exchange, State
 from tests.fuzz.exchanges_memory import Atomics, Leave, SharedSwap
 from tests.fuzz.exchanges_warp import DivergentReduction, Shuffle, ThinningLoop, Vote
@@ -143,7 +143,7 @@ class Case:
             text += function.replace(" #0 {", " alwaysinline {" if inlined else " noinline {")
         return text + "\n".join(sorted(calls(text) - set(text.splitlines())))
 
-    def on_device(self, settings: Settings, options: Options) -> Outcome:
+    def on_device(self, settings: Settings, options: LaunchOptions) -> Outcome:
         """Run the kernel in the emulator; `AssertionError` for a fault."""
         out, bins, x, y = np.zeros(len(self._x), "u8"), np.zeros(BINS * MOST, "u8"), self._x, self._y
         memory = AddressSpace()
@@ -209,7 +209,7 @@ def check(seed: int, settings: Settings) -> str:
     """
     case = Case(seed)
     tier = "quick" if seed % 3 else "optimised"
-    return case.on_device(settings, Options(tier=tier)).difference(case.on_host())  # type: ignore[arg-type]
+    return case.on_device(settings, LaunchOptions(tier=tier)).difference(case.on_host())  # type: ignore[arg-type]
 
 
 def check_relations(seed: int, settings: Sequence[Settings]) -> str:
@@ -218,7 +218,7 @@ def check_relations(seed: int, settings: Sequence[Settings]) -> str:
     for one in settings:
         for tier in ("quick", "optimised"):
             for order, threads, group_seed in (("forward", 1, 0), ("reverse", 2, 5), (seed + 1, 1, 9)):
-                options = Options(tier=tier, warp_order=order, threads=threads, group_seed=group_seed)  # type: ignore[arg-type]
+                options = LaunchOptions(tier=tier, warp_order=order, threads=threads, group_seed=group_seed)  # type: ignore[arg-type]
                 found = case.on_device(one, options)
                 first = first or found
                 different = found.difference(first)

@@ -21,7 +21,7 @@ import hcq
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from hcq.errors import HcqError
 from interop import elements
@@ -63,7 +63,13 @@ def prepared(target: str, size: int) -> tuple[Callable[[], float], Callable[[], 
     def run() -> float:
         before = time.process_time()
         done = launch(
-            kernel, made.grid, block, raw, facts["shared"], memory=memory, options=Options(tier="optimised")
+            kernel,
+            made.grid,
+            block,
+            raw,
+            facts["shared"],
+            memory=memory,
+            options=LaunchOptions(tier="optimised"),
         )
         if done.fault is not None:
             raise HcqError(str(done.fault))

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from interop.printf import Arguments, formatted
+from interop.printf import PrintfArguments, formatted
 
 LIBC = ctypes.CDLL(None)
 NUMBERS = [0, 1, -1, 42, 2**31 - 1, -(2**31)]
@@ -24,7 +24,7 @@ def ours(pattern: str, *parts: bytes, strings: bytes = b"") -> str:
     data = b""
     for part in parts:
         data += bytes(-len(data) % len(part)) + part
-    return formatted(pattern, Arguments(data, strings))
+    return formatted(pattern, PrintfArguments(data, strings))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drivers.nv.lines import source_place
-from emulator.ir.report import Report, ReportKind, parse
+from emulator.ir.report import KernelReport, ReportKind, parse
 from interop import sanitize
 from tests.children import ROOT, search_path
 from tests.limits import CHILD_S
@@ -118,12 +118,12 @@ def test_mistakes_of_the_command_line(arguments: list[str], words: str, capsys: 
 
 @pytest.mark.parametrize("address", [None, 0x1234])
 def test_findings_are_read_back_from_their_text(address: int | None):
-    first = Report(
+    first = KernelReport(
         kind=ReportKind.OUT_OF_BOUNDS, kernel="k", line=3, instruction="ld.global.u32 %r1, [%rd1]",
         block=(1, 2, 3), thread=(4, 5, 6), access="" if address is None else "read", address=address,
         size=0 if address is None else 4, nearest="16 bytes at 0x1000",
     )  # fmt: skip
-    second = Report(
+    second = KernelReport(
         kind=ReportKind.SHARED_RACE, kernel="k", line=9, instruction="st.shared.u32 [%r1], %r2",
         block=(0, 0, 0), thread=(1, 0, 0), access="write", address=4, size=4,
         nearest="shared memory of 64 bytes",
@@ -134,7 +134,7 @@ def test_findings_are_read_back_from_their_text(address: int | None):
 
 
 def test_a_name_of_the_kernel_behind_a_finding_replaces_that_of_its_machine_code():
-    found = Report(
+    found = KernelReport(
         kind=ReportKind.TRAP, kernel="code_12ab", line=64, instruction="s_trap 2", block=(0, 0, 0),
         thread=(0, 0, 0), access="", address=None, size=0, nearest="",
     )  # fmt: skip

@@ -25,14 +25,14 @@ from emulator.ir.library import Sanitizers
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings, engine
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.ptx.module import Kernel
+    from emulator.nv.ptx.module import PtxKernel
     from tools.bench.rows import Bench
 
 Tier = Literal["quick", "optimised"]
@@ -166,7 +166,7 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
         kernel = load_ptx(text, arch="sm_80", settings=settings).kernel(name)
 
         def run(tier: Tier) -> float:
-            result = launch(kernel, grid, block, params, memory=memory, options=Options(tier=tier))
+            result = launch(kernel, grid, block, params, memory=memory, options=LaunchOptions(tier=tier))
             if result.fault is not None:
                 raise HcqError(str(result.fault))
             return 1e3 * result.seconds
@@ -197,7 +197,7 @@ def cold() -> float:
     unique = time.time_ns() & 0xFFFF
     text = COLLATZ.replace("mov.u32 %r6, 0;", f"mov.u32 %r6, {unique};")
     start = time.perf_counter()
-    kernel: Kernel = load_ptx(text, arch="sm_80", settings=settings).kernel("collatz")
+    kernel: PtxKernel = load_ptx(text, arch="sm_80", settings=settings).kernel("collatz")
     launch(kernel, (1, 1, 1), (64, 1, 1), pack(out, 64), memory=memory)
     return 1e3 * (time.perf_counter() - start)
 

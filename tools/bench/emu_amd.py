@@ -22,7 +22,7 @@ from emulator.amd.isa import objects
 from emulator.ir.library import Sanitizers
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from hcq.errors import HcqError
 from tools.bench.emu import TIERS, Prepared, Tier, pack, require_right_result, sanitized, slowdown
@@ -59,7 +59,7 @@ def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
         program = objects.program(kernel, settings)
 
         def run(tier: Tier) -> float:
-            options = Options(tier=tier)
+            options = LaunchOptions(tier=tier)
             result = objects.run(program, kernel, grid, block, arguments.ctypes.data, memory, options)
             if result.fault is not None:
                 raise HcqError(str(result.fault))

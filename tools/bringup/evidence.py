@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from drivers.kernel_trace import Call
+    from drivers.kernel_trace import TracedCall
 
 SHOWN_BYTES: Final = 160
 """Bytes of a structure that are shown."""
@@ -38,13 +38,13 @@ class Trace:
     `line` formats a call.
     """
 
-    def __init__(self, path: Path | None, line: Callable[[Call], str]) -> None:
+    def __init__(self, path: Path | None, line: Callable[[TracedCall], str]) -> None:
         self.last: list[str] = []
         self._line = line
         self._count = 0
         self._file = path.open("w", buffering=1) if path is not None else None
 
-    def note(self, call: Call) -> None:
+    def note(self, call: TracedCall) -> None:
         """Record a call."""
         text = self._line(call)
         self.last.append(text[:1000])

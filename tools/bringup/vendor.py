@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.kernel import Kernel
-    from drivers.kernel_trace import Call
+    from drivers.kernel_trace import TracedCall
     from tools.bringup.rung import Rung
 
 Q = TypeVar("Q")
@@ -79,7 +79,7 @@ class Vendor(Generic[Q]):
     doubts: Mapping[str, str]
     """Doubtful value that an emulated GPU can take the other way -> the GPU on which it is shown."""
     bench: Callable[[Kernel, Q, BenchOptions], AnyBench]
-    line: Callable[[Call], str]
+    line: Callable[[TracedCall], str]
     """Formats a kernel call."""
     memory: Callable[[Any], dict[str, str]]
     """Returns the contents of the rings of a bench; it never raises."""

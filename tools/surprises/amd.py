@@ -23,7 +23,7 @@ from drivers.amd.layouts.kfd import ENOTSUPP
 from drivers.amd.layouts.topology import ROOT
 from emulator.amd.engines.engines import AmdEngines
 from emulator.amd.machine import open_machine
-from emulator.amd.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from emulator.shared.surprises import LOST, After
 from emulator.simt.engine import Settings
 from hcq.errors import DeviceFault, HcqError, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
@@ -127,7 +127,7 @@ def _reset(cause: ResetCause, kind: ResetType, *, lost: bool = False) -> Callabl
 
 
 def _exception(code: QueueException) -> Callable[[Any, Any], None]:
-    return lambda machine, queue: machine.stop(queue, QueueFault(Kind.HOST, "made by a test", code))
+    return lambda machine, queue: machine.stop(queue, QueueFault(FindingKind.HOST, "made by a test", code))
 
 
 def _call(name: str, number: int, what: str, cause: str, cure: str, **more: Any) -> Row:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.machine import open_machine
-from emulator.nv.reports import ChannelError, Kind
-from emulator.shared.surprises import LOST, Status
+from emulator.nv.reports import ChannelError, FindingKind
+from emulator.shared.surprises import LOST, StatusReply
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError
 from tools.surprises.row import Row
 
@@ -77,7 +77,7 @@ def _xid(code: int) -> Callable[[Any, Any], None]:
     """Return what stops a channel with a code, as Linux does: through its notifier."""
 
     def stop(machine: Any, run: Any) -> None:
-        machine.stop(run, ChannelError(code, Kind.HOST, "made by a test"))
+        machine.stop(run, ChannelError(code, FindingKind.HOST, "made by a test"))
 
     return stop
 
@@ -209,7 +209,7 @@ ROWS: Final = (
     Row(
         name="structure",
         what="a build of a known branch with another structure",
-        at_open={"RM_ALLOC HOPPER_CHANNEL_GPFIFO_A": Status(NvStatus.INVALID_PARAM_STRUCT)},
+        at_open={"RM_ALLOC HOPPER_CHANNEL_GPFIFO_A": StatusReply(NvStatus.INVALID_PARAM_STRUCT)},
         cause="not what this driver branch expects",
         evidence=r"GPFIFO_A failed with NV_ERR_INVALID_PARAM_STRUCT \(0x3a\)",
         cure="tools.bringup --to 3",
@@ -217,7 +217,7 @@ ROWS: Final = (
     Row(
         name="sandbox-class",
         what="a sandbox that does not list a class",
-        at_open={"RM_ALLOC HOPPER_USERMODE_A": Status(NvStatus.INVALID_CLASS)},
+        at_open={"RM_ALLOC HOPPER_USERMODE_A": StatusReply(NvStatus.INVALID_CLASS)},
         cause="a sandbox filters it",
         evidence="HOPPER_USERMODE_A failed with NV_ERR_INVALID_CLASS",
         cure="try outside the sandbox",
@@ -225,7 +225,7 @@ ROWS: Final = (
     Row(
         name="mig",
         what="MIG mode without an instance",
-        at_open={"RM_CONTROL NV2080_CTRL_CMD_GR_GET_INFO": Status(NvStatus.INVALID_STATE)},
+        at_open={"RM_CONTROL NV2080_CTRL_CMD_GR_GET_INFO": StatusReply(NvStatus.INVALID_STATE)},
         error=UnsupportedError,
         cause="seems to be in MIG mode",
         evidence="GR_GET_INFO failed with NV_ERR_INVALID_STATE",
@@ -242,7 +242,7 @@ ROWS: Final = (
     Row(
         name="rights",
         what="no right to the device object (a container's or MIG's capabilities)",
-        at_open={"RM_ALLOC NV01_DEVICE_0": Status(NvStatus.INSUFFICIENT_PERMISSIONS)},
+        at_open={"RM_ALLOC NV01_DEVICE_0": StatusReply(NvStatus.INSUFFICIENT_PERMISSIONS)},
         cause="needs root, or the container has no right",
         evidence="NV_ERR_INSUFFICIENT_PERMISSIONS",
         cure="--gpus",
@@ -250,7 +250,7 @@ ROWS: Final = (
     Row(
         name="no-channels",
         what="other processes have all channels",
-        at_open={_CHANNEL: Status(NvStatus.INSUFFICIENT_RESOURCES)},
+        at_open={_CHANNEL: StatusReply(NvStatus.INSUFFICIENT_RESOURCES)},
         error=OutOfMemoryError,
         cause="out of channels",
         evidence="NV_ERR_INSUFFICIENT_RESOURCES",
@@ -259,7 +259,7 @@ ROWS: Final = (
     Row(
         name="no-video-memory",
         what="another process has the video memory",
-        later={_VRAM: Status(NvStatus.NO_MEMORY)},
+        later={_VRAM: StatusReply(NvStatus.NO_MEMORY)},
         does="alloc",
         error=OutOfMemoryError,
         cause="64 MiB of video memory were asked for",
@@ -269,7 +269,7 @@ ROWS: Final = (
     Row(
         name="small-bar",
         what="BAR1 of 256 MiB is full, or confidential computing forbids the mapping",
-        at_open={"NVOS33_PARAMETERS": Status(NvStatus.NO_MEMORY)},
+        at_open={"NVOS33_PARAMETERS": StatusReply(NvStatus.NO_MEMORY)},
         error=OutOfMemoryError,
         cause="BAR1 is full or too small",
         evidence="RM_MAP_MEMORY failed with NV_ERR_NO_MEMORY",
@@ -278,7 +278,7 @@ ROWS: Final = (
     Row(
         name="locked-memory",
         what="pages of this process cannot be pinned",
-        at_open={"NVOS02_PARAMETERS": Status(NvStatus.INVALID_ADDRESS)},
+        at_open={"NVOS02_PARAMETERS": StatusReply(NvStatus.INVALID_ADDRESS)},
         cause="cannot be pinned",
         evidence="OS_DESCRIPTOR failed with NV_ERR_INVALID_ADDRESS",
         cure="ulimit -l",
@@ -294,7 +294,7 @@ ROWS: Final = (
     Row(
         name="fabric-manager",
         what="NVSwitches without their manager",
-        at_open={"UVM_REGISTER_GPU": Status(NvStatus.FABRIC_MANAGER_NOT_PRESENT)},
+        at_open={"UVM_REGISTER_GPU": StatusReply(NvStatus.FABRIC_MANAGER_NOT_PRESENT)},
         cause="NVSwitches have no manager",
         evidence="NV_ERR_FABRIC_MANAGER_NOT_PRESENT",
         cure="systemctl start nvidia-fabricmanager",
@@ -302,7 +302,7 @@ ROWS: Final = (
     Row(
         name="gsp-timeout",
         what="the firmware does not answer a call (Xid 119 in the log)",
-        at_open={"RM_CONTROL NVA06C_CTRL_CMD_GPFIFO_SCHEDULE": Status(NvStatus.TIMEOUT)},
+        at_open={"RM_CONTROL NVA06C_CTRL_CMD_GPFIFO_SCHEDULE": StatusReply(NvStatus.TIMEOUT)},
         cause=r"firmware \(GSP\) does not answer",
         evidence="GPFIFO_SCHEDULE failed with NV_ERR_TIMEOUT",
         cure=_RESET,
@@ -310,7 +310,7 @@ ROWS: Final = (
     Row(
         name="lost-at-open",
         what="the GPU is off the bus when it is opened",
-        at_open={"RM_CONTROL NV2080_CTRL_CMD_GR_GET_INFO": Status(NvStatus.GPU_IS_LOST)},
+        at_open={"RM_CONTROL NV2080_CTRL_CMD_GR_GET_INFO": StatusReply(NvStatus.GPU_IS_LOST)},
         cause="does not answer on PCI Express any more",
         evidence="NV_ERR_GPU_IS_LOST",
         cure="power the machine off",
@@ -318,7 +318,7 @@ ROWS: Final = (
     Row(
         name="resetting",
         what="another process resets the GPU",
-        at_open={"RM_ALLOC NV01_DEVICE_0": Status(NvStatus.GPU_IN_FULLCHIP_RESET)},
+        at_open={"RM_ALLOC NV01_DEVICE_0": StatusReply(NvStatus.GPU_IN_FULLCHIP_RESET)},
         cause="being reset, by another process",
         evidence="NV_ERR_GPU_IN_FULLCHIP_RESET",
         cure="close the device and open it again",
@@ -326,7 +326,7 @@ ROWS: Final = (
     Row(
         name="reset-required",
         what="an earlier error left the GPU unusable",
-        at_open={_CHANNEL: Status(NvStatus.RESET_REQUIRED)},
+        at_open={_CHANNEL: StatusReply(NvStatus.RESET_REQUIRED)},
         cause="an earlier error left the GPU unusable",
         evidence="NV_ERR_RESET_REQUIRED",
         cure=_RESET,
@@ -334,7 +334,7 @@ ROWS: Final = (
     Row(
         name="suspended",
         what="the GPU sleeps",
-        later={"RM_ALLOC *": Status(NvStatus.GPU_NOT_FULL_POWER)},
+        later={"RM_ALLOC *": StatusReply(NvStatus.GPU_NOT_FULL_POWER)},
         does="alloc",
         cause="the GPU sleeps",
         evidence="NV_ERR_GPU_NOT_FULL_POWER",

@@ -35,7 +35,7 @@ from drivers.amd.layouts.pm4 import Function, IndirectBuffer
 from drivers.amd.layouts.registers import RSRC1, RSRC2, TMPRING
 from emulator.amd.engines.dispatch import (
     Dim3,
-    Launch,
+    DispatchLaunch,
     check_arguments_place,
     check_block,
     check_grid,
@@ -46,7 +46,7 @@ from emulator.amd.engines.dispatch import (
 from emulator.amd.engines.errors import check, dispatch_fault, host_fault, packet_fault, unsupported
 from emulator.amd.engines.maintenance import of_scopes
 from emulator.amd.engines.order import Sort, once
-from emulator.amd.engines.packets import Wait, decode, length, stores, wide
+from emulator.amd.engines.packets import PacketWait, decode, length, stores, wide
 from emulator.amd.engines.pm4 import Pm4
 from emulator.amd.reports import QueueFault
 
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from emulator.amd.engines.bus import Bus
     from emulator.amd.engines.kernels import Kernels
     from emulator.amd.engines.order import Flight, Flights
-    from emulator.amd.engines.packets import Promise
-    from emulator.amd.engines.ring import Ring
+    from emulator.amd.engines.packets import StorePromise
+    from emulator.amd.engines.ring import PacketRing
     from hcq.layout import BitStruct
 
 _HEADER: Final = 0xFFFF
@@ -85,13 +85,13 @@ INACTIVE: Final = {
 class Aql:
     """The engine of one queue."""
 
-    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
         xccs = bus.gpu.profile.xccs
         self._cores = [Pm4(bus, flights, kernels, xcc=n, xccs=xccs) for n in range(xccs)]
         self._running: tuple[BitStruct, str] | None = None
         """The packet whose PM4 the cores execute."""
-        self._waits: list[Wait] = []
+        self._waits: list[PacketWait] = []
         """What a barrier packet waits for."""
         self._any = False
         """Whether one of them is enough."""
@@ -109,7 +109,7 @@ class Aql:
     def active(self) -> bool:
         return bool(self._ring.left or self._running or self._barrier)
 
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PacketWait]:
         return self._waits or [core.waiting for core in self._cores if core.waiting is not None]
 
     def can_advance(self) -> bool:
@@ -229,7 +229,7 @@ class Aql:
         elif isinstance(packet, BarrierAnd):
             value = Signal.offset_of("value")
             self._waits = [
-                Wait(type(packet).__name__, signal + value, 0, Function.EQ, 64)
+                PacketWait(type(packet).__name__, signal + value, 0, Function.EQ, 64)
                 for signal in packet.DEP_SIGNAL
                 if signal
             ]
@@ -237,7 +237,7 @@ class Aql:
         elif isinstance(packet, BarrierValue):
             va = packet.SIGNAL + Signal.offset_of("value")
             function = _CONDITIONS[packet.CONDITION]
-            self._waits = [Wait("BARRIER_VALUE", va, packet.VALUE, function, 64, packet.MASK)]
+            self._waits = [PacketWait("BARRIER_VALUE", va, packet.VALUE, function, 64, packet.MASK)]
             if self._waits[0].vain:
                 self._bus.waits_for_nothing(self._waits[0])
             self._any, self._barrier = False, packet
@@ -305,7 +305,7 @@ class Aql:
             self._bus.store(known.event_mailbox_ptr, known.event_id, 8, what)
             self._bus.interrupt(known.event_id, END_OF_PIPE_CONTEXT_BITS)
 
-    def _launch(self, packet: KernelDispatch, va: int) -> Launch:
+    def _launch(self, packet: KernelDispatch, va: int) -> DispatchLaunch:
         """Return what a kernel-dispatch packet and the kernel's descriptor describe."""
         bus, target = self._bus, self._bus.gpu.profile.target
         where, what = packet.KERNEL_OBJECT, "the fetch of a kernel descriptor"
@@ -337,7 +337,7 @@ class Aql:
         properties = Properties.from_int(descriptor.kernel_code_properties)
         rsrc2 = RSRC2[generation].from_int(descriptor.compute_pgm_rsrc2)
         granule = target.lds_granule
-        return Launch(
+        return DispatchLaunch(
             code=where + descriptor.kernel_code_entry_byte_offset,
             rsrc1=RSRC1[generation].from_int(descriptor.compute_pgm_rsrc1),
             rsrc2=rsrc2,
@@ -404,7 +404,7 @@ class Aql:
                 out += values[name]
         return tuple((out + [None] * count)[:count])
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         for core in self._cores:
             yield from core.ahead()
         words = self._ring.ahead()

@@ -16,14 +16,14 @@ from drivers.amd.layouts.events import UNSIGNALLED
 from emulator.amd.engines.errors import packet_fault
 from emulator.amd.profiles import HDP_FLUSH
 from emulator.shared.releases import SemaphoreStore
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from emulator.amd.engines.machine import Machine
-    from emulator.amd.engines.order import Order, Sort
-    from emulator.amd.engines.packets import Wait
+    from emulator.amd.engines.machine import EngineMachine
+    from emulator.amd.engines.order import QueueOrder, Sort
+    from emulator.amd.engines.packets import PacketWait
     from emulator.amd.kfd.gpu import GpuSpace
     from emulator.amd.kfd.queues import QueueObject
 
@@ -33,7 +33,7 @@ _CHUNK = 4 << 20
 class Bus:
     """Memory, clock and interrupts as a queue's engine sees them."""
 
-    def __init__(self, machine: Machine, queue: QueueObject, order: Order | None = None) -> None:
+    def __init__(self, machine: EngineMachine, queue: QueueObject, order: QueueOrder | None = None) -> None:
         """`order` records accesses and their order, where that is asked for."""
         self.machine = machine
         self.queue = queue
@@ -64,7 +64,7 @@ class Bus:
     def store(self, va: int, value: int, size: int, what: str, *, adds: bool = False) -> None:
         """Write an aligned number of `size` bytes, at once; `adds`: it is made of the old one."""
         self.aligned(va, size, what)
-        host = self.space.host(va, size, Access.WRITE, what)
+        host = self.space.host(va, size, AccessKind.WRITE, what)
         kind = ctypes.c_uint64 if size == 8 else ctypes.c_uint32
         word, new = kind.from_address(host), value & (1 << 8 * size) - 1
         if self.order is not None:
@@ -95,8 +95,8 @@ class Bus:
 
     def copy(self, source: int, target: int, size: int, what: str) -> None:
         """Copy bytes upwards in pieces, as a copy engine does."""
-        self.space.check_range(source, size, Access.READ, what)
-        self.space.check_range(target, size, Access.WRITE, what)
+        self.space.check_range(source, size, AccessKind.READ, what)
+        self.space.check_range(target, size, AccessKind.WRITE, what)
         if source < target + size and target < source + size:
             self.machine.lint(f"{what}: source and destination overlap, the result is undefined")
         self.touches(source, size, write=False, what=what)
@@ -109,7 +109,7 @@ class Bus:
     def fill(self, target: int, pattern: bytes, count: int, what: str) -> None:
         """Write a pattern `count` times."""
         step = max(_CHUNK // len(pattern), 1)
-        self.space.check_range(target, count * len(pattern), Access.WRITE, what)
+        self.space.check_range(target, count * len(pattern), AccessKind.WRITE, what)
         self.touches(target, count * len(pattern), write=True, what=what)
         if not any(pattern):
             self.space.zero(target, count * len(pattern), what)
@@ -120,7 +120,7 @@ class Bus:
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
         """Take note of an access of data, where accesses are recorded."""
         if self.order is not None:
-            self.space.check_range(va, size, Access.WRITE if write else Access.READ, what)
+            self.space.check_range(va, size, AccessKind.WRITE if write else AccessKind.READ, what)
             self.order.touches(va, size, write=write, what=what)
 
     def drained(self, sorts: Collection[Sort]) -> None:
@@ -128,10 +128,10 @@ class Bus:
         if self.order is not None:
             self.order.drained(sorts)
 
-    def acquired(self, wait: Wait) -> None:
+    def acquired(self, wait: PacketWait) -> None:
         """Take note that a wait is over."""
         if self.order is not None:
-            host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+            host = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, wait.name)
             self.order.acquired(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
 
     def maintain(self, what: frozenset[str], xcc: int | None = None) -> None:
@@ -161,7 +161,7 @@ class Bus:
             )
         self.machine.interrupt(self.gpu, context, bits, written=number is not None)
 
-    def flush_host_path(self, request: int, done: int, wait: Wait, what: str) -> None:
+    def flush_host_path(self, request: int, done: int, wait: PacketWait, what: str) -> None:
         """Write the payload of a wait to the register `request`, and wait for the register `done` (facts 3).
 
         The flush is over at once, and `done` holds what was requested.
@@ -177,9 +177,9 @@ class Bus:
             )
         self.machine.hdp_flushes += 1
 
-    def waits_for_nothing(self, wait: Wait) -> None:
+    def waits_for_nothing(self, wait: PacketWait) -> None:
         """Object to a wait that every value ends; one for 0 begins a timeline that nobody has released."""
-        host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+        host = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, wait.name)
         fresh = self.order is None or not self.order.watch.history.width(host)
         (self.lint if fresh else self.doubt)(f"{wait} waits for nothing: every value ends it")
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from drivers.amd.layouts.kfd import MemFlags
 from emulator.amd.engines.errors import stale_fault
 from emulator.sanitizers.shadow_global import RACE_CELL, THREAD_BITS
-from emulator.shared.caches import PAGE, Changed, Fill, IncoherentCache, WriteLog
+from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, WriteLog
 from emulator.shared.races import CELL_BYTES, DWORDS
 from emulator.shared.releases import join
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Mapping as Table
 
-    from emulator.amd.kfd.gpu import Gpu, GpuSpace
+    from emulator.amd.kfd.gpu import GpuSpace, KfdGpu
     from emulator.amd.reports import QueueFault
     from emulator.shared.caches import Stale
-    from emulator.shared.memory import Mapping
-    from emulator.shared.races import Touched, Work
+    from emulator.shared.memory import GpuMapping
+    from emulator.shared.races import QueueWork, Touched
     from emulator.shared.releases import VectorClock
 
 _PAST_VECTOR = re.compile(r" (glc|sc0|sc1|scope:SCOPE_(SE|DEV|SYS))\b")
@@ -55,7 +55,7 @@ def through(text: str) -> str:
     return "vector"
 
 
-class Loads:
+class DispatchLoads:
     """The dwords that one kernel loaded, by cache (`emulator.shared.races.Observer`)."""
 
     def __init__(self, instructions: Sequence[str]) -> None:
@@ -66,10 +66,10 @@ class Loads:
         self.stores_parts = any(_NARROW_STORE.search(text) for text in instructions)
         """Whether it stores bytes or halves: the shadows record whole dwords alone."""
         self.seen: dict[str, Masks] = {"scalar": {}, "vector": {}, "l2": {}}
-        self.mappings: dict[int, Mapping] = {}
+        self.mappings: dict[int, GpuMapping] = {}
         """By host address."""
 
-    def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
+    def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
         """Take the notes of a chunk of an allocation."""
         import numpy as np  # noqa: PLC0415 - only where caches are checked
 
@@ -122,7 +122,7 @@ class Covered:
             join(self._clocks[one], known)
             self._at[one] = number
 
-    def covers(self, work: Work) -> bool:
+    def covers(self, work: QueueWork) -> bool:
         """Return whether all XCCs did the maintenance after this work."""
         return all(one.get(work.stream, 0) >= work.number for one in self._clocks)
 
@@ -139,8 +139,8 @@ class Covered:
 class _Stored(NamedTuple):
     """Stores of finished work."""
 
-    work: Work
-    dirty: Gpu | None
+    work: QueueWork
+    dirty: KfdGpu | None
     """The GPU whose L2 the stores are in; None: they went past it."""
     stores: Masks
     cached: frozenset[int]
@@ -173,15 +173,15 @@ class Coherence:
 
     def __init__(self) -> None:
         self._log = WriteLog()
-        self._gpus: dict[Gpu, _Gpu] = {}
+        self._gpus: dict[KfdGpu, _Gpu] = {}
         self._done: deque[_Stored] = deque(maxlen=_REMEMBERED)
 
-    def _of(self, gpu: Gpu) -> _Gpu:
+    def _of(self, gpu: KfdGpu) -> _Gpu:
         if gpu not in self._gpus:
             self._gpus[gpu] = _Gpu({what: Covered([{}] * gpu.profile.xccs) for what in _KINDS})
         return self._gpus[gpu]
 
-    def maintain(self, gpu: Gpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
+    def maintain(self, gpu: KfdGpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
         """Take note of maintenance behind `known`: invalidated caches, how far the L2 is written back.
 
         That of work which is not over for sure counts for nothing, whichever came first here.
@@ -192,7 +192,7 @@ class Coherence:
             if name in one.held and one.covered[name].last > one.filled:
                 one.held[name].clear()
 
-    def dispatched(self, gpu: Gpu) -> Dispatch:
+    def dispatched(self, gpu: KfdGpu) -> Dispatch:
         """Return the state of the caches for a kernel that is put in flight now."""
         one = self._of(gpu)
         covered = {name: one.covered[name].copy() for name in LOAD_CACHES}
@@ -200,7 +200,7 @@ class Coherence:
             covered |= {_back(other, name): state.covered[name].copy() for name in (AGENT, SYSTEM)}
         return Dispatch(covered, {name: _changed(gpu, held) for name, held in one.held.items()})
 
-    def done(self, gpu: Gpu, work: Work, *, through_l2: bool) -> None:
+    def done(self, gpu: KfdGpu, work: QueueWork, *, through_l2: bool) -> None:
         """Take note of work that is over; a kernel's stores, and some copies, go through the GPU's L2."""
         self._log.record(work)
         stores: Masks = {}
@@ -219,13 +219,13 @@ class Coherence:
         if stores:
             self._done.append(_Stored(work, gpu if cached else None, stores, frozenset(cached), visible))
 
-    def _replace(self, gpu: Gpu, mapping: Mapping, chunk: int, mask: int) -> None:
+    def _replace(self, gpu: KfdGpu, mapping: GpuMapping, chunk: int, mask: int) -> None:
         """Take note that a GPU's only L2 holds new contents: what it held before is not loaded any more."""
         for run in re.finditer(rb"[^\0]+", mask.to_bytes(DWORDS, "little")):
             va = mapping.va + 4 * (DWORDS * chunk + run.start())
             self._of(gpu).held["l2"].drop(_space(gpu).number, va, 4 * (run.end() - run.start()))
 
-    def _replace_parts(self, gpu: Gpu, began: Dispatch, work: Work) -> None:
+    def _replace_parts(self, gpu: KfdGpu, began: Dispatch, work: QueueWork) -> None:
         """Take note that the only L2 of a GPU holds the bytes and halves that a kernel stored.
 
         They are what changed while it ran, but for the dwords that work beside it stored past this L2.
@@ -244,7 +244,7 @@ class Coherence:
                 if mapping is None or not self._stored_past(gpu, work, mapping, va):
                     held.drop(space.number, va, 4)
 
-    def _stored_past(self, gpu: Gpu, work: Work, mapping: Mapping, va: int) -> bool:
+    def _stored_past(self, gpu: KfdGpu, work: QueueWork, mapping: GpuMapping, va: int) -> bool:
         """Return whether work that does not come before `work` stored a dword past the L2 of a GPU."""
         chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
         return any(
@@ -253,7 +253,9 @@ class Coherence:
             if one.dirty is not gpu and not work.happens_after(one.work)
         )
 
-    def kernel_over(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work, name: str) -> None:
+    def kernel_over(
+        self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork, name: str
+    ) -> None:
         """Check what a kernel loaded, and take what it leaves in the caches."""
         self._judge_engines(gpu, began, loads, work)
         self._judge_host(gpu, began, loads, work)
@@ -261,7 +263,7 @@ class Coherence:
             self._replace_parts(gpu, began, work)
         self._fill(gpu, loads, name)
 
-    def read(self, work: Work, what: str, reader: Gpu | None = None) -> None:
+    def read(self, work: QueueWork, what: str, reader: KfdGpu | None = None) -> None:
         """Check what a copy engine reads and overwrites: kernels' stores to it must have left the L2.
 
         With a `reader` the copy goes through the L2 of that GPU, and finds there what its kernels stored.
@@ -271,7 +273,7 @@ class Coherence:
                 mask = int.from_bytes(touched, "little")
                 self._judge_dirty(what, work, (mapping, chunk, mask), self._now, reader)
 
-    def released(self, gpu: Gpu, work: Work, what: str) -> None:
+    def released(self, gpu: KfdGpu, work: QueueWork, what: str) -> None:
         """Check a release that does not write the L2 back: the host must not read what it tells of."""
         for one in self._done:
             if one.dirty is not gpu or not one.visible or not work.happens_after(one.work):
@@ -282,10 +284,10 @@ class Coherence:
                     f"are in the L2: wanted {_WANTED[SYSTEM]} in the release"
                 )
 
-    def _now(self, gpu: Gpu, what: str) -> Covered:
+    def _now(self, gpu: KfdGpu, what: str) -> Covered:
         return self._of(gpu).covered[what]
 
-    def _judge_engines(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
+    def _judge_engines(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
         for cache, masks in loads.seen.items():
             if cache == "vector" and loads.acquires:
                 continue
@@ -309,10 +311,10 @@ class Coherence:
     def _judge_dirty(
         self,
         what: str,
-        work: Work,
-        place: tuple[Mapping, int, int],
-        covered: Callable[[Gpu, str], Covered],
-        reader: Gpu | None = None,
+        work: QueueWork,
+        place: tuple[GpuMapping, int, int],
+        covered: Callable[[KfdGpu, str], Covered],
+        reader: KfdGpu | None = None,
     ) -> None:
         mapping, chunk, mask = place
         for one in self._done if mask else ():
@@ -331,14 +333,14 @@ class Coherence:
                 )
 
     @staticmethod
-    def _tell(cache: str, work: Work, one: _Stored, mapping: Mapping, va: int) -> None:
+    def _tell(cache: str, work: QueueWork, one: _Stored, mapping: GpuMapping, va: int) -> None:
         raise stale_fault(
             f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may "
             f"be older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} "
             f"was not invalidated between; wanted an acquire with {_WANTED[cache]}"
         )
 
-    def _judge_host(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
+    def _judge_host(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
         for cache, masks in loads.seen.items():
             changed = began.old[cache]
             if not changed or (cache == "vector" and loads.acquires):
@@ -353,7 +355,7 @@ class Coherence:
                     if stale is not None:
                         raise self._old(gpu, work, cache, mapping, stale)
 
-    def _old(self, gpu: Gpu, work: Work, cache: str, mapping: Mapping, stale: Stale) -> QueueFault:
+    def _old(self, gpu: KfdGpu, work: QueueWork, cache: str, mapping: GpuMapping, stale: Stale) -> QueueFault:
         writer = self._log.writer(_space(gpu).map.find(stale.va), stale, work)
         return stale_fault(
             f"what {work.reader_of(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
@@ -361,9 +363,9 @@ class Coherence:
             f"the cache was not invalidated; wanted an acquire with {_WANTED[cache]}"
         )
 
-    def _fill(self, gpu: Gpu, loads: Loads, name: str) -> None:
+    def _fill(self, gpu: KfdGpu, loads: DispatchLoads, name: str) -> None:
         one, space = self._of(gpu), _space(gpu)
-        fill = Fill(self._log.next_number(), f"kernel {name}")
+        fill = CacheFill(self._log.next_number(), f"kernel {name}")
         one.filled = fill.number
         for cache, masks in loads.seen.items():
             for (host, chunk), mask in masks.items():
@@ -383,7 +385,7 @@ class Coherence:
                     one.held[cache].fill(space.number, va, data, fill, mask=bytes(held[:size]), owner=mapping)
 
 
-def in_l2(gpu: Gpu, mapping: Mapping) -> bool:
+def in_l2(gpu: KfdGpu, mapping: GpuMapping) -> bool:
     """Return whether the L2 of a GPU holds an allocation: what the kernel's MTYPE decides (facts 1.4)."""
     buffer = _space(gpu).buffers.get(mapping.va)
     if buffer is None:
@@ -399,12 +401,12 @@ def _whole_lines(dwords: bytes) -> bytes:
     return b"".join(_HELD if 0xFF in row else row for row in rows)
 
 
-def _space(gpu: Gpu) -> GpuSpace:
+def _space(gpu: KfdGpu) -> GpuSpace:
     assert gpu.space is not None
     return gpu.space
 
 
-def _changed(gpu: Gpu, held: IncoherentCache) -> dict[int, Changed]:
+def _changed(gpu: KfdGpu, held: IncoherentCache) -> dict[int, Changed]:
     """Return the pages of which a cache of a GPU holds something else than memory."""
     space = _space(gpu)
 
@@ -415,15 +417,15 @@ def _changed(gpu: Gpu, held: IncoherentCache) -> dict[int, Changed]:
     return held.changed(space.number, page)
 
 
-def _back(gpu: Gpu, what: str) -> str:
+def _back(gpu: KfdGpu, what: str) -> str:
     return f"{what} of {gpu.index}"
 
 
-def _address(mapping: Mapping, chunk: int, mask: int) -> int:
+def _address(mapping: GpuMapping, chunk: int, mask: int) -> int:
     return mapping.va + 4 * (chunk * DWORDS + ((mask & -mask).bit_length() - 1) // 8)
 
 
-def _dwords(mapping: Mapping, chunk: int, mask: int) -> Iterator[int]:
+def _dwords(mapping: GpuMapping, chunk: int, mask: int) -> Iterator[int]:
     first = mapping.va + 4 * DWORDS * chunk
     for dword, byte in enumerate(mask.to_bytes(DWORDS, "little")):
         if byte:

@@ -36,7 +36,7 @@ from drivers.amd.layouts.registers import (
     register_names,
 )
 from emulator.amd.engines.errors import dispatch_fault, packet_fault, unsupported
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ _KERNARG_ALIGN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class DispatchLaunch:
     """What starts a grid."""
 
     code: int
@@ -184,7 +184,7 @@ def check_arguments_place(bus: Bus, va: int) -> None:
         bus.lint(f"the address of kernel arguments is not aligned to {KERNARG_ALIGN} bytes, as hsa.h asks")
 
 
-def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> Launch:
+def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> DispatchLaunch:
     """Return what the registers of a compute queue and a DISPATCH_DIRECT describe."""
     generation = int(bus.gpu.profile.target.generation)
     initiator = Initiator.from_int(packet.INITIATOR)
@@ -229,7 +229,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
             "work-item: some of its work-items are alike"
         )
     lanes = 32 if initiator.CS_W32_EN else 64
-    return Launch(
+    return DispatchLaunch(
         code=(get(ShRegister.COMPUTE_PGM_HI) << 32 | get(ShRegister.COMPUTE_PGM_LO)) << PROGRAM_SHIFT,
         rsrc1=rsrc1,
         rsrc2=rsrc2,
@@ -345,7 +345,7 @@ def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
 
 def check_scratch(bus: Bus, base: int, size: int, what: str) -> None:
     """Refuse scratch that is not mapped, and object to scratch that goes on in memory of something else."""
-    bus.space.check_range(base, size, Access.WRITE, what)
+    bus.space.check_range(base, size, AccessKind.WRITE, what)
     buffer = bus.space.buffer_at(base)
     if buffer is not None and base + size > buffer.end:
         bus.doubt(f"{what} is [{base:#x}, +{size:#x}), which goes beyond {buffer}")

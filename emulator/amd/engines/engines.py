@@ -11,9 +11,9 @@ from drivers.amd.layouts.kfd import QueueType
 from emulator.amd.engines.aql import Aql
 from emulator.amd.engines.kernels import PATIENCE_S, Kernels
 from emulator.amd.engines.ledgers import Ledgers
-from emulator.amd.engines.order import Watch
+from emulator.amd.engines.order import OrderWatch
 from emulator.amd.engines.pm4 import Pm4Queue
-from emulator.amd.engines.run import Run
+from emulator.amd.engines.run import EngineRun
 from emulator.amd.engines.sdma import Sdma
 from emulator.shared.waits import find_deadlock
 from emulator.simt.engine import Settings
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emulator.amd.engines.bus import Bus
-    from emulator.amd.engines.machine import Machine
+    from emulator.amd.engines.machine import EngineMachine
     from emulator.amd.engines.order import Flights
-    from emulator.amd.engines.ring import Ring
-    from emulator.amd.engines.run import Engine
+    from emulator.amd.engines.ring import PacketRing
+    from emulator.amd.engines.run import PacketEngine
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.machine.runs import QueueRun
 
-_MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, Ring], Engine]]] = {
+_MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, PacketRing], PacketEngine]]] = {
     QueueType.COMPUTE: Pm4Queue,
     QueueType.COMPUTE_AQL: Aql,
     QueueType.SDMA: Sdma,
@@ -52,19 +52,19 @@ class AmdEngines:
     ) -> None:
         """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON.
 
-        `remaps`: see `Ring`. `patience_s`: see `Kernels`. The order of steps depends on the time of slices,
-        unless it is long.
+        `remaps`: see `PacketRing`. `patience_s`: see `Kernels`. The order of steps depends on the time of
+        slices, unless it is long.
         """
         settings = settings or Settings()
         self._remaps = remaps
         ledgers = None if report is None else Ledgers(report)
         self.kernels = Kernels(settings, ledgers, patience_s=patience_s)
-        self.watch = Watch.of(settings.checks)
+        self.watch = OrderWatch.of(settings.checks)
         """Records races between queues and caches; None where that is off."""
 
-    def make(self, machine: Machine, queue: QueueObject) -> Run:
+    def make(self, machine: EngineMachine, queue: QueueObject) -> EngineRun:
         """Return what executes a new queue."""
-        return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch, remaps=self._remaps)
+        return EngineRun(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch, remaps=self._remaps)
 
     def close(self) -> None:
         """Write the report, where one is wanted, and drop what is known of the queues."""
@@ -75,7 +75,7 @@ class AmdEngines:
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for each other or for a value that has passed, and why; changes nothing."""
-        runs = [run for run in stuck if isinstance(run, Run)]
+        runs = [run for run in stuck if isinstance(run, EngineRun)]
         found = find_deadlock(runs, lambda run: run.ahead())
         if found:
             return dict(found.items())

@@ -10,44 +10,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import QueueException
-from emulator.amd.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from emulator.ir.report import ReportKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.ir.report import Report
+    from emulator.ir.report import KernelReport
     from hcq.layout import BitStruct
 
 
 def host_fault(message: str) -> QueueFault:
     """Return the error of a bad ring, pointer or doorbell."""
-    return QueueFault(Kind.HOST, message)
+    return QueueFault(FindingKind.HOST, message)
 
 
 def packet_fault(message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED) -> QueueFault:
     """Return the error of a bad packet."""
-    return QueueFault(Kind.METHOD, message, exception)
+    return QueueFault(FindingKind.METHOD, message, exception)
 
 
 def dispatch_fault(message: str, exception: QueueException) -> QueueFault:
     """Return the error of a launch that does not fit its kernel."""
-    return QueueFault(Kind.LAUNCH, message, exception)
+    return QueueFault(FindingKind.LAUNCH, message, exception)
 
 
 def changed_fault(message: str) -> QueueFault:
     """Return the error of memory that was changed while in use."""
-    return QueueFault(Kind.LIFETIME, message)
+    return QueueFault(FindingKind.LIFETIME, message)
 
 
 def stale_fault(message: str) -> QueueFault:
     """Return the error of missing cache maintenance."""
-    return QueueFault(Kind.COHERENCE, message)
+    return QueueFault(FindingKind.COHERENCE, message)
 
 
 def unsupported(message: str) -> QueueFault:
     """Return the error of what is not emulated, though hardware may support it."""
-    return QueueFault(Kind.UNSUPPORTED, message)
+    return QueueFault(FindingKind.UNSUPPORTED, message)
 
 
 def check(packet: BitStruct, name: str) -> None:
@@ -69,7 +69,9 @@ _CODES: Final = {
 }
 
 
-def kernel_fault(fault: Report, findings: Sequence[Report], code: int) -> QueueFault | MemoryFault:
+def kernel_fault(
+    fault: KernelReport, findings: Sequence[KernelReport], code: int
+) -> QueueFault | MemoryFault:
     """Return the error that a kernel at an address ends its queue with.
 
     It names what the sanitizers found before the fault, too.
@@ -82,13 +84,13 @@ def kernel_fault(fault: Report, findings: Sequence[Report], code: int) -> QueueF
             writes=fault.access in ("write", "atomic"),
             not_present=fault.kind is ReportKind.OUT_OF_BOUNDS,
         )
-    return QueueFault(Kind.KERNEL, text, _CODES.get(fault.kind, QueueException.WAVE_ABORT))
+    return QueueFault(FindingKind.KERNEL, text, _CODES.get(fault.kind, QueueException.WAVE_ABORT))
 
 
-def kernel_findings(findings: Sequence[Report], code: int) -> QueueFault:
+def kernel_findings(findings: Sequence[KernelReport], code: int) -> QueueFault:
     """Return the error of a kernel at an address that ended, with findings of the sanitizers."""
-    return QueueFault(Kind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
+    return QueueFault(FindingKind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
 
 
-def _texts(reports: Sequence[Report], code: int) -> str:
+def _texts(reports: Sequence[KernelReport], code: int) -> str:
     return "\nalso: ".join(f"{one}; pc {code + one.line:#x}" for one in reports)

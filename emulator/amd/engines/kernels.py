@@ -17,7 +17,7 @@ from drivers.amd.layouts.aql import PACKET_WORDS, KernelDispatch
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3, Rsrc3Gfx90a
-from emulator.amd.engines.coherence import Loads
+from emulator.amd.engines.coherence import DispatchLoads
 from emulator.amd.engines.dispatch import check_arguments_place, whole_and_rest
 from emulator.amd.engines.errors import (
     changed_fault,
@@ -31,14 +31,14 @@ from emulator.amd.isa.modes import at_start
 from emulator.amd.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.programs import decoded, translated
-from emulator.amd.isa.translate import Entry
+from emulator.amd.isa.translate import KernelEntry
 from emulator.ir.state import REPORT_LIMIT
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
 from emulator.shared.turns import Turn, Turns
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 from emulator.simt.slices import SlicedLaunch
-from emulator.simt.work import Options, Work
+from emulator.simt.work import LaunchOptions, LaunchWork
 from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
     from emulator.amd.engines.bus import Bus
     from emulator.amd.engines.coherence import Dispatch
-    from emulator.amd.engines.dispatch import Launch
+    from emulator.amd.engines.dispatch import DispatchLaunch
     from emulator.amd.engines.ledgers import Ledgers
     from emulator.amd.isa.programs import Decoded
     from emulator.amd.kfd.gpu import GpuSpace
-    from emulator.shared.memory import Mapping
-    from emulator.simt.engine import Program, Settings
+    from emulator.shared.memory import GpuMapping
+    from emulator.simt.engine import Settings, TranslatedProgram
     from hcq.layout import BitStruct
 
 _TURNS: Final = 1024
@@ -67,7 +67,7 @@ _OWN_OF_DRIVER: Final = {
 
 
 @dataclass(slots=True)
-class Code:
+class CachedCode:
     """Machine code as the instruction cache holds it."""
 
     name: str
@@ -76,14 +76,14 @@ class Code:
     """Vector registers that the instructions name."""
     accumulators: int
     """Accumulation registers that the instructions name."""
-    program: Program
+    program: TranslatedProgram
     descriptor: Descriptor | None
     """What lies beside it; None where no descriptor points to it."""
     found: str
     """Where the descriptor lies, for reports."""
     place: tuple[int, bytes] | None
     """The descriptor's address and bytes."""
-    counting: Callable[[], Program]
+    counting: Callable[[], TranslatedProgram]
     """Return the program that counts what it executes."""
 
 
@@ -102,11 +102,11 @@ class Kernels:
         self.timeout_s: float = config().emu_timeout_s
         """A kernel that takes longer hangs."""
         self._turns = Turns(_TURNS, patience_s)
-        self._cached: dict[tuple[object, ...], Code] = {}
+        self._cached: dict[tuple[object, ...], CachedCode] = {}
         """What the instruction caches hold."""
-        self._clean: dict[int, list[Mapping]] = {}
+        self._clean: dict[int, list[GpuMapping]] = {}
         """Address space -> its allocations when its instruction caches were invalidated last."""
-        self._read_before: dict[tuple[object, ...], Code] = {}
+        self._read_before: dict[tuple[object, ...], CachedCode] = {}
         """What was last found at an address: much of it is still the same when a cache was invalidated.
 
         Of `most` addresses, those used last.
@@ -123,7 +123,7 @@ class Kernels:
         """Return the number of addresses whose code is kept."""
         return len(self._cached.keys() | self._read_before.keys())
 
-    def begin(self, bus: Bus, launch: Launch) -> Iterator[SlicedLaunch]:
+    def begin(self, bus: Bus, launch: DispatchLaunch) -> Iterator[SlicedLaunch]:
         """Check a launch, and return its steps; nothing runs yet."""
         code = self._find(bus, launch)
         kernarg = check(bus, launch, code)
@@ -136,7 +136,7 @@ class Kernels:
                 f"{code.name} cannot be launched: {error}", QueueException.PACKET_DISPATCH_CODE_INVALID
             ) from error
 
-    def _find(self, bus: Bus, launch: Launch) -> Code:
+    def _find(self, bus: Bus, launch: DispatchLaunch) -> CachedCode:
         entry = _entry(launch, bus.gpu.profile.name)
         key = (bus.space.number, launch.code, launch.lanes, entry)
         known = self._cached.get(key)
@@ -170,7 +170,7 @@ class Kernels:
             del self._read_before[next(iter(self._read_before))]
         return before
 
-    def _read(self, bus: Bus, launch: Launch, mapping: Mapping) -> Code:
+    def _read(self, bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> CachedCode:
         before = min(launch.code - mapping.va, _MOST_CODE)
         behind = min(mapping.end - launch.code, _MOST_CODE)
         raw = bus.read(launch.code - before, before + behind, "an instruction fetch")
@@ -195,7 +195,7 @@ class Kernels:
             descriptor = Descriptor.from_bytes(place[1])
         entry = _entry(launch, processor)
         counting = partial(translated, self._settings, processor, launch.lanes, entry, kernel, counts=True)
-        return Code(
+        return CachedCode(
             name, kernel, made.registers, made.accumulators, made.program, descriptor, f"{at or 0:#x}", place,
             lambda: counting().program,
         )  # fmt: skip
@@ -203,13 +203,13 @@ class Kernels:
     def _steps(
         self,
         bus: Bus,
-        launch: Launch,
-        code: Code,
+        launch: DispatchLaunch,
+        code: CachedCode,
         kernarg: tuple[int, bytes] | None,
         began: Dispatch | None,
     ) -> Iterator[SlicedLaunch]:
         rng = bus.machine.rng
-        options = Options(
+        options = LaunchOptions(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),
             timeout_s=self.timeout_s,
@@ -219,7 +219,7 @@ class Kernels:
         scratch = launch.scratch_bytes
         if code.descriptor is not None:
             scratch = min(scratch, code.descriptor.private_segment_fixed_size)
-        work = Work(
+        work = LaunchWork(
             grid=launch.groups,
             block=launch.block,
             last=launch.last if launch.last != launch.block else None,
@@ -234,11 +234,11 @@ class Kernels:
 
 def _run(  # noqa: PLR0917 - a launch has that many parts
     bus: Bus,
-    launch: Launch,
-    code: Code,
+    launch: DispatchLaunch,
+    code: CachedCode,
     kernarg: tuple[int, bytes] | None,
-    work: Work,
-    options: Options,
+    work: LaunchWork,
+    options: LaunchOptions,
     turns: Turns,
     began: Dispatch | None,
 ) -> Iterator[SlicedLaunch]:
@@ -247,11 +247,11 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
     program = code.counting() if counts else code.program
     sliced = SlicedLaunch(program, work, bus.space.map, options, on_end=pages.drop)
     turn = None
-    loads: Loads | None = None
+    loads: DispatchLoads | None = None
     order = bus.order
     if order is not None and order.acting is not None:
         if began is not None:
-            loads = Loads(sliced.instructions)
+            loads = DispatchLoads(sliced.instructions)
         turn = Turn(sliced, order.acting, bus.space.map, loads)
         turn.work.name = f"kernel {code.name} on {turn.work.name.removeprefix('kernel on ')}"
         turn.work.locate = sliced.describe
@@ -271,7 +271,7 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
         raise changed_fault(f"the kernel arguments at {kernarg[0]:#x} changed while their grid was running")
 
 
-def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
+def _count(bus: Bus, launch: DispatchLaunch, code: CachedCode, sliced: SlicedLaunch) -> None:
     """Add the counters of a dispatch, if it counts, to those of its kernel."""
     into, counted, raw = bus.machine.counters.get(bus.gpu.gpu_id), sliced.counted, sliced.counts
     if into is None or counted is None or raw is None:
@@ -285,9 +285,9 @@ def _count(bus: Bus, launch: Launch, code: Code, sliced: SlicedLaunch) -> None:
     into.add(counters(counted, raw, sliced.work, what), code=launch.code)
 
 
-def _entry(launch: Launch, processor: str) -> Entry:
+def _entry(launch: DispatchLaunch, processor: str) -> KernelEntry:
     two = launch.rsrc2
-    return Entry(
+    return KernelEntry(
         user_sgprs=two.USER_SGPR,
         group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
         group_info=two.TG_SIZE_EN,
@@ -296,7 +296,7 @@ def _entry(launch: Launch, processor: str) -> Entry:
     )
 
 
-def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
+def _same(bus: Bus, launch: DispatchLaunch, before: CachedCode, mapping: GpuMapping) -> bool:
     """Return whether code and descriptor lie where they lay, byte for byte."""
     first = launch.code - before.decoded.before
     if before.place is None or first < mapping.va or first + len(before.decoded.code) > mapping.end:
@@ -309,7 +309,7 @@ def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
     )
 
 
-def _descriptor_of(bus: Bus, launch: Launch, mapping: Mapping) -> int | None:
+def _descriptor_of(bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> int | None:
     """Return where a descriptor lies that points to the code, and whose registers are the launch's."""
     if mapping.size > _MOST_CODE:
         return None
@@ -337,7 +337,7 @@ def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int
     return value
 
 
-def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
+def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, bytes] | None:
     """Hold a launch to the kernel's descriptor; returns where its arguments lie, and their bytes."""
     target = bus.gpu.profile.target
     granule = target.vgpr_granule[launch.lanes == 64]
@@ -385,7 +385,7 @@ def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
     return _arguments(bus, launch, descriptor, properties)
 
 
-def _check_registers(bus: Bus, launch: Launch, code: Code, descriptor: Descriptor) -> None:
+def _check_registers(bus: Bus, launch: DispatchLaunch, code: CachedCode, descriptor: Descriptor) -> None:
     generation = int(bus.gpu.profile.target.generation)
     pairs = (
         ("RSRC1", type(launch.rsrc1), int(launch.rsrc1), descriptor.compute_pgm_rsrc1),
@@ -402,7 +402,7 @@ def _check_registers(bus: Bus, launch: Launch, code: Code, descriptor: Descripto
 
 
 def _arguments(
-    bus: Bus, launch: Launch, descriptor: Descriptor, properties: Properties
+    bus: Bus, launch: DispatchLaunch, descriptor: Descriptor, properties: Properties
 ) -> tuple[int, bytes] | None:
     """Return the address and bytes of the arguments.
 
@@ -435,11 +435,11 @@ def _arguments(
         return None
     check_arguments_place(bus, found)
     what = "a read of kernel arguments (USER_DATA, KERNARG_ADDRESS)"
-    bus.space.check_range(found, descriptor.kernarg_size, Access.READ, what)
+    bus.space.check_range(found, descriptor.kernarg_size, AccessKind.READ, what)
     return found, bus.read(found, descriptor.kernarg_size, what)
 
 
-def _check_packet(bus: Bus, launch: Launch, va: int, at: int) -> None:
+def _check_packet(bus: Bus, launch: DispatchLaunch, va: int, at: int) -> None:
     """Hold the packet whose address a kernel gets, from user SGPR `at` on, to the launch."""
     packet = KernelDispatch.from_words(bus.words(va, PACKET_WORDS, "the packet that DISPATCH_PTR points to"))
     said = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa import accuracy
 from emulator.amd.isa.opcodes import target
-from emulator.shared.accuracy import Ledger
+from emulator.shared.accuracy import AccuracyLedger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Ledgers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, AccuracyLedger] = {}
 
     def launched(self, processor: str, lanes: int, name: str, kernel: Decoded) -> None:
         """Take note of a launch."""
@@ -53,7 +53,7 @@ class Ledgers:
             ledger.write(self._path)
         self._ledgers.clear()
 
-    def _of(self, processor: str) -> Ledger:
+    def _of(self, processor: str) -> AccuracyLedger:
         if processor not in self._ledgers:
-            self._ledgers[processor] = Ledger(f"amd-emu {processor}")
+            self._ledgers[processor] = AccuracyLedger(f"amd-emu {processor}")
         return self._ledgers[processor]

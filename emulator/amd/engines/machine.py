@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.gpu import KfdGpu
     from emulator.shared.otherwise import Otherwise
     from hcq.counters import Counters
 
 
-class Machine(Protocol):
+class EngineMachine(Protocol):
     """Emulated GPUs in one machine; engines call it with its lock held."""
 
     @property
@@ -47,14 +47,14 @@ class Machine(Protocol):
     def lint(self, message: str) -> None:
         """Report once what works, and is a sign of a mistake all the same."""
 
-    def event_of(self, gpu: Gpu, va: int) -> int | None:
+    def event_of(self, gpu: KfdGpu, va: int) -> int | None:
         """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+    def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number.
 
         `written`: the queue stored to a slot before.
         """
 
-    def clock(self, gpu: Gpu) -> int:
+    def clock(self, gpu: KfdGpu) -> int:
         """Return a GPU's counter, in its ticks."""

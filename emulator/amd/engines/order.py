@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import QueueException
 from emulator.amd.engines.coherence import Coherence
-from emulator.amd.reports import Kind, QueueFault
-from emulator.shared.races import Races, Work
+from emulator.amd.reports import FindingKind, QueueFault
+from emulator.shared.races import QueueWork, Races
 from emulator.shared.releases import RELEASES, join
 from emulator.shared.waits import SemaphoreHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from emulator.amd.engines.packets import Wait
+    from emulator.amd.engines.packets import PacketWait
     from emulator.amd.kfd.queues import QueueObject
     from emulator.ir.library import Sanitizers
     from emulator.shared.releases import SemaphoreStore, VectorClock
@@ -56,7 +56,7 @@ class Flight:
     """The rest of it; each step of a kernel is ended by a slice."""
     after: tuple[Flight, ...]
     """What must be over before it begins."""
-    work: Work | None = None
+    work: QueueWork | None = None
     """What it is ordered behind and what it touches, where that is recorded."""
     through_l2: bool = False
     """Whether a copy reads and stores through the L2, as kernels do."""
@@ -84,7 +84,7 @@ def once(act: Callable[[], None]) -> Iterator[SlicedLaunch]:
 class Flights:
     """What one queue has in flight, the oldest first."""
 
-    order: Order | None = None
+    order: QueueOrder | None = None
     """Records the order of work, where that is asked for."""
     all: list[Flight] = field(default_factory=list)
 
@@ -139,7 +139,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Watch:
+class OrderWatch:
     """What all queues of one machine share."""
 
     coherence: Coherence | None
@@ -149,28 +149,28 @@ class Watch:
     history: SemaphoreHistory = field(default_factory=SemaphoreHistory)
 
     @classmethod
-    def of(cls, checks: Sanitizers) -> Watch | None:
+    def of(cls, checks: Sanitizers) -> OrderWatch | None:
         """Return what the sanitizers ask for; None where no accesses are recorded."""
         if not checks.last_accesses:
             return None
         return cls(Coherence() if checks.caches else None, checks.global_races)
 
 
-class Order:
+class QueueOrder:
     """One queue's place in the order of all work."""
 
-    def __init__(self, watch: Watch, queue: QueueObject) -> None:
+    def __init__(self, watch: OrderWatch, queue: QueueObject) -> None:
         self.watch, self._queue = watch, queue
         self.number = next(_numbers)
         self.known: VectorClock = {}
         """What was done before the packet at hand."""
-        self.acting: Work | None = None
+        self.acting: QueueWork | None = None
         """The work in flight at hand; None: a packet."""
         self._counts: Counter[str] = Counter()
         self._rung: deque[tuple[int, VectorClock]] = deque()
         """Position in the ring from which on, and what the host may have seen done before it submitted."""
 
-    def begin(self, sort: Sort, at: str, behind: Collection[Sort], after: Iterable[Flight]) -> Work:
+    def begin(self, sort: Sort, at: str, behind: Collection[Sort], after: Iterable[Flight]) -> QueueWork:
         """Return new work of the queue, behind all earlier work of some sorts and behind some flights."""
         stream = sort.name.lower()
         known = dict(self.known)
@@ -180,7 +180,7 @@ class Order:
                 join(known, one.work.end_clock())
         self._counts[stream] += 1
         name = f"{stream} on {self._queue.name} ({at})"
-        return Work((self.number, stream), self._counts[stream], name, known)
+        return QueueWork((self.number, stream), self._counts[stream], name, known)
 
     def drained(self, sorts: Collection[Sort] = tuple(Sort)) -> None:
         """Take note that the packet at hand has waited for all earlier work of some sorts."""
@@ -195,12 +195,12 @@ class Order:
         if flight.work is not None and flight.work.touched:
             self._judge(flight.work, kernel=flight.sort is Sort.KERNEL, through_l2=flight.through_l2)
 
-    def _judge(self, work: Work, *, kernel: bool, through_l2: bool = False) -> None:
+    def _judge(self, work: QueueWork, *, kernel: bool, through_l2: bool = False) -> None:
         coherence = self.watch.coherence
         race = self.watch.races.check(work) if self.watch.judges else ""
         if race:
             exception = QueueException.WAVE_ABORT if kernel else QueueException.PACKET_UNSUPPORTED
-            raise QueueFault(Kind.RACE, race, exception)
+            raise QueueFault(FindingKind.RACE, race, exception)
         if coherence is not None:
             if not kernel:
                 reader = self._queue.gpu if through_l2 else None
@@ -213,7 +213,7 @@ class Order:
         if work is None:
             self._counts[_CORE] += 1
             name = f"{what} on {self._queue.name}"
-            work = Work((self.number, _CORE), self._counts[_CORE], name, dict(self.known))
+            work = QueueWork((self.number, _CORE), self._counts[_CORE], name, dict(self.known))
         space = self._queue.gpu.space
         assert space is not None
         for at, length in space.pieces(va, size):
@@ -234,7 +234,7 @@ class Order:
         self.watch.history.record(written)
         RELEASES.record(self.number, written, self.clock)
 
-    def acquired(self, wait: Wait, at: int, value: int) -> None:
+    def acquired(self, wait: PacketWait, at: int, value: int) -> None:
         """Take over what the release that ended a wait came after; the word is at host address `at`.
 
         A word that no queue released and that is not 0, as it was at first, was stored to by the host, which

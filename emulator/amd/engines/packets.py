@@ -49,7 +49,7 @@ _EXACT: Final = (Function.ALWAYS, Function.EQ, Function.NE)
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class PacketWait:
     """A wait for a word of memory."""
 
     name: str
@@ -94,7 +94,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class StorePromise:
     """A store that a queue has not reached yet."""
 
     va: int
@@ -172,7 +172,7 @@ def _checked(code: Opcode, generation: int, words: tuple[int, ...]) -> BitStruct
     return packet
 
 
-def stores(bus: Bus, words: Sequence[int], generation: int, depth: int = 0) -> Iterator[Promise]:
+def stores(bus: Bus, words: Sequence[int], generation: int, depth: int = 0) -> Iterator[StorePromise]:
     """Yield the 32-bit stores that a stream would do; ends at what cannot be read."""
     at = 0
     while at < len(words):
@@ -187,12 +187,12 @@ def stores(bus: Bus, words: Sequence[int], generation: int, depth: int = 0) -> I
 
 def _store(
     bus: Bus, packet: BitStruct, words: Sequence[int], generation: int, depth: int
-) -> Iterator[Promise]:
+) -> Iterator[StorePromise]:
     if isinstance(packet, ReleaseMem) and packet.DATA_SEL in (DataSel.LOW_32, DataSel.FULL_64):
-        yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA_LO)
+        yield StorePromise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA_LO)
     elif isinstance(packet, WriteData) and packet.DST_SEL != WriteDst.REGISTER:
         for at, word in enumerate(words[WriteData.WORDS :]):
-            yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI) + 4 * at, word)
+            yield StorePromise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI) + 4 * at, word)
     elif isinstance(packet, IndirectBuffer) and depth < 2:
         va, count = wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.IB_SIZE
         if bus.space.mapped(va, 4 * count) == 4 * count:

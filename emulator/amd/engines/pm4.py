@@ -51,7 +51,7 @@ from emulator.amd.engines.dispatch import ShRegisters, from_registers
 from emulator.amd.engines.errors import changed_fault, packet_fault, unsupported
 from emulator.amd.engines.maintenance import check_gcr, check_release, of_acquire_gfx9, of_gcr, release
 from emulator.amd.engines.order import Sort, once
-from emulator.amd.engines.packets import Wait, decode, ignored, length, opcode, stores, wide
+from emulator.amd.engines.packets import PacketWait, decode, ignored, length, opcode, stores, wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from emulator.amd.engines.bus import Bus
     from emulator.amd.engines.kernels import Kernels
     from emulator.amd.engines.order import Flights
-    from emulator.amd.engines.packets import Promise
-    from emulator.amd.engines.ring import Ring
+    from emulator.amd.engines.packets import StorePromise
+    from emulator.amd.engines.ring import PacketRing
 
 GRBM_GFX_INDEX: Final = 0x200
 """The one UCONFIG register that a compute queue writes: for which shader engines later writes are."""
@@ -93,7 +93,7 @@ class Pm4:
         self._xcc_of_all = xcc if xccs > 1 else None
         self._registers = ShRegisters(bus, self.generation)
         self.frames: list[Frame] = []
-        self.waiting: Wait | None = None
+        self.waiting: PacketWait | None = None
         self._draining: frozenset[Sort] = frozenset()
         self._before: object = None
         """The packet before, but for NOPs."""
@@ -138,7 +138,7 @@ class Pm4:
         what = f"the fetch of an indirect buffer of {count} dwords"
         self.run(self._bus.words(va, count, what), f"the indirect buffer at {va:#x} of IB_SIZE {count}", va)
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         for frame in reversed(self.frames):
             yield from stores(self._bus, frame.words[frame.at :], self.generation)
 
@@ -249,14 +249,14 @@ class Pm4:
             )
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         if registers:
-            wait = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            wait = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             self._bus.flush_host_path(packet.ADDRESS_LO, packet.ADDRESS_HI, wait, "WAIT_REG_MEM")
             return
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
         if packet.FUNCTION is Function.ALWAYS:
             self._bus.doubt(f"{self.at} with FUNCTION ALWAYS waits for nothing")
         else:
-            self.waiting = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            self.waiting = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
             if self.waiting.vain:
@@ -392,7 +392,7 @@ class Pm4:
 class Pm4Queue:
     """The engine of one queue."""
 
-    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._ring = bus, ring
         self._core = Pm4(bus, flights, kernels, xcc=bus.queue.target_xcc)
 
@@ -404,7 +404,7 @@ class Pm4Queue:
     def active(self) -> bool:
         return self._core.active or self._ring.left > 0
 
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PacketWait]:
         return [] if self._core.waiting is None else [self._core.waiting]
 
     def can_advance(self) -> bool:
@@ -428,6 +428,6 @@ class Pm4Queue:
             self._bus.lint("a packet goes beyond the ring's end and on at its start: padding is safer")
         self._core.run(self._ring.take(size), f"the ring at {place}")
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         yield from self._core.ahead()
         yield from stores(self._bus, self._ring.ahead(), self._core.generation)

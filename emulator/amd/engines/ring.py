@@ -27,7 +27,7 @@ _LAG_CHANCE: Final = 1 / 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RingRules:
     """What one kind of ring counts in."""
 
     unit: int
@@ -40,9 +40,9 @@ class Rules:
     """The read pointer is a 32-bit index that restarts at 0 with the ring."""
 
 
-PM4: Final = Rules(unit=4, wraps=True)
-SDMA: Final = Rules(unit=1)
-AQL: Final = Rules(unit=64, behind=1, kept_free=0)
+PM4: Final = RingRules(unit=4, wraps=True)
+SDMA: Final = RingRules(unit=1)
+AQL: Final = RingRules(unit=64, behind=1, kept_free=0)
 RULES: Final = {
     QueueType.COMPUTE: PM4,
     QueueType.COMPUTE_AQL: AQL,
@@ -52,7 +52,7 @@ RULES: Final = {
 }
 
 
-class Ring:
+class PacketRing:
     """Positions are dwords since the queue was made, whatever the pointers count in."""
 
     def __init__(self, bus: Bus, *, remaps: bool = True) -> None:

@@ -11,20 +11,20 @@ import random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.amd.engines.bus import Bus
-from emulator.amd.engines.order import Flight, Flights, Order, Sort
-from emulator.amd.engines.ring import Ring
+from emulator.amd.engines.order import Flight, Flights, QueueOrder, Sort
+from emulator.amd.engines.ring import PacketRing
 from emulator.amd.reports import MemoryFault
-from emulator.shared.scheduler import Outcome
-from emulator.shared.vaspace import Access
+from emulator.shared.scheduler import StepOutcome
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from emulator.amd.engines.kernels import Kernels
-    from emulator.amd.engines.machine import Machine
-    from emulator.amd.engines.order import Watch
-    from emulator.amd.engines.packets import Promise, Wait
-    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.engines.machine import EngineMachine
+    from emulator.amd.engines.order import OrderWatch
+    from emulator.amd.engines.packets import PacketWait, StorePromise
+    from emulator.amd.kfd.gpu import KfdBuffer
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.reports import QueueFault
 
@@ -34,7 +34,7 @@ _MOST_FLIGHTS: Final = 32
 """Work in flight beyond which no packet is taken: hardware holds a bounded number, too."""
 
 
-class Engine(Protocol):
+class PacketEngine(Protocol):
     """What executes the packets of one kind of queue."""
 
     @property
@@ -45,7 +45,7 @@ class Engine(Protocol):
     def active(self) -> bool:
         """Whether anything is left to do."""
 
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PacketWait]:
         """Return what it waits for."""
 
     def can_advance(self) -> bool:
@@ -54,31 +54,31 @@ class Engine(Protocol):
     def advance(self) -> None:
         """Do one thing: end a wait, or execute a packet."""
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         """Yield the stores of the packets that it has not reached."""
 
 
-class Run:
+class EngineRun:
     """The state of a queue (`emulator.amd.machine.runs.QueueRun`)."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: EngineMachine,
         queue: QueueObject,
         kernels: Kernels,
-        make: Callable[[Bus, Flights, Kernels, Ring], Engine],
-        watch: Watch | None = None,
+        make: Callable[[Bus, Flights, Kernels, PacketRing], PacketEngine],
+        watch: OrderWatch | None = None,
         *,
         remaps: bool = True,
     ) -> None:
-        """`watch` is what records races and caches, where that is asked for; `remaps` as for `Ring`."""
+        """`watch` is what records races and caches, where that is asked for; `remaps` as for `PacketRing`."""
         self.queue = queue
         self.yielded = False
-        self._order = None if watch is None else Order(watch, queue)
+        self._order = None if watch is None else QueueOrder(watch, queue)
         self._bus = Bus(machine, queue, self._order)
         self._make, self._kernels = make, kernels
         self._flights = Flights(self._order)
-        self._ring = Ring(self._bus, remaps=remaps)
+        self._ring = PacketRing(self._bus, remaps=remaps)
         self._engine = make(self._bus, self._flights, kernels, self._ring)
         self._acting: Flight | None = None
         self._dead = False
@@ -123,7 +123,7 @@ class Run:
         return any(one.in_background for one in self._flights.all)
 
     @property
-    def waiting(self) -> Wait | None:
+    def waiting(self) -> PacketWait | None:
         """The wait that it stands at."""
         return next(iter(self._engine.waits()), None)
 
@@ -137,7 +137,7 @@ class Run:
             seen = str(fault)
         return f"{self.at}, waits: {wait}, seen {seen}"
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         yield from self._engine.ahead()
 
     def passed(self) -> str:
@@ -146,16 +146,16 @@ class Run:
         if wait is None or self._order is None:
             return ""
         size = wait.bits // 8
-        at = self._bus.space.host(wait.va, size, Access.READ, wait.name)
+        at = self._bus.space.host(wait.va, size, AccessKind.READ, wait.name)
         seen = self._bus.load(wait.va, size, wait.name)
         if not self._order.watch.history.passed(at, wait, seen):
             return ""
         return f"{wait}, which is {seen:#x}: the value has passed, and only rises"
 
-    def step(self) -> Outcome:
+    def step(self) -> StepOutcome:
         """Execute one operation in flight, or one packet."""
         if self._dead:
-            return Outcome.IDLE
+            return StepOutcome.IDLE
         self.yielded = False
         can = self._engine.can_advance()
         if self._flights.all and (outcome := self._continue(can=can)) is not None:
@@ -164,14 +164,14 @@ class Run:
             self._ring.tell(lazily=False)
             if not self.busy:
                 self._bus.settled()
-            return Outcome.BLOCKED if self.busy else Outcome.IDLE
+            return StepOutcome.BLOCKED if self.busy else StepOutcome.IDLE
         self._engine.advance()
         self._ring.tell(lazily=self._engine.active)
         if not self._engine.waits():
             self._ring.maybe_remap()
-        return Outcome.PROGRESS
+        return StepOutcome.PROGRESS
 
-    def _continue(self, *, can: bool) -> Outcome | None:
+    def _continue(self, *, can: bool) -> StepOutcome | None:
         """Advance some work in flight, or none: then return None. `can`: whether the queue can go on, too."""
         ready = [one for one in self._flights.ready() if not one.in_background]
         full = len(self._flights.all) >= _MOST_FLIGHTS
@@ -185,13 +185,13 @@ class Run:
                 return outcome
         return None
 
-    def _advance(self, flight: Flight) -> Outcome:
+    def _advance(self, flight: Flight) -> StepOutcome:
         self._acting = flight
         over = self._flights.advance(flight) if self._order is None else self._recorded(self._order, flight)
         self._acting = None  # stays where a step raised: the report names it
-        return Outcome.PROGRESS if over else Outcome.SLICE
+        return StepOutcome.PROGRESS if over else StepOutcome.SLICE
 
-    def _recorded(self, order: Order, flight: Flight) -> bool:
+    def _recorded(self, order: QueueOrder, flight: Flight) -> bool:
         order.acting = flight.work
         try:
             over = self._flights.advance(flight)
@@ -210,11 +210,11 @@ class Run:
         if self._dead or not self.queue.active:
             return
         if self._ring.words != self.queue.ring_bytes // 4:
-            self._ring = Ring(self._bus, remaps=self._ring.remaps)
+            self._ring = PacketRing(self._bus, remaps=self._ring.remaps)
             self._engine = self._make(self._bus, self._flights, self._kernels, self._ring)
         self._ring.remap()
 
-    def memory_gone(self, buffer: Buffer) -> None:
+    def memory_gone(self, buffer: KfdBuffer) -> None:
         """Take note that a buffer is about to leave the address space; work in flight holds its pages."""
         if self._order is not None and buffer.backing is not None:
             first = buffer.backing.host

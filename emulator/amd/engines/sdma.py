@@ -38,7 +38,7 @@ from emulator.amd.engines.bus import run_atomic
 from emulator.amd.engines.errors import changed_fault, check, packet_fault, unsupported
 from emulator.amd.engines.maintenance import check_gcr, of_gcr
 from emulator.amd.engines.order import Sort, once
-from emulator.amd.engines.packets import Promise, Wait, wide
+from emulator.amd.engines.packets import PacketWait, StorePromise, wide
 from emulator.amd.engines.pm4 import Frame
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from emulator.amd.engines.bus import Bus
     from emulator.amd.engines.kernels import Kernels
     from emulator.amd.engines.order import Flights
-    from emulator.amd.engines.ring import Ring
+    from emulator.amd.engines.ring import PacketRing
     from hcq.layout import BitStruct
 
 _COPIES: Final = frozenset({Sort.COPY})
@@ -61,14 +61,14 @@ _HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
 class Sdma:
     """One queue's engine."""
 
-    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
         self.version = bus.gpu.profile.target.sdma
         self._layouts = packets(self.version)
         self._frames: list[Frame] = []
         self._pending: BitStruct | None = None
         """A packet that waits for the copies before it."""
-        self.waiting: Wait | None = None
+        self.waiting: PacketWait | None = None
         self._retries = 0
         self._late: list[Callable[[], None]] = []
         """Copies and fills that run at the next fence, the last first (doubt `copy_order`)."""
@@ -78,7 +78,7 @@ class Sdma:
     def active(self) -> bool:
         return bool(self._frames or self._pending or self.waiting or self._ring.left)
 
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PacketWait]:
         return [] if self.waiting is None else [self.waiting]
 
     def can_advance(self) -> bool:
@@ -205,7 +205,7 @@ class Sdma:
     def _poll(self, packet: PollRegmem) -> None:
         if packet.HDP_FLUSH:
             done, request = packet.ADDRESS_LO // 4, packet.ADDRESS_HI // 4
-            wait = Wait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            wait = PacketWait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             self._bus.flush_host_path(request, done, wait, "POLL_REGMEM with HDP_FLUSH")
             return
         if not packet.MEM_POLL:
@@ -215,7 +215,7 @@ class Sdma:
         if packet.FUNCTION is Function.ALWAYS:
             self._bus.doubt("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
         else:
-            self.waiting = Wait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+            self.waiting = PacketWait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
                 self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
             if packet.RETRY != POLL_FOREVER:
@@ -271,22 +271,22 @@ class Sdma:
             if control.GLI_INV:
                 self._kernels.invalidate(self._bus.space)
 
-    def ahead(self) -> Iterator[Promise]:
+    def ahead(self) -> Iterator[StorePromise]:
         for frame in self._frames:
             yield from self._stores(frame.words[frame.at :])
         yield from self._stores(self._ring.ahead())
 
-    def _stores(self, words: Sequence[int]) -> Iterator[Promise]:
+    def _stores(self, words: Sequence[int]) -> Iterator[StorePromise]:
         at = 0
         while at < len(words):
             size = self._length(words, at, "a look ahead")
             layout = self._layouts[words[at] & 0xFF]
             packet = layout.from_words(words[at : at + layout.WORDS])
             if isinstance(packet, Fence):
-                yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA)
+                yield StorePromise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA)
             elif isinstance(packet, WriteUntiled):
                 for index, word in enumerate(words[at + layout.WORDS : at + size]):
-                    yield Promise(wide(packet.DST_LO, packet.DST_HI) + 4 * index, word)
+                    yield StorePromise(wide(packet.DST_LO, packet.DST_HI) + 4 * index, word)
             elif isinstance(packet, Indirect):
                 va, count = wide(packet.BASE_LO, packet.BASE_HI), packet.IB_SIZE
                 if self._bus.space.mapped(va, 4 * count) == 4 * count:

@@ -18,7 +18,7 @@ from emulator.amd.isa.observed_lanes import everywhere
 from emulator.amd.isa.operands import EXEC, SCC, VCC, Reg
 from emulator.amd.isa.registers_used import Register, used
 from emulator.amd.isa.translate import cut
-from emulator.shared.accuracy import EXACT, Steering, Step, steerings
+from emulator.shared.accuracy import EXACT, AccuracyStep, Steering, steerings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ def decided(instructions: list[Instruction], family: str, lanes: int) -> tuple[S
     )
 
 
-def _step(i: Instruction, family: str, *, full: bool) -> Step:
+def _step(i: Instruction, family: str, *, full: bool) -> AccuracyStep:
     stem = canonical(i.stem, family)
     parts = [stem] if i.second is None else [stem, canonical(i.second.stem, family)]
     parts = [part.replace("v_dual_", "v_") for part in parts]
@@ -83,7 +83,7 @@ def _step(i: Instruction, family: str, *, full: bool) -> Step:
     steers = [(what, by) for what, by in (_deciders(i, stem), _addresses(i)) if by]
     if writes & _EXEC:
         steers.append(("which lanes run", frozenset(reads - _EXEC)))
-    return Step(
+    return AccuracyStep(
         address=i.address,
         name=inexact[0] if inexact else stem,
         text=i.text,

@@ -17,8 +17,8 @@ from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 _FLOAT = {
     "f": "false", "lt": "olt", "eq": "oeq", "le": "ole", "gt": "ogt", "lg": "one", "ge": "oge", "o": "ord", "u": "uno",
@@ -33,7 +33,7 @@ def _predicate(how: str, kind: str) -> str:
     return plain if plain in ("eq", "ne") else ("s" if kind == "i" else "u") + plain
 
 
-def _compare(t: Translator) -> None:
+def _compare(t: IsaTranslator) -> None:
     match = _PATTERN.fullmatch(t.stem)
     assert match is not None
     c, i, how, kind = t.c, t.instruction, match[2], match[3]
@@ -56,7 +56,7 @@ def _compare(t: Translator) -> None:
     _deliver(t, lanes, executes=bool(match[1]))
 
 
-def _deliver(t: Translator, lanes: Value, *, executes: bool) -> None:
+def _deliver(t: IsaTranslator, lanes: IrValue, *, executes: bool) -> None:
     """Write a mask: comparisons named cmpx write EXEC, on gfx9 their destination too."""
     i = t.instruction
     if not executes or t.target.family == "gfx9":
@@ -66,14 +66,14 @@ def _deliver(t: Translator, lanes: Value, *, executes: bool) -> None:
         t.set_scalar(Reg("s", EXEC, t.lanes // 32), bits)
 
 
-def _is_scalar(t: Translator, operand: Operand) -> bool:
+def _is_scalar(t: IsaTranslator, operand: Operand) -> bool:
     """Return whether an operand is the same in every lane, and what a scalar instruction would read."""
     if isinstance(operand, Reg):
         return operand.file == "s" and not t.instruction.get("sdwa")
     return isinstance(operand, Imm) and not operand.literal
 
 
-def _deliver_bits(t: Translator, bits: Value, *, executes: bool) -> None:
+def _deliver_bits(t: IsaTranslator, bits: IrValue, *, executes: bool) -> None:
     """Write a mask as `_deliver` does."""
     bits = t.c.op("and", bits, t.active)
     if not executes or t.target.family == "gfx9":
@@ -82,7 +82,7 @@ def _deliver_bits(t: Translator, bits: Value, *, executes: bool) -> None:
         t.set_scalar(Reg("s", EXEC, t.lanes // 32), bits)
 
 
-def classified(t: Translator, a: Value, wanted: Value) -> Value:
+def classified(t: IsaTranslator, a: IrValue, wanted: IrValue) -> IrValue:
     """Return in which lanes a value is of one of the classes that a mask of ten bits names."""
     c, bits = t.c, bits_of(a.type)
     integers = c.as_int(a)
@@ -103,7 +103,7 @@ def classified(t: Translator, a: Value, wanted: Value) -> Value:
     return c.icmp("ne", c.op("and", c.op("lshr", wanted, number), 1), 0)
 
 
-def _classify(t: Translator) -> None:
+def _classify(t: IsaTranslator) -> None:
     match = re.fullmatch(r"v_cmp(x?)_class_f(16|32|64)", t.stem)
     assert match is not None
     x, y = t.instruction.operands[-2:]
@@ -121,7 +121,7 @@ for _x in ("", "x"):
                 MEANINGS[f"v_cmp{_x}_{_how}_{_kind}{_bits}"] = _compare
 
 
-def _compare_scalar(t: Translator) -> None:
+def _compare_scalar(t: IsaTranslator) -> None:
     match = re.fullmatch(r"s_cmpk?_(\w+)_([iu])(32|64)", t.stem)
     assert match is not None
     x, y = t.instruction.operands
@@ -140,7 +140,7 @@ for _how in _INTEGER:
         MEANINGS[f"s_cmpk_{_how}_{_kind}32"] = _compare_scalar
 
 
-def _compare_scalar_float(t: Translator) -> None:
+def _compare_scalar_float(t: IsaTranslator) -> None:
     match = re.fullmatch(r"s_cmp_(\w+)_f(16|32)", t.stem)
     assert match is not None
     c, bits = t.c, int(match[2])

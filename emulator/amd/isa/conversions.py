@@ -28,8 +28,8 @@ from emulator.ir import numeric
 from emulator.ir.ir_text import like, mangle
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 
 def _to_integer(name: str, source: str, to: str, rounding: str = "") -> None:
@@ -38,7 +38,7 @@ def _to_integer(name: str, source: str, to: str, rounding: str = "") -> None:
     `rounding` is "" or "floor", LLVM's intrinsic, or "nearest": floor(a + 0.5), as the ISA defines it.
     """
 
-    def compute(t: Translator, a: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue) -> IrValue:
         c = t.c
         if source == "f16":  # LLVM 22's own conversion to i16 makes NaN -0x8000 on hosts with AVX512-FP16
             a = c.cast("fpext", a, "float")
@@ -55,14 +55,14 @@ def _to_integer(name: str, source: str, to: str, rounding: str = "") -> None:
 
 
 def _from_integer(name: str, source: str, to: str) -> None:
-    def compute(t: Translator, a: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue) -> IrValue:
         return t.c.cast("sitofp" if source[0] == "i" else "uitofp", a, FLOATS[to])
 
     LANEWISE[name] = Lanewise(compute, to, (source,))
 
 
 def _resized(name: str, source: str, to: str) -> None:
-    def compute(t: Translator, a: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue) -> IrValue:
         return t.c.cast("fpext" if int(to[1:]) > int(source[1:]) else "fptrunc", a, FLOATS[to])
 
     LANEWISE[name] = Lanewise(compute, to, (source,))
@@ -93,14 +93,14 @@ for _name, _signed, _bits in (("i32_i16", True, 16), ("u32_u16", False, 16)):
 
 
 @lanewise("v_cvt_pk_rtz_f16_f32", "b32", "f32", "f32")
-def _pk_rtz(t: Translator, a: Value, b: Value) -> Value:
+def _pk_rtz(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
     """Two halves, rounded towards zero."""
     c = t.c
     low, high = (_half_toward_zero(t, v) for v in (a, b))
     return c.op("or", c.resize(low, 32), c.op("shl", c.resize(high, 32), 16))
 
 
-def _half_toward_zero(t: Translator, a: Value) -> Value:
+def _half_toward_zero(t: IsaTranslator, a: IrValue) -> IrValue:
     """Return the bits of f32 `a` as f16, rounded towards zero; every NaN becomes the canonical one."""
     c = t.c
     nan = c.fcmp("uno", a, a)
@@ -114,8 +114,8 @@ def _normalised() -> None:
         for source in ("f32", "f16"):
 
             def compute(
-                t: Translator, a: Value, b: Value, *, sign: str = sign, scale: float = scale
-            ) -> Value:
+                t: IsaTranslator, a: IrValue, b: IrValue, *, sign: str = sign, scale: float = scale
+            ) -> IrValue:
                 c = t.c
                 halves = []
                 for value in (a, b):
@@ -141,11 +141,11 @@ _INFINITE: Final = {"fp8": 0x7F, "bf8": 0x7C}
 _NAN, _NAN_FNUZ = 0x7F, 0x80
 
 
-def _fnuz(t: Translator) -> bool:
+def _fnuz(t: IsaTranslator) -> bool:
     return t.target.family == "gfx9"
 
 
-def _byte(t: Translator, value: Value, type_: str) -> Value:
+def _byte(t: IsaTranslator, value: IrValue, type_: str) -> IrValue:
     """Return f32 as 8-bit floats, i16 a lane."""
     c, fnuz = t.c, _fnuz(t)
     nan = c.fcmp("uno", value, value)
@@ -161,38 +161,38 @@ def _byte(t: Translator, value: Value, type_: str) -> Value:
     return c.select(nan, c.const(bits.type, _NAN_FNUZ if fnuz else _NAN), bits)
 
 
-def _overflown(t: Translator, bits: Value, scaled: Value) -> Value:
+def _overflown(t: IsaTranslator, bits: IrValue, scaled: IrValue) -> IrValue:
     """Return 0x80, NaN, for large values and 0 for others: where there is no -0."""
     c = t.c
     large = c.fcmp("ogt", c.intrinsic("fabs", scaled), c.fconst(scaled.type, 1.0))
     return c.select(large, c.const(bits.type, _NAN_FNUZ), c.const(bits.type, 0))
 
 
-def _packed(t: Translator, a: Value, b: Value, *, type_: str) -> Value:
+def _packed(t: IsaTranslator, a: IrValue, b: IrValue, *, type_: str) -> IrValue:
     """Two 8-bit floats, the first in the lower byte."""
     name = f"to.{type_}.{t.target.family}.{t.modes & SATURATES}"
     low, high = (t.called(name, like(v.type, "i16"), lambda t, x: _byte(t, x, type_), v) for v in (a, b))
     return t.c.op("or", low, t.c.op("shl", high, 8))
 
 
-def _value(t: Translator, word: Value, at: int, type_: str) -> Value:
+def _value(t: IsaTranslator, word: IrValue, at: int, type_: str) -> IrValue:
     """Return byte number `at` of a register as f32."""
     c = t.c
     byte = c.op("and", c.op("lshr", word, 8 * at) if at else word, 0xFF)
 
-    def compute(t: Translator, bits: Value) -> Value:
+    def compute(t: IsaTranslator, bits: IrValue) -> IrValue:
         return small_float(t.c, bits, type_, fnuz=_fnuz(t))
 
     return t.called(f"of.{type_}.{t.target.family}", like(word.type, "float"), compute, byte)
 
 
-def _single(t: Translator, a: Value, *, type_: str) -> Value:
+def _single(t: IsaTranslator, a: IrValue, *, type_: str) -> IrValue:
     """One byte; of gfx12, op_sel names it, its bits in reverse order."""
     select = t.instruction.get("op_sel")
     return _value(t, a, (select & 1) << 1 | select >> 1 & 1, type_)
 
 
-def _pair(t: Translator) -> None:
+def _pair(t: IsaTranslator) -> None:
     """Write two registers from the bytes of one half of a register."""
     i, type_ = t.instruction, t.stem.rpartition("_")[2]
     d, x = i.operands

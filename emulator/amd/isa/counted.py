@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from emulator.amd.isa.instruction import canonical
-from emulator.simt.counting import Operation
+from emulator.simt.counting import CountedOperation
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
@@ -39,7 +39,7 @@ _WAITS: Final = re.compile(
 _FUSED: Final = ("fma", "mad", "mac", "fmac", "fmaak", "fmamk", "div_fmas")
 
 
-def counted_as(instruction: Instruction, family: str) -> Operation:
+def counted_as(instruction: Instruction, family: str) -> CountedOperation:
     """Return an instruction's class and operations; a dual one has the operations of both halves."""
     first = operation(canonical(instruction.stem, family))
     if instruction.second is None:
@@ -50,18 +50,18 @@ def counted_as(instruction: Instruction, family: str) -> Operation:
     return replace(first, flops=first.flops + second.flops)  # halves are f32 or f16 sums of it
 
 
-def operation(stem: str) -> Operation:
+def operation(stem: str) -> CountedOperation:
     """Return the class and operations of an operation, by its canonical name."""
     if matrix := _MATRIX.fullmatch(stem):
         m, n, k, blocks = (int(matrix[at] or 1) for at in (2, 3, 4, 5))
-        return Operation(kind="matrix", matrix=2 * m * n * k * blocks, type=matrix[6].split("_")[0])
+        return CountedOperation(kind="matrix", matrix=2 * m * n * k * blocks, type=matrix[6].split("_")[0])
     if found := _ARITHMETIC.fullmatch(stem):
         each = 2 if found[2].startswith(_FUSED) else 1
         type_ = "f32" if found[2].startswith("fma_mix") else found[3]
-        return Operation(kind="float", flops=each * (2 if found[1] == "pk_" else 1), type=type_)
+        return CountedOperation(kind="float", flops=each * (2 if found[1] == "pk_" else 1), type=type_)
     if dot := _DOT.fullmatch(stem):
-        return Operation(kind="float", flops=2 * int(dot[2]), type=dot[5])
-    return Operation(kind=_kind(stem))
+        return CountedOperation(kind="float", flops=2 * int(dot[2]), type=dot[5])
+    return CountedOperation(kind=_kind(stem))
 
 
 def _kind(stem: str) -> str:

@@ -18,27 +18,27 @@ from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 _MANTISSA = {16: 10, 32: 23, 64: 52}
 _EXPONENT = {16: 5, 32: 8, 64: 11}
 
 
-def _exponent(t: Translator, a: Value) -> Value:
+def _exponent(t: IsaTranslator, a: IrValue) -> IrValue:
     """Return the biased exponent field as i32."""
     c, bits = t.c, bits_of(a.type)
     field = c.op("lshr", c.as_int(a), _MANTISSA[bits])
     return c.resize(c.op("and", field, (1 << _EXPONENT[bits]) - 1), 32)
 
 
-def _subnormal(t: Translator, a: Value) -> Value:
+def _subnormal(t: IsaTranslator, a: IrValue) -> IrValue:
     c = t.c
     return c.op("and", c.icmp("eq", _exponent(t, a), 0), c.fcmp("one", a, c.fconst(a.type, 0.0)))
 
 
 @meaning("v_div_scale_f32", "v_div_scale_f64")
-def _div_scale(t: Translator) -> None:
+def _div_scale(t: IsaTranslator) -> None:
     """Scale an operand of a division so that its steps neither overflow nor lose bits; the mask says whose result is scaled back."""
     c, type_ = t.c, t.stem[-3:]
     d, flag, *rest = t.instruction.operands
@@ -49,7 +49,7 @@ def _div_scale(t: Translator) -> None:
     t.set_mask(flag, c.mask_lanes(c.let(t.lib.mask, f"extractvalue {both}, 1")))
 
 
-def _scaled(t: Translator, s0: Value, s1: Value, s2: Value) -> Value:
+def _scaled(t: IsaTranslator, s0: IrValue, s1: IrValue, s2: IrValue) -> IrValue:
     """Return the scaled operand and whose quotient is scaled back, in a structure."""
     c = t.c
     wide = bits_of(s0.type) == 64
@@ -79,7 +79,7 @@ def _scaled(t: Translator, s0: Value, s1: Value, s2: Value) -> Value:
 
 
 @meaning("v_div_fmas_f32", "v_div_fmas_f64")
-def _div_fmas(t: Translator) -> None:
+def _div_fmas(t: IsaTranslator) -> None:
     """Multiply and add; in the lanes of VCC scale the quotient back: up where it is large, down where it is small."""
     c, type_ = t.c, t.stem[-3:]
     d, *rest = t.instruction.operands
@@ -88,7 +88,7 @@ def _div_fmas(t: Translator) -> None:
     t.finish(d, t.called(f"div_fmas.{type_}", a.type, _sum_scaled_back, a, b, e, scale_back))
 
 
-def _sum_scaled_back(t: Translator, a: Value, b: Value, e: Value, lanes: Value) -> Value:
+def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes: IrValue) -> IrValue:
     c = t.c
     wide = bits_of(a.type) == 64
     value = c.intrinsic("fma", a, b, e)
@@ -105,14 +105,14 @@ def _sum_scaled_back(t: Translator, a: Value, b: Value, e: Value, lanes: Value) 
     return c.select(c.mask_lanes(lanes), scaled, value)
 
 
-def _fixup(t: Translator, quotient: Value, denominator: Value, numerator: Value) -> Value:
+def _fixup(t: IsaTranslator, quotient: IrValue, denominator: IrValue, numerator: IrValue) -> IrValue:
     """Put the special cases of a division right."""
     c, type_ = t.c, quotient.type
     zero, infinite = c.fconst(type_, 0.0), c.fconst(type_, math.inf)
     sign = c.op("xor", c.as_int(denominator), c.as_int(numerator))
     signed = c.icmp("slt", sign, 0)
 
-    def with_sign(value: Value) -> Value:
+    def with_sign(value: IrValue) -> IrValue:
         return c.select(signed, c.let(type_, f"fneg {value}"), value)
 
     zeros = [c.fcmp("oeq", v, zero) for v in (denominator, numerator)]

@@ -17,8 +17,8 @@ from emulator.amd.isa.operands import M0, M0_GFX9, Reg, Word
 
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 _SRC0, _DST = 1, 8
 _MODE_AT, _INDEX, _MODE = 12, 0xFF, 0xF
@@ -26,7 +26,7 @@ _FIELD = 0x3FF
 """Each of the two numbers of v_movrelsd_2."""
 
 
-def _read(t: Translator, operand: Operand, index: Value) -> Value:
+def _read(t: IsaTranslator, operand: Operand, index: IrValue) -> IrValue:
     if not isinstance(operand, Reg) or operand.file != "v":
         raise t.error(f"{operand} is no vector register that an index could follow")
     c = t.c
@@ -37,7 +37,7 @@ def _read(t: Translator, operand: Operand, index: Value) -> Value:
     return value
 
 
-def _write(t: Translator, operand: Operand, index: Value, value: Value) -> None:
+def _write(t: IsaTranslator, operand: Operand, index: IrValue, value: IrValue) -> None:
     if not isinstance(operand, Reg) or operand.file != "v":
         raise t.error(f"{operand} is no vector register that an index could follow")
     c = t.c
@@ -46,7 +46,7 @@ def _write(t: Translator, operand: Operand, index: Value, value: Value) -> None:
         t.set_vgpr(number, c.select(hit, value, t.vgpr(number)))
 
 
-def _moves(t: Translator) -> None:
+def _moves(t: IsaTranslator) -> None:
     """Move from and to registers behind those that are named; which, the name tells."""
     d, s = t.instruction.operands
     m0 = t.sgpr(M0)
@@ -67,7 +67,7 @@ for _kind in ("s", "d", "sd", "sd_2"):
 
 
 @meaning("s_set_gpr_idx_on")
-def _on(t: Translator) -> None:
+def _on(t: IsaTranslator) -> None:
     """Begin index mode: M0 gets the index and which operands it is added to."""
     c = t.c
     source, mode = t.instruction.operands
@@ -81,11 +81,11 @@ def _on(t: Translator) -> None:
 
 
 @meaning("s_set_gpr_idx_off")
-def _off(t: Translator) -> None:
+def _off(t: IsaTranslator) -> None:
     t.index_mode = 0
 
 
-def move(t: Translator) -> bool:
+def move(t: IsaTranslator) -> bool:
     """Write a `v_mov_b32` of gfx9 if index mode is on; another vector instruction is an error there."""
     mode = t.index_mode
     if not mode or not t.stem.startswith("v_"):

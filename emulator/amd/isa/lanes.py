@@ -12,10 +12,10 @@ from emulator.amd.isa.known_values import Carry
 from emulator.amd.isa.meanings import meaning
 from emulator.amd.isa.operands import VCC, Reg
 from emulator.ir import lanes as crossing
-from emulator.ir.vector import Code, Spilled, Value
+from emulator.ir.vector import CodeBuilder, IrValue, Spilled
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
 
 _ROW = 16
 
@@ -56,12 +56,12 @@ def _dpp_source(control: int, lane: int, row: int, at: int, lanes: int) -> int:
     return row + (at ^ amount)
 
 
-def _shuffled(t: Translator, value: Value, sources: list[int]) -> Value:
+def _shuffled(t: IsaTranslator, value: IrValue, sources: list[int]) -> IrValue:
     zero = t.c.zero(value.type)
     return t.c.shuffle(value, zero, [s if s >= 0 else t.lanes for s in sources])
 
 
-def apply_dpp(t: Translator) -> None:
+def apply_dpp(t: IsaTranslator) -> None:
     """Move the first source across lanes as the encoding says, and find which lanes write."""
     c, i = t.c, t.instruction
     slots = i.opcode.operands
@@ -98,7 +98,7 @@ def apply_dpp(t: Translator) -> None:
 
 
 @meaning("ds_swizzle_b32")
-def _swizzle(t: Translator) -> None:
+def _swizzle(t: IsaTranslator) -> None:
     """Take another lane of the group of 32, or of four; a lane that does not execute gives zero."""
     c, i = t.c, t.instruction
     d, x = i.operands
@@ -117,7 +117,7 @@ def _swizzle(t: Translator) -> None:
 
 
 @meaning("ds_bpermute_b32", "ds_permute_b32")
-def _permute(t: Translator) -> None:
+def _permute(t: IsaTranslator) -> None:
     """Pull from, or push to, the lane that a byte offset names; lanes without a sender get zero."""
     c, i = t.c, t.instruction
     d, x, y = i.operands
@@ -138,8 +138,8 @@ def _permute(t: Translator) -> None:
     t.write(d, c.call(_push(t), t.v("i32"), t.raw(y), index, t.active))
 
 
-def _push(t: Translator) -> str:
-    def body(k: Code, data: Value, where: Value, mask: Value) -> None:
+def _push(t: IsaTranslator) -> str:
+    def body(k: CodeBuilder, data: IrValue, where: IrValue, mask: IrValue) -> None:
         values, wanted, result = Spilled(k, data), Spilled(k, where), Spilled(k, data.type)
         with k.each_lane(mask) as lane:
             result.set(wanted.get(lane), values.get(lane))
@@ -148,7 +148,7 @@ def _push(t: Translator) -> str:
     return t.lib.define("amd.push.32", "i32 each", "i32 each, i32 each, mask", body)
 
 
-def first_active(t: Translator) -> Value:
+def first_active(t: IsaTranslator) -> IrValue:
     """Return the lowest lane that executes, or lane 0 where none does, as i32."""
     c = t.c
     found = crossing.first(c, t.active)
@@ -156,19 +156,19 @@ def first_active(t: Translator) -> Value:
 
 
 @meaning("v_readfirstlane_b32")
-def _read_first(t: Translator) -> None:
+def _read_first(t: IsaTranslator) -> None:
     d, x = t.instruction.operands
     t.set_scalar(d, t.c.extract(t.raw(x), first_active(t)))
 
 
 @meaning("v_readlane_b32")
-def _read_lane(t: Translator) -> None:
+def _read_lane(t: IsaTranslator) -> None:
     d, x, y = t.instruction.operands
     t.set_scalar(d, t.c.extract(t.raw(x), t.c.op("and", t.scalar(y), t.lanes - 1)))
 
 
 @meaning("v_writelane_b32")
-def _write_lane(t: Translator) -> None:
+def _write_lane(t: IsaTranslator) -> None:
     """Write one lane, executing or not."""
     d, x, y = t.instruction.operands
     if not isinstance(d, Reg):
@@ -178,7 +178,7 @@ def _write_lane(t: Translator) -> None:
 
 
 @meaning("v_permlane16_b32", "v_permlanex16_b32")
-def _permute_rows(t: Translator) -> None:
+def _permute_rows(t: IsaTranslator) -> None:
     """Each lane takes the lane of its row, or of the neighbouring one, that four bits of two scalars name."""
     c, i = t.c, t.instruction
     d, x, low, high = i.operands
@@ -198,7 +198,7 @@ def _permute_rows(t: Translator) -> None:
 
 
 @meaning("v_permlane64_b32")
-def _swap_halves(t: Translator) -> None:
+def _swap_halves(t: IsaTranslator) -> None:
     """Exchange the halves of a wave of 64; nothing in one of 32."""
     d, x = t.instruction.operands
     if t.lanes == 64:
@@ -213,7 +213,7 @@ def _swap_halves(t: Translator) -> None:
     "v_subrev_co_u32",
     "v_subrev_co_ci_u32",
 )
-def _carry(t: Translator) -> None:
+def _carry(t: IsaTranslator) -> None:
     """Add or subtract with a carry into, and out of, masks of lanes."""
     c = t.c
     if t.instruction.get("clamp"):
@@ -246,7 +246,7 @@ def _carry(t: Translator) -> None:
         t.known.carries[mask.ref] = Carry(total, a, b, t.active, adds)
 
 
-def _carry_wide(t: Translator, low: Carry, a: Value, b: Value) -> None:
+def _carry_wide(t: IsaTranslator, low: Carry, a: IrValue, b: IrValue) -> None:
     """Add or subtract 64-bit values whose lower halves the instruction before has done."""
     c, (d, carry) = t.c, t.instruction.operands[:2]
     x, y = t.known.join(c, low.a, a), t.known.join(c, low.b, b)
@@ -258,7 +258,7 @@ def _carry_wide(t: Translator, low: Carry, a: Value, b: Value) -> None:
 
 
 @meaning("v_mad_u64_u32", "v_mad_i64_i32")
-def _mad_wide(t: Translator) -> None:
+def _mad_wide(t: IsaTranslator) -> None:
     """The mask of lanes gets bit 64 of the sum: the carry, or of signed numbers the sign of the exact sum."""
     c = t.c
     if t.instruction.get("clamp"):
@@ -279,7 +279,7 @@ def _mad_wide(t: Translator) -> None:
 
 
 @meaning("v_cndmask_b32", "v_cndmask_b16")
-def _cndmask(t: Translator) -> None:
+def _cndmask(t: IsaTranslator) -> None:
     """Choose by a mask of lanes; signs act as on floating point."""
     d, x, y, *mask = t.instruction.operands
     chosen = t.condition(mask[0]) if mask else t.condition(Reg("s", VCC))
@@ -291,7 +291,7 @@ def _cndmask(t: Translator) -> None:
 
 
 @meaning("v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32")
-def _mbcnt(t: Translator) -> None:
+def _mbcnt(t: IsaTranslator) -> None:
     """Count the bits of a mask that belong to lower lanes, in the lower or the upper half of the wave."""
     d, x, y = t.instruction.operands
     low = "_lo_" in t.stem

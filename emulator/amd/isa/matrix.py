@@ -20,9 +20,9 @@ from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.matrix_shapes import Shape
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Code, Value
+    from emulator.amd.isa.matrix_shapes import MatrixShape
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 _LANES_OF_BLGP = {
     1: [*range(32)] * 2, 2: [*range(32, 64)] * 2, 3: [*range(16, 64), *range(16)],
@@ -31,7 +31,7 @@ _LANES_OF_BLGP = {
 """BLGP -> for each lane, the lane that it takes its part of B from."""
 
 
-def _from_results(c: Code, shape: Shape, value: Value) -> Value:
+def _from_results(c: CodeBuilder, shape: MatrixShape, value: IrValue) -> IrValue:
     """Return sums as the bits of a result."""
     if shape.d_type == "i32":
         return value
@@ -45,7 +45,7 @@ def _from_results(c: Code, shape: Shape, value: Value) -> Value:
     return c.select(nan, c.const(raw.type, 0x7FC0), c.op("lshr", rounded, 16))
 
 
-def _registers(t: Translator, operand: Operand, count: int, type_: str = "") -> list[Value]:
+def _registers(t: IsaTranslator, operand: Operand, count: int, type_: str = "") -> list[IrValue]:
     if isinstance(operand, Imm) and type_[-2:] == "16":  # in both halves; a bf16 is the upper half of an f32
         half = operand.bits >> 16 if type_ == "bf16" and 0 < operand.bits >> 16 < 0xFFFF else operand.half
         return [t.c.const(t.v("i32"), half * 0x1_0001)] * count
@@ -58,14 +58,14 @@ def _registers(t: Translator, operand: Operand, count: int, type_: str = "") -> 
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
-def _check(t: Translator, *registers: Value) -> None:
+def _check(t: IsaTranslator, *registers: IrValue) -> None:
     """WMMA of gfx11 wants equal copies of its operands."""
     site = t.site()
     with t.c.when(t.c.call(copies_differ(t.lib, len(registers)), "i1", *registers), likely=False):
         t.wf.report(ReportKind.BAD_MATRIX, site, i32(0))
 
 
-def _matrix(t: Translator) -> None:
+def _matrix(t: IsaTranslator) -> None:
     i, c = t.instruction, t.c
     family = t.target.family
     d, x, y, z = i.operands
@@ -112,7 +112,7 @@ def _matrix(t: Translator) -> None:
         t.set_vgpr(d.index + n, both, d.file, every=True)
 
 
-def _index(t: Translator, shape: Shape, register: Value) -> Value:
+def _index(t: IsaTranslator, shape: MatrixShape, register: IrValue) -> IrValue:
     """Return the index of a sparse A from bit 0 on: a register holds several, of which a modifier chooses."""
     i = t.instruction
     bits = 2 * shape.a_registers * (4 // BYTES[shape.a_type])
@@ -122,7 +122,7 @@ def _index(t: Translator, shape: Shape, register: Value) -> Value:
     return t.c.op("lshr", register, which * bits) if which else register
 
 
-def _broadcast(t: Translator, shape: Shape, b: list[Value]) -> tuple[list[Value], tuple[int, ...]]:
+def _broadcast(t: IsaTranslator, shape: MatrixShape, b: list[IrValue]) -> tuple[list[IrValue], tuple[int, ...]]:
     """Return B as BLGP moves it across lanes, and the blocks of A that CBSZ and ABID choose."""
     cbsz, abid, blgp = (t.instruction.get(field) for field in ("cbsz", "abid", "blgp"))
     if blgp:
@@ -135,7 +135,7 @@ def _broadcast(t: Translator, shape: Shape, b: list[Value]) -> tuple[list[Value]
     return b, tuple(block // group * group + abid for block in range(shape.blocks))
 
 
-def _begin(c: Code, shape: Shape, old: list[Value], *, high: bool) -> list[Value]:
+def _begin(c: CodeBuilder, shape: MatrixShape, old: list[IrValue], *, high: bool) -> list[IrValue]:
     """Return C as what sums begin with, in the order of registers and parts."""
     if shape.d_type == "i32":
         return old
@@ -145,7 +145,7 @@ def _begin(c: Code, shape: Shape, old: list[Value], *, high: bool) -> list[Value
     return [element(c, v, shape.d_type, part, "") for v in old for part in parts]
 
 
-def _doubles(t: Translator) -> None:
+def _doubles(t: IsaTranslator) -> None:
     """MFMA of f64: a lane has one element of A and of B and, in register pair n, row 4 n + lane / 16 of D.
 
     BLGP negates: bit 0 A, bit 1 B, bit 2 C. Source: as `matrix_shapes`, and LLVM for BLGP.
@@ -156,7 +156,7 @@ def _doubles(t: Translator) -> None:
         raise t.error("wanted no CBSZ and ABID, waves of 64 lanes and registers for D")
     small = "_4b_" in t.stem
 
-    def read(operand: Operand, pair: int, bit: int) -> Value:
+    def read(operand: Operand, pair: int, bit: int) -> IrValue:
         part = replace(operand, index=operand.index + 2 * pair) if isinstance(operand, Reg) else operand
         value = c.as_float(t.raw(part, 64))
         return c.let(value.type, f"fneg {value}") if i.get("blgp") >> bit & 1 else value

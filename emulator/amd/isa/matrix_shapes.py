@@ -24,7 +24,7 @@ Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class MatrixShape:
     """One operation: its sizes, what its elements are, and where they lie; dense B lies as A with j for i."""
 
     m: int
@@ -57,17 +57,17 @@ class Shape:
         return self.b_place is not None
 
 
-def _gfx11(a: str, b: str, d: str, lanes: int) -> Shape:
+def _gfx11(a: str, b: str, d: str, lanes: int) -> MatrixShape:
     a_registers = 16 * BYTES[a] // 4
     parts = 4 // BYTES[a]
     rows = lanes // 16
-    return Shape(
+    return MatrixShape(
         m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=a_registers, d_registers=16 // rows, copies=rows,
         a_place=lambda i, k: (k // parts, k % parts, i), d_place=lambda i, j: (i // rows, 0, 16 * i % lanes + j),
     )  # fmt: skip
 
 
-def _gfx12(a: str, b: str, d: str, lanes: int) -> Shape:
+def _gfx12(a: str, b: str, d: str, lanes: int) -> MatrixShape:
     small = BYTES[a] == 1
     if lanes == 32:
         registers = 2 if small else 4
@@ -82,7 +82,7 @@ def _gfx12(a: str, b: str, d: str, lanes: int) -> Shape:
         def d_place(i: int, j: int) -> Place:
             return (i % 8, 0, 16 * (i // 8) + j) if d[-2:] == "32" else (i // 2 % 4, i % 2, 16 * (i // 8) + j)
 
-        return Shape(m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=registers, d_registers=8 if d[-2:] == "32" else 4,
+        return MatrixShape(m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=registers, d_registers=8 if d[-2:] == "32" else 4,
                      a_place=a_place, d_place=d_place, packed=d[-2:] != "32")  # fmt: skip
 
     def place(i: int, k: int) -> Place:
@@ -94,19 +94,19 @@ def _gfx12(a: str, b: str, d: str, lanes: int) -> Shape:
         lane = 32 * (i // 4 % 2) + 16 * (i // 8) + j
         return (i % 4, 0, lane) if d[-2:] == "32" else (i // 2 % 2, i % 2, lane)
 
-    return Shape(
+    return MatrixShape(
         m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=1 if small else 2, a_place=place, d_place=result,
         d_registers=4 if d[-2:] == "32" else 2, packed=d[-2:] != "32",
     )  # fmt: skip
 
 
-def _mfma(size: int, k: int, a: str, b: str, d: str, blocks: int = 1) -> Shape:
+def _mfma(size: int, k: int, a: str, b: str, d: str, blocks: int = 1) -> MatrixShape:
     """MFMA: a lane holds the elements of k that follow one another; results lie in rows of 4 registers."""
     each = k * size * blocks // 64
     parts = 4 // BYTES[a]
     across = 64 // size
     beside = -(-256 // (size * size))
-    return Shape(
+    return MatrixShape(
         m=size, n=size, k=k, a_type=a, b_type=b, d_type=d, a_registers=-(-each // parts), blocks=blocks,
         d_registers=size * size * blocks // 64,
         a_place=lambda i, x: (x % each // parts, x % parts if each > 1 else 0, x // each * size * blocks + i),
@@ -115,7 +115,7 @@ def _mfma(size: int, k: int, a: str, b: str, d: str, blocks: int = 1) -> Shape:
     )  # fmt: skip
 
 
-def _smfmac(size: int, k: int, a: str, b: str, d: str) -> Shape:
+def _smfmac(size: int, k: int, a: str, b: str, d: str) -> MatrixShape:
     """SMFMAC: A as MFMA of half as many k, B as MFMA with twice as many registers."""
     dense = _mfma(size, k, a, b, d)
     half = _mfma(size, k // 2, a, b, d)
@@ -125,7 +125,7 @@ def _smfmac(size: int, k: int, a: str, b: str, d: str) -> Shape:
     )  # fmt: skip
 
 
-def _swmmac(a: str, b: str, d: str, lanes: int) -> Shape:
+def _swmmac(a: str, b: str, d: str, lanes: int) -> MatrixShape:
     """SWMMAC of gfx12, 16 x 16 x 32: 8 or 16 elements of k a lane, half as many of A."""
     small, wide = BYTES[a] == 1, d[-2:] == "32"
 
@@ -152,13 +152,13 @@ def _swmmac(a: str, b: str, d: str, lanes: int) -> Shape:
         at = 16 * (i // 8) + j if lanes == 32 else 32 * (i // 4 % 2) + 16 * (i // 8) + j
         return (i % shift, 0, at) if wide else (i // 2 % (shift // 2), i % 2, at)
 
-    return Shape(
+    return MatrixShape(
         m=16, n=16, k=32, a_type=a, b_type=b, d_type=d, a_registers=registers, b_registers=2 * registers,
         d_registers=per_lane if wide else per_lane // 2, a_place=a_place, b_place=b_place, d_place=d_place, packed=not wide,
     )  # fmt: skip
 
 
-_MFMA: dict[str, Shape] = {
+_MFMA: dict[str, MatrixShape] = {
     f"v_mfma_f32_{size}x{size}x{k}_{name}": _mfma(size, k, *types, "f32")
     for size, k, name, types in (
         (16, 16, "f16", ("f16", "f16")), (32, 8, "f16", ("f16", "f16")), (16, 16, "bf16", ("bf16", "bf16")),
@@ -172,7 +172,7 @@ _MFMA |= {
     for k, a, d in ((1, "f32", "f32"), (4, "f16", "f32"), (4, "bf16", "f32"), (4, "i8", "i32"))
 } | {f"v_mfma_f32_{s}x{s}x{k}_xf32": _mfma(s, k, "xf32", "xf32", "f32") for s, k in ((16, 8), (32, 4))}  # fmt: skip
 """MFMA of gfx942 by name; those of f64, whose elements take two registers, are in `matrix`."""
-_SMFMAC: dict[str, Shape] = {
+_SMFMAC: dict[str, MatrixShape] = {
     f"v_smfmac_{d}_{s}x{s}x{1024 // s if BYTES[a] == 1 else 512 // s}_{name}": _smfmac(s, 1024 // s if BYTES[a] == 1 else 512 // s, a, b, d)
     for s in (16, 32)
     for name, a, b, d in (
@@ -182,7 +182,7 @@ _SMFMAC: dict[str, Shape] = {
 }  # fmt: skip
 
 
-def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (True, True)) -> Shape | None:
+def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (True, True)) -> MatrixShape | None:
     """Return the shape of a matrix instruction, or None where its map is not known."""
     if family == "gfx9":
         return _MFMA.get(stem) or _SMFMAC.get(stem)

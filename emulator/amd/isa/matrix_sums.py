@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.matrix_shapes import BYTES
-from emulator.ir.vector import Code, Value
+from emulator.ir.vector import CodeBuilder, IrValue
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.matrix_shapes import Place, Shape
+    from emulator.amd.isa.matrix_shapes import MatrixShape, Place
     from emulator.ir.library import Library
 
 _XF32 = 0xFFFF_E000
@@ -27,7 +27,7 @@ _ROWS = 8
 """Rows of D that are summed at a time: as many as stay in the host's registers."""
 
 
-def element(c: Code, register: Value, type_: str, part: int, family: str) -> Value:
+def element(c: CodeBuilder, register: IrValue, type_: str, part: int, family: str) -> IrValue:
     """Return one part of every lane's register as float32 or int32."""
     if type_ == "f32":
         return c.as_float(register)
@@ -45,7 +45,7 @@ def element(c: Code, register: Value, type_: str, part: int, family: str) -> Val
     return small_float(c, c.resize(small, 32), type_, fnuz=family == "gfx9")
 
 
-def small_float(c: Code, bits: Value, type_: str, *, fnuz: bool) -> Value:
+def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrValue:
     """Return 8-bit floats (in i32) as float32: fp8 is e4m3, bf8 e5m2, of OCP or, with `fnuz`, without infinities and -0."""
     mantissa = 3 if type_ == "fp8" else 2
     bias = {"fp8": 7, "bf8": 15}[type_] + (1 if fnuz else 0)
@@ -67,7 +67,7 @@ def small_float(c: Code, bits: Value, type_: str, *, fnuz: bool) -> Value:
     return c.select(c.op("and", negative, c.not_(is_nan)), c.let(value.type, f"fneg {value}"), value)
 
 
-def sums(lib: Library, shape: Shape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
+def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
     """Return the helper that adds A times B to C, and the type of its result.
 
     It takes the registers of A, then of B, i32 a lane, of a sparse A then its index (two bits an element, from bit 0), then C as
@@ -82,7 +82,7 @@ def sums(lib: Library, shape: Shape, family: str, blocks: tuple[int, ...] = ()) 
     parameters = {f"{side}{n}": lib.v("i32") for side, count in counts.items() for n in range(count)}
     parameters |= {f"c{n}": lib.v(number) for n in range(len(keys))}
 
-    def body(c: Code, *values: Value) -> None:
+    def body(c: CodeBuilder, *values: IrValue) -> None:
         count, left = shape.a_registers, list(values)
         a = _decoded(c, tuple(left[:count]), shape.a_type, family, lib.lanes)
         b = _decoded(c, tuple(left[count : count + b_count]), shape.b_type, family, lib.lanes)
@@ -99,7 +99,7 @@ def sums(lib: Library, shape: Shape, family: str, blocks: tuple[int, ...] = ()) 
                     _add_rows(c, shape, lib.lanes, (a, b, d), of, rows, keys)
                 else:
                     _add_sparse_rows(c, shape, lib.lanes, (a, b, d, places), rows, keys)
-        whole = Value(result, "poison")
+        whole = IrValue(result, "poison")
         for n in range(len(keys)):
             row = c.load(lib.v(number), c.gep(d, 4 * n * lib.lanes), align=4)
             whole = c.let(result, f"insertvalue {whole}, {row}, {n}")
@@ -111,7 +111,7 @@ def sums(lib: Library, shape: Shape, family: str, blocks: tuple[int, ...] = ()) 
     return lib.define(name, result, parameters, body, attributes="noinline #0"), result
 
 
-def _places(shape: Shape) -> dict[tuple[int, int], int]:
+def _places(shape: MatrixShape) -> dict[tuple[int, int], int]:
     """Return the number of each (register, part) of D."""
     found = {
         (register + shape.d_block(block)[0], part)
@@ -123,7 +123,7 @@ def _places(shape: Shape) -> dict[tuple[int, int], int]:
     return {place: number for number, place in enumerate(sorted(found))}
 
 
-def _decoded(c: Code, registers: tuple[Value, ...], type_: str, family: str, lanes: int) -> Value:
+def _decoded(c: CodeBuilder, registers: tuple[IrValue, ...], type_: str, family: str, lanes: int) -> IrValue:
     """Store every part of every register as numbers, a row of lanes each."""
     parts = 4 // BYTES[type_]
     number = "i32" if type_ in ("i8", "u8") else "float"
@@ -136,10 +136,10 @@ def _decoded(c: Code, registers: tuple[Value, ...], type_: str, family: str, lan
 
 
 def _add_rows(
-    c: Code,
-    shape: Shape,
+    c: CodeBuilder,
+    shape: MatrixShape,
     lanes: int,
-    areas: tuple[Value, Value, Value],
+    areas: tuple[IrValue, IrValue, IrValue],
     blocks: tuple[int, int],
     rows: range,
     keys: dict[tuple[int, int], int],
@@ -151,7 +151,7 @@ def _add_rows(
     places = [_row_place(c, shape, lanes, d, i, blocks[1], keys) for i in rows]
     row = f"<{shape.n} x {number}>"
     totals = _begun(c, row, places)
-    with c.count(Value("i32", str(shape.k))) as k:
+    with c.count(IrValue("i32", str(shape.k))) as k:
         offset = c.resize(c.extract(c.ints(f"<{shape.k} x i32>", begins), k), 64)
         right = c.load(row, c.gep(c.gep(b, offset), 4 * shape.m * blocks[1]), align=4)
         left = c.gep(c.gep(a, offset), 4 * shape.m * blocks[0])
@@ -163,10 +163,10 @@ def _add_rows(
 
 
 def _add_sparse_rows(
-    c: Code,
-    shape: Shape,
+    c: CodeBuilder,
+    shape: MatrixShape,
     lanes: int,
-    areas: tuple[Value, Value, Value, Value],
+    areas: tuple[IrValue, IrValue, IrValue, IrValue],
     rows: range,
     keys: dict[tuple[int, int], int],
 ) -> None:
@@ -182,7 +182,7 @@ def _add_sparse_rows(
     places = [_row_place(c, shape, lanes, d, i, 0, keys) for i in rows]
     row = f"<{shape.n} x {number}>"
     totals = _begun(c, row, places)
-    with c.count(Value("i32", str(len(begins)))) as slot:
+    with c.count(IrValue("i32", str(len(begins)))) as slot:
         offset = c.resize(c.extract(c.ints(f"<{len(begins)} x i32>", begins), slot), 64)
         four = c.op("shl", c.op("lshr", slot, 1), 2)
         for i, total in zip(rows, totals, strict=True):
@@ -195,22 +195,22 @@ def _add_sparse_rows(
         c.store(c.load(row, total), place, align=4)
 
 
-def _offset(shape: Shape, lanes: int, place: Place) -> int:
+def _offset(shape: MatrixShape, lanes: int, place: Place) -> int:
     """Return where an element of A or B lies in its area."""
     register, part, lane = place
     return 4 * ((register * (4 // BYTES[shape.a_type]) + part) * lanes + lane)
 
 
 def _row_place(
-    c: Code, shape: Shape, lanes: int, d: Value, i: int, block: int, keys: dict[tuple[int, int], int]
-) -> Value:
+    c: CodeBuilder, shape: MatrixShape, lanes: int, d: IrValue, i: int, block: int, keys: dict[tuple[int, int], int]
+) -> IrValue:
     """Return where a row of D lies in its area."""
     register, part, lane = shape.d_place(i, 0)
     registers_on, lanes_on = shape.d_block(block)
     return c.gep(d, 4 * (keys[register + registers_on, part] * lanes + lane + lanes_on))
 
 
-def _begun(c: Code, row: str, places: list[Value]) -> list[Value]:
+def _begun(c: CodeBuilder, row: str, places: list[IrValue]) -> list[IrValue]:
     """Return rows of D in slots of their own."""
     totals = [c.slot(row) for _ in places]
     for total, place in zip(totals, places, strict=True):
@@ -218,7 +218,7 @@ def _begun(c: Code, row: str, places: list[Value]) -> list[Value]:
     return totals
 
 
-def _add_product(c: Code, total: Value, factor: Value, right: Value, row: str) -> None:
+def _add_product(c: CodeBuilder, total: IrValue, factor: IrValue, right: IrValue, row: str) -> None:
     """Add a number of A times a row of B."""
     before, each = c.load(row, total), c.splat(factor, int(row[1:].split(maxsplit=1)[0]))
     if factor.type == "i32":
@@ -227,7 +227,7 @@ def _add_product(c: Code, total: Value, factor: Value, right: Value, row: str) -
         c.store(c.intrinsic("fma", each, right, before), total)
 
 
-def _indices(c: Code, shape: Shape, lanes: int, index: Value) -> Value:
+def _indices(c: CodeBuilder, shape: MatrixShape, lanes: int, index: IrValue) -> IrValue:
     """Store which of 4 rows of B each element of A is for, a row of lanes each."""
     elements = shape.a_registers * (4 // BYTES[shape.a_type])
     area = c.slot(f"[{elements * lanes} x i32]")
@@ -240,7 +240,7 @@ def _indices(c: Code, shape: Shape, lanes: int, index: Value) -> Value:
 def copies_differ(lib: Library, count: int) -> str:
     """Return the helper that tells whether lanes of some registers differ from the lane of the same number modulo 16."""
 
-    def body(c: Code, *registers: Value) -> None:
+    def body(c: CodeBuilder, *registers: IrValue) -> None:
         bad = c.const(lib.mask, 0)
         for register in registers:
             first = c.shuffle(register, None, [lane % 16 for lane in range(lib.lanes)])

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
-    Meaning = Callable[[Translator], None]
+    Meaning = Callable[[IsaTranslator], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Lanewise:
     """An operation that each lane does for itself: `compute` gets the sources as `sources` says and gives the result."""
 
-    compute: Callable[..., Value]
+    compute: Callable[..., IrValue]
     result: str
     sources: tuple[str, ...]
     clamps: bool = False
@@ -39,10 +39,10 @@ MEANINGS: dict[str, Meaning] = {}
 
 def lanewise(
     name: str, result: str, *sources: str, clamps: bool = False, accumulates: bool = False
-) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+) -> Callable[[Callable[..., IrValue]], Callable[..., IrValue]]:
     """Register what an operation computes: `compute(t, *sources)`."""
 
-    def register(compute: Callable[..., Value]) -> Callable[..., Value]:
+    def register(compute: Callable[..., IrValue]) -> Callable[..., IrValue]:
         LANEWISE[name] = Lanewise(compute, result, sources, clamps, accumulates)
         return compute
 
@@ -60,7 +60,7 @@ def meaning(*names: str) -> Callable[[Meaning], Meaning]:
     return register
 
 
-def run_lanewise(t: Translator, entry: Lanewise) -> None:
+def run_lanewise(t: IsaTranslator, entry: Lanewise) -> None:
     """Write the code of an operation that each lane does for itself."""
     i = t.instruction
     destination, *rest = i.operands

@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.instruction import reach
-from emulator.amd.isa.known_values import Origin
+from emulator.amd.isa.known_values import ValueOrigin
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.operands import Operand, Reg
 from emulator.amd.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
@@ -29,9 +29,9 @@ from emulator.simt.row_access import PLAIN, SIGNED, UNSIGNED
 from emulator.simt.rows import structure
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 _ATOMIC_STORE = re.compile(r"b(8|16|32|64)(_d16_hi)?")
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
@@ -39,7 +39,7 @@ _SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
 """Registers of addresses (bits, step, how extended) whose rows are searched for by code that is compiled beforehand."""
 
 
-def how(t: Translator) -> int:
+def how(t: IsaTranslator) -> int:
     """Return `reach` of the current instruction.
 
     STRONG for a load that a compare-and-swap validates (`guesses`), UNMARKED for a store that may be atomic (`orders`).
@@ -51,7 +51,7 @@ def how(t: Translator) -> int:
     return reach(t.instruction, t.target.family)
 
 
-def flat_address(t: Translator, at: int) -> tuple[str, Value]:
+def flat_address(t: IsaTranslator, at: int) -> tuple[str, IrValue]:
     """Return the space and the addresses of a FLAT instruction whose address operand is number `at`."""
     c, i = t.c, t.instruction
     space = _SPACES[t.stem.split("_", 1)[0]]
@@ -70,12 +70,12 @@ def flat_address(t: Translator, at: int) -> tuple[str, Value]:
     return space, t.known.plus(c, address, offset)
 
 
-def _base(t: Translator) -> Operand | None:
+def _base(t: IsaTranslator) -> Operand | None:
     last = t.instruction.operands[-1]
     return last if isinstance(last, Reg) and last.file == "s" else None
 
 
-def local_address(t: Translator, operand: Operand, offset: int) -> Value:
+def local_address(t: IsaTranslator, operand: Operand, offset: int) -> IrValue:
     """Return addresses in LDS."""
     return t.known.plus(t.c, t.raw(operand), offset)
 
@@ -98,7 +98,7 @@ def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, ho
         parameters |= {f"value{k}": one for k in range(count)}
     pieces = (8, bits // 8) if count == 1 else (bits, count)
 
-    def body(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+    def body(k: CodeBuilder, warp: IrValue, addresses: IrValue, *rest: IrValue) -> None:
         values, (mask, site) = rest[:-2], rest[-2:]
         if by_rows and space == "global" and (stores or count == 1):
             access.try_any_place(
@@ -134,7 +134,7 @@ def _result(lib: Library, bits: int, count: int) -> str:
     return one if count == 1 else "{ " + ", ".join([one] * count) + " }"
 
 
-def _joined(c: Code, bits: int, parts: list[Value]) -> Value:
+def _joined(c: CodeBuilder, bits: int, parts: list[IrValue]) -> IrValue:
     """Join bytes, the lowest first."""
     whole = c.resize(parts[0], bits)
     for n, part in enumerate(parts[1:], 1):
@@ -170,7 +170,7 @@ def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, 
     parameters |= {"offset": short, "kind": "i32"}
     parameters |= {f"value{n}": one for n in range(count if stores else 0)}
 
-    def body(k: Code, warp: Value, register: Value, *rest: Value) -> None:
+    def body(k: CodeBuilder, warp: IrValue, register: IrValue, *rest: IrValue) -> None:
         shift = rest[0] if extended else None
         offset, kind, *values, mask, site = rest[1:] if extended else rest
         start, room, host = row_access.window(k, space, warp, site)
@@ -194,13 +194,13 @@ def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, 
 
 
 def _call_by_rows(
-    t: Translator, space: str, bits: int, address: Value, mask: Value, values: list[Value], count: int
-) -> Value:
+    t: IsaTranslator, space: str, bits: int, address: IrValue, mask: IrValue, values: list[IrValue], count: int
+) -> IrValue:
     """Call the helper that loads `count` values a lane, or stores `values`."""
     c, size = t.c, bits // 8 * count
     origin = t.known.origin(address)
     if size % (1 << origin.shift):
-        origin = Origin(address, PLAIN)
+        origin = ValueOrigin(address, PLAIN)
     kind = t.known.shape(t.lib, c, origin, mask, size)
     offset = origin.offset or c.const("i32" if space == "shared" else "i64", 0)
     shift = [c.const("i64", origin.shift)] if origin.extended else []
@@ -212,8 +212,8 @@ def _call_by_rows(
 
 
 def _load(
-    t: Translator, space: str, bits: int, count: int, address: Value, mask: Value, how: int
-) -> list[Value]:
+    t: IsaTranslator, space: str, bits: int, count: int, address: IrValue, mask: IrValue, how: int
+) -> list[IrValue]:
     """Return `count` integers a lane."""
     c, one = t.c, t.v(f"i{bits}")
     if access.quick(t.lib, space):
@@ -224,7 +224,7 @@ def _load(
     return [whole] if count == 1 else [c.let(one, f"extractvalue {whole}, {n}") for n in range(count)]
 
 
-def _store(t: Translator, space: str, address: Value, values: list[Value], mask: Value, how: int) -> None:
+def _store(t: IsaTranslator, space: str, address: IrValue, values: list[IrValue], mask: IrValue, how: int) -> None:
     """Store integers of one width, side by side, for each lane."""
     bits, count = bits_of(values[0].type), len(values)
     if access.quick(t.lib, space):
@@ -235,8 +235,8 @@ def _store(t: Translator, space: str, address: Value, values: list[Value], mask:
 
 
 def load_dwords(
-    t: Translator, space: str, address: Value, count: int, mask: Value, how: int = 0
-) -> list[Value]:
+    t: IsaTranslator, space: str, address: IrValue, count: int, mask: IrValue, how: int = 0
+) -> list[IrValue]:
     """Return `count` dwords a lane."""
     if count == 3:
         last = t.c.op("add", address, 8)
@@ -245,7 +245,7 @@ def load_dwords(
 
 
 def store_dwords(
-    t: Translator, space: str, address: Value, values: list[Value], mask: Value, how: int = 0
+    t: IsaTranslator, space: str, address: IrValue, values: list[IrValue], mask: IrValue, how: int = 0
 ) -> None:
     """Store dwords, one after another, a lane."""
     if len(values) == 3:
@@ -255,14 +255,14 @@ def store_dwords(
         _store(t, space, address, values, mask, how)
 
 
-def registers(t: Translator, operand: Operand, count: int) -> list[Value]:
+def registers(t: IsaTranslator, operand: Operand, count: int) -> list[IrValue]:
     """Return the data of an access, a register each."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} holds no data")
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
-def set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
+def set_registers(t: IsaTranslator, operand: Operand, values: list[IrValue]) -> None:
     """Write what was loaded, a register each."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} takes no data")
@@ -270,7 +270,7 @@ def set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
         t.set_vgpr(operand.index + n, value, operand.file)
 
 
-def count_access(t: Translator, space: str, verb: str, address: Value, what: str, mask: Value) -> None:
+def count_access(t: IsaTranslator, space: str, verb: str, address: IrValue, what: str, mask: IrValue) -> None:
     """Count an access, if the kernel counts; `what` ends in the bits of a lane, perhaps followed by a half."""
     if t.wf.counting is not None:
         bits = int(re.findall(r"[buif](\d+)", what)[-1])
@@ -278,7 +278,7 @@ def count_access(t: Translator, space: str, verb: str, address: Value, what: str
 
 
 def load(
-    t: Translator, what: str, destination: Operand, space: str, address: Value, mask: Value, how: int
+    t: IsaTranslator, what: str, destination: Operand, space: str, address: IrValue, mask: IrValue, how: int
 ) -> None:
     """Load as a suffix says: b32 to b128; u8, i8, u16, i16; d16_*, d16_hi_* into a half."""
     c = t.c
@@ -306,14 +306,14 @@ def load(
     t.set_vgpr(destination.index, both, destination.file)
 
 
-def _observe(t: Translator, space: str, address: Value, size: int, mask: Value, how: int) -> None:
+def _observe(t: IsaTranslator, space: str, address: IrValue, size: int, mask: IrValue, how: int) -> None:
     """Record that a strong load has observed strong writes, if races are checked."""
     if how == STRONG:
         sanitize.observed_in(t.wf, space, address, size, mask)
 
 
 def store(
-    t: Translator, what: str, source: Operand, space: str, address: Value, mask: Value, how: int
+    t: IsaTranslator, what: str, source: Operand, space: str, address: IrValue, mask: IrValue, how: int
 ) -> None:
     """Store as a suffix says: b8 to b128; d16_hi_* from the upper half."""
     c = t.c
@@ -330,7 +330,7 @@ def store(
     _store(t, space, address, [c.resize(value, int(match[2]))], mask, how)
 
 
-def _flat_access(t: Translator) -> None:
+def _flat_access(t: IsaTranslator) -> None:
     verb, what = t.stem.split("_", 2)[1:]
     if t.instruction.get("lds"):
         raise t.error("loads into LDS are not supported")
@@ -351,7 +351,7 @@ for _segment in _SPACES:
         MEANINGS[f"{_segment}_store_{_what}"] = _flat_access
 
 
-def _local_access(t: Translator) -> None:
+def _local_access(t: IsaTranslator) -> None:
     verb, what = t.stem.split("_", 2)[1:]
     i = t.instruction
     if i.get("gds"):
@@ -376,7 +376,7 @@ for _what in (*_STORES, "b8_d16_hi", "b16_d16_hi"):
     MEANINGS[f"ds_store_{_what}"] = _local_access
 
 
-def _local_pair(t: Translator) -> None:
+def _local_pair(t: IsaTranslator) -> None:
     """Two accesses whose offsets count elements, or 64 of them."""
     i, c = t.instruction, t.c
     if i.get("gds"):

@@ -23,8 +23,8 @@ from emulator.simt import atomics
 
 if TYPE_CHECKING:
     from emulator.amd.isa.operands import Operand
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 OPERATIONS = {
     "add_u": "add", "and_b": "and", "or_b": "or", "xor_b": "xor", "swap_b": "exch", "storexchg_b": "exch", "min_i": "smin",
@@ -35,7 +35,7 @@ OPERATIONS = {
 """Operations as instructions name them, and as the engine does."""
 
 
-def _whole(t: Translator, registers: list[Value]) -> Value:
+def _whole(t: IsaTranslator, registers: list[IrValue]) -> IrValue:
     if len(registers) == 1:
         return registers[0]
     return t.known.join(t.c, *registers)
@@ -46,7 +46,7 @@ def atomic_registers(name: str) -> int:
     return max(int(re.findall(r"\d+$", name)[0]), 32) // 32
 
 
-def atomic_values(t: Translator, name: str, data: Operand) -> list[Value]:
+def atomic_values(t: IsaTranslator, name: str, data: Operand) -> list[IrValue]:
     """Return what an operation on memory is given: one value, or what to compare with and what to store."""
     count = atomic_registers(name)
     if "cmpswap" not in name:
@@ -56,9 +56,9 @@ def atomic_values(t: Translator, name: str, data: Operand) -> list[Value]:
 
 
 def apply_atomic(
-    t: Translator, name: str, space: str, address: Value, values: list[Value], *,
-    mask: Value | None = None, how: int = 0,
-) -> list[Value]:  # fmt: skip
+    t: IsaTranslator, name: str, space: str, address: IrValue, values: list[IrValue], *,
+    mask: IrValue | None = None, how: int = 0,
+) -> list[IrValue]:  # fmt: skip
     """Write the code of an operation in the lanes of a mask (default those that execute); return what was there, by dword.
 
     `how` is STRONG for one that polls.
@@ -89,7 +89,7 @@ def apply_atomic(
     return [old] if bits == 32 else list(t.known.split(c, old))
 
 
-def _flat_atomic(t: Translator) -> None:
+def _flat_atomic(t: IsaTranslator) -> None:
     i = t.instruction
     name = t.stem.split("_atomic_")[1]
     returns = bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
@@ -100,7 +100,7 @@ def _flat_atomic(t: Translator) -> None:
         set_registers(t, i.operands[0], old)
 
 
-def _local_atomic(t: Translator) -> None:
+def _local_atomic(t: IsaTranslator) -> None:
     i = t.instruction
     if i.get("gds"):
         raise t.error("global data share does not exist")
@@ -130,7 +130,7 @@ for _operation in OPERATIONS:
         MEANINGS[f"ds_{_stem}_rtn_{_kind}{_bits}"] = _local_atomic
 
 
-def _buffer_place(t: Translator, data: int) -> tuple[Value, Value]:
+def _buffer_place(t: IsaTranslator, data: int) -> tuple[IrValue, IrValue]:
     """Return addresses and which lanes' accesses lie within the buffer (raw: stride 0, no swizzle)."""
     c, i = t.c, t.instruction
     _, vector, resource, base = i.operands
@@ -148,7 +148,7 @@ def _buffer_place(t: Translator, data: int) -> tuple[Value, Value]:
 _SIZES = {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u8": 1, "i8": 1, "u16": 2, "i16": 2, "b8": 1, "b16": 2}
 
 
-def _buffer_access(t: Translator) -> None:
+def _buffer_access(t: IsaTranslator) -> None:
     """Lanes outside the buffer load zero and store nothing."""
     c = t.c
     verb, what = t.stem.split("_", 2)[1:]
@@ -168,7 +168,7 @@ def _buffer_access(t: Translator) -> None:
         t.set_vgpr(data.index + n, c.select(inside, t.vgpr(data.index + n, data.file), zero), data.file)
 
 
-def _buffer_atomic(t: Translator) -> None:
+def _buffer_atomic(t: IsaTranslator) -> None:
     """Lanes outside the buffer change nothing and get zero."""
     c, i = t.c, t.instruction
     name = t.stem.split("_atomic_")[1]

@@ -23,10 +23,10 @@ from drivers.elf import Elf
 from emulator.amd.isa.modes import at_start
 from emulator.amd.isa.opcodes import IsaTarget, target
 from emulator.amd.isa.programs import engine_of
-from emulator.amd.isa.translate import Entry, read_kernel, translate_instructions
-from emulator.simt.engine import Program
+from emulator.amd.isa.translate import KernelEntry, read_kernel, translate_instructions
+from emulator.simt.engine import TranslatedProgram
 from emulator.simt.launch import LaunchResult, launch
-from emulator.simt.work import Dim3, Options, Work
+from emulator.simt.work import Dim3, LaunchOptions, LaunchWork
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class KernelCode:
     target: IsaTarget
     lanes: int
     """Lanes of a wave: 32 or 64."""
-    entry: Entry
+    entry: KernelEntry
     shared_bytes: int
     scratch_bytes: int
     """Scratch memory of one lane."""
@@ -85,7 +85,7 @@ def _offset(elf: Elf, section: int, value: int) -> int:
 def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) -> KernelCode:
     resources = RSRC2[int(known.family.removeprefix("gfx"))].from_int(descriptor.compute_pgm_rsrc2)
     properties = Properties.from_int(descriptor.kernel_code_properties)
-    entry = Entry(
+    entry = KernelEntry(
         user_sgprs=resources.USER_SGPR,
         group_ids=(resources.TGID_X_EN, resources.TGID_Y_EN, resources.TGID_Z_EN),
         group_info=resources.TG_SIZE_EN,
@@ -100,7 +100,7 @@ def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) ->
     )  # fmt: skip
 
 
-def program(kernel: KernelCode, settings: Settings, *, counts: bool = False) -> Program:
+def program(kernel: KernelCode, settings: Settings, *, counts: bool = False) -> TranslatedProgram:
     """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood.
 
     With `counts` it counts what it executes.
@@ -110,17 +110,17 @@ def program(kernel: KernelCode, settings: Settings, *, counts: bool = False) -> 
     translation = translate_instructions(
         made.library, kernel.name, instructions, kernel.target, kernel.entry, counts=counts
     )
-    return Program(made, translation)
+    return TranslatedProgram(made, translation)
 
 
 def run(  # noqa: PLR0917 - a launch has that many parts
-    ready: Program,
+    ready: TranslatedProgram,
     kernel: KernelCode,
     grid: Dim3,
     block: Dim3,
     kernarg: int,
     memory: AddressSpace,
-    options: Options | None = None,
+    options: LaunchOptions | None = None,
     *,
     shared_bytes: int = 0,
     code: int = 0,
@@ -136,12 +136,12 @@ def run(  # noqa: PLR0917 - a launch has that many parts
     params = params.ljust(4 * kernel.entry.user_sgprs, _UNSET)
     if kernel.entry.code_address:
         params += struct.pack("<Q", code)
-    work = Work(
+    work = LaunchWork(
         grid=grid,
         block=block,
         params=params,
         shared_bytes=kernel.shared_bytes + shared_bytes,
         local_bytes=kernel.scratch_bytes,
     )
-    chosen = replace(options or Options(), shared_window=SHARED_WINDOW, local_window=PRIVATE_WINDOW)
+    chosen = replace(options or LaunchOptions(), shared_window=SHARED_WINDOW, local_window=PRIVATE_WINDOW)
     return launch(ready, work, memory, chosen)

@@ -28,7 +28,7 @@ Field = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class EncodingFormat:
     """One encoding: the top bits of its first dword, its length in dwords and its fields."""
 
     name: str
@@ -68,8 +68,8 @@ class Format:
         return known
 
 
-def _format(name: str, prefix: str, dwords: int = 1, /, **fields: Field) -> Format:
-    return Format(name, prefix, dwords, fields)
+def _format(name: str, prefix: str, dwords: int = 1, /, **fields: Field) -> EncodingFormat:
+    return EncodingFormat(name, prefix, dwords, fields)
 
 
 _SCALAR = (
@@ -87,20 +87,20 @@ _VECTOR = (
 _SOURCES: dict[str, Field] = {"src0": (32, 9), "src1": (41, 9), "src2": (50, 9)}
 
 
-def _vop3(prefix: str) -> Format:
+def _vop3(prefix: str) -> EncodingFormat:
     return _format(
         "VOP3", prefix, 2, op=(16, 10), vdst=(0, 8), abs=(8, 3), op_sel=(11, 4), clamp=(15, 1), **_SOURCES,
         omod=(59, 2), neg=(61, 3),
     )  # fmt: skip
 
 
-def _vop3sd(prefix: str) -> Format:
+def _vop3sd(prefix: str) -> EncodingFormat:
     return _format(
         "VOP3SD", prefix, 2, op=(16, 10), vdst=(0, 8), sdst=(8, 7), clamp=(15, 1), **_SOURCES, omod=(59, 2), neg=(61, 3)
     )  # fmt: skip
 
 
-def _vop3p(prefix: str) -> Format:
+def _vop3p(prefix: str) -> EncodingFormat:
     return _format(
         "VOP3P", prefix, 2, op=(16, 7), vdst=(0, 8), neg_hi=(8, 3), op_sel=(11, 3), op_sel_hi2=(14, 1), clamp=(15, 1),
         **_SOURCES, op_sel_hi=(59, 2), neg=(61, 3),
@@ -225,7 +225,7 @@ class Slot:
 class Opcode:
     """One opcode of one format."""
 
-    form: Format
+    form: EncodingFormat
     name: str
     """As the assembler writes it, with its suffix for the encoding."""
     operands: tuple[Slot, ...]
@@ -247,7 +247,7 @@ class IsaTarget:
     name: str
     family: str
     """"gfx9", "gfx11" or "gfx12"."""
-    formats: tuple[Format, ...]
+    formats: tuple[EncodingFormat, ...]
     opcodes: dict[tuple[str, int], Opcode]
 
     @property
@@ -275,7 +275,7 @@ def _slot(word: str) -> Slot:
     return Slot(field, 1 if mask else int(size), mask, "s" in kinds, "a" in kinds)
 
 
-def _line(line: str, formats: dict[str, Format]) -> tuple[tuple[str, int], Opcode]:
+def _line(line: str, formats: dict[str, EncodingFormat]) -> tuple[tuple[str, int], Opcode]:
     head, _, tail = line.partition(" | ")
     form, number, name, *operands = head.split()
     modifiers = dict(m.partition("=")[::2] for m in tail.split() if m != "literal")

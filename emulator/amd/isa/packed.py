@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.amd.isa.operands import Operand
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 _SCALARS = 128
 """Scalar registers; numbers above name special values."""
@@ -28,11 +28,11 @@ _MINUS = 0xFFFF
 """The upper half of a negative inline integer."""
 
 
-def _packed_float(stem: str, count: int, compute: Callable[..., Value]) -> None:
+def _packed_float(stem: str, count: int, compute: Callable[..., IrValue]) -> None:
     PACKED[f"v_pk_{stem}_f16"] = (compute, "f16", count)
 
 
-PACKED: dict[str, tuple[Callable[..., Value], str, int]] = {}
+PACKED: dict[str, tuple[Callable[..., IrValue], str, int]] = {}
 """Operations on both halves of a register: what to compute, the type of a half, how many sources."""
 for _stem, _ir in (("add", "fadd"), ("mul", "fmul")):
     _packed_float(_stem, 2, lambda t, a, b, _ir=_ir: t.c.op(_ir, a, b))
@@ -65,7 +65,7 @@ for _stem, _ir, _type in (("lshlrev", "shl", "b16"), ("lshrrev", "lshr", "b16"),
     )
 
 
-def run_packed(t: Translator) -> None:
+def run_packed(t: IsaTranslator) -> None:
     """Write the code of an operation on halves: op_sel says which half of a source goes where."""
     c, i = t.c, t.instruction
     compute, type_, count = PACKED[t.stem]
@@ -84,7 +84,7 @@ def run_packed(t: Translator) -> None:
     t.write(d, c.op("or", halves[0], c.op("shl", halves[1], 16)))
 
 
-def part_of(t: Translator, number: int, operand: Operand, type_: str, place: int) -> Value:
+def part_of(t: IsaTranslator, number: int, operand: Operand, type_: str, place: int) -> IrValue:
     """Return the half of a source that goes into the low (0) or high (1) part of a result, with its sign."""
     c, i = t.c, t.instruction
     select = place
@@ -103,7 +103,7 @@ def part_of(t: Translator, number: int, operand: Operand, type_: str, place: int
     return t.as_source(c.let(half.type, f"fneg {half}") if sign else half)
 
 
-def _halves(t: Translator, operand: Operand, type_: str) -> Value:
+def _halves(t: IsaTranslator, operand: Operand, type_: str) -> IrValue:
     """Return both halves of a source. Of an inline constant: an f16 and 0, or an integer of 32 bits."""
     if type_ == "f16" and isinstance(operand, Imm) and not operand.literal and 0 < operand.bits >> 16 < _MINUS:
         return t.c.const(t.v("i32"), operand.half)
@@ -111,7 +111,7 @@ def _halves(t: Translator, operand: Operand, type_: str) -> Value:
 
 
 @meaning("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
-def _packed_pairs(t: Translator) -> None:
+def _packed_pairs(t: IsaTranslator) -> None:
     """gfx9: the same operation on two registers."""
     c, i = t.c, t.instruction
     d, *rest = i.operands
@@ -140,7 +140,7 @@ def _packed_pairs(t: Translator) -> None:
     t.write(d, t.known.join(c, results[0], results[1]))
 
 
-def _of_pair(t: Translator, operand: Operand, which: int) -> Value:
+def _of_pair(t: IsaTranslator, operand: Operand, which: int) -> IrValue:
     """Return one of two registers; a constant is both."""
     if not isinstance(operand, Reg):
         return t.raw(operand)
@@ -150,7 +150,7 @@ def _of_pair(t: Translator, operand: Operand, which: int) -> Value:
 
 
 @meaning("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
-def _mix(t: Translator) -> None:
+def _mix(t: IsaTranslator) -> None:
     """Multiply and add; each source is an f32 or a half that is widened, the result an f32 or one half."""
     c, i = t.c, t.instruction
     d, *rest = i.operands
@@ -184,7 +184,7 @@ def _mix(t: Translator) -> None:
 
 
 @meaning("v_dot2_f32_f16", "v_dot2acc_f32_f16")
-def _dot_halves(t: Translator) -> None:
+def _dot_halves(t: IsaTranslator) -> None:
     """Sum of the products of both halves in f32; the destination of v_dot2acc is the addend."""
     c = t.c
     d, x, y, *more = t.instruction.operands
@@ -201,7 +201,7 @@ INEXACT |= {"v_dot2_f32_f16", "v_dot2acc_f32_f16"}
 
 
 @lanewise("v_dot4_u32_u8", "u32", "u32", "u32", "u32")
-def _dot4_u8(t: Translator, a: Value, b: Value, total: Value) -> Value:
+def _dot4_u8(t: IsaTranslator, a: IrValue, b: IrValue, total: IrValue) -> IrValue:
     c = t.c
     for k in range(4):
         x, y = (c.op("and", c.op("lshr", v, 8 * k) if k else v, 0xFF) for v in (a, b))
@@ -210,7 +210,7 @@ def _dot4_u8(t: Translator, a: Value, b: Value, total: Value) -> Value:
 
 
 @meaning("v_dot4_i32_iu8", "v_dot4_i32_i8")
-def _dot4_i8(t: Translator) -> None:
+def _dot4_i8(t: IsaTranslator) -> None:
     c, i = t.c, t.instruction
     if i.get("clamp"):
         raise t.error("clamp is not supported")

@@ -17,7 +17,7 @@ from emulator.amd.isa.modes import KEEPS_NAN, MODE, changed
 from emulator.amd.isa.operands import Word
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
 
 WAITS = (
     "s_waitcnt", "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_waitcnt_depctr",
@@ -39,11 +39,11 @@ CACHES = (
 
 
 @meaning(*WAITS, *HINTS)
-def _nothing(t: Translator) -> None:
+def _nothing(t: IsaTranslator) -> None:
     del t
 
 
-def _of_workgroup(t: Translator) -> bool:
+def _of_workgroup(t: IsaTranslator) -> bool:
     """Return whether a cache instruction orders accesses of one workgroup only.
 
     For wider scopes gfx11 invalidates GL1 as well, gfx12 and gfx942 say so in the instruction.
@@ -55,7 +55,7 @@ def _of_workgroup(t: Translator) -> bool:
 
 
 @meaning(*CACHES)
-def _cache(t: Translator) -> None:
+def _cache(t: IsaTranslator) -> None:
     """Memory is coherent here; other threads' accesses are not moved across it.
 
     A workgroup runs on one host thread, so a fence for it alone costs no instruction of the host.
@@ -64,25 +64,25 @@ def _cache(t: Translator) -> None:
 
 
 @meaning("s_sleep")
-def _sleep(t: Translator) -> None:
+def _sleep(t: IsaTranslator) -> None:
     t.c.emit("fence seq_cst")
 
 
 @meaning("s_round_mode", "s_denorm_mode", "s_setreg_imm32_b32")
-def _mode(t: Translator) -> None:
+def _mode(t: IsaTranslator) -> None:
     """Change how the following operations round, flush and overflow."""
     t.modes = changed(t.modes, t.instruction, t.kernel)
 
 
 @meaning("s_sendmsg", "s_sendmsghalt")
-def _message(t: Translator) -> None:
+def _message(t: IsaTranslator) -> None:
     """Messages: giving vector registers back changes nothing, all others would."""
     if t.instruction.get("simm16") != 3 or t.stem != "s_sendmsg":
         raise t.error("only MSG_DEALLOC_VGPRS is supported")
 
 
 @meaning("s_getreg_b32")
-def _getreg(t: Translator) -> None:
+def _getreg(t: IsaTranslator) -> None:
     """Read a field of the MODE register."""
     d, field = t.instruction.operands
     if not isinstance(field, Word) or field.value & 63 != MODE:
@@ -93,6 +93,6 @@ def _getreg(t: Translator) -> None:
 
 
 @meaning("s_setkill", "s_sethalt")
-def _halt(t: Translator) -> None:
+def _halt(t: IsaTranslator) -> None:
     if t.instruction.get("simm16"):
         raise t.error("halting a wave is not supported")

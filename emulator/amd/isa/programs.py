@@ -15,12 +15,12 @@ from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.translate import read_kernel, translate_instructions
 from emulator.amd.isa.waits import missing_waits
-from emulator.simt.engine import Engine, Program, Settings, engine
+from emulator.simt.engine import Settings, SimtEngine, TranslatedProgram, engine
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
-    from emulator.amd.isa.translate import Entry
-    from emulator.ir.report import Report
+    from emulator.amd.isa.translate import KernelEntry
+    from emulator.ir.report import KernelReport
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
 """(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
@@ -32,16 +32,16 @@ KEPT: Final = 512
 class Translated:
     """A kernel's code, and what a launch of it needs to know."""
 
-    program: Program
+    program: TranslatedProgram
     registers: int
     """Vector registers that the instructions name."""
     accumulators: int
     """Accumulation registers that the instructions name."""
-    missing_waits: tuple[Report, ...] = ()
+    missing_waits: tuple[KernelReport, ...] = ()
     """Uses of registers whose loads have not completed, and of LDS; each is a fault."""
 
 
-def engine_of(settings: Settings, lanes: int) -> Engine:
+def engine_of(settings: Settings, lanes: int) -> SimtEngine:
     """Return the engine of some settings for waves of 32 or 64 lanes, created once per process."""
     shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
     brings = (memory.define_core, scalar_memory.define_core)
@@ -70,7 +70,13 @@ def decoded(code: bytes, processor: str, lanes: int, kernel: str, *, before: int
 
 @functools.lru_cache(maxsize=KEPT)
 def translated(
-    settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded, *, counts: bool = False
+    settings: Settings,
+    processor: str,
+    lanes: int,
+    entry: KernelEntry,
+    kernel: Decoded,
+    *,
+    counts: bool = False,
 ) -> Translated:
     """Return the program of a kernel, translated once per process; raises `IsaError`.
 
@@ -83,7 +89,7 @@ def translated(
     translation = translate_instructions(made.library, name, kernel.instructions, known, entry, counts=counts)
     missing = tuple(missing_waits(kernel.instructions, known.family, kernel=name))
     vectors, accumulators = _registers(kernel.instructions, "v"), _registers(kernel.instructions, "a")
-    return Translated(Program(made, translation), vectors, accumulators, missing)
+    return Translated(TranslatedProgram(made, translation), vectors, accumulators, missing)
 
 
 def _registers(instructions: list[Instruction], file: str) -> int:

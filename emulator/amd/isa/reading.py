@@ -12,7 +12,7 @@ from emulator.amd.isa.instruction import Instruction, IsaError
 from emulator.amd.isa.operands import VCC, Operand, Reg, inline, literal
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.opcodes import Format, IsaTarget, Opcode, Slot
+    from emulator.amd.isa.opcodes import EncodingFormat, IsaTarget, Opcode, Slot
 
 LITERAL, ZERO = 255, 128
 """Encodings of a general source: a dword that follows, and the constant 0."""
@@ -29,7 +29,7 @@ class Reading:
     """All the dwords there are from here on, as far as an instruction can reach."""
     dwords: int
     kernel: str
-    form: Format | None = None
+    form: EncodingFormat | None = None
     taken: int = 0
     """Dwords read so far."""
 

@@ -16,21 +16,21 @@ from emulator.ir.state import SITE
 from emulator.simt import access
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 
 _STRIDE_AT, _STRIDE = 16, 0x3FFF
 
 
-def _buffer_start(t: Translator, base: Reg) -> Value:
+def _buffer_start(t: IsaTranslator, base: Reg) -> IrValue:
     c = t.c
     low, high = (c.resize(t.sgpr(base.index + k), 64) for k in range(2))
     return c.op("or", low, c.op("shl", c.op("and", high, 0xFFFF), 32))
 
 
-def _buffer_size(t: Translator, base: Reg) -> Value:
+def _buffer_size(t: IsaTranslator, base: Reg) -> IrValue:
     """Return the bytes of a buffer: its records, each a byte where there is no stride."""
     c = t.c
     stride = c.op("and", c.op("lshr", t.sgpr(base.index + 1), _STRIDE_AT), _STRIDE)
@@ -45,7 +45,7 @@ def _dwords(lib: Library, count: int) -> str:
     finds the allocation, or reports which dword lies in none.
     """
 
-    def body(c: Code, warp: Value, address: Value, site: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, address: IrValue, site: IrValue) -> None:
         record = site_record(c, warp, site)
         offset = c.op("sub", address, SITE.load(c, record, "start"))
         room = c.intrinsic("usub.sat", SITE.load(c, record, "bytes"), c.const("i64", 4 * count - 1))
@@ -57,7 +57,7 @@ def _dwords(lib: Library, count: int) -> str:
         host = c.let("ptr", f"inttoptr {c.op('add', address, SITE.load(c, record, 'delta'))} to ptr")
         c.ret(c.load(f"<{count} x i32>", host, align=4))
 
-    def look(c: Code, warp: Value, address: Value, site: Value) -> None:
+    def look(c: CodeBuilder, warp: IrValue, address: IrValue, site: IrValue) -> None:
         steps = c.ints(lib.v("i64"), [4 * lane for lane in range(lib.lanes)])
         places = c.op("add", c.splat(address, lib.lanes), steps)
         name = access.load(lib, "global", 32, 1)
@@ -77,7 +77,7 @@ def define_core(lib: Library) -> None:
             _dwords(lib, count)
 
 
-def _address(t: Translator, start: Value, size: int) -> Value:
+def _address(t: IsaTranslator, start: IrValue, size: int) -> IrValue:
     """Return where a load of units of `size` bytes begins: bits below a unit count in no part of the address.
 
     The two offsets of a buffer are added first, except on gfx12 (ISA documents, "Scalar Memory Addressing").
@@ -99,7 +99,7 @@ def _address(t: Translator, start: Value, size: int) -> Value:
     return c.op("add", start, c.op("and", total, -size))
 
 
-def _scalar_load(t: Translator) -> None:
+def _scalar_load(t: IsaTranslator) -> None:
     """Load dwords into consecutive scalar registers.
 
     Of a buffer, dwords beyond its end are zero. A load that is validated (`guesses`) is strong.
@@ -138,7 +138,7 @@ for _size in (32, 64, 96, 128, 256, 512):
     MEANINGS[f"s_buffer_load_b{_size}"] = _scalar_load
 
 
-def _scalar_part(t: Translator) -> None:
+def _scalar_part(t: IsaTranslator) -> None:
     """Load a byte or half (gfx12), extended to a register."""
     c, i = t.c, t.instruction
     d, base = i.operands[:2]

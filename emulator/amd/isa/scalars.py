@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.meanings import MEANINGS, meaning
 from emulator.amd.isa.operands import EXEC, Imm, Reg
 from emulator.amd.isa.vector_floats import fused
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
 
-    Compute = Callable[..., Value]
+    Compute = Callable[..., IrValue]
 
-_FALSE = Value("i1", "false")
+_FALSE = IrValue("i1", "false")
 
 
-def _sources(t: Translator, bits: int) -> list[Value]:
+def _sources(t: IsaTranslator, bits: int) -> list[IrValue]:
     return [t.scalar(o, bits) for o in t.instruction.operands[1:]]
 
 
 def _register_logic(name: str, bits: int, compute: Compute) -> None:
     """Register an operation that sets SCC to (result != 0)."""
 
-    def act(t: Translator) -> None:
+    def act(t: IsaTranslator) -> None:
         value = compute(t, *_sources(t, bits))
         t.set_scalar(t.instruction.operands[0], value)
         t.set_scc(t.c.icmp("ne", value, 0))
@@ -63,7 +63,7 @@ for _bits in (32, 64):
     _register_logic("not", _bits, lambda t, a: t.c.not_(a))
 
 
-def _exec_operation(t: Translator) -> None:
+def _exec_operation(t: IsaTranslator) -> None:
     """S = EXEC; EXEC = source op EXEC (saveexec), or both are the result (wrexec)."""
     match = re.fullmatch(r"s_(\w+)_(saveexec|wrexec)_b(32|64)", t.stem)
     assert match is not None
@@ -87,7 +87,7 @@ for _name in _LOGIC:
 def _register(name: str, bits: int, compute: Compute, *, to: int = 0, flag: bool = False) -> None:
     """Register an operation that leaves SCC, or with `flag` sets it to (result != 0); `to` is the result's bits."""
 
-    def act(t: Translator) -> None:
+    def act(t: IsaTranslator) -> None:
         value = compute(t, *_sources(t, bits))
         if to:
             value = t.c.resize(value, to)
@@ -135,7 +135,7 @@ for _sign in "iu":
 def _register_count(name: str, bits: int, function: str) -> None:
     """Register a count of zero bits; -1 for a source of 0. SCC stays."""
 
-    def act(t: Translator) -> None:
+    def act(t: IsaTranslator) -> None:
         c = t.c
         (a,) = _sources(t, bits)
         found = c.resize(c.intrinsic(function, a, extra=[_FALSE]), 32)
@@ -150,7 +150,7 @@ for _bits in (32, 64):
 
 
 @meaning("s_cls_i32")
-def _count_sign_bits(t: Translator) -> None:
+def _count_sign_bits(t: IsaTranslator) -> None:
     """Count leading bits equal to the sign bit; -1 for 0 and -1."""
     c = t.c
     (a,) = _sources(t, 32)
@@ -160,7 +160,7 @@ def _count_sign_bits(t: Translator) -> None:
 
 
 @meaning("s_add_u32", "s_sub_u32", "s_addc_u32", "s_subb_u32")
-def _add_with_carry(t: Translator) -> None:
+def _add_with_carry(t: IsaTranslator) -> None:
     """SCC is the carry or borrow."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
@@ -173,7 +173,7 @@ def _add_with_carry(t: Translator) -> None:
 
 
 @meaning("s_add_i32", "s_sub_i32")
-def _add_signed(t: Translator) -> None:
+def _add_signed(t: IsaTranslator) -> None:
     """SCC is signed overflow."""
     c = t.c
     a, b = _sources(t, 32)
@@ -185,7 +185,7 @@ def _add_signed(t: Translator) -> None:
 
 
 @meaning("s_addk_i32", "s_mulk_i32", "s_movk_i32", "s_cmovk_i32")
-def _small_constant(t: Translator) -> None:
+def _small_constant(t: IsaTranslator) -> None:
     """Operations with a constant of 16 bits, sign-extended."""
     c, d = t.c, t.instruction.operands[0]
     value = t.instruction.get("simm16")
@@ -207,7 +207,7 @@ def _shifts() -> None:
     for name, op, kind in (("lshl", "shl", "b"), ("lshr", "lshr", "b"), ("ashr", "ashr", "i")):
         for bits in (32, 64):
 
-            def act(t: Translator, *, op: str = op, bits: int = bits) -> None:
+            def act(t: IsaTranslator, *, op: str = op, bits: int = bits) -> None:
                 d, x, y = t.instruction.operands
                 amount = t.c.op("and", t.scalar(y), bits - 1)
                 value = t.c.op(op, t.scalar(x, bits), t.c.resize(amount, bits))
@@ -220,7 +220,7 @@ def _shifts() -> None:
 _shifts()
 
 
-def _shift_add(t: Translator) -> None:
+def _shift_add(t: IsaTranslator) -> None:
     """(first << k) + second, k the digit in the name; SCC is whether the sum exceeds 32 bits."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
@@ -234,7 +234,7 @@ for _k in "1234":
 
 
 @meaning("s_min_i32", "s_min_u32", "s_max_i32", "s_max_u32")
-def _minmax(t: Translator) -> None:
+def _minmax(t: IsaTranslator) -> None:
     """SCC is whether the first source was chosen; of equal ones s_max takes the first, s_min the second."""
     c = t.c
     a, b = _sources(t, 32)
@@ -245,7 +245,7 @@ def _minmax(t: Translator) -> None:
 
 
 @meaning("s_cselect_b32", "s_cselect_b64", "s_cmov_b32", "s_cmov_b64")
-def _select(t: Translator) -> None:
+def _select(t: IsaTranslator) -> None:
     """s_cselect takes the second source where SCC is 0; s_cmov keeps the destination."""
     bits = int(t.stem[-2:])
     d, *rest = t.instruction.operands
@@ -254,7 +254,7 @@ def _select(t: Translator) -> None:
 
 
 @meaning("s_bfe_u32", "s_bfe_i32", "s_bfe_u64", "s_bfe_i64")
-def _bit_field_extract(t: Translator) -> None:
+def _bit_field_extract(t: IsaTranslator) -> None:
     """Take bits [offset, offset + width); the second source has the offset in its low and the width in bits 22:16."""
     c, bits = t.c, int(t.stem[-2:])
     d, x, y = t.instruction.operands
@@ -271,7 +271,7 @@ def _bit_field_extract(t: Translator) -> None:
 
 
 @meaning("s_bfm_b32", "s_bfm_b64")
-def _bit_field_mask(t: Translator) -> None:
+def _bit_field_mask(t: IsaTranslator) -> None:
     """((1 << first) - 1) << second; both sources modulo the width. SCC stays."""
     c, bits = t.c, int(t.stem[-2:])
     width, offset = (c.resize(c.op("and", t.scalar(o), bits - 1), bits) for o in t.instruction.operands[1:])
@@ -280,7 +280,7 @@ def _bit_field_mask(t: Translator) -> None:
 
 
 @meaning("s_bitset0_b32", "s_bitset1_b32", "s_bitset0_b64", "s_bitset1_b64")
-def _set_bit(t: Translator) -> None:
+def _set_bit(t: IsaTranslator) -> None:
     c, bits = t.c, int(t.stem[-2:])
     d, x = t.instruction.operands
     bit = c.op("shl", c.const(f"i{bits}", 1), c.resize(c.op("and", t.scalar(x), bits - 1), bits))
@@ -289,7 +289,7 @@ def _set_bit(t: Translator) -> None:
 
 
 @meaning("s_bitcmp0_b32", "s_bitcmp1_b32", "s_bitcmp0_b64", "s_bitcmp1_b64")
-def _test_bit(t: Translator) -> None:
+def _test_bit(t: IsaTranslator) -> None:
     c, bits = t.c, int(t.stem[-2:])
     x, y = t.instruction.operands
     at = c.resize(c.op("and", t.scalar(y), bits - 1), bits)
@@ -298,12 +298,12 @@ def _test_bit(t: Translator) -> None:
 
 
 @meaning("s_getpc_b64")
-def _program_counter(t: Translator) -> None:
+def _program_counter(t: IsaTranslator) -> None:
     """The address of the next instruction; code that reads it addresses data near itself."""
     t.set_scalar(t.instruction.operands[0], t.c.op("add", code_start(t), t.instruction.next))
 
 
-def code_start(t: Translator) -> Value:
+def code_start(t: IsaTranslator) -> IrValue:
     """Return the device address of the kernel's first instruction."""
     if t.code_at is None:
         raise t.error("the address of code is not known to the translation")
@@ -315,7 +315,7 @@ def _register_float(
 ) -> None:
     """Register an operation on sources of these types; with `accumulates` the destination is the last one."""
 
-    def act(t: Translator) -> None:
+    def act(t: IsaTranslator) -> None:
         d, *rest = t.instruction.operands
         if accumulates and len(rest) < len(sources):
             rest.append(d)

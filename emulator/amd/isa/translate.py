@@ -38,7 +38,7 @@ from emulator.amd.isa.operands import EXEC, TTMP, VCC, Reg
 from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
 from emulator.amd.isa.polls import may_wait, polled
 from emulator.amd.isa.registers_used import used
-from emulator.amd.isa.values import Translator
+from emulator.amd.isa.values import IsaTranslator
 from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import PACKED_IDS, SPLIT_BARRIER
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.opcodes import IsaTarget
     from emulator.ir.library import Library
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
     from emulator.simt.blocks import Translation
 
 _VECTORS, _SCALARS = 512, 128
@@ -73,7 +73,7 @@ _WAVE_AT = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class KernelEntry:
     """What a wave begins with, as a kernel descriptor says."""
 
     user_sgprs: int
@@ -162,14 +162,14 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
     return sorted(blocks, key=lambda block: block[0][0].address != 0) if called else blocks
 
 
-def translate(lib: Library, name: str, code: bytes, target: IsaTarget, entry: Entry) -> Translation:
+def translate(lib: Library, name: str, code: bytes, target: IsaTarget, entry: KernelEntry) -> Translation:
     """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
     instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     return translate_instructions(lib, name, instructions, target, entry)
 
 
 def translate_instructions(
-    lib: Library, name: str, instructions: list[Instruction], target: IsaTarget, entry: Entry, *,
+    lib: Library, name: str, instructions: list[Instruction], target: IsaTarget, entry: KernelEntry, *,
     counts: bool = False,
 ) -> Translation:  # fmt: skip
     """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`.
@@ -184,7 +184,7 @@ def translate_instructions(
     full = everywhere(blocks, lib.lanes)
     full |= unobserved(blocks, target.family, lib.lanes, full)
     spins = may_wait(blocks, target.family)
-    translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
+    translators: list[IsaTranslator] = []  # filled below: the blocks that it emits must exist first
     made = [
         WaveBlock(
             body[0].address,
@@ -206,7 +206,7 @@ def translate_instructions(
     if counts:
         wf.counting = Counting(wf, counted.LINE)
     code_at = 4 * entry.user_sgprs if entry.code_address else None
-    translators.append(Translator(wf, target, name, code_at=code_at))
+    translators.append(IsaTranslator(wf, target, name, code_at=code_at))
     translators[0].highest = highest_vector(instructions)
     if lib.checks.global_races:
         translators[0].orders = orders(blocks, target.family)
@@ -224,7 +224,7 @@ def highest_vector(instructions: list[Instruction]) -> int:
     return max((operand.index + operand.count - 1 for operand in named if operand.file == "v"), default=-1)
 
 
-def _begin(t: Translator, entry: Entry) -> None:
+def _begin(t: IsaTranslator, entry: KernelEntry) -> None:
     """Set the registers that are defined when a wave starts."""
     c, wf = t.c, t.wf
     params = wf.of_thread("params")
@@ -255,7 +255,7 @@ def _begin(t: Translator, entry: Entry) -> None:
 
 
 def _emit(
-    t: Translator, body: list[Instruction], follow: tuple[int, ...], full: frozenset[int], begun: int
+    t: IsaTranslator, body: list[Instruction], follow: tuple[int, ...], full: frozenset[int], begun: int
 ) -> None:
     """Write a basic block that begins in a float mode; at the addresses in `full` results need no mask."""
     t.known, t.modes = Known(), begun
@@ -289,14 +289,14 @@ def _ends(last: Instruction) -> bool:
     return last.stem in _BRANCHES | _BARRIERS | calls.JUMPS or last.stem in ("s_endpgm", "s_trap")
 
 
-def _count(t: Translator, instruction: Instruction) -> None:
+def _count(t: IsaTranslator, instruction: Instruction) -> None:
     """Count an instruction, if the kernel counts."""
     if t.wf.counting is not None:
         lanes = t.active if counted.executes_in_lanes(t.stem) else None
         t.wf.counting.execute(counted.counted_as(instruction, t.target.family), lanes)
 
 
-def _branch(t: Translator, last: Instruction) -> None:
+def _branch(t: IsaTranslator, last: Instruction) -> None:
     target = branch_target(last)
     how = last.stem.removeprefix("s_cbranch_")
     if last.stem == "s_branch" or target == last.next:
@@ -306,12 +306,12 @@ def _branch(t: Translator, last: Instruction) -> None:
         t.wf.branch(t.scc(), yes, no)
     else:
         mask = t.mask_at(EXEC if how.startswith("exec") else VCC)
-        zero: Value = t.c.icmp("eq", mask, 0)
+        zero: IrValue = t.c.icmp("eq", mask, 0)
         yes, no = (target, last.next) if how.endswith("z") and not how.endswith("nz") else (last.next, target)
         t.wf.branch(zero, yes, no)
 
 
-def _jump(t: Translator, last: Instruction, ways: tuple[int, ...]) -> None:
+def _jump(t: IsaTranslator, last: Instruction, ways: tuple[int, ...]) -> None:
     """Go on at the address in the last operand; a call leaves the one behind itself in the first."""
     if not ways:
         raise t.error("where it leads is not known: a function's address that its code does not give")
@@ -322,7 +322,7 @@ def _jump(t: Translator, last: Instruction, ways: tuple[int, ...]) -> None:
     t.wf.switch(at, ways, t.site())
 
 
-def _barrier(t: Translator, last: Instruction) -> None:
+def _barrier(t: IsaTranslator, last: Instruction) -> None:
     """Wait for the whole workgroup; on gfx12 the wave has signalled before."""
     number = 0
     if last.stem == "s_barrier_wait":
@@ -332,7 +332,7 @@ def _barrier(t: Translator, last: Instruction) -> None:
     t.wf.sleep(number, last.next, t.site())
 
 
-def _signal(t: Translator) -> None:
+def _signal(t: IsaTranslator) -> None:
     """Tell that this wave has come to the barrier; it must not be told twice."""
     if str(t.instruction.operands[0]) != "-1":
         raise t.error("only the workgroup's barrier (-1) is supported")
@@ -342,7 +342,7 @@ def _signal(t: Translator) -> None:
 MEANINGS["s_barrier_signal"] = _signal
 
 
-def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool) -> None:
+def write_instruction(t: IsaTranslator, instruction: Instruction, *, unmasked: bool) -> None:
     """Write the code of one instruction that does not end a block."""
     t.begin(instruction, unmasked=unmasked)
     _count(t, instruction)
@@ -350,15 +350,15 @@ def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool
     before = t.active if masks else None
     order = t.orders.get(instruction.address)
     if order in (RELEASED, RELEASED_UNMARKED):
-        sanitize.released(t.wf, sanitize.Scope.ALL)
+        sanitize.released(t.wf, sanitize.OrderScope.ALL)
     _write(t, instruction)
     if order == ACQUIRED:
-        sanitize.acquired(t.wf, sanitize.Scope.ALL)
+        sanitize.acquired(t.wf, sanitize.OrderScope.ALL)
     if t.wf.counting is not None and before is not None:
         t.wf.counting.narrow(before, t.active)
 
 
-def _write(t: Translator, instruction: Instruction) -> None:
+def _write(t: IsaTranslator, instruction: Instruction) -> None:
     if instruction.second is None:
         _one(t)
         return
@@ -369,7 +369,7 @@ def _write(t: Translator, instruction: Instruction) -> None:
     t.instruction = instruction
 
 
-def _one(t: Translator) -> None:
+def _one(t: IsaTranslator) -> None:
     stem = t.stem.replace("v_dual_", "v_")
     if modes.unknown(stem, t.modes):
         raise t.error(f"no public source documents it in float mode {t.modes:#x}; try {KEEP_ALL:#x}")

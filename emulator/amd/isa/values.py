@@ -17,7 +17,7 @@ from emulator.amd.isa.modes import CHOOSES, IEEE, KEEP_ALL, KEEPS_NAN, SATURATES
 from emulator.amd.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of, element, lanes_of
-from emulator.ir.vector import Code, Value
+from emulator.ir.vector import CodeBuilder, IrValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ _KNOWN_TTMPS = (7, 8, 9)
 """Of gfx12: workgroup ids and the wave's number."""
 
 
-class Translator:
+class IsaTranslator:
     """Reads and writes the guest's registers for one instruction after another."""
 
     def __init__(self, wf: WaveFunction, target: IsaTarget, kernel: str, *, code_at: int | None = None) -> None:
@@ -50,7 +50,7 @@ class Translator:
         """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
         self.known = Known()
         """What is known of the values of the basic block that is being written."""
-        self._aside: Code | None = None
+        self._aside: CodeBuilder | None = None
         """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction
         self.modes = KEEP_ALL
@@ -63,14 +63,14 @@ class Translator:
         """The accesses by which loops poll a place of LDS (`polls`), by address; empty unless races are checked."""
         self.unmasked = False
         """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
-        self._moved: Value | None = None
+        self._moved: IrValue | None = None
         """The first source where the encoding moves it across lanes."""
-        self._write_lanes: Value | None = None
-        self._deferred: list[tuple[Operand, Value]] | None = None
+        self._write_lanes: IrValue | None = None
+        self._deferred: list[tuple[Operand, IrValue]] | None = None
         self._site: int | None = None
 
     @property
-    def c(self) -> Code:
+    def c(self) -> CodeBuilder:
         """The code being written."""
         return self._aside or self.wf.c
 
@@ -104,14 +104,14 @@ class Translator:
         self._moved = self._write_lanes = None
         self._site = None
 
-    def called(self, name: str, result: str, compute: Callable[..., Value], *values: Value) -> Value:
+    def called(self, name: str, result: str, compute: Callable[..., IrValue], *values: IrValue) -> IrValue:
         """Return `compute(translator, *values)`, written once a kernel as a function that is called here.
 
         For long computations: in place each would be compiled anew. `name` and the values' types tell what is
         computed; `compute` may use `c` and what follows from it alone.
         """
 
-        def body(c: Code, *parameters: Value) -> None:
+        def body(c: CodeBuilder, *parameters: IrValue) -> None:
             before, self._aside = self._aside, c
             try:
                 c.ret(compute(self, *parameters))
@@ -137,7 +137,7 @@ class Translator:
         for where, value in todo:
             self.write(where, value)
 
-    def sgpr(self, index: int) -> Value:
+    def sgpr(self, index: int) -> IrValue:
         """Read one scalar register, an i32."""
         if index == SCC:
             return self.c.resize(self.scc(), 32)
@@ -145,12 +145,12 @@ class Translator:
             mask = self.mask_at(VCC if index == VCCZ else EXEC)
             return self.c.resize(self.c.icmp("eq", mask, 0), 32)
         if index == self.target.null:
-            return Value("i32", "0")
+            return IrValue("i32", "0")
         if TTMP <= index < TTMP + 16 and not (self.target.family == "gfx12" and index - TTMP in _KNOWN_TTMPS):
             raise self.error(f"what ttmp{index - TTMP} holds is not known")
         return self.wf.read(f"s{index}")
 
-    def set_sgpr(self, index: int, value: Value) -> None:
+    def set_sgpr(self, index: int, value: IrValue) -> None:
         """Write one scalar register."""
         if index == self.target.null:
             return
@@ -158,15 +158,15 @@ class Translator:
             raise self.error(f"scalar register {index} cannot be written")
         self.wf.write(f"s{index}", value)
 
-    def scc(self) -> Value:
+    def scc(self) -> IrValue:
         """Return the scalar condition code, an i1."""
         return self.wf.read("scc")
 
-    def set_scc(self, value: Value) -> None:
+    def set_scc(self, value: IrValue) -> None:
         """Set the scalar condition code."""
         self.wf.write("scc", value)
 
-    def scalar(self, operand: Operand, bits: int = 32) -> Value:
+    def scalar(self, operand: Operand, bits: int = 32) -> IrValue:
         """Return a scalar operand as an integer of 32 or 64 bits."""
         c = self.c
         if isinstance(operand, Word):
@@ -189,7 +189,7 @@ class Translator:
             return c.resize(low, 64)
         return self.known.join(c, low, self.sgpr(operand.index + 1))
 
-    def set_scalar(self, operand: Operand, value: Value) -> None:
+    def set_scalar(self, operand: Operand, value: IrValue) -> None:
         """Write a scalar destination of 32 or 64 bits."""
         if not isinstance(operand, Reg) or operand.file != "s":
             raise self.error(f"{operand} is no scalar destination")
@@ -202,30 +202,30 @@ class Translator:
         self.set_sgpr(operand.index, low)
         self.set_sgpr(operand.index + 1, high)
 
-    def mask_at(self, index: int) -> Value:
+    def mask_at(self, index: int) -> IrValue:
         """Return a mask of lanes held in scalar registers."""
         low = self.sgpr(index)
         if self.lanes == 32 or index == self.target.null:
             return self.c.resize(low, self.lanes)
         return self.known.join(self.c, low, self.sgpr(index + 1))
 
-    def set_mask(self, operand: Operand, lanes: Value) -> Value:
+    def set_mask(self, operand: Operand, lanes: IrValue) -> IrValue:
         """Write a mask of lanes (one bit a lane), and return it: bits of lanes that do not execute are zero."""
         bits = self.known.mask(self.c, lanes, self.active)
         self.set_scalar(operand, bits)
         return bits
 
     @property
-    def active(self) -> Value:
+    def active(self) -> IrValue:
         """The lanes that execute, as an integer."""
         return self.mask_at(EXEC)
 
     @property
-    def writing(self) -> Value:
+    def writing(self) -> IrValue:
         """The lanes whose destinations are written, as an integer."""
         return self.active if self._write_lanes is None else self.c.op("and", self.active, self._write_lanes)
 
-    def condition(self, operand: Operand) -> Value:
+    def condition(self, operand: Operand) -> IrValue:
         """Return a mask operand as one bit a lane, of any value in lanes that do not execute."""
         if isinstance(operand, Imm):
             return self.c.mask_lanes(
@@ -235,11 +235,11 @@ class Translator:
             raise self.error(f"{operand} is no mask of lanes")
         return self.known.condition(self.c, self.mask_at(operand.index), self.active)
 
-    def vgpr(self, index: int, file: str = "v") -> Value:
+    def vgpr(self, index: int, file: str = "v") -> IrValue:
         """Read one vector register, i32 a lane."""
         return self.wf.read(f"{file}{index}")
 
-    def set_vgpr(self, index: int, value: Value, file: str = "v", *, every: bool = False) -> None:
+    def set_vgpr(self, index: int, value: IrValue, file: str = "v", *, every: bool = False) -> None:
         """Write one vector register in the lanes that execute."""
         name = f"{file}{index}"
         if not every and not (self.unmasked and self._write_lanes is None):
@@ -247,7 +247,7 @@ class Translator:
             value = self.c.select(writing, value, self.wf.read(name))
         self.wf.write(name, value)
 
-    def raw(self, operand: Operand, bits: int = 32) -> Value:
+    def raw(self, operand: Operand, bits: int = 32) -> IrValue:
         """Return an operand as integers of 16, 32 or 64 bits a lane, without its signs."""
         c = self.c
         if isinstance(operand, Imm):
@@ -272,7 +272,7 @@ class Translator:
             raise self.error("64-bit operands are not moved across lanes")
         return self.known.join(c, value, high)
 
-    def _first(self, operand: Reg) -> Value:
+    def _first(self, operand: Reg) -> IrValue:
         if self._moved is not None and operand is self.instruction.operands[self._first_source()]:
             return self._moved
         return self.vgpr(operand.index, operand.file)
@@ -289,12 +289,12 @@ class Translator:
             return operand.bits - (1 << 32)
         return operand.bits
 
-    def moved(self, value: Value, write: Value) -> None:
+    def moved(self, value: IrValue, write: IrValue) -> None:
         """Take `value` for the first source, and write destinations in the lanes of `write` (a mask) alone."""
         self._moved = value
         self._write_lanes = write
 
-    def source(self, operand: Operand, type_: str, number: int = 0) -> Value:
+    def source(self, operand: Operand, type_: str, number: int = 0) -> IrValue:
         """Return an operand as its type says: f16, f32, f64 with signs; i, u, b of 16, 32, 64 bits."""
         bits = int(type_[1:])
         if bits == 16 and isinstance(operand, Reg) and not operand.half:
@@ -315,19 +315,19 @@ class Translator:
             value = self.c.let(value.type, f"fneg {value}")
         return self.as_source(value)
 
-    def as_source(self, value: Value) -> Value:
+    def as_source(self, value: IrValue) -> IrValue:
         """Return floating-point sources as the mode has them: subnormals are zeros, or kept."""
         if self.modes & 0xFF == KEEP_ALL or self.stem.startswith(_KEEP_SOURCES):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[0] else value
 
-    def as_result(self, value: Value) -> Value:
+    def as_result(self, value: IrValue) -> IrValue:
         """Return floating-point results as the mode has them."""
         if self.modes & 0xFF == KEEP_ALL or CHOOSES.match(self.stem):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[1] else value
 
-    def saturated(self, value: Value, sources: Sequence[Value]) -> Value:
+    def saturated(self, value: IrValue, sources: Sequence[IrValue]) -> IrValue:
         """Return results of f16 as the mode has them where they overflow: infinite, or the largest finite value."""
         if not self.modes & SATURATES or not saturates(self.stem):
             return value
@@ -342,13 +342,13 @@ class Translator:
         limit = c.intrinsic("copysign", c.fconst(value.type, _MOST_HALF), value)
         return c.select(beyond, limit, value)
 
-    def _selected_half(self, operand: Reg, number: int) -> Value:
+    def _selected_half(self, operand: Reg, number: int) -> IrValue:
         """Return the half of a register that op_sel names."""
         value = self.raw(operand, 32)
         high = self.instruction.opcode.form.name == "VOP3" and self.instruction.get("op_sel") >> number & 1
         return self.c.resize(self.c.op("lshr", value, 16) if high else value, 16)
 
-    def _part(self, operand: Reg, number: int, bits: int) -> Value:
+    def _part(self, operand: Reg, number: int, bits: int) -> IrValue:
         """SDWA: return a byte or word of a register, extended."""
         c = self.c
         select = self.instruction.get(f"src{number}_sel")
@@ -359,7 +359,7 @@ class Translator:
         part = c.resize(c.op("lshr", whole, low) if low else whole, width)
         return c.resize(part, bits, signed=operand.sext)
 
-    def write(self, operand: Operand, value: Value) -> None:
+    def write(self, operand: Operand, value: IrValue) -> None:
         """Write a destination of 16, 32 or 64 bits a lane (integers or floating point) in the lanes that execute."""
         if self._deferred is not None:
             self._deferred.append((operand, value))
@@ -381,7 +381,7 @@ class Translator:
             for n, half in enumerate(self.known.split(c, value)):
                 self.set_vgpr(operand.index + n, half, operand.file)
 
-    def _write_half(self, operand: Reg, value: Value) -> None:
+    def _write_half(self, operand: Reg, value: IrValue) -> None:
         """Write 16 bits: the other half stays, but on gfx9 it is cleared."""
         c, i = self.c, self.instruction
         wide = c.resize(value, 32)
@@ -398,7 +398,7 @@ class Translator:
             both = c.op("or", c.op("and", old, 0xFFFF_0000), wide)
         self.set_vgpr(operand.index, both, operand.file)
 
-    def _write_part(self, operand: Reg, value: Value) -> None:
+    def _write_part(self, operand: Reg, value: IrValue) -> None:
         """SDWA: write a byte or word of a register; the rest is zero, the sign, or stays."""
         c, i = self.c, self.instruction
         select, unused = i.get("dst_sel"), i.get("dst_unused")
@@ -416,7 +416,7 @@ class Translator:
             part = c.op("ashr", c.op("shl", part, 32 - low - width), 32 - low - width)
         self.set_vgpr(operand.index, part)
 
-    def finish(self, operand: Operand, value: Value) -> None:
+    def finish(self, operand: Operand, value: IrValue) -> None:
         """Write a floating-point result with the instruction's output modifiers."""
         c, i = self.c, self.instruction
         omod = i.get("omod") if not self.modes & IEEE else 0
@@ -427,7 +427,7 @@ class Translator:
             value = c.op("fadd", numeric.flush(c, value), c.fconst(value.type, 0.0))
         self.write(operand, self.as_result(self.clamped(value)))
 
-    def clamped(self, value: Value) -> Value:
+    def clamped(self, value: IrValue) -> IrValue:
         """Return floating-point results between 0 and 1 if the instruction clamps them; a NaN becomes 0, or stays."""
         if not self.instruction.get("clamp"):
             return value
@@ -437,16 +437,16 @@ class Translator:
         kept = c.select(c.fcmp("ole", kept, zero), zero, kept)
         return c.select(c.fcmp("uno", value, value), value, kept) if self.modes & KEEPS_NAN else kept
 
-    def widened(self, value: Value) -> Value:
+    def widened(self, value: IrValue) -> IrValue:
         """Return floating-point values as doubles."""
         return value if element(value.type) == "double" else self.c.cast("fpext", value, "double")
 
-    def narrowed(self, value: Value, type_: str) -> Value:
+    def narrowed(self, value: IrValue, type_: str) -> IrValue:
         """Return doubles rounded to a type."""
         if type_ == "f16":  # rounded to odd first: hosts do not go from double to half at once
             value = numeric.odd_float(self.c, value)
         return self.c.cast("fptrunc", value, FLOATS[type_])
 
-    def flushed(self, value: Value) -> Value:
+    def flushed(self, value: IrValue) -> IrValue:
         """Return values with subnormals as zeros."""
         return numeric.flush(self.c, value)

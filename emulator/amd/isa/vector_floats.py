@@ -23,8 +23,8 @@ from emulator.ir.ir_text import bits_of, like
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.isa.values import Translator
-    from emulator.ir.vector import Value
+    from emulator.amd.isa.values import IsaTranslator
+    from emulator.ir.vector import IrValue
 
 INEXACT: set[str] = set()
 """Operations whose result may differ from the hardware's by its documented error."""
@@ -33,7 +33,7 @@ INEXACT: set[str] = set()
 def each(
     stem: str,
     count: int,
-    compute: Callable[..., Value],
+    compute: Callable[..., IrValue],
     types: tuple[str, ...] = ("f16", "f32", "f64"),
     *,
     accumulates: bool = False,
@@ -43,17 +43,17 @@ def each(
         LANEWISE[f"v_{stem}_{type_}"] = Lanewise(compute, type_, (type_,) * count, accumulates=accumulates)
 
 
-def least(t: Translator, a: Value, b: Value) -> Value:
+def least(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
     """Return the smaller; of a number and a NaN the number."""
     return _quieted(t, t.c.intrinsic("minimumnum", a, b), a, b)
 
 
-def most(t: Translator, a: Value, b: Value) -> Value:
+def most(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
     """Return the larger; of a number and a NaN the number."""
     return _quieted(t, t.c.intrinsic("maximumnum", a, b), a, b)
 
 
-def _quieted(t: Translator, chosen: Value, a: Value, b: Value) -> Value:
+def _quieted(t: IsaTranslator, chosen: IrValue, a: IrValue, b: IrValue) -> IrValue:
     """Return what was chosen of two, or a NaN where one of them is signalling and the mode has IEEE."""
     c = t.c
     if not t.modes & IEEE:
@@ -65,7 +65,7 @@ def _quieted(t: Translator, chosen: Value, a: Value, b: Value) -> Value:
     return chosen
 
 
-def _median(t: Translator, a: Value, b: Value, d: Value) -> Value:
+def _median(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
     """Return the larger of the two that are left without the largest; where there is a NaN the smallest."""
     c = t.c
     top = most(t, most(t, a, b), d)
@@ -75,7 +75,7 @@ def _median(t: Translator, a: Value, b: Value, d: Value) -> Value:
     return c.select(numbers, value, least(t, least(t, a, b), d))
 
 
-def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
+def fused(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
     """Multiply and add with one rounding; of halves through float32 rounded to odd, as hosts have no such instruction."""
     if bits_of(a.type) != 16:
         return t.c.intrinsic("fma", a, b, d)
@@ -83,7 +83,7 @@ def fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
     return t.c.cast("fptrunc", wide, "half")
 
 
-def _mad(t: Translator, a: Value, b: Value, d: Value) -> Value:
+def _mad(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
     """gfx9: multiply and add with two roundings; compilers use it only where subnormals of f16 are flushed."""
     if t.modes >> 6 & 3:
         raise t.error(
@@ -92,7 +92,7 @@ def _mad(t: Translator, a: Value, b: Value, d: Value) -> Value:
     return t.c.op("fadd", t.as_result(t.c.op("fmul", a, b)), d)
 
 
-def _round(name: str) -> Callable[..., Value]:
+def _round(name: str) -> Callable[..., IrValue]:
     return lambda t, a: t.c.intrinsic(name, a)
 
 
@@ -122,7 +122,7 @@ for _name, _ir in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("r
 
 
 @lanewise("v_mul_dx9_zero_f32", "f32", "f32", "f32")
-def _mul_zero(t: Translator, a: Value, b: Value) -> Value:
+def _mul_zero(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
     """Multiply; a product with a zero is zero."""
     c = t.c
     zero = c.fconst(a.type, 0.0)
@@ -135,11 +135,11 @@ _FLUSHED = ("rcp", "rcp_iflag", "rsq", "sqrt", "exp", "log")
 
 
 def _approximate(
-    stem: str, compute: Callable[[Translator, Value], Value], types: tuple[str, ...] = ("f16", "f32")
+    stem: str, compute: Callable[[IsaTranslator, IrValue], IrValue], types: tuple[str, ...] = ("f16", "f32")
 ) -> None:
     for type_ in types:
 
-        def inline(t: Translator, a: Value, *, type_: str = type_) -> Value:
+        def inline(t: IsaTranslator, a: IrValue, *, type_: str = type_) -> IrValue:
             if type_ == "f64":
                 return compute(t, a)
             flushed = type_ == "f32" and stem in _FLUSHED
@@ -147,19 +147,19 @@ def _approximate(
             return t.flushed(result) if flushed else result
 
         def act(
-            t: Translator, a: Value, *, type_: str = type_, inline: Callable[..., Value] = inline
-        ) -> Value:
+            t: IsaTranslator, a: IrValue, *, type_: str = type_, inline: Callable[..., IrValue] = inline
+        ) -> IrValue:
             return t.called(f"{stem}.{type_}", a.type, inline, a)
 
         LANEWISE[f"v_{stem}_{type_}"] = Lanewise(act, type_, (type_,))
         INEXACT.add(f"v_{stem}_{type_}")
 
 
-def _reciprocal(t: Translator, a: Value) -> Value:
+def _reciprocal(t: IsaTranslator, a: IrValue) -> IrValue:
     return t.c.op("fdiv", t.c.fconst(a.type, 1.0), a)
 
 
-def exp2(t: Translator, a: Value) -> Value:
+def exp2(t: IsaTranslator, a: IrValue) -> IrValue:
     """Return 2^a of doubles."""
     c = t.c
     infinite = c.fcmp("oeq", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
@@ -168,7 +168,7 @@ def exp2(t: Translator, a: Value) -> Value:
     return c.select(c.fcmp("uno", a, a), a, value)
 
 
-def log2(t: Translator, a: Value) -> Value:
+def log2(t: IsaTranslator, a: IrValue) -> IrValue:
     """Return log2 of doubles."""
     c = t.c
     infinite, zero = c.fconst(a.type, math.inf), c.fconst(a.type, 0.0)
@@ -179,7 +179,7 @@ def log2(t: Translator, a: Value) -> Value:
     return c.select(c.fcmp("ult", a, zero), c.fconst(a.type, math.nan), value)
 
 
-def _turn(t: Translator, a: Value, *, cosine: bool) -> Value:
+def _turn(t: IsaTranslator, a: IrValue, *, cosine: bool) -> IrValue:
     """Return sin or cos of 2 pi a: whole turns are taken off exactly first."""
     c = t.c
     finite = c.fcmp("olt", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
@@ -199,7 +199,7 @@ _approximate("sin", lambda t, a: _turn(t, a, cosine=False))
 _approximate("cos", lambda t, a: _turn(t, a, cosine=True))
 
 
-def _for_all(t: Translator) -> None:
+def _for_all(t: IsaTranslator) -> None:
     """gfx12: a function of one scalar value, independent of the lanes that execute."""
     c, i = t.c, t.instruction
     if i.get("clamp") or i.get("omod"):
@@ -216,7 +216,7 @@ for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
         INEXACT.add(f"v_s_{_name}_{_type}")
 
 
-def _fract(t: Translator, a: Value) -> Value:
+def _fract(t: IsaTranslator, a: IrValue) -> IrValue:
     """Return a - floor(a), less than one."""
     c = t.c
     below = c.as_float(c.op("sub", c.as_int(c.fconst(a.type, 1.0)), 1))
@@ -226,7 +226,7 @@ def _fract(t: Translator, a: Value) -> Value:
     return c.select(c.fcmp("uno", a, a), a, value)
 
 
-def _split(t: Translator, a: Value) -> tuple[Value, Value, Value]:
+def _split(t: IsaTranslator, a: IrValue) -> tuple[IrValue, IrValue, IrValue]:
     """Return mantissas in [0.5, 1), exponents as i32, and which values have both (finite, not zero)."""
     c = t.c
     if bits_of(a.type) == 16:  # LLVM does not compile llvm.frexp of vectors of half
@@ -245,7 +245,7 @@ def _split(t: Translator, a: Value) -> tuple[Value, Value, Value]:
     )
 
 
-def _mantissa(t: Translator, a: Value) -> Value:
+def _mantissa(t: IsaTranslator, a: IrValue) -> IrValue:
     mantissa, _, usable = _split(t, a)
     return t.c.select(usable, mantissa, a)
 
@@ -257,7 +257,7 @@ each("frexp_mant", 1, _mantissa)
 def _frexp_exponents() -> None:
     for type_, to in (("f16", "i16"), ("f32", "i32"), ("f64", "i32")):
 
-        def compute(t: Translator, a: Value, *, to: str = to) -> Value:
+        def compute(t: IsaTranslator, a: IrValue, *, to: str = to) -> IrValue:
             _, exponent, usable = _split(t, a)
             return t.c.resize(t.c.select(usable, exponent, t.c.const(exponent.type, 0)), int(to[1:]))
 
@@ -267,7 +267,7 @@ def _frexp_exponents() -> None:
 _frexp_exponents()
 
 
-def ldexp(t: Translator, a: Value, exponent: Value) -> Value:
+def ldexp(t: IsaTranslator, a: IrValue, exponent: IrValue) -> IrValue:
     """Return a * 2^exponent."""
     c = t.c
     wide = c.resize(exponent, 32, signed=True)
@@ -287,7 +287,7 @@ _TWO_OVER_PI = int(
 
 
 @lanewise("v_trig_preop_f64", "f64", "f64", "i32")
-def _trig_preop(t: Translator, a: Value, segment: Value) -> Value:
+def _trig_preop(t: IsaTranslator, a: IrValue, segment: IrValue) -> IrValue:
     """Return 53 bits of 2 / pi: those that a reduction of the argument wants, the first segment or a later one.
 
     Past 1201 bits come zeros, as the ISA documents have it.
@@ -295,7 +295,7 @@ def _trig_preop(t: Translator, a: Value, segment: Value) -> Value:
     return t.called("trig_preop", a.type, _two_over_pi, a, segment)
 
 
-def _two_over_pi(t: Translator, a: Value, segment: Value) -> Value:
+def _two_over_pi(t: IsaTranslator, a: IrValue, segment: IrValue) -> IrValue:
     c = t.c
     exponent = c.resize(c.op("and", c.op("lshr", c.as_int(a), 52), 0x7FF), 32)
     zero = c.const(exponent.type, 0)

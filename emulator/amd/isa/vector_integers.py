@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
-from emulator.ir.vector import Value, constant
+from emulator.ir.vector import IrValue, constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.isa.values import Translator
+    from emulator.amd.isa.values import IsaTranslator
 
 
 _SIGN = "splat (i32 31)"
@@ -26,7 +26,7 @@ _SIGN = "splat (i32 31)"
 
 
 def _plain(name: str, op: str, type_: str, *, reverse: bool = False) -> None:
-    def compute(t: Translator, a: Value, b: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
         return t.c.op(op, b, a) if reverse else t.c.op(op, a, b)
 
     LANEWISE[name] = Lanewise(compute, type_, (type_, type_))
@@ -36,7 +36,7 @@ def _saturating(name: str, op: str, type_: str, *, reverse: bool = False) -> Non
     """Add and sub, which saturate when clamp is set."""
     sign = "s" if type_[0] == "i" else "u"
 
-    def compute(t: Translator, a: Value, b: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
         if reverse:
             a, b = b, a
         return t.c.intrinsic(f"{sign}{op}.sat", a, b) if t.instruction.get("clamp") else t.c.op(op, a, b)
@@ -48,7 +48,7 @@ def _shift(name: str, op: str, type_: str) -> None:
     """Shifts with their operands reversed; the amount is taken modulo the width."""
     bits = int(type_[1:])
 
-    def compute(t: Translator, amount: Value, a: Value) -> Value:
+    def compute(t: IsaTranslator, amount: IrValue, a: IrValue) -> IrValue:
         by = t.c.resize(t.c.op("and", amount, bits - 1), bits)
         result = t.c.op(op, a, by)
         if op == "ashr" and by.ref == _SIGN:
@@ -62,7 +62,7 @@ def _shift(name: str, op: str, type_: str) -> None:
 
 
 def _intrinsic(name: str, function: str, type_: str, count: int = 2) -> None:
-    def compute(t: Translator, *values: Value) -> Value:
+    def compute(t: IsaTranslator, *values: IrValue) -> IrValue:
         result = values[0]
         for value in values[1:]:
             result = t.c.intrinsic(function, result, value)
@@ -91,7 +91,7 @@ _plain("v_mul_lo_u32", "mul", "u32")
 _plain("v_mul_lo_u16", "mul", "u16")
 
 
-def _define(name: str, result: str, *sources: str, compute: Callable[..., Value]) -> None:
+def _define(name: str, result: str, *sources: str, compute: Callable[..., IrValue]) -> None:
     LANEWISE[name] = Lanewise(compute, result, sources)
 
 
@@ -178,15 +178,15 @@ _define(
 _define("v_sat_pk_u8_i16", "b16", "b32", compute=lambda t, a: _saturated_bytes(t, a))  # noqa: PLW0108 - defined below
 
 
-def _left(t: Translator, a: Value, amount: Value) -> Value:
+def _left(t: IsaTranslator, a: IrValue, amount: IrValue) -> IrValue:
     return t.c.op("shl", a, t.c.op("and", amount, 31))
 
 
-def _two(t: Translator, low: Value, high: Value) -> Value:
+def _two(t: IsaTranslator, low: IrValue, high: IrValue) -> IrValue:
     return t.c.op("or", t.c.op("and", low, 0xFFFF), t.c.op("shl", high, 16))
 
 
-def _saturated_bytes(t: Translator, a: Value) -> Value:
+def _saturated_bytes(t: IsaTranslator, a: IrValue) -> IrValue:
     c = t.c
     parts = (c.op("ashr", c.op("shl", a, 16), 16), c.op("ashr", a, 16))
     low, high = (
@@ -196,7 +196,7 @@ def _saturated_bytes(t: Translator, a: Value) -> Value:
 
 
 @lanewise("v_lshl_add_u64", "u64", "u64", "u32", "u64")
-def _lshl_add_u64(t: Translator, a: Value, amount: Value, b: Value) -> Value:
+def _lshl_add_u64(t: IsaTranslator, a: IrValue, amount: IrValue, b: IrValue) -> IrValue:
     by = t.c.resize(t.c.op("and", amount, 7), 64)
     shifted, count = t.c.op("shl", a, by), constant(by)
     if count:
@@ -205,7 +205,7 @@ def _lshl_add_u64(t: Translator, a: Value, amount: Value, b: Value) -> Value:
 
 
 @lanewise("v_bfe_u32", "u32", "u32", "u32", "u32")
-def _bfe_u32(t: Translator, a: Value, offset: Value, width: Value) -> Value:
+def _bfe_u32(t: IsaTranslator, a: IrValue, offset: IrValue, width: IrValue) -> IrValue:
     c = t.c
     width = c.op("and", width, 31)
     mask = c.op("sub", c.op("shl", c.const(a.type, 1), width), 1)
@@ -213,7 +213,7 @@ def _bfe_u32(t: Translator, a: Value, offset: Value, width: Value) -> Value:
 
 
 @lanewise("v_bfe_i32", "i32", "i32", "u32", "u32")
-def _bfe_i32(t: Translator, a: Value, offset: Value, width: Value) -> Value:
+def _bfe_i32(t: IsaTranslator, a: IrValue, offset: IrValue, width: IrValue) -> IrValue:
     c = t.c
     shifted, width = c.op("ashr", a, c.op("and", offset, 31)), c.op("and", width, 31)
     none = c.icmp("eq", width, 0)
@@ -222,39 +222,39 @@ def _bfe_i32(t: Translator, a: Value, offset: Value, width: Value) -> Value:
 
 
 @lanewise("v_bfm_b32", "b32", "b32", "b32")
-def _bfm(t: Translator, width: Value, offset: Value) -> Value:
+def _bfm(t: IsaTranslator, width: IrValue, offset: IrValue) -> IrValue:
     c = t.c
     mask = c.op("sub", c.op("shl", c.const(width.type, 1), c.op("and", width, 31)), 1)
     return c.op("shl", mask, c.op("and", offset, 31))
 
 
-def _counted(t: Translator, a: Value, count: Value) -> Value:
+def _counted(t: IsaTranslator, a: IrValue, count: IrValue) -> IrValue:
     """All ones where there is nothing to count."""
     return t.c.select(t.c.icmp("eq", a, 0), t.c.const(a.type, -1), count)
 
 
 @lanewise("v_clz_i32_u32", "i32", "u32")
-def _clz(t: Translator, a: Value) -> Value:
+def _clz(t: IsaTranslator, a: IrValue) -> IrValue:
     return _counted(t, a, t.c.intrinsic("ctlz", a, extra=[_false()]))
 
 
 @lanewise("v_ctz_i32_b32", "i32", "b32")
-def _ctz(t: Translator, a: Value) -> Value:
+def _ctz(t: IsaTranslator, a: IrValue) -> IrValue:
     return _counted(t, a, t.c.intrinsic("cttz", a, extra=[_false()]))
 
 
 @lanewise("v_cls_i32", "i32", "i32")
-def _cls(t: Translator, a: Value) -> Value:
+def _cls(t: IsaTranslator, a: IrValue) -> IrValue:
     flipped = t.c.op("xor", a, t.c.op("ashr", a, 31))
     return _counted(t, flipped, t.c.intrinsic("ctlz", flipped, extra=[_false()]))
 
 
-def _false() -> Value:
-    return Value("i1", "false")
+def _false() -> IrValue:
+    return IrValue("i1", "false")
 
 
 def _high(name: str, *, signed: bool) -> None:
-    def compute(t: Translator, a: Value, b: Value) -> Value:
+    def compute(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
         wide = t.c.op("mul", t.c.resize(a, 64, signed=signed), t.c.resize(b, 64, signed=signed))
         return t.c.resize(t.c.op("lshr", wide, 32), 32)
 
@@ -265,7 +265,7 @@ _high("v_mul_hi_u32", signed=False)
 _high("v_mul_hi_i32", signed=True)
 
 
-def _24(t: Translator, a: Value, *, signed: bool) -> Value:
+def _24(t: IsaTranslator, a: IrValue, *, signed: bool) -> IrValue:
     return t.c.op("ashr", t.c.op("shl", a, 8), 8) if signed else t.c.op("and", a, 0xFF_FFFF)
 
 
@@ -273,23 +273,23 @@ def _small_products() -> None:
     for sign in "iu":
         signed = sign == "i"
 
-        def low(t: Translator, a: Value, b: Value, *, signed: bool = signed) -> Value:
+        def low(t: IsaTranslator, a: IrValue, b: IrValue, *, signed: bool = signed) -> IrValue:
             return t.c.op("mul", _24(t, a, signed=signed), _24(t, b, signed=signed))
 
-        def high(t: Translator, a: Value, b: Value, *, signed: bool = signed) -> Value:
+        def high(t: IsaTranslator, a: IrValue, b: IrValue, *, signed: bool = signed) -> IrValue:
             c = t.c
             wide = [c.resize(_24(t, x, signed=signed), 64, signed=signed) for x in (a, b)]
             return c.resize(c.op("lshr", c.op("mul", *wide), 32), 32)
 
-        def mad(t: Translator, a: Value, b: Value, d: Value, *, signed: bool = signed) -> Value:
+        def mad(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue, *, signed: bool = signed) -> IrValue:
             return t.c.op("add", t.c.op("mul", _24(t, a, signed=signed), _24(t, b, signed=signed)), d)
 
-        def mad16(t: Translator, a: Value, b: Value, d: Value, *, signed: bool = signed) -> Value:
+        def mad16(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue, *, signed: bool = signed) -> IrValue:
             return t.c.op(
                 "add", t.c.op("mul", t.c.resize(a, 32, signed=signed), t.c.resize(b, 32, signed=signed)), d
             )
 
-        def mad_narrow(t: Translator, a: Value, b: Value, d: Value) -> Value:
+        def mad_narrow(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
             return t.c.op("add", t.c.op("mul", a, b), d)
 
         word = f"{sign}32"
@@ -307,18 +307,18 @@ def _medians() -> None:
     for sign in "iu":
         for size in ("16", "32"):
 
-            def compute(t: Translator, a: Value, b: Value, d: Value, *, sign: str = sign) -> Value:
+            def compute(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue, *, sign: str = sign) -> IrValue:
                 s = "s" if sign == "i" else "u"
                 low, high = t.c.intrinsic(f"{s}min", a, b), t.c.intrinsic(f"{s}max", a, b)
                 return t.c.intrinsic(f"{s}max", low, t.c.intrinsic(f"{s}min", high, d))
 
             LANEWISE[f"v_med3_{sign}{size}"] = Lanewise(compute, f"{sign}{size}", (f"{sign}{size}",) * 3)
 
-        def maxmin(t: Translator, a: Value, b: Value, d: Value, *, sign: str = sign) -> Value:
+        def maxmin(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue, *, sign: str = sign) -> IrValue:
             s = "s" if sign == "i" else "u"
             return t.c.intrinsic(f"{s}min", t.c.intrinsic(f"{s}max", a, b), d)
 
-        def minmax(t: Translator, a: Value, b: Value, d: Value, *, sign: str = sign) -> Value:
+        def minmax(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue, *, sign: str = sign) -> IrValue:
             s = "s" if sign == "i" else "u"
             return t.c.intrinsic(f"{s}max", t.c.intrinsic(f"{s}min", a, b), d)
 
@@ -330,12 +330,12 @@ _medians()
 
 
 @lanewise("v_perm_b32", "b32", "b32", "b32", "b32")
-def _perm(t: Translator, a: Value, b: Value, select: Value) -> Value:
+def _perm(t: IsaTranslator, a: IrValue, b: IrValue, select: IrValue) -> IrValue:
     """Each byte of the selector picks a byte of {a, b}, a sign, zero or ones."""
     return t.called("perm", a.type, _picked_bytes, a, b, select)
 
 
-def _picked_bytes(t: Translator, a: Value, b: Value, select: Value) -> Value:
+def _picked_bytes(t: IsaTranslator, a: IrValue, b: IrValue, select: IrValue) -> IrValue:
     c = t.c
     both = c.op("or", c.op("shl", c.resize(a, 64), 32), c.resize(b, 64))
     result = c.const(a.type, 0)
@@ -354,7 +354,7 @@ def _picked_bytes(t: Translator, a: Value, b: Value, select: Value) -> Value:
 
 
 @lanewise("v_sad_u8", "u32", "u32", "u32", "u32")
-def _sad_u8(t: Translator, a: Value, b: Value, total: Value) -> Value:
+def _sad_u8(t: IsaTranslator, a: IrValue, b: IrValue, total: IrValue) -> IrValue:
     c = t.c
     for k in range(4):
         x, y = (c.op("and", c.op("lshr", v, 8 * k) if k else v, 0xFF) for v in (a, b))
@@ -363,13 +363,13 @@ def _sad_u8(t: Translator, a: Value, b: Value, total: Value) -> Value:
 
 
 @lanewise("v_sad_u32", "u32", "u32", "u32", "u32")
-def _sad_u32(t: Translator, a: Value, b: Value, total: Value) -> Value:
+def _sad_u32(t: IsaTranslator, a: IrValue, b: IrValue, total: IrValue) -> IrValue:
     c = t.c
     return c.op("add", c.op("sub", c.intrinsic("umax", a, b), c.intrinsic("umin", a, b)), total)
 
 
 @lanewise("v_lerp_u8", "u32", "u32", "u32", "u32")
-def _lerp_u8(t: Translator, a: Value, b: Value, d: Value) -> Value:
+def _lerp_u8(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
     c = t.c
     result = c.const(a.type, 0)
     for k in range(4):
@@ -382,7 +382,7 @@ def _lerp_u8(t: Translator, a: Value, b: Value, d: Value) -> Value:
 
 
 @meaning("v_swap_b32")
-def _swap(t: Translator) -> None:
+def _swap(t: IsaTranslator) -> None:
     first, second = t.instruction.operands
     a, b = t.raw(first), t.raw(second)
     t.write(first, b)
@@ -390,5 +390,5 @@ def _swap(t: Translator) -> None:
 
 
 @meaning("v_nop")
-def _nop(t: Translator) -> None:
+def _nop(t: IsaTranslator) -> None:
     del t

@@ -24,7 +24,7 @@ from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.registers_used import Half, used_halves
 from emulator.amd.isa.translate import cut
 from emulator.amd.isa.wait_counters import events_of, waited
-from emulator.ir.report import Report, ReportKind
+from emulator.ir.report import KernelReport, ReportKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +99,7 @@ def _text(register: Half) -> str:
     return "LDS" if register == _STORED else str(Reg(*register[:2]))
 
 
-def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[Report]:
+def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[KernelReport]:
     """Return the instructions that use registers too early, and barriers that stores to LDS have not reached, by address.
 
     `instructions` are a kernel's (`read_kernel`), `kernel` names it in the reports.
@@ -129,8 +129,8 @@ def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) 
 
 def _report(
     i: Instruction, register: Half, pending: _Pending, texts: Mapping[int, str], kernel: str
-) -> Report:
-    return Report(
+) -> KernelReport:
+    return KernelReport(
         kind=ReportKind.MISSING_WAIT, kernel=kernel, line=i.address, instruction=i.text, block=None, thread=None,
         access="", address=None, size=0, nearest="",
         other=f"line {pending.issued}: {texts[pending.issued]}; {_text(register)} needs a wait for {pending.counter}",

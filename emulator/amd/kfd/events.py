@@ -37,7 +37,7 @@ _SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class KfdEvent:
     """One event."""
 
     number: int
@@ -49,25 +49,25 @@ class Event:
     """Whether a wait found it signalled already, and it stayed so."""
     payload: bytes = b""
     """What a MEMORY or HW_EXCEPTION event tells."""
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: list[EventWaiter] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class EventWaiter:
     """One event in a wait."""
 
-    event: Event | None
+    event: KfdEvent | None
     """None once the event was destroyed."""
     asks_age: bool = False
     activated: bool = False
 
 
-class Events:
+class KfdEvents:
     """The events of one process. `changed` guards them; waits sleep on it, no other lock held."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.table: dict[int, Event] = {}
+        self.table: dict[int, KfdEvent] = {}
         self.page: Backing | None = None
         """The signal page: a slot of 8 bytes for each SIGNAL event."""
         self.page_handle: int | None = None
@@ -78,7 +78,7 @@ class Events:
         self.page, self.page_handle = page, handle
         page.view[:EVENT_PAGE_BYTES] = b"\xff" * EVENT_PAGE_BYTES
 
-    def create(self, kind: EventType, *, auto_reset: bool) -> Event:
+    def create(self, kind: EventType, *, auto_reset: bool) -> KfdEvent:
         """Make an event."""
         with self.changed:
             if kind in _SIGNAL_LIKE:
@@ -88,12 +88,12 @@ class Events:
                     refuse(errno.ENOSPC, f"all {EVENT_SLOTS - 1} signal events are in use")
             else:
                 number = next(one for one in itertools.count(FIRST_OTHER_EVENT) if one not in self.table)
-            event = self.table[number] = Event(number, kind, auto_reset)
+            event = self.table[number] = KfdEvent(number, kind, auto_reset)
             if kind in _SIGNAL_LIKE:
                 self._store(number, UNSIGNALLED)
             return event
 
-    def find(self, number: int, *, signal: bool = False) -> Event:
+    def find(self, number: int, *, signal: bool = False) -> KfdEvent:
         """Return an event, or refuse."""
         event = self.table.get(number)
         if event is None:
@@ -111,7 +111,7 @@ class Events:
                 waiter.event = None
             self.changed.notify_all()
 
-    def set(self, event: Event) -> None:
+    def set(self, event: KfdEvent) -> None:
         """Signal an event."""
         with self.changed:
             event.signalled = not event.auto_reset or not event.waiters
@@ -120,7 +120,7 @@ class Events:
                 waiter.activated = True
             self.changed.notify_all()
 
-    def reset(self, event: Event) -> None:
+    def reset(self, event: KfdEvent) -> None:
         """Make an event unsignalled."""
         with self.changed:
             event.signalled = event.told = False
@@ -177,7 +177,7 @@ class Events:
 
     def wait(
         self, wanted: Sequence[tuple[int, int]], *, every: bool, timeout_ms: int
-    ) -> tuple[WaitResult, list[tuple[Event, Waiter] | None]]:
+    ) -> tuple[WaitResult, list[tuple[KfdEvent, EventWaiter] | None]]:
         """Sleep until one of (event, age last seen) fired, or all; an age of 0 is not asked for.
 
         Returns the result, and for each event that fired (event, waiter), None for the others. Called with no
@@ -199,8 +199,8 @@ class Events:
             return result, fired
 
     @staticmethod
-    def _begin(event: Event, age: int) -> Waiter:
-        waiter = Waiter(event, activated=event.signalled)
+    def _begin(event: KfdEvent, age: int) -> EventWaiter:
+        waiter = EventWaiter(event, activated=event.signalled)
         event.signalled = event.signalled and not event.auto_reset
         if age and event.kind is EventType.SIGNAL:
             waiter.asks_age = True
@@ -208,7 +208,7 @@ class Events:
         event.waiters.append(waiter)
         return waiter
 
-    def _sleep(self, waiters: Sequence[Waiter], *, every: bool, deadline: float | None) -> WaitResult:
+    def _sleep(self, waiters: Sequence[EventWaiter], *, every: bool, deadline: float | None) -> WaitResult:
         while True:
             if any(waiter.event is None for waiter in waiters):
                 return WaitResult.FAIL

@@ -1,7 +1,7 @@
 """Open files (/dev/kfd, render nodes, dma-bufs, texts of sysfs), and an ioctl in progress on one.
 
 Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `emulator.amd.machine.kernel`,
-which passes itself as `OpenFiles`.
+which passes itself as `KfdFiles`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from emulator.shared.emulated_kernel import TEXT, FileDescription
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd import Call, MemFlags
-    from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.kfd.process import Process
+    from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.kfd.process import KfdProcess
     from emulator.shared.backing import Backing
     from emulator.shared.scheduler import TurnLock
     from hcq.layout import Struct
 
 
-class Node(enum.Enum):
+class AmdNode(enum.Enum):
     """What a descriptor stands for."""
 
     KFD = "/dev/kfd"
@@ -35,7 +35,7 @@ class Node(enum.Enum):
 class Shared:
     """What a dma-buf holds."""
 
-    owner: Gpu
+    owner: KfdGpu
     backing: Backing
     size: int
     kind: MemFlags
@@ -43,32 +43,32 @@ class Shared:
 
 
 @dataclass(slots=True, eq=False)
-class OpenFile(FileDescription):
+class KfdFile(FileDescription):
     """A descriptor."""
 
-    gpu: Gpu | None = None
+    gpu: KfdGpu | None = None
     """Of a render node."""
     shared: Shared | None = None
     """Of a dma-buf."""
     pid: int = field(default_factory=os.getpid)
 
 
-class OpenFiles(Protocol):
+class KfdFiles(Protocol):
     """What an ioctl reaches of the emulated kernel."""
 
     @property
-    def process(self) -> Process:
+    def process(self) -> KfdProcess:
         """The one process that has /dev/kfd open."""
 
     @property
-    def files(self) -> dict[int, OpenFile]:
+    def files(self) -> dict[int, KfdFile]:
         """The open files by descriptor."""
 
     @property
     def lock(self) -> TurnLock:
         """What guards the machine."""
 
-    def add_file(self, file: OpenFile) -> int:
+    def add_file(self, file: KfdFile) -> int:
         """Open a file; return its descriptor."""
 
 
@@ -76,9 +76,9 @@ class OpenFiles(Protocol):
 class Asked:
     """A call."""
 
-    kernel: OpenFiles
-    process: Process
-    file: OpenFile
+    kernel: KfdFiles
+    process: KfdProcess
+    file: KfdFile
     call: Call
     layout: type[Struct]
     block: bytearray

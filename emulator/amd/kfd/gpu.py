@@ -96,11 +96,11 @@ TYPES = (MemFlags.VRAM, MemFlags.GTT, MemFlags.USERPTR, MemFlags.DOORBELL, MemFl
 
 
 @dataclass(slots=True, eq=False)
-class Buffer:
+class KfdBuffer:
     """A memory object with an address; mapped to any number of GPUs."""
 
     handle: int
-    owner: Gpu
+    owner: KfdGpu
     va: int
     size: int
     flags: MemFlags
@@ -110,7 +110,7 @@ class Buffer:
     """Its pages; None for doorbells and registers, which no engine reads."""
     mmap_offset: int = 0
     """Where the render node shows it."""
-    mapped: set[Gpu] = field(default_factory=set)
+    mapped: set[KfdGpu] = field(default_factory=set)
     queues: int = 0
     """Queues that have it in use (ring, pointers, context save)."""
     shown: bool = False
@@ -159,26 +159,26 @@ class GpuSpace(VaSpace):
 
     def __init__(self) -> None:
         super().__init__(VA_BITS, page_fault)
-        self.buffers: dict[int, Buffer] = {}
+        self.buffers: dict[int, KfdBuffer] = {}
 
-    def attach(self, buffer: Buffer) -> None:
+    def attach(self, buffer: KfdBuffer) -> None:
         """Make a buffer reachable; the caller has checked that nothing is there."""
         if buffer.backing is not None and not buffer.lost:
             self.add(buffer.va, buffer.size, buffer.backing, 0, writable=buffer.writable)
         self.buffers[buffer.va] = buffer
 
-    def detach(self, buffer: Buffer, why: str) -> None:
+    def detach(self, buffer: KfdBuffer, why: str) -> None:
         """Take a buffer away."""
         if buffer.va in self.backings:
             self.remove(buffer.va, why)
         self.buffers.pop(buffer.va, None)
 
-    def lose(self, buffer: Buffer, why: str) -> None:
+    def lose(self, buffer: KfdBuffer, why: str) -> None:
         """Take a buffer's pages away, the buffer stays mapped."""
         if buffer.va in self.backings:
             self.remove(buffer.va, why)
 
-    def buffer_at(self, va: int) -> Buffer | None:
+    def buffer_at(self, va: int) -> KfdBuffer | None:
         """Return the mapped buffer that holds an address."""
         return next((b for b in self.buffers.values() if b.va <= va < b.end), None)
 
@@ -200,7 +200,7 @@ class GpuSpace(VaSpace):
                 )
 
 
-class Gpu:
+class KfdGpu:
     """One emulated GPU."""
 
     def __init__(
@@ -225,9 +225,9 @@ class Gpu:
         self.space: GpuSpace | None = None
         """Made by ACQUIRE_VM."""
         self.drm_fd: int | None = None
-        self.handles: dict[int, Buffer] = {}
+        self.handles: dict[int, KfdBuffer] = {}
         """Low half of a handle -> buffer."""
-        self.offsets: dict[int, Buffer] = {}
+        self.offsets: dict[int, KfdBuffer] = {}
         """Offset in the render node -> buffer."""
         self.queues: list[QueueObject] = []
         self.doorbells = DoorbellIds(self.profile)
@@ -241,11 +241,11 @@ class Gpu:
         """Return what reports call it."""
         return f"{self.profile.name}:{self.index}"
 
-    def reaches(self, other: Gpu) -> bool:
+    def reaches(self, other: KfdGpu) -> bool:
         """Return whether this GPU can access another one's video memory."""
         return self is other or (self._peers and other._peers and other.profile.large_bar)
 
-    def new_offset(self, buffer: Buffer) -> int:
+    def new_offset(self, buffer: KfdBuffer) -> int:
         """Give a buffer its place in the render node."""
         offset = FIRST_MMAP_OFFSET + next(self._offsets) * (1 << 40)
         self.offsets[offset] = buffer

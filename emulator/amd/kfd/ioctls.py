@@ -19,14 +19,14 @@ from drivers.amd.layouts import events as event_layouts
 from drivers.amd.layouts import kfd, kfd_unused
 from drivers.amd.layouts.kfd import Call, Request, RuntimeMode
 from emulator.amd.kfd import ioctls_events, ioctls_memory, ioctls_queues
-from emulator.amd.kfd.files import Asked, Node
+from emulator.amd.kfd.files import AmdNode, Asked
 from emulator.amd.kfd.gpu import VA_BITS, GpuSpace
 from emulator.amd.kfd.refusal import NotEmulated, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.kfd.files import OpenFile, OpenFiles
+    from emulator.amd.kfd.files import KfdFile, KfdFiles
     from hcq.layout import Struct
 
 _HIGHEST_1_11: Final = Call.AVAILABLE_MEMORY
@@ -39,7 +39,7 @@ _OLD_APERTURES: Final = 7
 _KNOWN_MODES: Final = int(RuntimeMode.ENABLE | RuntimeMode.TTMP_SAVE)
 
 
-def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> None:
     """Run one ioctl of /dev/kfd; `block` is the caller's structure, changed in place."""
     number, size = request & 0xFF, request >> 16 & 0x3FFF
     process = kernel.process
@@ -113,7 +113,7 @@ def _get_process_apertures_new(ask: Asked, args: kfd.kfd_ioctl_get_process_apert
 def _acquire_vm(ask: Asked, args: kfd.kfd_ioctl_acquire_vm_args) -> None:
     gpu = ask.process.gpu(args.gpu_id)
     file = ask.kernel.files.get(args.drm_fd)
-    if file is None or file.node is not Node.RENDER:
+    if file is None or file.node is not AmdNode.RENDER:
         refuse(errno.EINVAL, f"drm_fd {args.drm_fd} is no render node of amdgpu")
     if gpu.drm_fd is not None and gpu.drm_fd != args.drm_fd:
         refuse(errno.EBUSY, f"{gpu.name} has the address space of descriptor {gpu.drm_fd}")

@@ -25,7 +25,7 @@ from emulator.amd.kfd.refusal import refuse
 from emulator.shared.backing import Backing
 
 if TYPE_CHECKING:
-    from emulator.amd.kfd.events import Event, Waiter
+    from emulator.amd.kfd.events import EventWaiter, KfdEvent
     from emulator.amd.kfd.files import Asked
 
 _MOST_EVENTS: Final = 4096
@@ -127,7 +127,7 @@ def _check_wait(ask: Asked, numbers: list[int]) -> None:
             event.told = stays
 
 
-def _payload(event: Event, waiter: Waiter) -> bytes:
+def _payload(event: KfdEvent, waiter: EventWaiter) -> bytes:
     """Return what the kernel tells of an event that fired; empty where the caller's bytes stay."""
     if event.kind is not EventType.SIGNAL:
         return event.payload

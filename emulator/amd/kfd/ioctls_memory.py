@@ -21,8 +21,8 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_map_memory_to_gpu_args,
     kfd_ioctl_unmap_memory_from_gpu_args,
 )
-from emulator.amd.kfd.files import Node, OpenFile, Shared
-from emulator.amd.kfd.gpu import TYPES, Buffer
+from emulator.amd.kfd.files import AmdNode, KfdFile, Shared
+from emulator.amd.kfd.gpu import TYPES, KfdBuffer
 from emulator.amd.kfd.refusal import NotEmulated, refuse
 from emulator.shared.backing import PAGE, Backing, page_up
 from emulator.shared.user_memory import first_unwritable
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         kfd_ioctl_import_dmabuf_args,
     )
     from emulator.amd.kfd.files import Asked
-    from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.kfd.process import Process
+    from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.kfd.process import KfdProcess
 
 _KNOWN: Final = sum(MemFlags)
 _AVAILABLE_UNIT: Final = 2 << 20
@@ -49,7 +49,7 @@ def available(ask: Asked, args: kfd_ioctl_get_available_memory_args) -> None:
     ask.answer(available=_left(gpu))
 
 
-def _left(gpu: Gpu) -> int:
+def _left(gpu: KfdGpu) -> int:
     return (gpu.profile.vram_bytes - gpu.vram_used) // _AVAILABLE_UNIT * _AVAILABLE_UNIT
 
 
@@ -75,7 +75,7 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
     kind, size = kinds[0], page_up(args.size)
     place(ask.process, gpu, args.va_addr, size)
     backing = _pages(ask.process, gpu, kind, args)
-    buffer = Buffer(gpu.new_handle(), gpu, args.va_addr, size, MemFlags(flags), kind, backing)
+    buffer = KfdBuffer(gpu.new_handle(), gpu, args.va_addr, size, MemFlags(flags), kind, backing)
     gpu.handles[buffer.handle & 0xFFFF_FFFF] = buffer
     if kind is MemFlags.MMIO_REMAP:
         buffer.mmap_offset = int(MmapOffset(GPU_ID=gpu.gpu_id, TYPE=MmapType.MMIO))
@@ -86,7 +86,7 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
     ask.answer(handle=buffer.handle, mmap_offset=buffer.mmap_offset)
 
 
-def place(process: Process, gpu: Gpu, va: int, size: int) -> None:
+def place(process: KfdProcess, gpu: KfdGpu, va: int, size: int) -> None:
     """Refuse an address that memory of a GPU cannot have; `size` is one of whole pages."""
     if va % PAGE:
         refuse(errno.EINVAL, f"[{va:#x}, +{size:#x}) is not aligned to pages of {PAGE} bytes")
@@ -101,7 +101,7 @@ def place(process: Process, gpu: Gpu, va: int, size: int) -> None:
 
 
 def _pages(
-    process: Process, gpu: Gpu, kind: MemFlags, args: kfd_ioctl_alloc_memory_of_gpu_args
+    process: KfdProcess, gpu: KfdGpu, kind: MemFlags, args: kfd_ioctl_alloc_memory_of_gpu_args
 ) -> Backing | None:
     size = page_up(args.size)
     match kind:
@@ -130,15 +130,15 @@ def _pages(
     return backing
 
 
-def _return_vram(gpu: Gpu, size: int) -> None:
+def _return_vram(gpu: KfdGpu, size: int) -> None:
     gpu.vram_used -= size
 
 
-def _return_host(process: Process, size: int) -> None:
+def _return_host(process: KfdProcess, size: int) -> None:
     process.host_used -= size
 
 
-def _user_pages(process: Process, address: int, size: int, *, writes: bool) -> Backing:
+def _user_pages(process: KfdProcess, address: int, size: int, *, writes: bool) -> Backing:
     if not address or address % PAGE:
         refuse(errno.EINVAL, f"the user pointer {address:#x} is zero or not aligned to {PAGE} bytes")
     if writes:
@@ -183,7 +183,7 @@ def map_to_gpus(ask: Asked, args: kfd_ioctl_map_memory_to_gpu_args) -> None:
         ask.answer(n_success=at + 1)
 
 
-def _check_peer(gpu: Gpu, buffer: Buffer) -> None:
+def _check_peer(gpu: KfdGpu, buffer: KfdBuffer) -> None:
     if not gpu.reaches(buffer.owner):
         refuse(
             errno.EINVAL, f"{gpu.name} has no peer-to-peer access to {buffer.owner.name}, where {buffer} lies"
@@ -228,7 +228,7 @@ def export(ask: Asked, args: kfd_ioctl_export_dmabuf_args) -> None:
     if buffer.backing is None or buffer.kind not in (MemFlags.VRAM, MemFlags.GTT):
         refuse(errno.EINVAL, f"{buffer} cannot be exported: VRAM and GTT can")
     shared = Shared(buffer.owner, buffer.backing.take(), buffer.size, buffer.kind, buffer.flags)
-    fd = ask.kernel.add_file(OpenFile(0, Node.DMABUF, f"dma-buf of {buffer}", shared=shared))
+    fd = ask.kernel.add_file(KfdFile(0, AmdNode.DMABUF, f"dma-buf of {buffer}", shared=shared))
     ask.answer(dmabuf_fd=fd)
 
 
@@ -254,7 +254,7 @@ def import_(ask: Asked, args: kfd_ioctl_import_dmabuf_args) -> None:
         refuse(errno.EINVAL, f"{gpu.name} has no peer-to-peer access to {shared.owner.name}")
     place(ask.process, gpu, args.va_addr, shared.size)
     flags = shared.kind | MemFlags.WRITABLE | MemFlags.EXECUTABLE | shared.flags & MemFlags.PUBLIC
-    buffer = Buffer(
+    buffer = KfdBuffer(
         gpu.new_handle(), gpu, args.va_addr, shared.size, flags, shared.kind, shared.backing.take()
     )
     gpu.handles[buffer.handle & 0xFFFF_FFFF] = buffer

@@ -35,8 +35,8 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
     from emulator.amd.kfd.files import Asked
-    from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.kfd.process import Process
+    from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.kfd.process import KfdProcess
 
 _EXCEPTIONS_SINCE: Final = 14
 """Minor version of the interface that RUNTIME_ENABLE is asked of (facts 1.2)."""
@@ -91,7 +91,7 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
     ask.answer(queue_id=queue.number, doorbell_offset=int(token))
 
 
-def _check_exceptions(process: Process, queue: QueueObject) -> None:
+def _check_exceptions(process: KfdProcess, queue: QueueObject) -> None:
     """Object to a context-save header by which exceptions reach nobody (facts 1.5, 9.3)."""
     try:
         raw = process.user.read(queue.save_va, kfd_context_save_area_header.SIZE)
@@ -111,7 +111,7 @@ def _check_exceptions(process: Process, queue: QueueObject) -> None:
         )
 
 
-def _engine(gpu: Gpu, kind: QueueType, engine: int) -> int | None:
+def _engine(gpu: KfdGpu, kind: QueueType, engine: int) -> int | None:
     if kind is not QueueType.SDMA_BY_ENG_ID:
         return None
     last = gpu.profile.sdma_engines + gpu.profile.xgmi_engines - 1

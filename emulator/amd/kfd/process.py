@@ -11,14 +11,14 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from emulator.amd.kfd.events import Events
+from emulator.amd.kfd.events import KfdEvents
 from emulator.amd.kfd.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.kernel import LinuxKernel
-    from emulator.amd.kfd.gpu import Buffer, Gpu, GpuSpace
+    from emulator.amd.kfd.gpu import GpuSpace, KfdBuffer, KfdGpu
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.profiles import KernelProfile
     from emulator.shared.otherwise import Otherwise
@@ -43,10 +43,10 @@ class Hardware(Protocol):
     def queue_destroyed(self, queue: QueueObject) -> None:
         """Forget a queue, finished or not."""
 
-    def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
+    def memory_gone(self, gpu: KfdGpu, buffer: KfdBuffer) -> None:
         """Take note that a buffer is about to leave a GPU's address space."""
 
-    def clock(self, gpu: Gpu) -> int:
+    def clock(self, gpu: KfdGpu) -> int:
         """Return a GPU's counter, in its ticks."""
 
     def advise(self, message: str) -> None:
@@ -69,10 +69,10 @@ class Leak:
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class KfdProcess:
     """The state of a process."""
 
-    gpus: Sequence[Gpu]
+    gpus: Sequence[KfdGpu]
     kernel: KernelProfile
     hardware: Hardware
     linux: LinuxKernel
@@ -82,7 +82,7 @@ class Process:
     tracks: bool = False
     """Whether reads of video memory that was never written are found."""
     pid: int = field(default_factory=os.getpid)
-    events: Events = field(default_factory=Events)
+    events: KfdEvents = field(default_factory=KfdEvents)
     host_used: int = 0
     runtime: bool = False
     """RUNTIME_ENABLE was called with ENABLE: queue exceptions are delivered."""
@@ -90,7 +90,7 @@ class Process:
     """RUNTIME_ENABLE was called, with any mode."""
     xnack: int = 0
 
-    def gpu(self, gpu_id: int) -> Gpu:
+    def gpu(self, gpu_id: int) -> KfdGpu:
         """Return a GPU that the process may use, or refuse."""
         found = next((gpu for gpu in self.gpus if gpu.gpu_id == gpu_id and not gpu.masked), None)
         if found is None:
@@ -98,14 +98,14 @@ class Process:
             refuse(errno.EINVAL, f"no GPU has gpu_id {gpu_id:#x}; there are {ids}")
         return found
 
-    def bound(self, gpu_id: int, number: int = errno.ENODEV) -> tuple[Gpu, GpuSpace]:
+    def bound(self, gpu_id: int, number: int = errno.ENODEV) -> tuple[KfdGpu, GpuSpace]:
         """Return a GPU with its address space; refuses with `number` before ACQUIRE_VM."""
         gpu = self.gpu(gpu_id)
         if gpu.space is None:
             refuse(number, f"{gpu.name} has no address space: ACQUIRE_VM comes first")
         return gpu, gpu.space
 
-    def buffer(self, handle: int, number: int) -> Buffer:
+    def buffer(self, handle: int, number: int) -> KfdBuffer:
         """Return a buffer by handle; refuses an unknown one with `number`."""
         gpu = self.gpu(handle >> 32)
         found = gpu.handles.get(handle & 0xFFFF_FFFF)
@@ -113,7 +113,7 @@ class Process:
             refuse(number, f"{gpu.name} has no memory with handle {handle:#x}")
         return found
 
-    def slots(self, gpu: Gpu) -> range:
+    def slots(self, gpu: KfdGpu) -> range:
         """Return the addresses on a GPU of the signal page, which the process gave; empty without one."""
         handle = self.events.page_handle
         page = None if handle is None else self.buffer(handle, errno.EINVAL)
@@ -139,7 +139,7 @@ class Process:
             refuse(errno.ENOMEM, f"the process has {MOST_QUEUES} queues")
         return next(one for one in itertools.count() if one not in taken)
 
-    def drop(self, buffer: Buffer) -> None:
+    def drop(self, buffer: KfdBuffer) -> None:
         """Free a buffer that no GPU has mapped."""
         owner = buffer.owner
         del owner.handles[buffer.handle & 0xFFFF_FFFF]
@@ -147,7 +147,7 @@ class Process:
         if buffer.backing is not None:
             buffer.backing.drop()
 
-    def unmap(self, gpu: Gpu, buffer: Buffer, why: str) -> None:
+    def unmap(self, gpu: KfdGpu, buffer: KfdBuffer, why: str) -> None:
         """Take a buffer out of a GPU's address space."""
         self.hardware.memory_gone(gpu, buffer)
         if gpu.space is not None:
@@ -203,6 +203,6 @@ class Process:
                     self.unmap(mapped, buffer, "with its process")
                 self.drop(buffer)
             gpu.begin()
-        self.events = Events()
+        self.events = KfdEvents()
         self.runtime = self.runtime_asked = False
         return found

@@ -26,7 +26,7 @@ from emulator.shared.backing import PAGE, page_up
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd import kfd_ioctl_create_queue_args, kfd_ioctl_create_queue_args_1_11
-    from emulator.amd.kfd.gpu import Buffer, Gpu
+    from emulator.amd.kfd.gpu import KfdBuffer, KfdGpu
     from emulator.amd.profiles import KernelProfile
 
     CreateArgs = kfd_ioctl_create_queue_args | kfd_ioctl_create_queue_args_1_11
@@ -43,7 +43,7 @@ class QueueObject:
     """One queue."""
 
     number: int
-    gpu: Gpu
+    gpu: KfdGpu
     kind: QueueType
     ring_va: int
     ring_bytes: int
@@ -62,9 +62,9 @@ class QueueObject:
     doorbell: int = 0
     """Number of its doorbell in the process's slice."""
     cu_mask: bytes = b""
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: list[KfdBuffer] = field(default_factory=list)
     """Memory that it holds: it cannot be unmapped."""
-    ring_buffer: Buffer | None = None
+    ring_buffer: KfdBuffer | None = None
 
     @property
     def active(self) -> bool:
@@ -81,7 +81,7 @@ class QueueObject:
         """Return its name in reports."""
         return f"{self.kind.name} queue {self.number} of {self.gpu.name}"
 
-    def hold(self, buffer: Buffer) -> None:
+    def hold(self, buffer: KfdBuffer) -> None:
         """Keep a buffer mapped."""
         buffer.queues += 1
         self.buffers.append(buffer)
@@ -93,7 +93,7 @@ class QueueObject:
         self.buffers.clear()
 
 
-def check_numbers(percentage: int, priority: int, ring_va: int, ring_size: int, gpu: Gpu | None) -> int:
+def check_numbers(percentage: int, priority: int, ring_va: int, ring_size: int, gpu: KfdGpu | None) -> int:
     """Check what CREATE_QUEUE and UPDATE_QUEUE have in common; returns the size of the ring."""
     if percentage & _PERCENT_BITS > MAX_QUEUE_PERCENTAGE:
         refuse(errno.EINVAL, f"a percentage of {percentage & _PERCENT_BITS}, at most {MAX_QUEUE_PERCENTAGE}")
@@ -118,7 +118,7 @@ def accessible(what: str, va: int, size: int = _POINTER_BYTES) -> None:
         refuse(errno.EFAULT, f"{what} {va:#x} is no address of user space")
 
 
-def check_create(args: CreateArgs, gpu: Gpu | None, kernel: KernelProfile) -> int:
+def check_create(args: CreateArgs, gpu: KfdGpu | None, kernel: KernelProfile) -> int:
     """Check all that needs no mapping; returns the size of the ring."""
     size = check_numbers(
         args.queue_percentage, args.queue_priority, args.ring_base_address, args.ring_size, gpu
@@ -147,7 +147,7 @@ def check_create(args: CreateArgs, gpu: Gpu | None, kernel: KernelProfile) -> in
     return size
 
 
-def whole(gpu: Gpu, what: str, va: int, size: int, number: int = errno.EINVAL) -> Buffer:
+def whole(gpu: KfdGpu, what: str, va: int, size: int, number: int = errno.EINVAL) -> KfdBuffer:
     """Return the buffer that is mapped at exactly [va, va + size), whole pages; else refuse."""
     assert gpu.space is not None
     buffer = gpu.space.buffer_at(va)
@@ -166,7 +166,7 @@ def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None
     if not kernel.geometry:
         return
     gpu = queue.gpu
-    held: list[Buffer] = []
+    held: list[KfdBuffer] = []
     for name, va in (("write pointer", queue.wptr_va), ("read pointer", queue.rptr_va)):
         buffer = whole(gpu, f"the page of the {name}", va, PAGE)
         if name == "write pointer" and gpu.profile.mes:
@@ -183,12 +183,12 @@ def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None
     queue.ring_buffer = ring
 
 
-def _check_mes(gpu: Gpu, buffer: Buffer) -> None:
+def _check_mes(gpu: KfdGpu, buffer: KfdBuffer) -> None:
     if buffer.kind is not MemFlags.GTT or buffer.owner is not gpu:
         refuse(errno.EINVAL, f"MES wants the write pointer in GTT of {gpu.name}, it lies in {buffer}")
 
 
-def _save_area(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> list[Buffer]:
+def _save_area(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> list[KfdBuffer]:
     gpu, held = queue.gpu, []
     if args.eop_buffer_address:
         if args.eop_buffer_size != MIN_EOP_BYTES:

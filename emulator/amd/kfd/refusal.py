@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
+class CallRefused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
     """A call ends with this errno."""
 
     def __init__(self, number: int, reason: str) -> None:
@@ -18,7 +18,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulat
         self.reason = reason
 
 
-class NotEmulated(Refused):
+class NotEmulated(CallRefused):
     """A call or an argument that hardware may support and this emulator does not."""
 
 
@@ -39,4 +39,4 @@ class Refusal:
 
 def refuse(number: int, reason: str) -> NoReturn:
     """End the call in progress with an errno."""
-    raise Refused(number, reason)
+    raise CallRefused(number, reason)

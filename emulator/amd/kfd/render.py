@@ -17,8 +17,8 @@ from emulator.amd.kfd.refusal import NotEmulated, refuse
 from emulator.shared.backing import PAGE
 
 if TYPE_CHECKING:
-    from emulator.amd.kfd.files import OpenFile, OpenFiles
-    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.files import KfdFile, KfdFiles
+    from emulator.amd.kfd.gpu import KfdGpu
 
 _DRM_TYPE = 0x64
 _NAMES = {
@@ -28,7 +28,7 @@ _NAMES = {
 }
 
 
-def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> None:
     """Run one ioctl of a render node."""
     if request != drm.DRM_IOCTL_AMDGPU_INFO:
         known = _NAMES.get(request)
@@ -45,7 +45,7 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
     kernel.process.user.write(args.return_pointer, answer[: args.return_size])
 
 
-def _answer(kernel: OpenFiles, gpu: Gpu, query: int) -> bytes:
+def _answer(kernel: KfdFiles, gpu: KfdGpu, query: int) -> bytes:
     match query:
         case drm.InfoQuery.DEV_INFO:
             return _device(gpu)
@@ -60,7 +60,7 @@ def _answer(kernel: OpenFiles, gpu: Gpu, query: int) -> bytes:
             return refuse(errno.EINVAL, f"AMDGPU_INFO has no query {query:#x}")
 
 
-def _device(gpu: Gpu) -> bytes:
+def _device(gpu: KfdGpu) -> bytes:
     profile = gpu.profile
     return drm.drm_amdgpu_info_device.pack(
         device_id=profile.device_id,

@@ -29,7 +29,7 @@ from emulator.amd.profiles import BIF_SEGMENTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.gpu import KfdGpu
     from emulator.amd.profiles import KernelProfile
     from emulator.shared.otherwise import Otherwise
 
@@ -52,7 +52,9 @@ _CACHES: Final = ((1, 32, 128), (2, 6144, 128))
 class Sysfs:
     """The texts of sysfs."""
 
-    def __init__(self, gpus: Sequence[Gpu], kernel: KernelProfile, host_bytes: int, other: Otherwise) -> None:
+    def __init__(
+        self, gpus: Sequence[KfdGpu], kernel: KernelProfile, host_bytes: int, other: Otherwise
+    ) -> None:
         self._files: dict[str, str] = {}
         self._hidden: set[str] = set()
         self._kernel = kernel
@@ -70,7 +72,7 @@ class Sysfs:
         for root in (ROOT, ALIAS):
             self._files[f"{root}/{path}"] = text
 
-    def _cpu(self, gpus: Sequence[Gpu], host_bytes: int) -> None:
+    def _cpu(self, gpus: Sequence[KfdGpu], host_bytes: int) -> None:
         values = {
             "cpu_cores_count": _CPU_CORES,
             "mem_banks_count": 1,
@@ -81,7 +83,7 @@ class Sysfs:
         for at, gpu in enumerate(gpus):
             self._link("io_links", at, 0, gpu.node, LinkType.PCIEXPRESS)
 
-    def _gpu(self, gpu: Gpu, gpus: Sequence[Gpu]) -> None:
+    def _gpu(self, gpu: KfdGpu, gpus: Sequence[KfdGpu]) -> None:
         profile, peers = gpu.profile, [other for other in gpus if other is not gpu and gpu.reaches(other)]
         xgmi = profile.xgmi_engines > 0
         area = profile.save_area(self._kernel)
@@ -165,7 +167,7 @@ class Sysfs:
         )
         self._topology(f"nodes/{source}/{folder}/{at}/properties", text)
 
-    def _discovery(self, gpu: Gpu) -> None:
+    def _discovery(self, gpu: KfdGpu) -> None:
         profile = gpu.profile
         versions = {"GC": profile.gc_version, "NBIF": profile.nbif_version}
         for name, (number, bases) in _BLOCKS.items():

@@ -44,11 +44,11 @@ def open_machine(
     `machine.leaks` what a process left behind.
     """
     from emulator.amd.machine.kernel import AmdKernel  # noqa: PLC0415 - the same
-    from emulator.amd.machine.machine import Machine  # noqa: PLC0415 - the same
+    from emulator.amd.machine.machine import AmdMachine  # noqa: PLC0415 - the same
     from emulator.amd.profiles import find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
 
     gpus = [find_gpu(name) for name in profiles or ("gfx1100",)]
-    machine = Machine(
+    machine = AmdMachine(
         gpus,
         find_kernel(linux),
         engines=engines,

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.amd.layouts.kfd import DOORBELL_BYTES, DOORBELL_SLICE_BYTES, MmioRemap
-from emulator.amd.reports import Kind, QueueFault
+from emulator.amd.reports import FindingKind, QueueFault
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.machine.machine import AmdMachine
 
 
 class DoorbellSlice:
     """The doorbells of a process on one GPU; a doorbell takes one aligned store of 64 bits."""
 
-    def __init__(self, machine: Machine, gpu: Gpu) -> None:
+    def __init__(self, machine: AmdMachine, gpu: KfdGpu) -> None:
         self._machine, self._gpu = machine, gpu
         self._closed = False
 
@@ -54,7 +54,9 @@ class DoorbellSlice:
         with machine.lock:
             queue = machine.queue_of(self._gpu, offset // DOORBELL_BYTES)
             if queue is None:
-                machine.find(Kind.HOST, f"doorbell {offset:#x} of {self._gpu.name} belongs to no queue")
+                machine.find(
+                    FindingKind.HOST, f"doorbell {offset:#x} of {self._gpu.name} belongs to no queue"
+                )
                 return
             machine.rung(queue, value)
 
@@ -63,9 +65,9 @@ class DoorbellSlice:
         with machine.lock:
             queue = machine.queue_of(self._gpu, offset // DOORBELL_BYTES)
             if queue is None:
-                machine.find(Kind.HOST, f"{message}, which belongs to no queue of {self._gpu.name}")
+                machine.find(FindingKind.HOST, f"{message}, which belongs to no queue of {self._gpu.name}")
             else:
-                machine.stop(queue, QueueFault(Kind.HOST, message))
+                machine.stop(queue, QueueFault(FindingKind.HOST, message))
 
     def close(self) -> None:
         """Unmap."""
@@ -75,7 +77,7 @@ class DoorbellSlice:
 class HdpFlush:
     """The MMIO remap page: stores flush the host data path, so that CPU writes to video memory arrive."""
 
-    def __init__(self, machine: Machine, gpu: Gpu) -> None:
+    def __init__(self, machine: AmdMachine, gpu: KfdGpu) -> None:
         self._machine, self._gpu = machine, gpu
 
     def read32(self, offset: int) -> int:

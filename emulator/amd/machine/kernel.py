@@ -29,11 +29,11 @@ from drivers.kernel import (
     fail,
 )
 from emulator.amd.kfd import ioctls, render
-from emulator.amd.kfd.files import Node, OpenFile
-from emulator.amd.kfd.refusal import NotEmulated, Refusal, Refused, refuse
+from emulator.amd.kfd.files import AmdNode, KfdFile
+from emulator.amd.kfd.refusal import CallRefused, NotEmulated, Refusal, refuse
 from emulator.amd.kfd.sysfs import Sysfs
 from emulator.amd.machine.doorbells import DoorbellSlice, HdpFlush
-from emulator.amd.reports import Kind
+from emulator.amd.reports import FindingKind
 from emulator.shared.backing import page_up
 from emulator.shared.emulated_kernel import OpenFileTable
 from emulator.shared.surprises import After
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from drivers.kernel import Mmio
-    from emulator.amd.kfd.gpu import Gpu
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.machine.machine import AmdMachine
     from emulator.shared.scheduler import TurnLock
     from hcq.counters import Counters
 
 
 
-class AmdKernel(OpenFileTable["Machine", OpenFile]):
+class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
     """A `drivers.kernel.Kernel` with emulated AMD GPUs."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: AmdMachine) -> None:
         super().__init__(machine, tracks=machine.process.tracks)
         self.process = machine.process
         self._reason = ""
@@ -66,11 +66,11 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
         """What guards the machine."""
         return self.machine.lock
 
-    def _refused(self, call: str, name: str, refusal: Refused) -> NoReturn:
+    def _refused(self, call: str, name: str, refusal: CallRefused) -> NoReturn:
         emulated = not isinstance(refusal, NotEmulated)
         self.machine.refusals.append(Refusal(name, refusal.number, refusal.reason, emulated=emulated))
         if not emulated:
-            self.machine.find(Kind.UNSUPPORTED, refusal.reason)
+            self.machine.find(FindingKind.UNSUPPORTED, refusal.reason)
         self._reason = refusal.reason
         fail(call, refusal.number, f"{name}: {refusal.reason}")
 
@@ -83,12 +83,12 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
                 fail("open", errno.EPERM, f"{path} is hidden by the device cgroup")
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
-            return self.add_file(OpenFile(0, Node.KFD if gpu is None else Node.RENDER, path, gpu=gpu))
-        return self.add_file(OpenFile(0, Node.TEXT, path, content=self.read_file(path)))
+            return self.add_file(KfdFile(0, AmdNode.KFD if gpu is None else AmdNode.RENDER, path, gpu=gpu))
+        return self.add_file(KfdFile(0, AmdNode.TEXT, path, content=self.read_file(path)))
 
-    def _file(self, call: str, fd: int) -> OpenFile:
+    def _file(self, call: str, fd: int) -> KfdFile:
         file = super()._file(call, fd)
-        if file.node is Node.KFD and file.pid != os.getpid() and call != "close":
+        if file.node is AmdNode.KFD and file.pid != os.getpid() and call != "close":
             fail(
                 call,
                 errno.EBADF,
@@ -103,7 +103,7 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
             del self.files[fd]
             if file.shared is not None:
                 file.shared.backing.drop()
-            if file.node is Node.KFD and not any(one.node is Node.KFD for one in self.files.values()):
+            if file.node is AmdNode.KFD and not any(one.node is AmdNode.KFD for one in self.files.values()):
                 self.machine.end_process()
         if not self.files:
             self.machine.close()
@@ -111,7 +111,7 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
     def _text(self, path: str) -> bytes:
         try:
             return self._sysfs.read(path)
-        except Refused as refusal:
+        except CallRefused as refusal:
             fail("read", refusal.number, refusal.reason)
 
     def list_dir(self, path: str) -> list[str]:
@@ -123,19 +123,19 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
         file = self._file("ioctl", fd)
-        if file.node not in (Node.KFD, Node.RENDER):
+        if file.node not in (AmdNode.KFD, AmdNode.RENDER):
             fail("ioctl", errno.ENOTTY, f"{file.path} has no ioctls")
-        run = ioctls.ioctl if file.node is Node.KFD else render.ioctl
+        run = ioctls.ioctl if file.node is AmdNode.KFD else render.ioctl
         number = request & 0xFF
-        name = Call(number).name if file.node is Node.KFD and number in ioctls.NUMBERS else f"{request:#x}"
+        name = Call(number).name if file.node is AmdNode.KFD and number in ioctls.NUMBERS else f"{request:#x}"
         surprise = self.machine.surprises.call(name)
         try:
-            if file.node is Node.KFD and number in ioctls.UNLOCKED:
+            if file.node is AmdNode.KFD and number in ioctls.UNLOCKED:
                 self._run(run, file, request, argument)
             else:
                 with self.machine.lock:
                     self._run(run, file, request, argument)
-        except Refused as refusal:
+        except CallRefused as refusal:
             self._refused("ioctl", name, refusal)
         if isinstance(surprise, After):
             fail("ioctl", surprise.number, name)
@@ -143,8 +143,8 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
 
     def _run(
         self,
-        run: Callable[[AmdKernel, OpenFile, int, bytearray], None],
-        file: OpenFile,
+        run: Callable[[AmdKernel, KfdFile, int, bytearray], None],
+        file: KfdFile,
         request: int,
         argument: bytearray | int,
     ) -> None:
@@ -183,13 +183,13 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
                 if not flags & MAP_SHARED:
                     refuse(errno.EINVAL, f"{file.path} is mapped MAP_SHARED only")
                 backing_fd = self._shown(file, size, offset, prot)
-            except Refused as refusal:
+            except CallRefused as refusal:
                 self._refused("mmap", f"mmap of {file.path}", refusal)
             return linux.mmap(size, fd=backing_fd, va=va, prot=prot, flags=flags)
 
-    def _shown(self, file: OpenFile, size: int, offset: int, prot: int) -> int:
+    def _shown(self, file: KfdFile, size: int, offset: int, prot: int) -> int:
         """Return the file behind what a descriptor shows at an offset."""
-        if file.node is Node.KFD:
+        if file.node is AmdNode.KFD:
             return self._kernel_page(size, offset)
         gpu = file.gpu
         if gpu is None:
@@ -246,7 +246,7 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
 
     def maps_registers(self, fd: int, offset: int) -> bool:
         """Return whether a descriptor shows doorbells or registers at an offset, which `mmio` maps."""
-        of_kfd = self._file("mmap", fd).node is Node.KFD
+        of_kfd = self._file("mmap", fd).node is AmdNode.KFD
         return of_kfd and MmapOffset.from_int(offset).TYPE in (MmapType.DOORBELL, MmapType.MMIO)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
@@ -256,16 +256,16 @@ class AmdKernel(OpenFileTable["Machine", OpenFile]):
         try:
             with self.machine.lock:
                 return self._registers(file, size, offset)
-        except Refused as refusal:
+        except CallRefused as refusal:
             self._refused("mmap", f"mmio of {file.path}", refusal)
 
-    def _registers(self, file: OpenFile, size: int, offset: int) -> Mmio:
-        if file.node is not Node.KFD:
+    def _registers(self, file: KfdFile, size: int, offset: int) -> Mmio:
+        if file.node is not AmdNode.KFD:
             refuse(errno.EINVAL, f"{file.path} has no registers: they are mapped through {KFD_NODE}")
         token = MmapOffset.from_int(offset)
         if token.TYPE not in (MmapType.DOORBELL, MmapType.MMIO):
             refuse(errno.EINVAL, f"mmap offset {offset:#x} is of no doorbell and no register")
-        gpu: Gpu
+        gpu: KfdGpu
         gpu, _ = self.process.bound(token.GPU_ID, errno.EINVAL)
         wanted = DOORBELL_SLICE_BYTES if token.TYPE is MmapType.DOORBELL else MMIO_REMAP_BYTES
         if token.OFFSET or size != wanted:

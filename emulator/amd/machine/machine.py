@@ -27,9 +27,9 @@ from drivers.amd.layouts.events import (
     kfd_memory_exception_failure,
 )
 from drivers.kernel import LinuxKernel
-from emulator.amd.kfd.gpu import Gpu
-from emulator.amd.kfd.process import Process
-from emulator.amd.reports import Kind, MemoryFault, QueueFault, Report, defect, host_path_fault
+from emulator.amd.kfd.gpu import KfdGpu
+from emulator.amd.kfd.process import KfdProcess
+from emulator.amd.reports import FindingKind, MachineReport, MemoryFault, QueueFault, defect, host_path_fault
 from emulator.shared.backing import PAGE
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.otherwise import Otherwise
@@ -41,7 +41,7 @@ from hcq.errors import DriverError, HcqError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.gpu import KfdBuffer
     from emulator.amd.kfd.process import Leak
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.kfd.refusal import Refusal
@@ -55,7 +55,7 @@ _HOST_BYTES: Final = 64 << 30
 _FIRST_MINOR: Final = 128
 
 
-class Machine(ReportLog):
+class AmdMachine(ReportLog):
     """Emulated GPUs and the state of their kernel driver. `lock` guards it all."""
 
     def __init__(
@@ -86,10 +86,10 @@ class Machine(ReportLog):
         self.user = UserMemory()
         self.kernel_profile = kernel
         self.gpus = [
-            Gpu(profile, at, minor=first_minor + at, masked=at in masked, peers=peers)
+            KfdGpu(profile, at, minor=first_minor + at, masked=at in masked, peers=peers)
             for at, profile in enumerate(profiles)
         ]
-        self.process = Process(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES, tracks)
+        self.process = KfdProcess(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES, tracks)
         self.host_bytes = _HOST_BYTES
         self.refusals: deque[Refusal] = deque(maxlen=_KEPT)
         """Why calls were refused, the latest last."""
@@ -138,7 +138,7 @@ class Machine(ReportLog):
             self.advise(f"{queue.name} was destroyed with work left: {run.at}")
         run.close()
 
-    def memory_gone(self, gpu: Gpu, buffer: Buffer) -> None:
+    def memory_gone(self, gpu: KfdGpu, buffer: KfdBuffer) -> None:
         for run in tuple(self.runs.values()):
             if run.queue.gpu is gpu:
                 try:
@@ -150,16 +150,16 @@ class Machine(ReportLog):
         """Return the memory maps of all GPUs. The caller holds the lock."""
         return [gpu.space.map for gpu in self.gpus if gpu.space is not None]
 
-    def clock(self, gpu: Gpu) -> int:
+    def clock(self, gpu: KfdGpu) -> int:
         return time.monotonic_ns() * gpu.profile.counter_khz // 1_000_000
 
     def doubt(self, message: str) -> None:
         if not self.process.tracks:
             self.lint(message)
         elif self.is_new(message):
-            self.find(Kind.HOST, message)
+            self.find(FindingKind.HOST, message)
 
-    def event_of(self, gpu: Gpu, va: int) -> int | None:
+    def event_of(self, gpu: KfdGpu, va: int) -> int | None:
         slots = self.process.slots(gpu)
         return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
 
@@ -177,7 +177,7 @@ class Machine(ReportLog):
         except MemoryFault:
             return -1
 
-    def queue_of(self, gpu: Gpu, doorbell: int) -> QueueObject | None:
+    def queue_of(self, gpu: KfdGpu, doorbell: int) -> QueueObject | None:
         """Return the queue that a doorbell of a GPU belongs to."""
         return next((queue for queue in gpu.queues if queue.doorbell == doorbell), None)
 
@@ -186,7 +186,9 @@ class Machine(ReportLog):
         run = self.runs.get(queue)
         if run is None:
             self.find(
-                Kind.UNSUPPORTED, f"the doorbell of {queue.name} rang, and no engine is emulated", queue
+                FindingKind.UNSUPPORTED,
+                f"the doorbell of {queue.name} rang, and no engine is emulated",
+                queue,
             )
             return
         if queue in self.stopped or not self.surprises.doorbell(self, queue):
@@ -209,7 +211,7 @@ class Machine(ReportLog):
             self.failed(run, fault)
         self.scheduler.doorbell_rung()
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+    def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number; its slot is written before.
 
         `written`: by the queue itself. Another queue's interrupt may then have reset the slot, which loses
@@ -236,7 +238,7 @@ class Machine(ReportLog):
             run = self.runs.get(queue)
             self.stopped[queue] = fault
             self.reports.append(
-                Report(
+                MachineReport(
                     kind=fault.kind,
                     message=fault.message,
                     queue=queue.name,
@@ -281,7 +283,7 @@ class Machine(ReportLog):
                 return
             run = self.runs.get(queue)
             self.reports.append(
-                Report(
+                MachineReport(
                     kind=fault.kind,
                     message=fault.message,
                     queue=queue.name,
@@ -299,12 +301,14 @@ class Machine(ReportLog):
             )
             self.process.events.fire(EventType.MEMORY, payload)
 
-    def reset(self, gpu: Gpu, kind: Kind, message: str, *, memory_lost: bool = False, at: str = "") -> None:
+    def reset(
+        self, gpu: KfdGpu, kind: FindingKind, message: str, *, memory_lost: bool = False, at: str = ""
+    ) -> None:
         """Reset a GPU that hangs: its queues are lost, HW_EXCEPTION events fire."""
         with self.lock:
             if gpu.evicted:
                 return
-            self.reports.append(Report(kind=kind, message=message, queue=gpu.name, at=at))
+            self.reports.append(MachineReport(kind=kind, message=message, queue=gpu.name, at=at))
             self._evict(gpu, QueueFault(kind, message, QueueException.PREEMPTION_ERROR), message)
             payload = kfd_hsa_hw_exception_data.pack(
                 reset_type=ResetType.WHOLE_GPU,
@@ -314,16 +318,18 @@ class Machine(ReportLog):
             )
             self.process.events.fire(EventType.HW_EXCEPTION, payload)
 
-    def _evict(self, gpu: Gpu, error: QueueFault | MemoryFault, why: str) -> None:
+    def _evict(self, gpu: KfdGpu, error: QueueFault | MemoryFault, why: str) -> None:
         gpu.evicted = why
         for run in self.runs.values():
             if run.queue.gpu is gpu:
                 run.stopped(error)
 
-    def find(self, kind: Kind, message: str, queue: QueueObject | None = None) -> None:
+    def find(self, kind: FindingKind, message: str, queue: QueueObject | None = None) -> None:
         """Report something that stops no queue."""
         with self.lock:
-            self.reports.append(Report(kind=kind, message=message, queue="" if queue is None else queue.name))
+            self.reports.append(
+                MachineReport(kind=kind, message=message, queue="" if queue is None else queue.name)
+            )
 
     def new_texts(self) -> tuple[str, ...]:
         """Return the reports of faults since the last call as texts, the oldest first.
@@ -338,7 +344,7 @@ class Machine(ReportLog):
             )
             return texts or tuple(waits)
 
-    # What the scheduler needs (`emulator.shared.scheduler.Machine`).
+    # What the scheduler needs (`emulator.shared.scheduler.ScheduledMachine`).
 
     def pending(self) -> Sequence[QueueRun]:
         """Return the runs that have work left."""
@@ -355,7 +361,7 @@ class Machine(ReportLog):
         elif isinstance(error, QueueFault):
             self.stop(queue.queue, error)
         elif isinstance(error, HcqError):
-            self.stop(queue.queue, QueueFault(Kind.UNSUPPORTED, f"{type(error).__name__}: {error}"))
+            self.stop(queue.queue, QueueFault(FindingKind.UNSUPPORTED, f"{type(error).__name__}: {error}"))
         else:
             self.stop(queue.queue, defect(error))
 
@@ -365,7 +371,7 @@ class Machine(ReportLog):
 
     def hung(self, queue: QueueRun, why: str) -> None:
         """Reset the GPU of a queue whose wait never ends."""
-        self.reset(queue.queue.gpu, Kind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
+        self.reset(queue.queue.gpu, FindingKind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
 
     def end_process(self) -> None:
         """Give back what the process had; what it left is reported."""

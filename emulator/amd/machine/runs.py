@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.shared.scheduler import Queue
+from emulator.shared.scheduler import ScheduledQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.gpu import KfdBuffer
     from emulator.amd.kfd.queues import QueueObject
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.machine import AmdMachine
     from emulator.amd.reports import MemoryFault, QueueFault
 
 
-class QueueRun(Queue, Protocol):
+class QueueRun(ScheduledQueue, Protocol):
     """One queue being executed; all methods are called with the machine's lock held."""
 
     @property
@@ -47,7 +47,7 @@ class QueueRun(Queue, Protocol):
     def changed(self) -> None:
         """Take note that the queue has another ring, or is active again: its write pointer is read anew."""
 
-    def memory_gone(self, buffer: Buffer) -> None:
+    def memory_gone(self, buffer: KfdBuffer) -> None:
         """Take note that a buffer is about to leave the address space; may raise a `QueueFault`."""
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
@@ -60,7 +60,7 @@ class QueueRun(Queue, Protocol):
 class Engines(Protocol):
     """Makes and judges runs."""
 
-    def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
+    def make(self, machine: AmdMachine, queue: QueueObject) -> QueueRun:
         """Return what executes a new queue."""
 
     def close(self) -> None:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.qmd_values import MembarType
-from emulator.nv.engines.loads import Loads, may_invalidate
-from emulator.nv.reports import Kind, launch_error
-from emulator.shared.caches import PAGE, Changed, Fill, IncoherentCache, Stale, WriteLog, split_pages
+from emulator.nv.engines.loads import GridLoads, may_invalidate
+from emulator.nv.reports import FindingKind, launch_error
+from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, Stale, WriteLog, split_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.nv.engines.banks import Bank
-    from emulator.nv.engines.descriptor import Descriptor
-    from emulator.nv.engines.engine import Run
-    from emulator.nv.engines.images import Loaded
-    from emulator.shared.memory import Mapping
+    from emulator.nv.engines.descriptor import LaunchDescriptor
+    from emulator.nv.engines.engine import EngineChannel
+    from emulator.nv.engines.images import LoadedImage
+    from emulator.shared.memory import GpuMapping
     from emulator.shared.vaspace import VaSpace
 
 _L1_PAGES = 4096
@@ -61,14 +61,14 @@ class Caches:
 class GridCaches:
     """One grid: the cache contents that it may read, and those that it leaves."""
 
-    run: Run
+    run: EngineChannel
     caches: Caches
-    one: Descriptor
-    loaded: Loaded
+    one: LaunchDescriptor
+    loaded: LoadedImage
     fresh: bool
     """Whether the launch's action invalidates the descriptor; only one source says that it includes shader
     caches."""
-    loads: Loads | None = None
+    loads: GridLoads | None = None
     _old: dict[int, Changed] = field(default_factory=dict)
     """Pages whose contents in the L1 differ from memory."""
 
@@ -88,9 +88,9 @@ class GridCaches:
         self._old = caches.loads.changed(self._space.number, self._page)
         self._fill()
 
-    def watch(self, instructions: Sequence[str]) -> Loads:
+    def watch(self, instructions: Sequence[str]) -> GridLoads:
         """Return the observer of the grid's loads; `instructions` are their texts, by number."""
-        self.loads = Loads(instructions)
+        self.loads = GridLoads(instructions)
         return self.loads
 
     def end(self) -> None:
@@ -124,7 +124,7 @@ class GridCaches:
         return None if found is None or found is not owner else self._space.map.read(va, PAGE)
 
     def _fill(self) -> None:
-        fill, number = Fill(self.caches.log.next_number(), f"kernel {self._name}"), self._space.number
+        fill, number = CacheFill(self.caches.log.next_number(), f"kernel {self._name}"), self._space.number
         for va, code in self._code():
             self.caches.code.fill(number, va, code, fill)
         for bank in self.one.banks.values():
@@ -142,8 +142,8 @@ class GridCaches:
     def _content(self, va: int, size: int, what: str = "a cache") -> bytes:
         return self._space.read(va, size, f"{what} for kernel {self._name}")
 
-    def _fill_l1(self, loads: Loads) -> None:
-        fill = Fill(self.caches.log.next_number(), f"kernel {self._name}")
+    def _fill_l1(self, loads: GridLoads) -> None:
+        fill = CacheFill(self.caches.log.next_number(), f"kernel {self._name}")
         for mapping, va, mask in loads.pieces():
             if self._space.map.find(va, len(mask)) is mapping:
                 data = self._space.map.read(va, len(mask))
@@ -165,7 +165,7 @@ class GridCaches:
                 what = f"constant bank {bank.index} of kernel {self._name} at {stale.va:#x} (+{at:#x})"
                 self._tell(what, stale, _BANK.format(bank.index))
 
-    def _judge_loads(self, loads: Loads) -> None:
+    def _judge_loads(self, loads: GridLoads) -> None:
         for mapping, va, mask in loads.pieces():
             for page, low, high in split_pages(va, len(mask)):
                 changed = self._old.get(page)
@@ -178,7 +178,7 @@ class GridCaches:
                     self._tell(self._load(mapping, stale), stale, _LOADS)
                     return
 
-    def _load(self, mapping: Mapping, stale: Stale) -> str:
+    def _load(self, mapping: GpuMapping, stale: Stale) -> str:
         work = None if self.run.acting is None else self.run.acting.work
         who = f"kernel {self._name}" if work is None else work.reader_of(mapping, stale.va)
         return f"what {who} loads through the L1 at {stale.va:#x}, in {mapping},"
@@ -193,4 +193,4 @@ class GridCaches:
             f"{what} may be as old as when {stale.fill.reader} read it: written since by "
             f"{self._writer(stale)}, and the cache was not invalidated{but}; wanted {wanted}"
         )
-        raise launch_error(text, Kind.COHERENCE)
+        raise launch_error(text, FindingKind.COHERENCE)

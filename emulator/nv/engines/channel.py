@@ -28,27 +28,27 @@ from drivers.nv.layouts.gpfifo import (
 from drivers.nv.layouts.host import HostMethod, SetObject
 from emulator.nv.engines.combining import GpfifoRing
 from emulator.nv.engines.compute import Compute
-from emulator.nv.engines.copy import Copy
+from emulator.nv.engines.copy import CopyEngine
 from emulator.nv.engines.faults import Faults
-from emulator.nv.engines.host import Host
+from emulator.nv.engines.host import HostEngine
 from emulator.nv.engines.inflight import InFlight
 from emulator.nv.engines.pushbuffer import decode
 from emulator.nv.engines.ring import RingEntries, RingEntry, decode_entry
-from emulator.nv.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, FindingKind, host_error
 from emulator.shared.caches import UnflushedStores
 from emulator.shared.combining import WriteCombining
-from emulator.shared.races import Work
+from emulator.shared.races import QueueWork
 from emulator.shared.releases import join
-from emulator.shared.scheduler import Operation, Outcome
-from emulator.shared.vaspace import Access
+from emulator.shared.scheduler import EngineOperation, StepOutcome
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from emulator.nv.engines.engine import Backed, Engine, Setup
+    from emulator.nv.engines.engine import Backed, Setup, SubchannelEngine
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.nv.engines.semaphore import Acquire
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from emulator.shared.releases import SemaphoreStore, VectorClock
     from emulator.shared.vaspace import VaSpace
     from emulator.simt.slices import SlicedLaunch
@@ -82,7 +82,7 @@ class _Entry:
 class ChannelRun:
     """The execution state of a channel. The scheduler calls `step` with the machine's lock held."""
 
-    machine: Machine
+    machine: NvMachine
     name: str
     setup: Setup
     objects: set[int] = field(default_factory=set)
@@ -96,11 +96,11 @@ class ChannelRun:
     inflight: InFlight = field(default_factory=InFlight)
     calls: deque[MethodCall] = field(default_factory=deque)
     entries: deque[_Entry] = field(default_factory=deque)
-    bound: dict[int, Engine] = field(default_factory=dict)
+    bound: dict[int, SubchannelEngine] = field(default_factory=dict)
     """Subchannel -> the engine object bound to it."""
     _at: str | MethodCall = "nothing run yet"
     """Its position in the ring, or the method that it runs."""
-    acting: Operation | None = None
+    acting: EngineOperation | None = None
     """The engine operation that is running, or None."""
     known: VectorClock = field(default_factory=dict)
     """The channel's vector clock before the current method."""
@@ -124,12 +124,12 @@ class ChannelRun:
     ring: RingEntries = field(init=False, repr=False)
     _put_view: memoryview = field(init=False, repr=False)
     _get_view: memoryview = field(init=False, repr=False)
-    host: Host = field(init=False)
+    host: HostEngine = field(init=False)
     rng: random.Random = field(init=False)
     """A random generator of its own, because the times at which other channels are polled vary."""
 
     def __post_init__(self) -> None:
-        self.host = Host(self)
+        self.host = HostEngine(self)
         self.ring = RingEntries(self.setup)
         memory, offset = self.setup.userd
         view = memory.backing.view
@@ -233,7 +233,7 @@ class ChannelRun:
         if missing is None:
             return
         if self.machine.strict or not missing.hazard:
-            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {missing.text}")
+            raise ChannelError(RcCode.PBDMA_ERROR, FindingKind.COHERENCE, f"{self.name}: {missing.text}")
         self.machine.lint(
             f"{self.name}: ring entries in write-combined memory, fenced behind the store of GPPut only, "
             "not also before it: a GPU that looks at GPPut before the doorbell may fetch old contents"
@@ -265,14 +265,14 @@ class ChannelRun:
         found = self.space.map.find(entry.address, max(entry.size, 1))
         return None if found is None else zlib.crc32(self.space.map.read(entry.address, entry.size))
 
-    def step(self) -> Outcome:
+    def step(self) -> StepOutcome:
         """Do the next thing; return the outcome.
 
         It runs one operation in flight, fetches one entry, or runs methods up to the first that does more
         than set a register.
         """
         if self.dead is not None:
-            return Outcome.IDLE
+            return StepOutcome.IDLE
         self.yielded = False
         can = self._can_advance()
         if self.inflight:
@@ -280,7 +280,7 @@ class ChannelRun:
             if ready and (not can or self.rng.random() < _FINISH_CHANCE):
                 return self._advance(ready.choose(self.rng))
         if not can:
-            return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
+            return StepOutcome.BLOCKED if self.waiting or self.inflight else StepOutcome.IDLE
         if self.draining is not None:
             (engine, then), self.draining = self.draining, None
             own = {(self.number, one): count for one, count in self._numbers.items() if engine in (None, one)}
@@ -295,7 +295,7 @@ class ChannelRun:
                 pass
         else:
             self._fetch(self.entries.popleft())
-        return Outcome.PROGRESS
+        return StepOutcome.PROGRESS
 
     def _can_advance(self) -> bool:
         """Return whether it can continue in its ring."""
@@ -306,14 +306,14 @@ class ChannelRun:
             return self.waiting.satisfied(value)
         return bool(self.calls or self.entries)
 
-    def _advance(self, operation: Operation) -> Outcome:
+    def _advance(self, operation: EngineOperation) -> StepOutcome:
         at, self._at, self.acting = self._at, operation.at, operation
         over = operation.advance()
         if over:
             self._check_race(operation.work)
         self._at, self.acting = at, None
         self.inflight.ran(operation, over=over)
-        return Outcome.PROGRESS if over else Outcome.SLICE
+        return StepOutcome.PROGRESS if over else StepOutcome.SLICE
 
     def released(self, written: SemaphoreStore) -> None:
         self.machine.history.record(written)
@@ -327,7 +327,7 @@ class ChannelRun:
         Advise if it wrote only half of the awaited bits.
         """
         what = "SEM_EXECUTE acquire"
-        at = self.space.host(wait.va, wait.bits // 8, Access.READ, what)
+        at = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, what)
         if wait.bits == 64 and self.machine.history.width(at) == 32:
             # Correct if the driver uses another semaphore before 2^32, as 32-bit timelines do.
             self.machine.lint(
@@ -351,25 +351,25 @@ class ChannelRun:
         self._check_race(work)
         join(self.known, work.end_clock())
 
-    def _work(self, engine: str, what: str) -> Work:
+    def _work(self, engine: str, what: str) -> QueueWork:
         """Create a piece of work with the channel's vector clock."""
         self._numbers[engine] += 1
         name = f"{what} on {self.name} ({self.at})" if self.machine.notes else what
-        return Work((self.number, engine), self._numbers[engine], name, dict(self.known))
+        return QueueWork((self.number, engine), self._numbers[engine], name, dict(self.known))
 
-    def _touch(self, work: Work, va: int, size: int, *, write: bool) -> None:
+    def _touch(self, work: QueueWork, va: int, size: int, *, write: bool) -> None:
         for at, length in self.space.pieces(va, size):
             mapping = self.space.map.find(at)
             if mapping is not None:
                 work.touch(mapping, at, length, write=write)
 
-    def _check_race(self, work: Work) -> None:
+    def _check_race(self, work: QueueWork) -> None:
         if self.machine.caches is not None:
             self.machine.caches.log.record(work)
         race = "" if self.machine.races is None else self.machine.races.check(work)
         if race:
             code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION
-            raise ChannelError(code, Kind.RACE, race)
+            raise ChannelError(code, FindingKind.RACE, race)
 
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
@@ -377,7 +377,7 @@ class ChannelRun:
         work = self._work(engine, what)
         if ordered:
             join(work.known, {work.stream: work.number - 1})
-        self.inflight.add(Operation(run, engine, ordered, what, self.at, work))
+        self.inflight.add(EngineOperation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
         self.draining = (engine, then)
@@ -400,7 +400,7 @@ class ChannelRun:
         if self.ring.read(entry.slot) != entry.raw:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,
-                Kind.LIFETIME,
+                FindingKind.LIFETIME,
                 f"{self.at} was overwritten after its doorbell and before it was fetched",
             )
         decoded = decode_entry(entry.raw)
@@ -433,7 +433,7 @@ class ChannelRun:
         if entry.digest is not None and not self._base and zlib.crc32(data) != entry.digest:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,
-                Kind.LIFETIME,
+                FindingKind.LIFETIME,
                 f"the push buffer at {va:#x} changed after the doorbell and before it was fetched, "
                 f"or LENGTH, {len(data) // 4} words, goes beyond what was written",
             )
@@ -470,4 +470,4 @@ class ChannelRun:
         if self.machine.profile.generation.compute == data.CLASS:
             self.bound[call.subchannel] = Compute(self)
         else:
-            self.bound[call.subchannel] = Copy(self, data.CLASS)
+            self.bound[call.subchannel] = CopyEngine(self, data.CLASS)

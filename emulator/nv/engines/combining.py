@@ -20,10 +20,10 @@ from drivers.nv.layouts.gpfifo import GpfifoEntry
 from emulator.nv.engines.banks import first_bank
 from emulator.nv.engines.descriptor import descriptor_bytes
 from emulator.nv.engines.pushbuffer import values_of
-from emulator.shared.combining import Part
+from emulator.shared.combining import EntryPart
 
 if TYPE_CHECKING:
-    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.engine import EngineChannel
 
 _LENGTH = GpfifoEntry.FIELDS["LENGTH"]
 _ADDRESS = GpfifoEntry.FIELDS["ADDRESS"]
@@ -33,7 +33,7 @@ _ADDRESS = GpfifoEntry.FIELDS["ADDRESS"]
 class GpfifoRing:
     """The ring of one channel; see `emulator.shared.combining.CombinedRing`."""
 
-    run: Run
+    run: EngineChannel
     put_name: str = "GPPut"
 
     @property
@@ -65,7 +65,7 @@ class GpfifoRing:
         """Return the value of an entry when a doorbell last covered it; 0 if none did."""
         return self.run.stale(number)
 
-    def parts(self, number: int, raw: int) -> tuple[Part, ...]:
+    def parts(self, number: int, raw: int) -> tuple[EntryPart, ...]:
         """Return checksums of the push buffer, and of all launch descriptors and arguments in it."""
         length, va = _LENGTH.extract(raw) * 4, _ADDRESS.extract(raw)
         space = self.run.space
@@ -77,8 +77,8 @@ class GpfifoRing:
             for va in _descriptors(data):
                 launch = self._add(va, launch)
         return (
-            Part(f"the push buffer of ring entry {number}", segment),
-            Part(f"a launch descriptor or arguments that ring entry {number} launches", launch),
+            EntryPart(f"the push buffer of ring entry {number}", segment),
+            EntryPart(f"a launch descriptor or arguments that ring entry {number} launches", launch),
         )
 
     def _add(self, va: int, before: int | None) -> int | None:

@@ -16,13 +16,13 @@ from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, RcCode
 from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.qmd_values import ReductionOp, SemaphoreSize
 from emulator.nv.engines import descriptor, semaphore
-from emulator.nv.reports import ChannelError, Kind, launch_error
+from emulator.nv.reports import ChannelError, FindingKind, launch_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emulator.nv.engines.descriptor import Descriptor
-    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.descriptor import LaunchDescriptor
+    from emulator.nv.engines.engine import EngineChannel
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.shared.vaspace import VaSpace
     from emulator.simt.slices import SlicedLaunch
@@ -66,11 +66,11 @@ _REPORT_METHODS = (
     M.REPORT_SEMAPHORE_EXECUTE,
 )
 _ZERO_DATA = {
-    M.WAIT_FOR_IDLE: Kind.METHOD,
-    M.INVALIDATE_SKED_CACHES: Kind.METHOD,
+    M.WAIT_FOR_IDLE: FindingKind.METHOD,
+    M.INVALIDATE_SKED_CACHES: FindingKind.METHOD,
     # The begin sequence of nv.md 3.4 sends 0; the bits of these two are not in the facts.
-    M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI: Kind.UNSUPPORTED,
-    M.INVALIDATE_SAMPLER_CACHE_NO_WFI: Kind.UNSUPPORTED,
+    M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI: FindingKind.UNSUPPORTED,
+    M.INVALIDATE_SAMPLER_CACHE_NO_WFI: FindingKind.UNSUPPORTED,
 }
 """Methods whose data must be 0, and a description of other data."""
 _REDUCTIONS = {
@@ -126,20 +126,22 @@ class Windows:
 
 
 def _window_error(message: str, va: int) -> ChannelError:
-    return ChannelError(RcCode.GR_EXCEPTION, Kind.LAUNCH, message, va=va, esr=WARP_ESR_INVALID_ADDRESS_SPACE)
+    return ChannelError(
+        RcCode.GR_EXCEPTION, FindingKind.LAUNCH, message, va=va, esr=WARP_ESR_INVALID_ADDRESS_SPACE
+    )
 
 
 class Compute:
     """A compute class on a subchannel."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineChannel) -> None:
         self._run = run
         self.cls = run.machine.profile.generation.compute
         self.methods = dict(layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE)
         gone = (*_TURING_ONLY, *(_REPORT_METHODS if self.cls < _REPORT_EXECUTE_SINCE else ()))
         for method in gone:
             del self.methods[method]
-        self._reader = descriptor.Reader(run.machine.profile)
+        self._reader = descriptor.DescriptorReader(run.machine.profile)
         self._registers: dict[int, int] = {}
         self._accepted: set[tuple[int, int]] = set()
         """(method, data) that were judged and are right."""
@@ -154,7 +156,7 @@ class Compute:
         self._inline_flushes = True
         self._inline_va = 0
 
-    def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
+    def error(self, message: str, kind: FindingKind = FindingKind.METHOD) -> ChannelError:
         """Return the error of a bad method."""
         return ChannelError(RcCode.GR_CLASS_ERROR, kind, message)
 
@@ -202,7 +204,7 @@ class Compute:
         if method is M.SET_SPA_VERSION and value != wanted:
             raise self.error(f"SET_SPA_VERSION {value:#x}: class {self.cls:#x} has {wanted:#x}")
         if method in _NOT_EMULATED:
-            raise self.error(f"{method.name} is not emulated", Kind.UNSUPPORTED)
+            raise self.error(f"{method.name} is not emulated", FindingKind.UNSUPPORTED)
 
     def left_over(self) -> ChannelError | None:
         """Return the error for a descriptor that was never scheduled, or an incomplete upload, or None."""
@@ -287,13 +289,13 @@ class Compute:
             return
         fresh = action in (PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE)
         if not fresh and action not in (PcasAction.SCHEDULE, PcasAction.PREFETCH_SCHEDULE):
-            raise self.error(f"{action.name} is not emulated", Kind.UNSUPPORTED)
+            raise self.error(f"{action.name} is not emulated", FindingKind.UNSUPPORTED)
         one = self._fetch(va, reread=fresh or action is PcasAction.PREFETCH_SCHEDULE)
         self._run.launch(
             partial(self._grid, one, self._windows(), fresh), ENGINE, f"grid of {va:#x}", ordered=False
         )
 
-    def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> Descriptor:
+    def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> LaunchDescriptor:
         """Read the descriptor that a field has named; with `reread` from memory, not from a cache.
 
         PREFETCH_SCHEDULE, and QMD_SCHEDULE of a dependent launch with prefetch, read it again even without an
@@ -307,7 +309,7 @@ class Compute:
             raise launch_error(
                 f"the descriptor at {va:#x} that {named} names was reused with other content; SCHEDULE "
                 "without invalidation takes the old one",
-                Kind.COHERENCE,
+                FindingKind.COHERENCE,
             )
         machine.descriptors[key] = raw
         if doubt := machine.other.refuses("descriptor", machine.profile, raw, space):
@@ -316,14 +318,14 @@ class Compute:
 
     def _grid(
         self,
-        one: Descriptor,
+        one: LaunchDescriptor,
         windows: Windows,
         fresh: bool,  # noqa: FBT001 - private
     ) -> Iterator[SlicedLaunch]:
         run = self._run
         if run.space.read(one.va, len(one.raw), "the launch descriptor") != one.raw:
             raise launch_error(
-                f"the descriptor at {one.va:#x} changed while its launch was in flight", Kind.LIFETIME
+                f"the descriptor at {one.va:#x} changed while its launch was in flight", FindingKind.LIFETIME
             )
         yield from run.machine.grids.run(run, windows, one, fresh=fresh)
         for release in one.releases:
@@ -370,7 +372,7 @@ class Compute:
         self, data: ReportSemaphoreD | ReportSemaphoreExecute, one: semaphore.Release, *, four: bool
     ) -> None:
         if data.OPERATION is not ReportOperation.RELEASE or data.REDUCTION_ENABLE:
-            raise self.error(f"only plain releases are emulated: {data}", Kind.UNSUPPORTED)
+            raise self.error(f"only plain releases are emulated: {data}", FindingKind.UNSUPPORTED)
         if data.REDUCTION_OP or data.REDUCTION_FORMAT:
             raise self.error(f"reduction bits without reduction: {data}")
         flush, awaken = not data.FLUSH_DISABLE, bool(data.AWAKEN_ENABLE)
@@ -383,7 +385,7 @@ class Compute:
                 raise self.error(
                     f"a report semaphore with FLUSH_DISABLE behind stores of {self._run.unflushed.any}: "
                     "they may not be seen",
-                    Kind.COHERENCE,
+                    FindingKind.COHERENCE,
                 )
             run = self._run
             semaphore.release(run.space, one, time_ns, "the report semaphore", run.released)
@@ -395,9 +397,9 @@ class Compute:
     def _inline_launch(self, value: int) -> None:
         data = layout.LaunchDmaInline.from_int(value)
         if not data.DST_MEMORY_LAYOUT:
-            raise self.error("only pitch-linear uploads are emulated", Kind.UNSUPPORTED)
+            raise self.error("only pitch-linear uploads are emulated", FindingKind.UNSUPPORTED)
         if self._register(M.LINE_COUNT, "LAUNCH_DMA") != 1:
-            raise self.error("only uploads of one line are emulated", Kind.UNSUPPORTED)
+            raise self.error("only uploads of one line are emulated", FindingKind.UNSUPPORTED)
         self._inline_flushes = not data.SYSMEMBAR_DISABLE
         self._inline_va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
         self._inline_left = self._register(M.LINE_LENGTH_IN, "LAUNCH_DMA")

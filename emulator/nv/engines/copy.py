@@ -31,11 +31,11 @@ from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.rm_classes import EngineType
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.pushbuffer import broken_rule
-from emulator.nv.reports import ChannelError, Kind
-from emulator.shared.vaspace import Access
+from emulator.nv.reports import ChannelError, FindingKind
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
-    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.engine import EngineChannel
     from emulator.nv.engines.pushbuffer import MethodCall
 
 _PREFETCH_SINCE = 0xCAB5
@@ -69,10 +69,10 @@ class _Transfer:
     constants: tuple[int, int]
 
 
-class Copy:
+class CopyEngine:
     """A copy class on a subchannel."""
 
-    def __init__(self, run: Run, cls: int) -> None:
+    def __init__(self, run: EngineChannel, cls: int) -> None:
         self._run = run
         self.cls = cls
         self._registers: dict[int, int] = {}
@@ -82,7 +82,7 @@ class Copy:
         self._unflushed = False
         self._unused: set[DmaMethod] = set()
 
-    def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
+    def error(self, message: str, kind: FindingKind = FindingKind.METHOD) -> ChannelError:
         """Return the error of this engine, with its error code."""
         index = self._run.setup.engine - EngineType.COPY0
         code = RcCode[f"CE{index}_ERROR"] if 0 <= index <= 10 else RcCode.CE0_ERROR
@@ -142,7 +142,8 @@ class Copy:
         if launch.SEMAPHORE_TYPE is not DmaSemaphoreType.NONE:
             if self._unflushed:
                 raise self.error(
-                    "a semaphore without FLUSH_ENABLE behind transfers that nothing flushed", Kind.COHERENCE
+                    "a semaphore without FLUSH_ENABLE behind transfers that nothing flushed",
+                    FindingKind.COHERENCE,
                 )
             self._run.launch(self._semaphore(launch), engine, "semaphore", ordered=True)
         if launch.INTERRUPT_TYPE:
@@ -154,17 +155,17 @@ class Copy:
         if launch.DATA_TRANSFER_TYPE is DataTransferType.PREFETCH:
             if self.cls < _PREFETCH_SINCE:
                 raise self.error(f"class {self.cls:#x} has no prefetch")
-            raise self.error("a prefetching transfer is not emulated", Kind.UNSUPPORTED)
+            raise self.error("a prefetching transfer is not emulated", FindingKind.UNSUPPORTED)
         if launch.INTERRUPT_TYPE > 2:
             raise self.error(f"interrupt type {launch.INTERRUPT_TYPE} is not known")
         for name in _NOT_EMULATED:
             if getattr(launch, name):
-                raise self.error(f"{name} is not emulated: {launch}", Kind.UNSUPPORTED)
+                raise self.error(f"{name} is not emulated: {launch}", FindingKind.UNSUPPORTED)
         transfers = launch.DATA_TRANSFER_TYPE is not DataTransferType.NONE
         if transfers and not (launch.SRC_MEMORY_LAYOUT and launch.DST_MEMORY_LAYOUT):
-            raise self.error(f"only pitch-linear transfers are emulated: {launch}", Kind.UNSUPPORTED)
+            raise self.error(f"only pitch-linear transfers are emulated: {launch}", FindingKind.UNSUPPORTED)
         if launch.SEMAPHORE_TYPE is DmaSemaphoreType.CONDITIONAL_INTERRUPT:
-            raise self.error("a conditional interrupt is not emulated", Kind.UNSUPPORTED)
+            raise self.error("a conditional interrupt is not emulated", FindingKind.UNSUPPORTED)
         self._refuse_idle_bits(launch, transfers=transfers)
 
     def _refuse_idle_bits(self, launch: LaunchDma, *, transfers: bool) -> None:
@@ -252,7 +253,7 @@ class Copy:
         keeps = RemapSource.NO_WRITE in parts
         what = f"the copy engine, LINE_LENGTH_IN {count:#x} elements of remapped components,"
         data = space.read(source, bytes_in, what) if reads else b""
-        space.check_range(target, bytes_out, Access.WRITE, what)
+        space.check_range(target, bytes_out, AccessKind.WRITE, what)
         if all(part in _CONSTANTS and not transfer.constants[part - RemapSource.CONST_A] for part in parts):
             space.zero(target, bytes_out, "the copy engine")
             self._run.touches(target, bytes_out, write=True)
@@ -288,7 +289,7 @@ class Copy:
                 raise self.error("a reducing semaphore has one word or two")
             if bits == 64 and launch.SEMAPHORE_REDUCTION > DmaReduction.DEC:
                 name = launch.SEMAPHORE_REDUCTION.name
-                raise self.error(f"{name} of 64 bits is not emulated", Kind.UNSUPPORTED)
+                raise self.error(f"{name} of 64 bits is not emulated", FindingKind.UNSUPPORTED)
             return partial(
                 self._reduce, one, launch.SEMAPHORE_REDUCTION, bool(launch.SEMAPHORE_REDUCTION_SIGN)
             )

@@ -38,7 +38,7 @@ _SINCE_90: Final = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class CubinPatch:
     """A relocated place of a section."""
 
     offset: int
@@ -57,7 +57,7 @@ class KernelInfo:
     name: str
     text: Section
     code: bytes
-    patches: tuple[Patch, ...]
+    patches: tuple[CubinPatch, ...]
     registers: int = 0
     barriers: int = 0
     stack: int = 0
@@ -79,7 +79,7 @@ class Cubin:
     arch: int
     ptx: str
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
-    tables: dict[int, list[Patch]] = field(default_factory=dict)
+    tables: dict[int, list[CubinPatch]] = field(default_factory=dict)
     """Section of a constant bank -> relocations of its contents."""
 
     @classmethod
@@ -133,7 +133,7 @@ class Cubin:
         banks.pop(0, None)
         return banks
 
-    def _patches(self, section: Section) -> list[Patch]:
+    def _patches(self, section: Section) -> list[CubinPatch]:
         """Return the relocations of a section."""
         out = []
         for one in self.elf.relocations():
@@ -147,7 +147,9 @@ class Cubin:
             # REL is for addends of 0 (ptxas 13.5); uploaded, such a place holds the address.
             addend = one.addend or 0
             out.append(
-                Patch(one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name)
+                CubinPatch(
+                    one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name
+                )
             )
         return out
 
@@ -213,7 +215,7 @@ def read_patch(content: bytes, offset: int, kind: int) -> int:
             return int.from_bytes(content[offset + low : offset + high], "little")
 
 
-def mask_of(patches: tuple[Patch, ...] | list[Patch], content: bytes) -> bytes:
+def mask_of(patches: tuple[CubinPatch, ...] | list[CubinPatch], content: bytes) -> bytes:
     """Return contents with all bits that relocations write set to zero."""
     out = bytearray(content)
     for patch in patches:

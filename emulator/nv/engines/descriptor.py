@@ -23,7 +23,7 @@ from drivers.nv.layouts.qmd_values import (
 )
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.banks import Bank, bank_address, banks_of
-from emulator.nv.reports import Kind, launch_error
+from emulator.nv.reports import FindingKind, launch_error
 from emulator.shared.template import template
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class GridRelease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Descriptor:
+class LaunchDescriptor:
     """The decoded descriptor of a launch."""
 
     va: int
@@ -113,7 +113,7 @@ def descriptor_bytes(profile: Profile) -> int:
     return QMDS[profile.generation.qmd].SIZE
 
 
-class Reader:
+class DescriptorReader:
     """Reads the launch descriptors of one GPU. It checks each once for the bits that rules apply to.
 
     Launches of a kernel often differ only in the addresses of their constant banks, and in addresses and
@@ -123,10 +123,10 @@ class Reader:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._version = profile.generation.qmd
-        self._known: dict[int, tuple[Descriptor, Callable[..., Descriptor]]] = {}
+        self._known: dict[int, tuple[LaunchDescriptor, Callable[..., LaunchDescriptor]]] = {}
         """Bits that rules apply to -> a descriptor that has them and is right, and what makes others."""
 
-    def read(self, va: int, raw: bytes) -> Descriptor:
+    def read(self, va: int, raw: bytes) -> LaunchDescriptor:
         """Decode and check a descriptor. Raises as the function `read`."""
         version, whole = self._version, int.from_bytes(raw, "little")
         known = self._known.get(whole & ~_free_bits(version))
@@ -147,7 +147,7 @@ class Reader:
         return make(va=va, raw=raw, banks=banks, releases=releases)
 
 
-def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
+def read(profile: Profile, va: int, raw: bytes) -> LaunchDescriptor:
     """Decode and check a descriptor by itself. Raises a launch error if it is invalid."""
     version = profile.generation.qmd
     qmd: Any = QMDS[version].from_bytes(raw)  # the versions differ in their fields
@@ -170,7 +170,7 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
         qmd.TARGET_SM_CONFIG_SHARED_MEM_SIZE,
         qmd.MAX_SM_CONFIG_SHARED_MEM_SIZE,
     )
-    descriptor = Descriptor(
+    descriptor = LaunchDescriptor(
         va=va,
         raw=raw,
         ruled=int(qmd) & ~_free_bits(version),
@@ -226,7 +226,7 @@ def _judge_bits(qmd: Any, version: str) -> None:
     if violations:
         raise launch_error(str(violations[0]))
     name = next(name for name, field in qmd.FIELDS.items() if field.mask() & stray)
-    kind = Kind.UNSUPPORTED if _CLUSTER.fullmatch(name) else Kind.LAUNCH
+    kind = FindingKind.UNSUPPORTED if _CLUSTER.fullmatch(name) else FindingKind.LAUNCH
     raise launch_error(
         f"{type(qmd).__name__}.{name} = {getattr(qmd, name)}: nothing that is emulated sets it", kind
     )
@@ -240,7 +240,7 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
     if version != "V03" and qmd.QMD_TYPE in _GPU_CLUSTERS:
         raise launch_error(
             f"QMD_TYPE {QmdType(qmd.QMD_TYPE).name}: clusters across GPCs are not emulated; use GRID_GPC_CGA",
-            Kind.UNSUPPORTED,
+            FindingKind.UNSUPPORTED,
         )
     _judge_bits(qmd, version)
     grids = (QmdType.GRID_CTA, QmdType.GRID_GPC_CGA)
@@ -292,7 +292,7 @@ def _judge_cluster(profile: Profile, grid: Dim3, cluster: Dim3) -> None:
         )
 
 
-def _judge_shape(profile: Profile, one: Descriptor) -> None:
+def _judge_shape(profile: Profile, one: LaunchDescriptor) -> None:
     """Refuse invalid shapes; the limits are those of the CUDA programming guide."""
     if 0 in one.grid or 0 in one.block:
         raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
@@ -352,7 +352,7 @@ def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
         _judge_release(i, get, trap)
         if get("MEMBAR_TYPE") == 0 and qmd.CWD_MEMBAR_TYPE == MembarType.L1_NONE:
             raise launch_error(
-                f"release {i} without any membar: the grid's stores may not be seen", Kind.COHERENCE
+                f"release {i} without any membar: the grid's stores may not be seen", FindingKind.COHERENCE
             )
         wide = bool(get("PAYLOAD64B"))
         reduction = ReductionOp(get("REDUCTION_OP")) if get("REDUCTION_ENABLE") else None
@@ -375,13 +375,13 @@ def _judge_release(i: int, get: Any, trap: int) -> None:
     reduces, size = bool(get("REDUCTION_ENABLE")), get("STRUCTURE_SIZE")
     wrong = semaphore.misfit(size, wide=bool(get("PAYLOAD64B")))
     if reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS:  # where the time goes is not documented
-        wrong = Kind.UNSUPPORTED, "a reduction of four words"
+        wrong = FindingKind.UNSUPPORTED, "a reduction of four words"
     elif not reduces and (get("REDUCTION_OP") or get("REDUCTION_FORMAT")):
-        wrong = Kind.LAUNCH, "reduction bits without reduction"
+        wrong = FindingKind.LAUNCH, "reduction bits without reduction"
     elif trap > InterruptType.TRAP:
-        wrong = Kind.UNSUPPORTED, f"trap type {trap}, whose condition the facts do not give"
+        wrong = FindingKind.UNSUPPORTED, f"trap type {trap}, whose condition the facts do not give"
     if wrong:
-        kind = Kind.LAUNCH if wrong[0] is Kind.METHOD else wrong[0]
+        kind = FindingKind.LAUNCH if wrong[0] is FindingKind.METHOD else wrong[0]
         raise launch_error(f"release {i}: {wrong[1]}", kind)
 
 
@@ -400,7 +400,7 @@ def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool, bool], ...]:
         if pointer not in qmd.FIELDS:
             raise launch_error(f"dependent descriptor {i} has no pointer in version {version}")
         if action not in (DependentAction.QMD_SCHEDULE, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE):
-            raise launch_error(f"dependent action {action!r} is not emulated", Kind.UNSUPPORTED)
+            raise launch_error(f"dependent action {action!r} is not emulated", FindingKind.UNSUPPORTED)
         invalidates = action == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE
         out.append((getattr(qmd, pointer) << 8, invalidates, bool(prefetch)))
     return tuple(out)

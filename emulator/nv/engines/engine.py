@@ -1,6 +1,7 @@
 """The protocols between a channel and the engine objects that are bound to its subchannels.
 
-An engine runs methods of its class. It uses its channel through `Run` and the emulated GPU through `Gpu`.
+An engine runs methods of its class. It uses its channel through `EngineChannel` and the emulated GPU through
+`EngineGpu`.
 
 Not here: fetching and host methods (`channel`, `host`). Next: `compute` and `copy`, the two engines.
 """
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
     from emulator.nv.engines.semaphore import Acquire
     from emulator.nv.profiles import Profile
     from emulator.nv.reports import ChannelError
-    from emulator.shared.accuracy import Ledger
+    from emulator.shared.accuracy import AccuracyLedger
     from emulator.shared.backing import Backing
     from emulator.shared.caches import UnflushedStores
     from emulator.shared.otherwise import Otherwise
     from emulator.shared.releases import SemaphoreStore
-    from emulator.shared.scheduler import Operation, TurnLock
+    from emulator.shared.scheduler import EngineOperation, TurnLock
     from emulator.shared.vaspace import VaSpace
     from emulator.simt.slices import SlicedLaunch
     from hcq.counters import Counters
 
 
-class Engine(Protocol):
+class SubchannelEngine(Protocol):
     """An engine object that is bound to a subchannel."""
 
     @property
@@ -48,7 +49,7 @@ class Engine(Protocol):
 
 
 class Backed(Protocol):
-    """A memory object with backing pages: a `emulator.nv.rm.objects.Memory`."""
+    """A memory object with backing pages: a `emulator.nv.rm.objects.RmMemory`."""
 
     @property
     def backing(self) -> Backing:
@@ -69,8 +70,8 @@ class Setup:
     space: VaSpace
 
 
-class Gpu(Protocol):
-    """The emulated GPU as engines use it: a `emulator.nv.machine.machine.Machine`."""
+class EngineGpu(Protocol):
+    """The emulated GPU as engines use it: a `emulator.nv.machine.machine.NvMachine`."""
 
     @property
     def profile(self) -> Profile:
@@ -97,7 +98,7 @@ class Gpu(Protocol):
         """The model of caches; None if cache maintenance is not checked."""
 
     @property
-    def ledger(self) -> Ledger | None:
+    def ledger(self) -> AccuracyLedger | None:
         """The counts of instructions by accuracy; None without a report file."""
 
     @property
@@ -128,11 +129,11 @@ class Gpu(Protocol):
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
         """Report something that works here but may fail on hardware."""
 
-    def notify_work(self, run: Run, /) -> None:
+    def notify_work(self, run: EngineChannel, /) -> None:
         """Wake the host threads that wait for finished work."""
 
 
-class Run(Protocol):
+class EngineChannel(Protocol):
     """A channel as its engines use it: a `emulator.nv.engines.channel.ChannelRun`."""
 
     waiting: Acquire | None
@@ -140,7 +141,7 @@ class Run(Protocol):
     yielded: bool
 
     @property
-    def machine(self) -> Gpu:
+    def machine(self) -> EngineGpu:
         """The GPU."""
 
     @property
@@ -156,7 +157,7 @@ class Run(Protocol):
         """Its address space."""
 
     @property
-    def bound(self) -> Mapping[int, Engine]:
+    def bound(self) -> Mapping[int, SubchannelEngine]:
         """Subchannel -> the engine object bound to it."""
 
     @property
@@ -164,7 +165,7 @@ class Run(Protocol):
         """Its position in the ring, for reports."""
 
     @property
-    def acting(self) -> Operation | None:
+    def acting(self) -> EngineOperation | None:
         """The engine operation that is running, or None."""
 
     @property

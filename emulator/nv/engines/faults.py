@@ -18,13 +18,13 @@ from drivers.nv.layouts.debugger import (
 from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
 from drivers.nv.lines import LineTable, ptx_line, source_place
 from emulator.ir.report import ReportKind
-from emulator.nv.reports import ChannelError, Kind, mmu_fault
+from emulator.nv.reports import ChannelError, FindingKind, mmu_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from emulator.ir.report import Report
-    from emulator.nv.engines.images import Loaded
+    from emulator.ir.report import KernelReport
+    from emulator.nv.engines.images import LoadedImage
 
 _MOST_FAULTS = 4
 _GLOBAL_ESR = 4
@@ -84,12 +84,18 @@ _SOME_ESR = 1
 
 
 def kernel_error(
-    fault: Report, findings: Iterable[Report], loaded: Loaded, grid: tuple[int, int, int], sms: int
+    fault: KernelReport,
+    findings: Iterable[KernelReport],
+    loaded: LoadedImage,
+    grid: tuple[int, int, int],
+    sms: int,
 ) -> ChannelError:
     """Return the error that stops the channel; it names what the sanitizers found before, too."""
     also = "".join(f"\nalso: {in_source(finding, loaded)}" for finding in findings)
     if fault.kind is ReportKind.HANG:
-        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, in_source(fault, loaded) + also)
+        return ChannelError(
+            RcCode.CONTEXT_SWITCH_TIMEOUT, FindingKind.KERNEL, in_source(fault, loaded) + also
+        )
     pc, where = locate(fault.line, loaded)
     source = ptx_line(loaded.cubin.ptx, fault.line)
     text = f"{in_source(fault, loaded)}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
@@ -103,16 +109,18 @@ def kernel_error(
         return error
     window = fault.kind in _WINDOW_FAULTS
     esr = WARP_ESR_INVALID_ADDRESS_SPACE if window else _SOME_ESR
-    return ChannelError(RcCode.GR_EXCEPTION, Kind.KERNEL, text, va=fault.address, pc=pc, sm=sm, esr=esr)
+    return ChannelError(
+        RcCode.GR_EXCEPTION, FindingKind.KERNEL, text, va=fault.address, pc=pc, sm=sm, esr=esr
+    )
 
 
-def in_source(finding: Report, loaded: Loaded) -> str:
+def in_source(finding: KernelReport, loaded: LoadedImage) -> str:
     """Return the text of a finding, with the line of the kernel's source where the PTX records it."""
     place = source_place(loaded.cubin.ptx, finding.line)
     return f"{finding}; source: {place}" if place else str(finding)
 
 
-def locate(line: int, loaded: Loaded) -> tuple[int, str]:
+def locate(line: int, loaded: LoadedImage) -> tuple[int, str]:
     """Return the address of the last machine instruction of a PTX line, and a text for the report.
 
     It is the last one because address arithmetic precedes the access. Without a line table it is the kernel's

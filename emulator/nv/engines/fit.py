@@ -14,16 +14,18 @@ from drivers.nv.layouts.cubin import RESERVED_SHARED, STACK_POINTER_TOP
 from drivers.nv.layouts.qmd import MAX_REGISTERS
 from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from emulator.nv.reports import launch_error
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from emulator.nv.engines.compute import Windows
-    from emulator.nv.engines.descriptor import Descriptor
-    from emulator.nv.engines.engine import Run
-    from emulator.nv.engines.images import Loaded
+    from emulator.nv.engines.descriptor import LaunchDescriptor
+    from emulator.nv.engines.engine import EngineChannel
+    from emulator.nv.engines.images import LoadedImage
 
 
-def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> int:
+def judge(
+    run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, bank0: bytes
+) -> int:
     """Check a launch; return its dynamic shared memory in bytes."""
     _check_prefetch(run, one)
     _check_needs(one, loaded)
@@ -34,7 +36,7 @@ def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: by
     return dynamic
 
 
-def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
+def bank_bytes(run: EngineChannel, loaded: LoadedImage, index: int) -> int:
     """Return the bytes of a constant bank that a kernel may read; 0 if its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
@@ -42,7 +44,7 @@ def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
     return kernel.banks[index].size if index in kernel.banks else 0
 
 
-def _check_prefetch(run: Run, one: Descriptor) -> None:
+def _check_prefetch(run: EngineChannel, one: LaunchDescriptor) -> None:
     """Check that the code to prefetch belongs to the program and is mapped."""
     at, size = one.prefetch
     if not size:
@@ -51,10 +53,10 @@ def _check_prefetch(run: Run, one: Descriptor) -> None:
         raise launch_error(
             f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
         )
-    run.space.check_range(at, size, Access.PREFETCH, "the prefetch of code")
+    run.space.check_range(at, size, AccessKind.PREFETCH, "the prefetch of code")
 
 
-def _check_needs(one: Descriptor, loaded: Loaded) -> None:
+def _check_needs(one: LaunchDescriptor, loaded: LoadedImage) -> None:
     """Compare the descriptor with the image's info records."""
     kernel = loaded.kernel
     if not kernel.registers <= one.registers <= MAX_REGISTERS:
@@ -82,7 +84,9 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
         )
 
 
-def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> int:
+def _check_bank0(
+    run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, content: bytes
+) -> int:
     """Check the driver's words of bank 0; return the dynamic shared memory in bytes."""
     kernel, shape = loaded.kernel, run.machine.profile.chip.bank0
     if kernel.param_base and kernel.param_base != shape.SIZE:
@@ -112,7 +116,7 @@ def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, co
 
 
 def _check_shape(
-    run: Run, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
+    run: EngineChannel, loaded: LoadedImage, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
 ) -> None:
     """Refuse a wrong number of threads or workgroups.
 
@@ -126,7 +130,9 @@ def _check_shape(
     run.machine.lint(f"{text}; the code does not read it")
 
 
-def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
+def _check_addresses(
+    run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, words: Any
+) -> None:
     """Compare the driver's addresses and counts in bank 0 with the channel's settings."""
     name = loaded.kernel.name
     allowed = {
@@ -153,7 +159,7 @@ def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded
             raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
 
 
-def _check_clusters(run: Run, one: Descriptor, loaded: Loaded, words: Any) -> None:
+def _check_clusters(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, words: Any) -> None:
     """Compare the words of bank 0 that describe clusters with the descriptor.
 
     A missing word is an error where the code reads it in a launch with clusters.
@@ -179,7 +185,7 @@ def _check_clusters(run: Run, one: Descriptor, loaded: Loaded, words: Any) -> No
         )
 
 
-def _clusters_fit(run: Run, one: Descriptor) -> int:
+def _clusters_fit(run: EngineChannel, one: LaunchDescriptor) -> int:
     """Return how many workgroups of a launch the largest GPC can hold."""
     profile = run.machine.profile
     warps = -(-one.threads // 32)
@@ -192,7 +198,7 @@ def _clusters_fit(run: Run, one: Descriptor) -> int:
     return per_sm * sms
 
 
-def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
+def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> None:
     """Check the stack pointer: the window's top with HIGH, or the size with LOW (nv.md 5.3)."""
     low, high = one.local
     stack = loaded.kernel.stack
@@ -207,7 +213,7 @@ def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
         )
 
 
-def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
+def _check_local(run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage) -> None:
     """Check that local memory is backed for every thread that may run (nv.md 2.8)."""
     name, tpcs = loaded.kernel.name, run.machine.profile.tpcs
     if windows.backing is None or windows.per_tpc is None or windows.sm_count is None:
@@ -230,11 +236,11 @@ def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) ->
         )
     total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
     what = f"{windows.per_tpc:#x} bytes a TPC: local memory of {name}"
-    run.space.check_range(windows.backing, total, Access.WRITE, what)
+    run.space.check_range(windows.backing, total, AccessKind.WRITE, what)
     _check_backing(run, windows.backing, windows.per_tpc, name)
 
 
-def _check_backing(run: Run, backing: int, per_tpc: int, name: str) -> None:
+def _check_backing(run: EngineChannel, backing: int, per_tpc: int, name: str) -> None:
     """Check that the backing covers the highest TPC number; the numbers have gaps (nv.md 2.8)."""
     profile = run.machine.profile
     highest = profile.tpc_numbers[-1]

@@ -15,15 +15,15 @@ from emulator.nv.engines.faults import in_source, kernel_error
 from emulator.nv.engines.fit import bank_bytes, judge
 from emulator.nv.engines.images import check_bank
 from emulator.nv.engines.modules import Modules
-from emulator.nv.engines.ready import Launches, Ready, key_of, ready
+from emulator.nv.engines.ready import Launches, ReadyLaunch, key_of, ready
 from emulator.nv.ptx.statements import PtxError
-from emulator.nv.reports import Kind, launch_error
+from emulator.nv.reports import FindingKind, launch_error
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
 from emulator.shared.turns import Turn, Turns
 from emulator.simt.engine import engine
 from emulator.simt.slices import SlicedLaunch
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from emulator.nv.engines.banks import Bank
     from emulator.nv.engines.compute import Windows
-    from emulator.nv.engines.descriptor import Descriptor
-    from emulator.nv.engines.engine import Run
-    from emulator.nv.engines.images import Loaded
-    from emulator.nv.ptx.module import Kernel
+    from emulator.nv.engines.descriptor import LaunchDescriptor
+    from emulator.nv.engines.engine import EngineChannel
+    from emulator.nv.engines.images import LoadedImage
+    from emulator.nv.ptx.module import PtxKernel
     from emulator.simt.engine import Settings
 
 _LANES = 32
@@ -47,7 +47,7 @@ _PATIENCE_S = 0.02
 """Time that the machine waits for a slice, before it continues while the slice runs in the background."""
 
 
-def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
+def _bank_content(run: EngineChannel, loaded: LoadedImage, bank: Bank, used: int) -> bytes:
     """Read a constant bank: all of it, or only the part that the kernel reads if the rest is not mapped."""
     size = bank.size
     if used < size and run.space.mapped(bank.va, size) < size:
@@ -59,7 +59,7 @@ def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
     return run.space.read(bank.va, size, f"constant bank {bank.index}")
 
 
-def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -> None:
+def _check_unchanged(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, before: bytes) -> None:
     """Refuse arguments that changed while the grid was running.
 
     A change that the kernel does not read is lint.
@@ -68,7 +68,7 @@ def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -
     after = run.space.read(bank.va, len(before), "constant bank 0")
     if after[:used] != before[:used]:
         raise launch_error(
-            f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
+            f"constant bank 0 at {bank.va:#x} changed while its grid was running", FindingKind.LIFETIME
         )
     if after != before:
         run.machine.lint(
@@ -77,7 +77,7 @@ def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -
         )
 
 
-def _check_banks(run: Run, loaded: Loaded, banks: dict[int, bytes]) -> None:
+def _check_banks(run: EngineChannel, loaded: LoadedImage, banks: dict[int, bytes]) -> None:
     """Compare the constant banks other than 0 with those of the image."""
     for index in banks:
         if index and index not in loaded.kernel.banks:
@@ -91,7 +91,7 @@ def _check_banks(run: Run, loaded: Loaded, banks: dict[int, bytes]) -> None:
         check_bank(run.space, loaded, index, banks[index])
 
 
-def _count(run: Run, loaded: Loaded, launch: SlicedLaunch) -> None:
+def _count(run: EngineChannel, loaded: LoadedImage, launch: SlicedLaunch) -> None:
     """Add the counters of a grid, if it counts, to those of its kernel."""
     into, counted, raw = run.machine.counters, launch.counted, launch.counts
     if into is None or counted is None or raw is None:
@@ -114,12 +114,12 @@ class Invalidation(NamedTuple):
     by_action: bool
     """Whether the launch's action invalidated it, which only one source states."""
 
-    def tell(self, run: Run, what: str, va: int, missing: str) -> None:
+    def tell(self, run: EngineChannel, what: str, va: int, missing: str) -> None:
         """Report that memory changed while a cache may hold the old contents."""
         if self.known:
             return
         if not self.by_action:
-            raise launch_error(f"{what} at {va:#x} {missing}", Kind.COHERENCE)
+            raise launch_error(f"{what} at {va:#x} {missing}", FindingKind.COHERENCE)
         run.machine.lint(f"{what} {missing} {ACTION_ALONE}")  # without the address: once for each kernel
 
 
@@ -132,7 +132,7 @@ class Grids:
         """Time limit of a kernel in seconds; one that takes longer is a hang."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self.modules = Modules(settings)
-        self._loaded: dict[tuple[int, int], Loaded] = {}
+        self._loaded: dict[tuple[int, int], LoadedImage] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
         self._launches = Launches()
 
@@ -147,7 +147,9 @@ class Grids:
         if constants:
             self._constants.clear()
 
-    def run(self, run: Run, windows: Windows, one: Descriptor, *, fresh: bool) -> Iterator[SlicedLaunch]:
+    def run(
+        self, run: EngineChannel, windows: Windows, one: LaunchDescriptor, *, fresh: bool
+    ) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
         model = run.machine.caches  # more exact than what is always checked
         checked = model is not None
@@ -171,8 +173,13 @@ class Grids:
         _check_unchanged(run, one, what.loaded, banks[0])
 
     def _judge(
-        self, run: Run, windows: Windows, one: Descriptor, found: Loaded, banks: dict[int, bytes]
-    ) -> Ready:
+        self,
+        run: EngineChannel,
+        windows: Windows,
+        one: LaunchDescriptor,
+        found: LoadedImage,
+        banks: dict[int, bytes],
+    ) -> ReadyLaunch:
         """Check a launch whose code and constants are fresh, and translate its kernel."""
         loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
         _check_banks(run, loaded, banks)
@@ -185,11 +192,11 @@ class Grids:
         except PtxError as error:
             if run.machine.ledger is not None:
                 run.machine.ledger.refused(f"{loaded.kernel.name}: {error}")
-            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
+            raise launch_error(f"{loaded.kernel.name}: {error}", FindingKind.UNSUPPORTED) from error
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
 
-    def _find(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
+    def _find(self, run: EngineChannel, one: LaunchDescriptor, done: Invalidation) -> LoadedImage:
         """Return the kernel at the program address."""
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
@@ -206,14 +213,17 @@ class Grids:
             raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
         if not found.cubin.ptx:
             raise launch_error(
-                f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
+                f"the image of {found.kernel.name} carries no PTX, nothing can be run",
+                FindingKind.UNSUPPORTED,
             )
         if not found.kernel.registers:
             raise launch_error(f"the image does not declare how many registers {found.kernel.name} needs")
         self._loaded[key] = found
         return found
 
-    def _banks(self, run: Run, one: Descriptor, loaded: Loaded, done: Invalidation) -> dict[int, bytes]:
+    def _banks(
+        self, run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, done: Invalidation
+    ) -> dict[int, bytes]:
         """Return the contents of the constant banks; check that no cache may hold older ones."""
         out = {}
         for index, bank in one.banks.items():
@@ -230,7 +240,7 @@ class Grids:
             out[index] = content
         return out
 
-    def _kernel(self, run: Run, loaded: Loaded, one: Descriptor) -> Kernel:
+    def _kernel(self, run: EngineChannel, loaded: LoadedImage, one: LaunchDescriptor) -> PtxKernel:
         module = self.modules.find(loaded.cubin.ptx, run.machine.profile.assembler_arch)
         addresses = {}
         bank3 = loaded.kernel.banks.get(3)
@@ -243,10 +253,10 @@ class Grids:
 
     def _execute(
         self,
-        run: Run,
+        run: EngineChannel,
         windows: Windows,
-        one: Descriptor,
-        what: Ready,
+        one: LaunchDescriptor,
+        what: ReadyLaunch,
         bank0: bytes,
         *,
         caches: GridCaches | None,
@@ -271,15 +281,15 @@ class Grids:
             raise kernel_error(result.fault, result.findings, loaded, one.grid, run.machine.profile.sms)
         if result.findings:
             texts = [in_source(finding, loaded) for finding in result.findings]
-            raise launch_error("\nalso: ".join(texts), Kind.KERNEL)
+            raise launch_error("\nalso: ".join(texts), FindingKind.KERNEL)
         if caches is not None:
             caches.end()
 
     def _begin(
-        self, run: Run, windows: Windows, what: Ready, bank0: bytes, *, pages: HeldPages
+        self, run: EngineChannel, windows: Windows, what: ReadyLaunch, bank0: bytes, *, pages: HeldPages
     ) -> SlicedLaunch:
         rng, kernel = run.rng, what.kernel
-        options = Options(
+        options = LaunchOptions(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),
             timeout_s=self.timeout_s,

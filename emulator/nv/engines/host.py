@@ -15,12 +15,12 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation, SemReduction
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.pushbuffer import broken_rule
-from emulator.nv.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, FindingKind, host_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.engine import EngineChannel
     from emulator.nv.engines.pushbuffer import MethodCall
 
 
@@ -44,10 +44,10 @@ class Execute:
     signed: bool
 
 
-class Host:
+class HostEngine:
     """The host engine's registers of one channel."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineChannel) -> None:
         self._run = run
         self.methods = layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE
         self.registers: dict[int, int] = {}
@@ -122,7 +122,7 @@ class Host:
             if run.unflushed.done:
                 raise ChannelError(
                     RcCode.PBDMA_ERROR,
-                    Kind.COHERENCE,
+                    FindingKind.COHERENCE,
                     f"a release without RELEASE_WFI behind a wait for stores of {run.unflushed.done}: "
                     "they may not be seen, only with it the host inserts a SYSMEMBAR",
                 )
@@ -158,7 +158,7 @@ class Host:
             raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
         self._run.when_idle(self._run.unflushed.flushed)
 
-    _ACTIONS: ClassVar[dict[int, Callable[[Host, int], None]]] = {
+    _ACTIONS: ClassVar[dict[int, Callable[[HostEngine, int], None]]] = {
         HostMethod.SET_REFERENCE: _reference,
         HostMethod.SEM_EXECUTE: _semaphore,
         HostMethod.WFI: _wfi,
@@ -203,4 +203,4 @@ def _misplaced(execute: SemExecute) -> str:
 
 
 def _not_emulated(what: str) -> ChannelError:
-    return ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, f"{what} is not emulated")
+    return ChannelError(RcCode.PBDMA_ERROR, FindingKind.UNSUPPORTED, f"{what} is not emulated")

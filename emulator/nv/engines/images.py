@@ -18,15 +18,15 @@ from drivers.elf import HEADER_BYTES
 from drivers.kernel import view_at
 from drivers.nv.layouts.cubin import PREFETCH_PAD, TEXT_ALIGN, Relocation
 from drivers.nv.layouts.fault import MmuAccess
-from emulator.nv.engines.cubins import Cubin, KernelInfo, Patch, mask_of, read_patch
-from emulator.nv.reports import Kind, launch_error, mmu_fault
-from emulator.shared.vaspace import Access
+from emulator.nv.engines.cubins import Cubin, CubinPatch, KernelInfo, mask_of, read_patch
+from emulator.nv.reports import FindingKind, launch_error, mmu_fault
+from emulator.shared.vaspace import AccessKind
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from emulator.shared.memory import Mapping
+    from emulator.shared.memory import GpuMapping
     from emulator.shared.vaspace import VaSpace
 
 _REACH: Final = 8 << 20
@@ -40,7 +40,7 @@ _SECTION_BYTES: Final = 64
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedImage:
     """The kernel at a program address."""
 
     cubin: Cubin
@@ -71,7 +71,7 @@ class Images:
             self._learned[key] = self._found[key] if key in self._found else Cubin.parse(data)
         return self._learned[key]
 
-    def find(self, space: VaSpace, program: int) -> Loaded:
+    def find(self, space: VaSpace, program: int) -> LoadedImage:
         """Return the verified kernel at a program address. Raises a launch error if there is none."""
         mapping = space.map.find(program)
         if mapping is None:
@@ -97,7 +97,7 @@ class Images:
         raise launch_error(f"no image has the code at {program:#x}: {best[1]}{reasons}")
 
     def _candidates(
-        self, space: VaSpace, mapping: Mapping, program: int, broken: dict[int, str]
+        self, space: VaSpace, mapping: GpuMapping, program: int, broken: dict[int, str]
     ) -> Iterator[tuple[bytes, Cubin]]:
         """Yield every image once: those around the address by distance, the known ones, those elsewhere.
 
@@ -138,11 +138,11 @@ class Images:
         while len(self._found) > self._most:
             del self._found[next(iter(self._found))]
 
-    def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
+    def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> LoadedImage:
         code = space.map.read(program, len(kernel.code))
         what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
-        space.check_range(program + len(code), PREFETCH_PAD, Access.PREFETCH, what)
-        loaded = Loaded(
+        space.check_range(program + len(code), PREFETCH_PAD, AccessKind.PREFETCH, what)
+        loaded = LoadedImage(
             cubin,
             kernel,
             program,
@@ -157,7 +157,7 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _images_in(mapping: Mapping, program: int) -> list[tuple[int, bytes]]:
+def _images_in(mapping: GpuMapping, program: int) -> list[tuple[int, bytes]]:
     """Return the address and the bytes of every file in the part of a mapping around an address."""
     first = max(mapping.va, program - _REACH)
     last = min(mapping.end, max(program, mapping.va) + _REACH)
@@ -178,7 +178,7 @@ def _distance(place: tuple[int, bytes], program: int) -> int:
     return max(start - program, program - start - len(raw) + 1, 0)
 
 
-def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> None:
+def check_bank(space: VaSpace, loaded: LoadedImage, bank: int, content: bytes) -> None:
     """Verify the relocated words of a constant bank that the image brings."""
     section = loaded.kernel.banks[bank]
     patches = loaded.cubin.tables[section.index]
@@ -188,7 +188,7 @@ def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> Non
     _solve(space, loaded, [(content, patch) for patch in patches])
 
 
-def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) -> None:
+def _solve(space: VaSpace, loaded: LoadedImage, places: list[tuple[bytes, CubinPatch]]) -> None:
     """Determine the addresses of sections from relocated words, and check every word by its formula."""
     halves: dict[int, dict[int, int]] = {}
     for content, patch in places:
@@ -222,7 +222,7 @@ def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) ->
         _judge_section(space, loaded, target)
 
 
-def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
+def _judge_section(space: VaSpace, loaded: LoadedImage, index: int) -> None:
     """Check the section to which relocated words point: its alignment, mapping, and code contents."""
     section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
     if base % max(section.align, 1):
@@ -235,10 +235,12 @@ def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
     if other is not None:
         code = space.map.read(base, len(other.code))
         if mask_of(other.patches, code) != mask_of(other.patches, other.code):
-            raise launch_error(f"{section.name} should lie at {base:#x}, where other bytes are", Kind.LAUNCH)
+            raise launch_error(
+                f"{section.name} should lie at {base:#x}, where other bytes are", FindingKind.LAUNCH
+            )
 
 
-def _compare(mapping: Mapping, program: int, kernel: KernelInfo) -> tuple[int, str]:
+def _compare(mapping: GpuMapping, program: int, kernel: KernelInfo) -> tuple[int, str]:
     """Return the number of equal bytes, without relocated bits, and a description of the first difference."""
     size = len(kernel.code)
     if program + size > mapping.end:

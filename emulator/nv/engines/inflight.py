@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
-    from emulator.shared.scheduler import Operation
+    from emulator.shared.scheduler import EngineOperation
 
 _number = attrgetter("number")
 
@@ -29,13 +29,13 @@ class InFlight:
 
     def __init__(self) -> None:
         self._started = 0
-        self._engines: dict[str, deque[Operation]] = {}
+        self._engines: dict[str, deque[EngineOperation]] = {}
         """All of each engine, oldest first. Those that are over are dropped when they are oldest."""
-        self._unordered: list[Operation] = []
-        self._begun: list[Operation] = []
+        self._unordered: list[EngineOperation] = []
+        self._begun: list[EngineOperation] = []
         """Those that ran for a slice and are not over."""
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: EngineOperation) -> None:
         """Put an operation in flight, behind all others."""
         self._started += 1
         operation.number = self._started
@@ -47,7 +47,7 @@ class InFlight:
         """Return whether an engine (None: any engine) has work in flight."""
         return bool(self._engines) if engine is None else engine in self._engines
 
-    def first(self) -> Operation:
+    def first(self) -> EngineOperation:
         """Return the operation that started first."""
         return min((own[0] for own in self._engines.values()), key=_number)
 
@@ -57,16 +57,16 @@ class InFlight:
         count = len(self._unordered) + len(self._first())
         return count == len(self._begun) > 0
 
-    def ready(self) -> Ready:
+    def ready(self) -> ReadyOperations:
         """Return the operations that may run next, without those that run on other threads now."""
         away = [one for one in self._begun if one.in_background]
-        return Ready(self._unordered, self._first(), away)
+        return ReadyOperations(self._unordered, self._first(), away)
 
-    def _first(self) -> list[Operation]:
+    def _first(self) -> list[EngineOperation]:
         """Return the ordered operations that are the oldest of their engine."""
         return [own[0] for own in self._engines.values() if own[0].ordered]
 
-    def ran(self, operation: Operation, *, over: bool) -> None:
+    def ran(self, operation: EngineOperation, *, over: bool) -> None:
         """Record that an operation was advanced. Nothing happens if it was abandoned meanwhile."""
         if operation.over:
             return
@@ -98,21 +98,23 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self._engines)
 
-    def __iter__(self) -> Iterator[Operation]:
+    def __iter__(self) -> Iterator[EngineOperation]:
         """Yield all of them, those of one engine after those of another. Other threads may look, too."""
         return iter([one for own in tuple(self._engines.values()) for one in tuple(own) if not one.over])
 
 
-class Ready:
+class ReadyOperations:
     """Operations that may run next, in the order of their start; false if there are none."""
 
-    def __init__(self, unordered: list[Operation], first: list[Operation], away: list[Operation]) -> None:
+    def __init__(
+        self, unordered: list[EngineOperation], first: list[EngineOperation], away: list[EngineOperation]
+    ) -> None:
         self._unordered = unordered
         self._first = sorted(first, key=_number)
         self._skipped = sorted(self._place(one) for one in away)
         self._count = len(unordered) + len(first) - len(away)
 
-    def _place(self, one: Operation) -> int:
+    def _place(self, one: EngineOperation) -> int:
         """Return the position of an operation among all that are ready."""
         before = sum(other.number < one.number for other in self._first)
         return bisect_left(self._unordered, one.number, key=_number) + before
@@ -120,7 +122,7 @@ class Ready:
     def __bool__(self) -> bool:
         return self._count > 0
 
-    def choose(self, rng: random.Random) -> Operation:
+    def choose(self, rng: random.Random) -> EngineOperation:
         """Return one of them at random."""
         at = rng.randrange(self._count)
         for place in self._skipped:

@@ -16,7 +16,7 @@ from emulator.shared.races import CELL_BYTES, DWORDS, Touched
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from emulator.shared.memory import Mapping
+    from emulator.shared.memory import GpuMapping
 
 _PAST_L1 = frozenset({"cg", "cv", "volatile", "mmio", "const"})
 _WRITES = ("st", "atom", "red")
@@ -43,7 +43,7 @@ def may_invalidate(ptx: str) -> bool:
     return _INVALIDATES.search(ptx) is not None
 
 
-class Loads:
+class GridLoads:
     """The dwords that one grid loaded through the L1, and whether it stored any."""
 
     def __init__(self, instructions: Sequence[str]) -> None:
@@ -53,10 +53,10 @@ class Loads:
             for i, text in enumerate(instructions)
             if not through_l1(text) and _opcode(text)[0] not in _WRITES
         )
-        self._read: dict[tuple[int, int], tuple[Mapping, int]] = {}
+        self._read: dict[tuple[int, int], tuple[GpuMapping, int]] = {}
         self.stored = False
 
-    def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
+    def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
         """Process the accesses to a chunk of an allocation."""
         read = seen.read
         if self._past:
@@ -67,7 +67,7 @@ class Loads:
         _, old = self._read.get(key, (mapping, 0))
         self._read[key] = (mapping, old | int.from_bytes(read, "little"))
 
-    def pieces(self) -> Iterator[tuple[Mapping, int, bytes]]:
+    def pieces(self) -> Iterator[tuple[GpuMapping, int, bytes]]:
         """Return allocation, address, and one byte for each byte from there: 0xff if it was loaded."""
         for (_, chunk), (mapping, read) in self._read.items():
             if not read:

@@ -30,7 +30,7 @@ KEPT: Final = 512
 class _Kept:
     """A module, and how exact the instructions of its kernels are."""
 
-    module: ptx.Module
+    module: ptx.PtxModule
     judged: dict[str, Judged] = field(default_factory=dict)
 
 
@@ -45,7 +45,7 @@ class Modules:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, text: str, arch: str) -> ptx.Module:
+    def find(self, text: str, arch: str) -> ptx.PtxModule:
         """Return the module of a PTX text, parsed for `arch` if it is not kept. Raises as `load_ptx`."""
         kept = self._kept.pop(text, None)
         if kept is None:
@@ -55,7 +55,7 @@ class Modules:
         self._kept[text] = kept
         return kept.module
 
-    def judged(self, text: str, kernel: ptx.Kernel) -> Judged:
+    def judged(self, text: str, kernel: ptx.PtxKernel) -> Judged:
         """Return how exact the instructions of a module's kernel are, judged once while it is kept."""
         kept = self._kept.get(text)
         found = None if kept is None else kept.judged.get(kernel.name)

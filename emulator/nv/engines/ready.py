@@ -20,33 +20,33 @@ from emulator.shared.template import template
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from emulator.nv.engines.descriptor import Descriptor
-    from emulator.nv.engines.images import Loaded
-    from emulator.nv.ptx.module import Kernel
-    from emulator.simt.work import Work
+    from emulator.nv.engines.descriptor import LaunchDescriptor
+    from emulator.nv.engines.images import LoadedImage
+    from emulator.nv.ptx.module import PtxKernel
+    from emulator.simt.work import LaunchWork
 
 _KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyLaunch:
     """A launch that was judged and is right."""
 
-    found: Loaded
+    found: LoadedImage
     """The kernel at the program address; held, so that its identity stays its own."""
-    loaded: Loaded
+    loaded: LoadedImage
     """The same, with the addresses that the launch's constant banks determine."""
-    kernel: Kernel
+    kernel: PtxKernel
     first: int
     """Offset of the parameters in constant bank 0."""
     end: int
     """Offset behind them."""
     table: bytes
     """What follows them in a launch: addresses of variables."""
-    make: Callable[..., Work]
+    make: Callable[..., LaunchWork]
     """Makes the launch, given `params`."""
 
-    def work(self, bank0: bytes) -> Work:
+    def work(self, bank0: bytes) -> LaunchWork:
         """Return the launch with the parameters in constant bank 0."""
         return self.make(params=bank0[self.first : self.end] + self.table)
 
@@ -55,9 +55,9 @@ class Launches:
     """The launches of one machine that were judged last."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Ready] = {}
+        self._known: dict[Hashable, ReadyLaunch] = {}
 
-    def find(self, key: Hashable, judge: Callable[[], Ready]) -> Ready:
+    def find(self, key: Hashable, judge: Callable[[], ReadyLaunch]) -> ReadyLaunch:
         """Return the launch of a key; the first one is judged, which may raise a launch error."""
         ready = self._known.get(key)
         if ready is None:
@@ -69,7 +69,7 @@ class Launches:
 
 
 def key_of(
-    one: Descriptor, found: Loaded, banks: Mapping[int, bytes], words: int, around: Hashable
+    one: LaunchDescriptor, found: LoadedImage, banks: Mapping[int, bytes], words: int, around: Hashable
 ) -> Hashable:
     """Return what the judgement of a launch depends on.
 
@@ -82,8 +82,15 @@ def key_of(
 
 
 def ready(
-    one: Descriptor, found: Loaded, loaded: Loaded, kernel: Kernel, *, words: int, room: int, dynamic: int
-) -> Ready:
+    one: LaunchDescriptor,
+    found: LoadedImage,
+    loaded: LoadedImage,
+    kernel: PtxKernel,
+    *,
+    words: int,
+    room: int,
+    dynamic: int,
+) -> ReadyLaunch:
     """Return a launch that was judged.
 
     `words` is the size of the driver's words of bank 0, `room` of all of it, `dynamic` of its dynamic shared
@@ -98,4 +105,6 @@ def ready(
         )
     params = bytes(size)
     work = work_of(kernel, one.grid, one.block, params, dynamic, cluster=one.cluster, registers=one.registers)
-    return Ready(found, loaded, kernel, words, words + size, work.params[size:], template(work, "params"))
+    return ReadyLaunch(
+        found, loaded, kernel, words, words + size, work.params[size:], template(work, "params")
+    )

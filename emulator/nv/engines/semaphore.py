@@ -16,9 +16,9 @@ from drivers.nv.layouts.host import (
     SemReduction,
 )
 from drivers.nv.layouts.qmd_values import SemaphoreSize
-from emulator.nv.reports import ChannelError, Kind, host_error
+from emulator.nv.reports import ChannelError, FindingKind, host_error
 from emulator.shared.releases import SemaphoreStore
-from emulator.shared.vaspace import Access, read_word
+from emulator.shared.vaspace import AccessKind, read_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,15 +76,15 @@ Tell: TypeAlias = "Callable[[SemaphoreStore], None]"
 """Called before a store becomes visible, because a host that reads the value may write a doorbell at once."""
 
 
-def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
+def misfit(size: int, *, wide: bool) -> tuple[FindingKind, str] | None:
     """Return the kind and a description of a mistake in the structure that a release writes."""
     match size, wide:
         case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
-            return Kind.METHOD, "one word with a payload of 64 bits"
+            return FindingKind.METHOD, "one word with a payload of 64 bits"
         case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not define the second
-            return Kind.UNSUPPORTED, "two words with a payload of 32 bits"
+            return FindingKind.UNSUPPORTED, "two words with a payload of 32 bits"
         case _ if size not in tuple(SemaphoreSize):
-            return Kind.METHOD, f"structure size {size}, which there is not"
+            return FindingKind.METHOD, f"structure size {size}, which there is not"
         case _:
             return None
 
@@ -103,7 +103,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     """Write the payload and, if `time_ns` is given, the timestamp after it."""
     size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
     check_alignment(one.va, size, what, one.error)
-    at = space.host(one.va, size, Access.WRITE, what)
+    at = space.host(one.va, size, AccessKind.WRITE, what)
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
     old, new = read_word(at, one.bits), one.payload & ((1 << one.bits) - 1)
@@ -120,7 +120,7 @@ def reduce(
 def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
     """Replace the value in memory by `new(value)`."""
     check_alignment(one.va, one.bits // 8, what, one.error)
-    at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
+    at = space.host(one.va, one.bits // 8, AccessKind.ATOMIC, what)
     old = read_word(at, one.bits)
     _write(space, one, SemaphoreStore(at, old, new(old), adds=True, bits=one.bits, by=what), what, tell)
 

@@ -19,14 +19,14 @@ from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
 from emulator.nv.engines.pushbuffer import decode
 from emulator.nv.engines.semaphore import Release
 from emulator.nv.reports import ChannelError
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.nv.engines.channel import ChannelRun
     from emulator.nv.engines.pushbuffer import MethodCall
-    from emulator.nv.rm.objects import Channel
+    from emulator.nv.rm.objects import RmChannel
     from emulator.shared.waits import SemaphoreHistory
 
 _WHAT = "SEM_EXECUTE acquire"
@@ -37,7 +37,7 @@ def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
     wait = run.waiting
     if wait is None:
         return ""
-    at = run.space.host(wait.va, wait.bits // 8, Access.READ, _WHAT)
+    at = run.space.host(wait.va, wait.bits // 8, AccessKind.READ, _WHAT)
     seen = run.space.word(wait.va, wait.bits, _WHAT)
     if not history.passed(at, wait, seen):
         return ""
@@ -47,7 +47,7 @@ def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
     )
 
 
-def standing(channel: Channel) -> list[str]:
+def standing(channel: RmChannel) -> list[str]:
     """Describe the waits of a channel without progress, each in a sentence."""
     run = channel.run
     if run.dead is not None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.gpfifo import UsermodeRegister, WorkSubmitToken
-from emulator.nv.reports import Kind
+from emulator.nv.reports import FindingKind
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from emulator.nv.rm.objects import Usermode
 
 _HIGH_BITS = 0x1FFF_FFFF
@@ -23,13 +23,13 @@ _ALL_ONES = 0xFFFF_FFFF
 _CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
 
 
-class Doorbell:
+class DoorbellPage:
     """A `drivers.kernel.Mmio` of the page. A doorbell store only records.
 
     The scheduler's thread does the work.
     """
 
-    def __init__(self, machine: Machine, target: Usermode) -> None:
+    def __init__(self, machine: NvMachine, target: Usermode) -> None:
         self._machine = machine
         self._stores_only = target.bar1
         self._told = False
@@ -54,7 +54,9 @@ class Doorbell:
         if not self._told:
             self._told = True
             text = f"doorbell page: {register.name} was read through BAR1, which takes stores only"
-            self._machine.find(Kind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock")
+            self._machine.find(
+                FindingKind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock"
+            )
 
     def read64(self, offset: int) -> int:
         """Raise an error: the registers have 32 bits."""
@@ -69,7 +71,7 @@ class Doorbell:
             self._refuse("a write to a page that was unmapped")
         channel = machine.tokens.get(value)
         if channel is None:
-            machine.find(Kind.HOST, self._strange(value))
+            machine.find(FindingKind.HOST, self._strange(value))
             return
         machine.doorbell_rung(channel)
 
@@ -97,7 +99,7 @@ class Doorbell:
         self._open = False
 
     def _refuse(self, what: str) -> int:
-        self._machine.find(Kind.HOST, f"doorbell page: {what}")
+        self._machine.find(FindingKind.HOST, f"doorbell page: {what}")
         raise UsageError(
             f"the doorbell page has TIME_0, TIME_1 and NOTIFY_CHANNEL_PENDING, 32 bits each; seen: {what}"
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emulator.nv.reports import Kind, Report
+from emulator.nv.reports import FindingKind, MachineReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emulator.nv.machine.kernel import NvKernel
     from emulator.shared.otherwise import Otherwise
 
-__all__ = ["Kind", "Report", "open_machine"]
+__all__ = ["FindingKind", "MachineReport", "open_machine"]
 
 
 def open_machine(
@@ -53,7 +53,7 @@ def open_machine(
     `machine.refusals` has the reasons of refused ioctls.
     """
     from emulator.nv.machine.kernel import NvKernel  # noqa: PLC0415 - the same
-    from emulator.nv.machine.machine import Machine  # noqa: PLC0415 - the same
+    from emulator.nv.machine.machine import NvMachine  # noqa: PLC0415 - the same
     from emulator.nv.profiles import find_profile, find_version  # noqa: PLC0415 - the same
     from emulator.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
     from hcq.config import config  # noqa: PLC0415 - the same
@@ -63,7 +63,7 @@ def open_machine(
     if checks is not None:
         settings = replace(settings, checks=checks)
     found = find_profile(profile)
-    machine = Machine(
+    machine = NvMachine(
         found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report, other=other
     )
     machine.surprises.table = surprises or {}

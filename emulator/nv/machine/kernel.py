@@ -24,12 +24,12 @@ from drivers.kernel import (
     fail,
 )
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
-from emulator.nv.engines.usermode import Doorbell
-from emulator.nv.reports import Refused
+from emulator.nv.engines.usermode import DoorbellPage
+from emulator.nv.reports import RmRefused
 from emulator.nv.rm import ioctls, mapping, uvm
-from emulator.nv.rm.files import Node, OpenFile
+from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Usermode
-from emulator.nv.rm.uvm_space import Uvm
+from emulator.nv.rm.uvm_space import UvmSpace
 from emulator.shared.backing import Backing, CpuMapping
 from emulator.shared.emulated_kernel import OpenFileTable
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.kernel import Mmio
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from hcq.counters import Counters
 
 _DROPPING = (4, 8, 9)
 """MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the advice that frees pages."""
-_NODES = {node.value: node for node in Node if node is not Node.TEXT}
+_NODES = {node.value: node for node in NvNode if node is not NvNode.TEXT}
 
 
-class NvKernel(OpenFileTable["Machine", OpenFile]):
+class NvKernel(OpenFileTable["NvMachine", RmFile]):
     """A `drivers.kernel.Kernel` with one emulated GPU."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: NvMachine) -> None:
         super().__init__(machine, tracks=machine.tracks)
         self._texts = self._make_texts()
         self._folders = {
@@ -75,10 +75,10 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
-            space = Uvm() if path == Node.UVM.value else None
-            return self.add_file(OpenFile(0, _NODES[path], path, uvm=space))
+            space = UvmSpace() if path == NvNode.UVM.value else None
+            return self.add_file(RmFile(0, _NODES[path], path, uvm=space))
         if path in self._texts:
-            return self.add_file(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
+            return self.add_file(RmFile(0, NvNode.TEXT, path, content=self._texts[path]))
         return fail("open", errno.ENOENT, path)
 
     def close(self, fd: int) -> None:
@@ -108,9 +108,9 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Run an ioctl; the argument is a bytearray, or an address if the request encodes the size."""
         file = self._file("ioctl", fd)
-        if file.node is Node.TEXT:
+        if file.node is NvNode.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
-        run = uvm.ioctl if file.node is Node.UVM else ioctls.ioctl
+        run = uvm.ioctl if file.node is NvNode.UVM else ioctls.ioctl
         with self.machine.lock:
             self.machine.reason = ""
             if isinstance(argument, int):
@@ -121,8 +121,8 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
                 run(self, file, request, argument)
         return 0
 
-    def _size(self, file: OpenFile, request: int) -> int:
-        if file.node is not Node.UVM:
+    def _size(self, file: RmFile, request: int) -> int:
+        if file.node is not NvNode.UVM:
             return request >> 16 & 0x3FFF
         return uvm.size_of(self.machine, request)
 
@@ -165,7 +165,7 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
             self.machine.cpu_mappings.append(CpuMapping(context.backing, context.offset, got))
             return got
 
-    def _mmap_uvm(self, one: Uvm, va: int, size: int, *, offset: int, prot: int, flags: int) -> Mapping:
+    def _mmap_uvm(self, one: UvmSpace, va: int, size: int, *, offset: int, prot: int, flags: int) -> Mapping:
         """Map a descriptor of UVM: reserve addresses for it, or map a semaphore pool at its address."""
         if one.flags is None:
             fail("mmap", errno.EBADFD, "UVM_INITIALIZE comes first")
@@ -180,7 +180,7 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
                 return self.machine.linux.mmap(size, fd=pool.fd, va=va, prot=prot, flags=kept)
             try:
                 one.claim(va, size, one.ranges, one.windows)
-            except Refused as refusal:
+            except RmRefused as refusal:
                 fail("mmap", errno.EADDRINUSE, refusal.reason)
             got = self.machine.linux.mmap(size, va=va, prot=prot, flags=kept | MAP_ANONYMOUS)
             one.disown(got.va, size)
@@ -241,7 +241,7 @@ class NvKernel(OpenFileTable["Machine", OpenFile]):
             context = mapping.use_context(file, size, offset)
             if not isinstance(context.target, Usermode) or context.offset or context.length != USERMODE_BYTES:
                 fail("mmap", errno.EINVAL, f"{context.target} is not the whole doorbell page")
-            return Doorbell(self.machine, context.target)
+            return DoorbellPage(self.machine, context.target)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         """Sleep until an event wakes one of the descriptors, or `timeout_s` is over; return those."""

@@ -23,20 +23,20 @@ from emulator.nv.engines.caches import Caches
 from emulator.nv.engines.grid import Grids
 from emulator.nv.engines.images import Images
 from emulator.nv.engines.standstill import passed, promised, standing
-from emulator.nv.reports import ChannelError, Kind, Refused, Report, defect
+from emulator.nv.reports import ChannelError, FindingKind, MachineReport, RmRefused, defect
 from emulator.nv.rm.objects import (
-    Channel,
     Client,
-    Device,
     EngineObject,
-    Event,
-    Memory,
+    RmChannel,
+    RmDevice,
+    RmEvent,
+    RmMemory,
     RmObject,
     Usermode,
     VaSpaceObject,
     VirtualMemory,
 )
-from emulator.shared.accuracy import Ledger
+from emulator.shared.accuracy import AccuracyLedger
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.otherwise import Otherwise
 from emulator.shared.races import Races
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emulator.nv.engines.channel import ChannelRun
-    from emulator.nv.engines.engine import Run
+    from emulator.nv.engines.engine import EngineChannel
     from emulator.nv.profiles import Profile
     from emulator.shared.backing import Backing, CpuMapping
     from emulator.shared.memory import AddressSpace
@@ -67,7 +67,7 @@ _CHANNELS = 4096
 FIFO_EVENT = 35
 
 
-class Machine(ReportLog):
+class NvMachine(ReportLog):
     """One emulated GPU."""
 
     def __init__(
@@ -102,8 +102,8 @@ class Machine(ReportLog):
         self.device_instance = 0
         self.uuid = hashlib.sha256(f"hcq emulated {profile.name}".encode()).digest()[:16]
         self.clients: dict[int, Client] = {}
-        self.channels: list[Channel] = []
-        self.tokens: dict[int, Channel] = {}
+        self.channels: list[RmChannel] = []
+        self.tokens: dict[int, RmChannel] = {}
         self.vram_used = 0
         self.pinned: list[Backing] = []
         self.cpu_mappings: list[CpuMapping] = []
@@ -116,7 +116,7 @@ class Machine(ReportLog):
         self.launches: Counter[str] = Counter()
         """Name of a kernel -> number of grids run."""
         self._report = report
-        self.ledger = None if report is None else Ledger(f"nv-emu {profile.name}")
+        self.ledger = None if report is None else AccuracyLedger(f"nv-emu {profile.name}")
         """The counts of instructions by accuracy; None without a report file."""
         self.images = Images()
         self.grids = Grids(settings)
@@ -150,9 +150,9 @@ class Machine(ReportLog):
         """Return the client of a handle; refuse one of another descriptor than `ctl_fd` (None: any)."""
         client = self.clients.get(handle)
         if client is None:
-            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
+            raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
         if ctl_fd not in (None, client.ctl_fd):
-            raise Refused(
+            raise RmRefused(
                 NvStatus.INSUFFICIENT_PERMISSIONS, f"client {handle:#x} belongs to another descriptor"
             )
         return client
@@ -196,10 +196,10 @@ class Machine(ReportLog):
     def _gone(self, one: RmObject) -> None:
         for needed in one.needs:
             needed.users.remove(one)
-        if isinstance(one, (Memory, Usermode)):
+        if isinstance(one, (RmMemory, Usermode)):
             self.cookies = {cookie: pair for cookie, pair in self.cookies.items() if pair[0] is not one}
         match one:
-            case Channel():
+            case RmChannel():
                 if one.run.busy:
                     self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
                 one.run.abandon()
@@ -209,9 +209,9 @@ class Machine(ReportLog):
                     self.races.drop_queue(one.run.number)
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
-            case EngineObject(parent=Channel() as channel):
+            case EngineObject(parent=RmChannel() as channel):
                 channel.run.unbind(one.cls)
-            case Memory():
+            case RmMemory():
                 self.history.forget(one.backing.host, one.backing.host + one.backing.size)
                 one.backing.drop()
             case VirtualMemory():
@@ -223,13 +223,13 @@ class Machine(ReportLog):
     def maps(self) -> list[AddressSpace]:
         """Return the memory maps of all address spaces. The caller holds the lock."""
         objects = (one for client in self.clients.values() for one in client.objects.values())
-        spaces = [one.space for one in objects if isinstance(one, (Device, VaSpaceObject))]
+        spaces = [one.space for one in objects if isinstance(one, (RmDevice, VaSpaceObject))]
         return [space.map for space in spaces if space is not None]
 
-    def add_channel(self, channel: Channel) -> None:
+    def add_channel(self, channel: RmChannel) -> None:
         """Assign a channel its token."""
         if len(self.channels) >= _CHANNELS:
-            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
+            raise RmRefused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
         self.channels.append(channel)
         engine = channel.group.engine
         runlist = (
@@ -244,7 +244,7 @@ class Machine(ReportLog):
             number = (number + 1) % _CHANNELS
         self.tokens[token] = channel
 
-    def token_of(self, channel: Channel) -> int:
+    def token_of(self, channel: RmChannel) -> int:
         """Return the value that is stored to the doorbell for a channel."""
         return next(token for token, one in self.tokens.items() if one is channel)
 
@@ -261,17 +261,17 @@ class Machine(ReportLog):
         """Whether accesses of engine work are recorded."""
         return self.races is not None or self.caches is not None
 
-    def doorbell_rung(self, channel: Channel) -> None:
+    def doorbell_rung(self, channel: RmChannel) -> None:
         """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
         if not self.surprises.doorbell(self, channel.run):
             return
         channel.run.doorbell()
         if not channel.scheduled:
             text = "the doorbell rang for a channel that is not scheduled"
-            self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
+            self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, FindingKind.HOST, text))
         self.scheduler.doorbell_rung()
 
-    # What the scheduler needs (`emulator.shared.scheduler.Machine`).
+    # What the scheduler needs (`emulator.shared.scheduler.ScheduledMachine`).
 
     def pending(self) -> Sequence[ChannelRun]:
         """Return the channels that have work left."""
@@ -287,7 +287,7 @@ class Machine(ReportLog):
             self.stop(queue, error)
         elif isinstance(error, HcqError):
             text = f"{type(error).__name__}: {error}"
-            self.stop(queue, ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, text))
+            self.stop(queue, ChannelError(RcCode.PBDMA_ERROR, FindingKind.UNSUPPORTED, text))
         else:
             self.stop(queue, defect(error))
 
@@ -298,7 +298,7 @@ class Machine(ReportLog):
 
     def hung(self, queue: ChannelRun, why: str) -> None:
         """Stop a channel whose wait never ends."""
-        self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, why))
+        self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, FindingKind.DEADLOCK, why))
 
     def stop(self, run: ChannelRun, error: ChannelError) -> None:
         """Stop a channel and its siblings with a robust-channel error."""
@@ -306,7 +306,7 @@ class Machine(ReportLog):
             if run.dead is not None:
                 return
             self.reports.append(
-                Report(
+                MachineReport(
                     kind=error.kind,
                     message=error.message,
                     queue=run.name,
@@ -351,10 +351,10 @@ class Machine(ReportLog):
             status=NOTIFIER_POSTED,
         )
 
-    def find(self, kind: Kind, message: str) -> None:
+    def find(self, kind: FindingKind, message: str) -> None:
         """Report a finding that no channel caused; the driver observes it as a fault of every channel."""
         with self.lock:
-            self.reports.append(Report(kind=kind, message=message))
+            self.reports.append(MachineReport(kind=kind, message=message))
             for channel in tuple(self.channels):
                 channel.group.dead = True
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
@@ -386,7 +386,7 @@ class Machine(ReportLog):
             for client in self.clients.values():
                 for one in client.objects.values():
                     if (
-                        isinstance(one, Event)
+                        isinstance(one, RmEvent)
                         and one.index == number
                         and (client.handle, one.fd) in self.os_events
                         and one.subdevice.notifications.get(number)
@@ -394,7 +394,7 @@ class Machine(ReportLog):
                         self.events.add(one.fd)
             self.event_wake.notify_all()
 
-    def notify_work(self, _run: Run) -> None:
+    def notify_work(self, _run: EngineChannel) -> None:
         """Wake the host threads that wait for finished work."""
         self.notify(FIFO_EVENT)
 
@@ -409,6 +409,6 @@ class Machine(ReportLog):
         self.user.close()
         if self.ledger is not None and self._report is not None:
             self.ledger.write(self._report)
-            self.ledger = Ledger(f"nv-emu {self.profile.name}")
+            self.ledger = AccuracyLedger(f"nv-emu {self.profile.name}")
         if self.races is not None:
             self.races.close()

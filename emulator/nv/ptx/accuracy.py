@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.nv.ptx.blocks import blocks, reads, registers_of, writes
 from emulator.nv.ptx.statements import Mem
-from emulator.shared.accuracy import EXACT, Steering, Step, steerings
+from emulator.shared.accuracy import EXACT, AccuracyStep, Steering, steerings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from emulator.nv.ptx.flat import Flat
-    from emulator.nv.ptx.statements import Instruction
+    from emulator.nv.ptx.statements import PtxInstruction
 
 _BOUNDS: Final = {
     "div": "2 ulp", "rcp": "1 ulp", "sqrt": "relative 2^-23", "rsqrt": "relative 2^-22.9", "ex2": "2 ulp",
@@ -37,12 +37,12 @@ _SUMS: Final = "order of additions not documented"
 _FLOATS: Final = frozenset({"f16", "bf16", "tf32", "e4m3", "e5m2", "f64"})
 
 
-def name_of(instruction: Instruction) -> str:
+def name_of(instruction: PtxInstruction) -> str:
     """Return an instruction's name: opcode and modifiers."""
     return ".".join((instruction.opcode, *instruction.modifiers))
 
 
-def bound(instruction: Instruction) -> str:
+def bound(instruction: PtxInstruction) -> str:
     """Return how far a result may lie from hardware's."""
     opcode, modifiers = instruction.opcode, set(instruction.modifiers)
     if opcode in _BOUNDS and (opcode in _ALWAYS or modifiers & {"approx", "full"}):
@@ -80,7 +80,7 @@ def decided(flat: Flat) -> tuple[Steering, ...]:
     return tuple(replace(one, address=lines[one.address]) for one in result)
 
 
-def _step(i: Instruction, number: int) -> Step:
+def _step(i: PtxInstruction, number: int) -> AccuracyStep:
     written, read = frozenset(r.name for r in writes(i)), frozenset(r.name for r in reads(i))
     steers: list[tuple[str, frozenset[str]]] = []
     if i.opcode in ("bra", "brx"):
@@ -88,7 +88,7 @@ def _step(i: Instruction, number: int) -> Step:
     based = frozenset(r.name for o in i.operands if isinstance(o, Mem) for r in registers_of(o))
     if based:
         steers.append(("an address", based))
-    return Step(
+    return AccuracyStep(
         address=number,
         name=name_of(i),
         text=i.text,

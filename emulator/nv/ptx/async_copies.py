@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from emulator.ir.addresses import READ, WRITE, translate
 from emulator.ir.findings import i32
 from emulator.ir.library import helper
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx import bulk, bulk_reductions, mbarrier
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.memory import shared_offsets, take_hints, take_space
-from emulator.nv.ptx.statements import Imm, Instruction, Not, Operand, Reg
+from emulator.nv.ptx.statements import Not, Operand, PtxImm, PtxInstruction, PtxReg
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 _ENTRIES = 32
 _HEAD = 64
@@ -35,18 +35,18 @@ AREA = _HEAD + _ENTRIES * _ENTRY
 """Memory of a warp for copies in flight: oldest, newest and group counters, then a ring of entries."""
 
 
-def uses(instruction: Instruction) -> bool:
+def uses(instruction: PtxInstruction) -> bool:
     """Whether an instruction needs the queue of copies."""
     return instruction.opcode == "cp" and "bulk" not in instruction.modifiers
 
 
-def _entry(c: Code, queue: Value, number: Value) -> Value:
+def _entry(c: CodeBuilder, queue: IrValue, number: IrValue) -> IrValue:
     at = c.op("mul", c.resize(c.op("and", number, _ENTRIES - 1), 64), _ENTRY)
     return c.gep(queue, c.op("add", at, _HEAD))
 
 
 @helper("ptx.copy.finish", "ptr, ptr, i32, mask")
-def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
+def _finish(lib: Library, c: CodeBuilder, warp: IrValue, queue: IrValue, number: IrValue, lanes: IrValue) -> None:
     """`ptx.copy.finish(warp, queue, number, lanes)`: execute the copies of an entry for some lanes."""
     entry = _entry(c, queue, number)
     waiting = c.load(lib.mask, entry)
@@ -58,9 +58,9 @@ def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lan
         source = c.load("i64", c.gep(c.gep(entry, _SOURCES), wide))
         taken = c.load("i32", c.gep(c.gep(entry, _TAKEN), c.op("mul", c.resize(lane, 64), 4)))
         to = c.let("ptr", f"inttoptr {target} to ptr")
-        c.call("llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
+        c.call("llvm.memset.p0.i64", "void", to, IrValue("i8", "0"), c.resize(size, 64), IrValue("i1", "false"))
         origin = c.let("ptr", f"inttoptr {source} to ptr")
-        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), Value("i1", "false"))
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), IrValue("i1", "false"))
     offsets = c.load(lib.v("i32"), c.gep(entry, _OFFSETS), align=4)
     site = c.load("i32", c.gep(entry, 16))
     sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
@@ -69,16 +69,16 @@ def _finish(lib: Library, c: Code, warp: Value, queue: Value, number: Value, lan
 @helper("ptx.copy.push", "ptr, ptr, i64 each, i64 each, i32 each, i32 each, i32, i32, mask")
 def _push(
     lib: Library,
-    c: Code,
-    warp: Value,
-    queue: Value,
-    targets: Value,
-    sources: Value,
-    taken: Value,
-    offsets: Value,
-    size: Value,
-    site: Value,
-    lanes: Value,
+    c: CodeBuilder,
+    warp: IrValue,
+    queue: IrValue,
+    targets: IrValue,
+    sources: IrValue,
+    taken: IrValue,
+    offsets: IrValue,
+    size: IrValue,
+    site: IrValue,
+    lanes: IrValue,
 ) -> None:
     """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: record a copy.
 
@@ -100,7 +100,7 @@ def _push(
 
 
 @helper("ptx.copy.wait", "ptr, ptr, i32, mask")
-def _wait(lib: Library, c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
+def _wait(lib: Library, c: CodeBuilder, warp: IrValue, queue: IrValue, keep: IrValue, lanes: IrValue) -> None:
     """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the copies of all groups except the newest `keep`.
 
     With -1 uncommitted copies are executed, too.
@@ -132,7 +132,7 @@ def _wait(lib: Library, c: Code, warp: Value, queue: Value, keep: Value, lanes: 
 
 
 @meaning("cp")
-def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _cp(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if m.flag("reduce"):
         m.need("async")
         m.need("bulk")
@@ -149,7 +149,7 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.c.store(t.c.op("add", t.c.load("i32", at), moves), at)
     elif m.flag("wait_group"):
         (count,) = operands(t, i, 1)
-        if not isinstance(count, Imm):
+        if not isinstance(count, PtxImm):
             raise t.error("the number of groups must be a constant")
         t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(count.value), t.wf.active)
     elif m.flag("wait_all"):
@@ -160,7 +160,7 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
         _copy(t, i, m, queue)
 
 
-def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
+def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> None:
     """Arrive at an mbarrier when earlier copies are done; without .noinc the expected arrivals are incremented."""
     m.need("arrive")
     noinc = m.flag("noinc")
@@ -168,23 +168,23 @@ def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     offsets = shared_offsets(t, take_space(t, m, address), address)
     m.need("b64")
     t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(-1), t.wf.active)
-    sanitize.released(t.wf, sanitize.Scope.GROUP)
+    sanitize.released(t.wf, sanitize.OrderScope.GROUP)
     one = t.c.const(t.v("i64"), 1)
     mbarrier.call(t, "arrive" if noinc else "passing", "shared", offsets, count=one)
 
 
-def _taken(t: Translator, more: list[Operand], size: int) -> Value:
+def _taken(t: PtxTranslator, more: list[Operand], size: int) -> IrValue:
     """Return the number of bytes to copy: all, the first few, or none if a predicate ignores the source."""
     c = t.c
     whole = c.const(t.v("i32"), size)
     if not more:
         return whole
-    if isinstance(more[0], Not) or (isinstance(more[0], Reg) and more[0].bits == 1):
+    if isinstance(more[0], Not) or (isinstance(more[0], PtxReg) and more[0].bits == 1):
         return c.select(t.pred(more[0]), c.const(whole.type, 0), whole)
     return c.intrinsic("umin", t.bits(more[0], 32), whole)
 
 
-def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
+def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> None:
     how = m.need("ca", "cg")
     m.need("shared", "shared::cta")
     m.need("global")
@@ -192,7 +192,7 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     if m.flag("L2::cache_hint"):
         t.bits(items.pop(), 64)
     take_hints(m, "L2::64B", "L2::128B", "L2::256B")
-    if len(items) not in (3, 4) or not isinstance(items[2], Imm):
+    if len(items) not in (3, 4) or not isinstance(items[2], PtxImm):
         raise t.error("takes two addresses, a constant size and how much of the source there is")
     size = items[2].value
     if size not in ((16,) if how == "cg" else (4, 8, 16)):

@@ -10,15 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir.findings import i32
-from emulator.nv.ptx.core import Modifiers, Translator, meaning
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning
 from emulator.nv.ptx.integers import is_signed
-from emulator.nv.ptx.memory import Order, address_bits, plain_operands, take_count, take_order, take_space
-from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Vec
+from emulator.nv.ptx.memory import (
+    MemoryOrder,
+    address_bits,
+    plain_operands,
+    take_count,
+    take_order,
+    take_space,
+)
+from emulator.nv.ptx.statements import TYPES, Operand, PtxInstruction, Vec
 from emulator.sanitizers import sanitize
 from emulator.simt import atomics
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
 
 _LOGIC, _ORDERED = ("b32", "b64"), ("u32", "s32", "u64", "s64")
 _SMALL = ("f16", "f16x2", "bf16", "bf16x2")
@@ -41,7 +48,7 @@ _MOST_BITS = 128
 
 
 @meaning("atom", "red")
-def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _atom(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate atom and red. A vector is one atomic operation for each element."""
     with_result = i.opcode == "atom"
     words = ("relaxed", "acquire", "release", "acq_rel") if with_result else ("relaxed", "release")
@@ -72,7 +79,7 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
             t.write(target, value)
 
 
-def _take_type(t: Translator, m: Modifiers, operation: str, space: str, count: int) -> str:
+def _take_type(t: PtxTranslator, m: Modifiers, operation: str, space: str, count: int) -> str:
     type_ = m.type()
     if type_ not in (SCALARS if count == 1 else _VECTORS).get(operation, ()):
         raise t.error(f".{operation} of {'vectors of ' if count > 1 else ''}.{type_} is not defined")
@@ -88,9 +95,9 @@ def _take_type(t: Translator, m: Modifiers, operation: str, space: str, count: i
 
 
 def apply(
-    t: Translator, space: str, operation: str, type_: str, address: Value, elements: list[tuple[Operand, ...]], *,
-    order: Order,
-) -> list[Value]:  # fmt: skip
+    t: PtxTranslator, space: str, operation: str, type_: str, address: IrValue, elements: list[tuple[Operand, ...]], *,
+    order: MemoryOrder,
+) -> list[IrValue]:  # fmt: skip
     """Apply an operation to each element of a vector; return the old values."""
     bits, floating = TYPES[type_], type_.lstrip("b").startswith("f")
     if floating:

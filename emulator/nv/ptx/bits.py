@@ -8,38 +8,38 @@ Not here: sums, products and logic (`integers`). Next: `core`, how an instructio
 from __future__ import annotations
 
 from emulator.ir.ir_text import bits_of
-from emulator.ir.vector import Value
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.ir.vector import IrValue
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.integers import integer, is_signed
-from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Pair
+from emulator.nv.ptx.statements import TYPES, Pair, PtxImm, PtxInstruction
 
 
 @integer("popc", "clz")
-def _count(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _count(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     a = t.bits(x, TYPES[type_])
-    zero = (Value("i1", "false"),) if i.opcode == "clz" else ()
+    zero = (IrValue("i1", "false"),) if i.opcode == "clz" else ()
     t.write(d, t.c.resize(t.c.intrinsic("ctlz" if zero else "ctpop", a, extra=zero), 32))
 
 
 @integer("bfind")
-def _bfind(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _bfind(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     c, bits, a = t.c, TYPES[type_], t.bits(x, TYPES[type_])
     if is_signed(type_):
         a = c.op("xor", a, c.op("ashr", a, bits - 1))
-    leading = c.resize(c.intrinsic("ctlz", a, extra=(Value("i1", "false"),)), 32)
+    leading = c.resize(c.intrinsic("ctlz", a, extra=(IrValue("i1", "false"),)), 32)
     found = leading if m.flag("shiftamt") else c.op("sub", c.const(leading.type, bits - 1), leading)
     t.write(d, c.select(c.icmp("eq", a, 0), c.const(found.type, -1), found))
 
 
 @integer("brev")
-def _brev(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _brev(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     t.write(d, t.c.intrinsic("bitreverse", t.bits(x, TYPES[type_])))
 
 
-def _shifted(t: Translator, name: str, value: Value, amount: Value) -> Value:
+def _shifted(t: PtxTranslator, name: str, value: IrValue, amount: IrValue) -> IrValue:
     """Shift by an amount that PTX clamps to the width."""
     c, bits = t.c, bits_of(value.type)
     narrow = c.intrinsic("umin", amount, c.const(amount.type, bits))
@@ -50,14 +50,14 @@ def _shifted(t: Translator, name: str, value: Value, amount: Value) -> Value:
 
 
 @integer("shl", "shr")
-def _shift(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _shift(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x, y = operands(t, i, 3)
     name = "shl" if i.opcode == "shl" else "ashr" if is_signed(type_) else "lshr"
     t.write(d, _shifted(t, name, t.bits(x, TYPES[type_]), t.bits(y, 32)))
 
 
 @integer("shf")
-def _funnel(t: Translator, i: Instruction, m: Modifiers, _: str) -> None:
+def _funnel(t: PtxTranslator, i: PtxInstruction, m: Modifiers, _: str) -> None:
     d, x, y, z = operands(t, i, 4)
     left, wraps = m.need("l", "r") == "l", m.need("wrap", "clamp") == "wrap"
     low, high, amount = (t.bits(o, 32) for o in (x, y, z))
@@ -73,7 +73,7 @@ def _funnel(t: Translator, i: Instruction, m: Modifiers, _: str) -> None:
         t.write(d, c.resize(c.op("lshr", whole, c.resize(amount, 64)), 32))
 
 
-def _field(t: Translator, x: Value, bits: int) -> Value:
+def _field(t: PtxTranslator, x: IrValue, bits: int) -> IrValue:
     """Return the position or length of a bit field: the low 8 bits of an operand, or for 64 bits at most 64.
 
     Values above 255 are outside of the manual; so does ptxas with them (`tests.facts.ptx_answers`).
@@ -81,13 +81,13 @@ def _field(t: Translator, x: Value, bits: int) -> Value:
     return t.c.op("and", x, 255) if bits == 32 else t.c.intrinsic("umin", x, t.c.const(x.type, bits))
 
 
-def _ones(t: Translator, length: Value, bits: int) -> Value:
+def _ones(t: PtxTranslator, length: IrValue, bits: int) -> IrValue:
     """Return `length` ones from bit 0, as `bits`-wide integers; a longer length gives all ones."""
     return t.c.not_(_shifted(t, "shl", t.c.const(t.v(f"i{bits}"), -1), length))
 
 
 @integer("bfe")
-def _bfe(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _bfe(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x, y, z = operands(t, i, 4)
     c, bits = t.c, TYPES[type_]
     a = t.bits(x, bits)
@@ -111,7 +111,7 @@ def _bfe(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 @integer("bfi")
-def _bfi(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _bfi(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x, base, y, z = operands(t, i, 5)
     c, bits = t.c, TYPES[type_]
     a, b = t.bits(x, bits), t.bits(base, bits)
@@ -121,7 +121,7 @@ def _bfi(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 @meaning("bmsk")
-def _bmsk(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _bmsk(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     mode = m.need("clamp", "wrap")
     m.type()
     d, x, y = operands(t, i, 3)
@@ -132,7 +132,7 @@ def _bmsk(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("szext")
-def _szext(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _szext(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     mode, type_ = m.need("clamp", "wrap"), m.type()
     d, x, y = operands(t, i, 3)
     c, a, count = t.c, t.bits(x, 32), t.bits(y, 32)
@@ -148,13 +148,13 @@ def _szext(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("fns")
-def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _fns(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Find the n-th set bit from a base: upwards for a positive offset, downwards for a negative one."""
     m.need("b32")
     d, x, y, z = operands(t, i, 4)
     c, mask, base, offset = t.c, t.bits(x, 32), t.bits(y, 32), t.bits(z, 32)
     up, here = c.icmp("sgt", offset, 0), c.icmp("eq", offset, 0)
-    wanted = c.intrinsic("abs", offset, extra=(Value("i1", "false"),))
+    wanted = c.intrinsic("abs", offset, extra=(IrValue("i1", "false"),))
     found, seen = c.const(mask.type, -1), c.const(mask.type, 0)
     for step in range(32):
         at = c.select(up, c.op("add", base, step), c.op("sub", base, step))
@@ -168,7 +168,7 @@ def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("lop3")
-def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _lop3(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """lop3: any function of three bits; with .or or .and also whether any bit is set, combined with a predicate."""
     m.need("b32")
     how = m.one_of("or", "and")
@@ -177,7 +177,7 @@ def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
     if bool(how) != (flag is not None):
         raise t.error("a predicate is written with .or or .and, and only then")
     a, b, w = (t.bits(o, 32) for o in (x, y, z))
-    if not isinstance(table, Imm):
+    if not isinstance(table, PtxImm):
         raise t.error("lop3 needs a constant table")
     c, result = t.c, t.c.const(a.type, 0)
     for row in range(8):
@@ -190,7 +190,7 @@ def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("prmt")
-def _prmt(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _prmt(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("b32")
     mode = m.one_of("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     d, x, y, z = operands(t, i, 4)
@@ -209,7 +209,7 @@ def _prmt(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.write(d, result)
 
 
-def _permute_choice(t: Translator, mode: str, selector: Value, place: int) -> tuple[Value, Value | None]:
+def _permute_choice(t: PtxTranslator, mode: str, selector: IrValue, place: int) -> tuple[IrValue, IrValue | None]:
     """Return the source byte of a position, and whether its sign is replicated."""
     c = t.c
     if not mode:
@@ -217,7 +217,7 @@ def _permute_choice(t: Translator, mode: str, selector: Value, place: int) -> tu
         return c.op("and", nibble, 7), c.icmp("ne", c.op("and", nibble, 8), 0)
     low = c.op("and", selector, 3)
 
-    def table(rows: tuple[int, int, int, int]) -> Value:
+    def table(rows: tuple[int, int, int, int]) -> IrValue:
         value = c.const(low.type, rows[0])
         for index in (1, 2, 3):
             value = c.select(c.icmp("eq", low, index), c.const(low.type, rows[index]), value)
@@ -235,13 +235,13 @@ def _permute_choice(t: Translator, mode: str, selector: Value, place: int) -> tu
 
 
 @meaning("dp4a", "dp2a")
-def _dot(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _dot(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     b_type, a_type = m.type(), m.type()
     half = m.need("lo", "hi") if i.opcode == "dp2a" else ""
     d, x, y, z = operands(t, i, 4)
     c, a, b, total = t.c, t.bits(x, 32), t.bits(y, 32), t.bits(z, 32)
 
-    def part(value: Value, at: int, bits: int, type_: str) -> Value:
+    def part(value: IrValue, at: int, bits: int, type_: str) -> IrValue:
         return c.resize(c.resize(c.op("lshr", value, at), bits), 32, signed=is_signed(type_))
 
     for k in range(4 if i.opcode == "dp4a" else 2):

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from emulator.nv.ptx.statements import (
     Args,
-    Instruction,
     Label,
     Mem,
     Not,
     Operand,
     Pair,
     PtxError,
-    Reg,
+    PtxInstruction,
+    PtxReg,
     Special,
     Sym,
     Vec,
@@ -41,10 +41,10 @@ NO_RESULT = {  # opcodes whose first operand is a source, too
 ENDS = {"bra", "brx", "ret", "exit", "trap", "brkpt"}
 
 
-def registers_of(operand: Operand) -> Iterator[Reg]:
+def registers_of(operand: Operand) -> Iterator[PtxReg]:
     """Yield the registers in an operand."""
     match operand:
-        case Reg():
+        case PtxReg():
             yield operand
         case Mem(base, _, coordinates):
             for item in (base, *coordinates):
@@ -62,7 +62,7 @@ def registers_of(operand: Operand) -> Iterator[Reg]:
             return
 
 
-def writes(instruction: Instruction) -> list[Reg]:
+def writes(instruction: PtxInstruction) -> list[PtxReg]:
     """Return the registers that an instruction writes."""
     if instruction.opcode in NO_RESULT or not instruction.operands:
         return []
@@ -70,7 +70,7 @@ def writes(instruction: Instruction) -> list[Reg]:
     return [] if isinstance(first, Mem) else list(registers_of(first))
 
 
-def reads(instruction: Instruction) -> list[Reg]:
+def reads(instruction: PtxInstruction) -> list[PtxReg]:
     """Return the registers that an instruction reads, including its guard."""
     operands = instruction.operands
     found = [instruction.guard] if instruction.guard else []
@@ -85,14 +85,14 @@ class BasicBlock:
     """Instructions with at most one branch, at the end; `successors` are block numbers."""
 
     labels: list[str]
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[PtxInstruction] = field(default_factory=list)
     successors: tuple[int, ...] = ()
     sleeps: bool = False
-    gathers: Instruction | None = None
+    gathers: PtxInstruction | None = None
     """The warp-wide operation at the head of the block, whose lanes must converge before it; None if there is none."""
 
 
-def sleeps(instruction: Instruction) -> bool:
+def sleeps(instruction: PtxInstruction) -> bool:
     """Whether lanes wait at this instruction for others of their workgroup."""
     words = instruction.modifiers
     if instruction.opcode == "setmaxnreg":
@@ -114,7 +114,7 @@ def polls(block: BasicBlock) -> bool:
     return block.gathers is None and not block.sleeps and all(_repeats(i) for i in block.instructions)
 
 
-def _repeats(instruction: Instruction) -> bool:
+def _repeats(instruction: PtxInstruction) -> bool:
     if any(isinstance(o, Special) and o.name.startswith(_CHANGING) for o in instruction.operands):
         return False
     tests = instruction.opcode == "mbarrier" and instruction.modifiers[:1] in (("try_wait",), ("test_wait",))
@@ -152,14 +152,14 @@ def blocks(flat: Flat) -> list[BasicBlock]:
     return found
 
 
-def warp_mask(instruction: Instruction) -> Operand | None:
+def warp_mask(instruction: PtxInstruction) -> Operand | None:
     """Return the member mask of a warp-wide operation; None for any other instruction."""
     opcode, words = instruction.opcode, instruction.modifiers
     named = "sync" in words and (opcode in ("shfl", "vote", "match", "redux", "elect") or "warp" in words)
     return instruction.operands[-1] if named and instruction.operands else None
 
 
-def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
+def _unguarded(statements: list[PtxInstruction | Label]) -> Iterator[PtxInstruction | Label]:
     """Replace the predicate of a warp-wide operation or a barrier by a branch around it.
 
     Lanes with a false predicate must not take part, and lanes converge only at unpredicated operations.
@@ -176,11 +176,11 @@ def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | 
         yield Label(behind, statement.line)
 
 
-def _converges(instruction: Instruction) -> bool:
+def _converges(instruction: PtxInstruction) -> bool:
     return warp_mask(instruction) is not None or sleeps(instruction)
 
 
-def _converged(block: BasicBlock, instruction: Instruction) -> bool:
+def _converged(block: BasicBlock, instruction: PtxInstruction) -> bool:
     """Whether the lanes of an instruction's mask have converged at the head of its block already."""
     mask = warp_mask(instruction)
     if block.gathers is None or warp_mask(block.gathers) != mask:
@@ -188,7 +188,7 @@ def _converged(block: BasicBlock, instruction: Instruction) -> bool:
     return not any(reg == mask for before in block.instructions for reg in writes(before))
 
 
-def _barrier_result(statement: Instruction) -> Instruction | None:
+def _barrier_result(statement: PtxInstruction) -> PtxInstruction | None:
     """Return the instruction that reads the vote of a bar.red after the barrier; None for other barriers."""
     if "red" not in statement.modifiers:
         return None

@@ -18,27 +18,27 @@ from emulator.ir.addresses import READ, WRITE
 from emulator.ir.clusters import absolute
 from emulator.ir.findings import i32
 from emulator.ir.state import WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.nv.ptx.bulk_places import SPACES, host_of_barrier, placed, watch, wide_address
 from emulator.nv.ptx.bulk_ring import NOWHERE, push, ring_of, wait, waited
 from emulator.nv.ptx.bulk_tensors import REFUSED, coordinates_of, rank_of, tensor, tile_only
-from emulator.nv.ptx.core import Modifiers, Translator, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, operands
 from emulator.nv.ptx.counted import count_copy
-from emulator.nv.ptx.statements import Imm, Instruction
+from emulator.nv.ptx.statements import PtxImm, PtxInstruction
 from emulator.sanitizers.clocks import COPY
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
     from emulator.nv.ptx.statements import Operand
 
 
-def uses(instruction: Instruction) -> bool:
+def uses(instruction: PtxInstruction) -> bool:
     """Whether an instruction needs the ring."""
     return instruction.opcode == "cp" and "bulk" in instruction.modifiers
 
 
-def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
+def bulk(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
     groups = t.area("bulk")
     if m.flag("commit_group"):
@@ -48,7 +48,7 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
     elif m.flag("wait_group"):
         only_read = m.flag("read")
         (count,) = operands(t, i, 1)
-        if not isinstance(count, Imm):
+        if not isinstance(count, PtxImm):
             raise t.error("the number of groups must be a constant")
         t.c.call(
             wait(t.wf.lib, only_read=only_read),
@@ -68,7 +68,7 @@ def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
         _copy(t, i, m, groups)
 
 
-def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _prefetch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Check a prefetch: of bytes, or of a box of a tensor."""
     of_tensor = m.flag("tensor")
     rank = rank_of(t, m) if of_tensor else 0
@@ -92,8 +92,8 @@ def _issue(lib: Library, target: str, source: str) -> str:
     """
 
     def body(
-        c: Code, warp: Value, ring: Value, groups: Value, targets: Value, sources: Value, sizes: Value, barriers: Value,
-        lanes: Value, site: Value,
+        c: CodeBuilder, warp: IrValue, ring: IrValue, groups: IrValue, targets: IrValue, sources: IrValue, sizes: IrValue, barriers: IrValue,
+        lanes: IrValue, site: IrValue,
     ) -> None:  # fmt: skip
         given = [Spilled(c, v) for v in (targets, sources, sizes, barriers)]
         before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
@@ -102,7 +102,7 @@ def _issue(lib: Library, target: str, source: str) -> str:
             there = placed(lib, c, target, warp, to, size, site, lane, WRITE)
             here = placed(lib, c, source, warp, origin, size, site, lane, READ)
             good = c.op(
-                "and", c.icmp("ne", there, Value("ptr", "null")), c.icmp("ne", here, Value("ptr", "null"))
+                "and", c.icmp("ne", there, IrValue("ptr", "null")), c.icmp("ne", here, IrValue("ptr", "null"))
             )
             with c.when(good):
                 own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
@@ -126,7 +126,7 @@ def _issue(lib: Library, target: str, source: str) -> str:
     )
 
 
-def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
+def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -> None:
     for word in REFUSED:
         if word in m.rest:
             raise t.error(f".{word} of bulk copies is not supported")

@@ -16,14 +16,14 @@ from emulator.ir.clusters import OFFSET, peer
 from emulator.ir.findings import i32, report
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, MAP_ENTRY, THREAD, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx.memory import shared_offsets
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
-    from emulator.nv.ptx.core import Translator
+    from emulator.ir.vector import CodeBuilder
+    from emulator.nv.ptx.core import PtxTranslator
     from emulator.nv.ptx.statements import Operand
 
 _STEP = 16
@@ -36,19 +36,19 @@ def place(lib: Library, space: str) -> str:
     """`ptx.bulk.at.SPACE(warp, address, size, site, lane, access) -> host`: null where the piece is not good, and reported."""
 
     def body(
-        c: Code, warp: Value, address: Value, size: Value, site: Value, lane: Value, access: Value
+        c: CodeBuilder, warp: IrValue, address: IrValue, size: IrValue, site: IrValue, lane: IrValue, access: IrValue
     ) -> None:
         thread, wide = WARP.load(c, warp, "thread"), c.resize(size, 64)
-        outside: Value
+        outside: IrValue
         if space == "shared":
-            allowed, outside = Value("i1", "true"), i32(ReportKind.SHARED_OUT_OF_BOUNDS)
+            allowed, outside = IrValue("i1", "true"), i32(ReportKind.SHARED_OUT_OF_BOUNDS)
             room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
             inside = c.icmp("ule", c.op("add", address, wide), room)
             host = c.gep(WARP.load(c, warp, "shared"), address)
         elif space == "cluster":
-            allowed, group = Value("i1", "true"), WARP.load(c, warp, "group")
+            allowed, group = IrValue("i1", "true"), WARP.load(c, warp, "group")
             one = c.call(peer(lib), "ptr", group, c.resize(address, 32))
-            there = c.icmp("ne", one, Value("ptr", "null"))
+            there = c.icmp("ne", one, IrValue("ptr", "null"))
             one, offset = c.select(there, one, group), c.op("and", address, OFFSET)
             room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
             inside = c.op("and", there, c.icmp("ule", c.op("add", offset, wide), room))
@@ -79,27 +79,27 @@ def place(lib: Library, space: str) -> str:
         good = c.op("and", c.op("and", aligned, inside), allowed)
         with c.otherwise(good):
             c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
-        c.ret(c.select(good, host, Value("ptr", "null")))
+        c.ret(c.select(good, host, IrValue("ptr", "null")))
 
     return lib.define(f"ptx.bulk.at.{space}", "ptr", "ptr, i64, i32, i32, i32, i32", body)
 
 
 def placed(
-    lib: Library, c: Code, space: str, warp: Value, address: Value, size: Value, site: Value, lane: Value, access: int
-) -> Value:  # fmt: skip
+    lib: Library, c: CodeBuilder, space: str, warp: IrValue, address: IrValue, size: IrValue, site: IrValue, lane: IrValue, access: int
+) -> IrValue:  # fmt: skip
     """Return the host address of a piece, as `place` finds it; null where the piece is not good."""
     return c.call(place(lib, space), "ptr", warp, address, size, site, lane, i32(access))
 
 
 def watch(
     lib: Library,
-    c: Code,
+    c: CodeBuilder,
     space: str,
-    warp: Value,
-    address: Value,
-    lane: Value,
-    site: Value,
-    size: Value,
+    warp: IrValue,
+    address: IrValue,
+    lane: IrValue,
+    site: IrValue,
+    size: IrValue,
     access: int,
 ) -> None:
     """Report one lane's part to the sanitizers."""
@@ -114,12 +114,12 @@ def watch(
         sanitize.copy_begins(lib, c, warp, offsets, lane, site, size)
 
 
-def wide_address(t: Translator, space: str, address: Operand) -> Value:
+def wide_address(t: PtxTranslator, space: str, address: Operand) -> IrValue:
     """Return an address or an offset in shared memory as 64 bits."""
     return t.address(address, 64) if space == "global" else t.c.resize(t.address(address, 32), 64)
 
 
-def host_of_barrier(t: Translator, address: Operand) -> Value:
+def host_of_barrier(t: PtxTranslator, address: Operand) -> IrValue:
     """Return the host addresses of the mbarriers."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     offsets, site = shared_offsets(t, "cluster", address), i32(t.site())

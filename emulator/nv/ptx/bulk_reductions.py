@@ -17,18 +17,18 @@ from drivers.nv.layouts.tensor_map import BYTES, RANKS
 from emulator.ir.addresses import ATOMIC, READ
 from emulator.ir.findings import i32
 from emulator.ir.library import iota
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.nv.ptx import bulk_places, bulk_tensors, mbarrier, tensor_copies
 from emulator.nv.ptx.counted import count_copy
 from emulator.nv.ptx.integers import is_signed
-from emulator.nv.ptx.statements import TYPES, Instruction
+from emulator.nv.ptx.statements import TYPES, PtxInstruction
 from emulator.nv.ptx.tensor_maps import read_map
 from emulator.simt import access, atomics
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
-    from emulator.nv.ptx.core import Modifiers, Translator
+    from emulator.ir.vector import CodeBuilder
+    from emulator.nv.ptx.core import Modifiers, PtxTranslator
 
 _WORDS, _HALVES = ("b32", "b64"), ("f16", "bf16")
 _ORDERED = ("u32", "s32", "u64", "s64", *_HALVES)
@@ -61,14 +61,14 @@ def _run(lib: Library, space: str, operation: str, type_: str) -> str:
         name = ("s" if is_signed(type_) else "u") + operation
 
     def body(
-        c: Code,
-        warp: Value,
-        target: Value,
-        source: Value,
-        pattern: Value,
-        first: Value,
-        last: Value,
-        site: Value,
+        c: CodeBuilder,
+        warp: IrValue,
+        target: IrValue,
+        source: IrValue,
+        pattern: IrValue,
+        first: IrValue,
+        last: IrValue,
+        site: IrValue,
     ) -> None:
         per = lib.lanes * bits // 8
         turns = c.op("udiv", c.op("add", c.op("sub", last, first), per - 1), i32(per))
@@ -96,7 +96,7 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
     """`ptx.bulk.reduces.SPACE.OP.TYPE(warp, targets, sources, sizes, lanes, site)`: the reductions of some lanes."""
 
     def body(
-        c: Code, warp: Value, targets: Value, sources: Value, sizes: Value, lanes: Value, site: Value
+        c: CodeBuilder, warp: IrValue, targets: IrValue, sources: IrValue, sizes: IrValue, lanes: IrValue, site: IrValue
     ) -> None:
         given = [Spilled(c, v) for v in (targets, sources, sizes)]
         with c.each_lane(lanes) as lane:
@@ -105,7 +105,7 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
                 lib, c, space, warp, to, size, site, lane, ATOMIC if space == "global" else READ
             )
             here = bulk_places.placed(lib, c, "shared", warp, c.resize(origin, 64), size, site, lane, READ)
-            null = Value("ptr", "null")
+            null = IrValue("ptr", "null")
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
                 c.call(run, "void", warp, to, origin, i32(0), i32(0), size, site)
@@ -122,14 +122,14 @@ def _box(lib: Library, operation: str) -> str:
     """`ptx.bulk.reduces.box.OP(warp, maps, rank, coordinates, offsets, lanes, site)`: reduce boxes into tensors."""
 
     def body(
-        c: Code,
-        warp: Value,
-        maps: Value,
-        rank: Value,
-        coordinates: Value,
-        offsets: Value,
-        lanes: Value,
-        site: Value,
+        c: CodeBuilder,
+        warp: IrValue,
+        maps: IrValue,
+        rank: IrValue,
+        coordinates: IrValue,
+        offsets: IrValue,
+        lanes: IrValue,
+        site: IrValue,
     ) -> None:
         all_maps, all_offsets = Spilled(c, maps), Spilled(c, offsets)
         own = c.slot(f"[{RANKS} x i32]")
@@ -139,7 +139,7 @@ def _box(lib: Library, operation: str) -> str:
             map_at = bulk_places.placed(
                 lib, c, "global", warp, all_maps.get(lane), i32(BYTES), site, lane, READ
             )
-            with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
+            with c.when(c.icmp("ne", map_at, IrValue("ptr", "null"))):
                 host = c.call(
                     tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC)
                 )
@@ -147,7 +147,7 @@ def _box(lib: Library, operation: str) -> str:
                 here = bulk_places.placed(
                     lib, c, "shared", warp, c.resize(offset, 64), size, site, lane, READ
                 )
-                with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, Value("ptr", "null")))):
+                with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, IrValue("ptr", "null")))):
                     _rows_of(lib, c, operation, warp, map_at, rank, own, offset, site, lane)
 
     return lib.define(
@@ -157,19 +157,19 @@ def _box(lib: Library, operation: str) -> str:
 
 def _rows_of(
     lib: Library,
-    c: Code,
+    c: CodeBuilder,
     operation: str,
-    warp: Value,
-    map_at: Value,
-    rank: Value,
-    own: Value,
-    offset: Value,
-    site: Value,
-    lane: Value,
+    warp: IrValue,
+    map_at: IrValue,
+    rank: IrValue,
+    own: IrValue,
+    offset: IrValue,
+    site: IrValue,
+    lane: IrValue,
 ) -> None:
     map_ = read_map(c, map_at, rank)
     row_bytes = c.resize(tensor_copies.row_bytes(c, map_), 32)
-    known = Value("i1", "false")
+    known = IrValue("i1", "false")
     for number, type_ in _OF_TENSORS[_ALIKE.get(operation, operation)].items():
         chosen = c.icmp("eq", map_.element, number)
         known = c.op("or", known, chosen)
@@ -192,7 +192,7 @@ def _rows_of(
         tensor_copies.report_map(lib, c, warp, site, lane)
 
 
-def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
+def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """cp.reduce.async.bulk; `m` has consumed the first three words."""
     if m.flag("tensor"):
         _reduce_box(t, i, m)
@@ -225,7 +225,7 @@ def reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
         mbarrier.call(t, "tx", "cluster", t.address(barrier, 32), size=done)
 
 
-def _reduce_box(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _reduce_box(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     rank = bulk_tensors.rank_of(t, m)
     m.need("global")
     m.need("shared::cta")

@@ -20,7 +20,7 @@ from emulator.ir.findings import emit_report, i32, i64
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import WARP, Record
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx import tensor_copies
 from emulator.nv.ptx.phases import advanced
 from emulator.sanitizers import sanitize
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
-    from emulator.nv.ptx.core import Translator
+    from emulator.ir.vector import CodeBuilder
+    from emulator.nv.ptx.core import PtxTranslator
 
 COPY_ENTRY = Record(
     "bulk copy",
@@ -53,19 +53,19 @@ NOWHERE = -1
 """The `offset` of a copy that does not write shared memory."""
 
 
-def ring_of(t: Translator) -> Value:
+def ring_of(t: PtxTranslator) -> IrValue:
     """Return the address of the cluster's ring."""
     first = warp_at(t.c, t.wf.thread, group_of_rank(t.c, t.wf.group, i32(0)), i32(0))
     return t.c.gep(t.area("bulk", first), _GROUPS)
 
 
-def _entry(c: Code, ring: Value, number: Value) -> Value:
+def _entry(c: CodeBuilder, ring: IrValue, number: IrValue) -> IrValue:
     at = c.op("mul", c.resize(c.op("and", number, _ENTRIES - 1), 64), COPY_ENTRY.size)
     return c.gep(ring, c.op("add", at, _HEAD))
 
 
 @contextmanager
-def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
+def _each_waiting(c: CodeBuilder, ring: IrValue) -> Iterator[IrValue]:
     """Loop over the queued copies, oldest first."""
     at = c.slot("i32")
     c.store(c.load("i32", ring), at)
@@ -88,12 +88,12 @@ def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
     c.label(end)
 
 
-def _phase(c: Code, state: Value) -> Value:
+def _phase(c: CodeBuilder, state: IrValue) -> IrValue:
     """Return the phase of an mbarrier's state, 0 or 1."""
     return c.resize(c.op("lshr", state, 63), 32)
 
 
-def push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Value]) -> None:
+def push(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue, fields: dict[str, IrValue]) -> None:
     """Append code that queues a copy with the given fields of its entry."""
     oldest, newest = c.load("i32", ring), c.load("i32", c.gep(ring, 4))
     with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
@@ -104,20 +104,20 @@ def push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Valu
     entry = _entry(c, ring, newest)
     for name, value in fields.items():
         COPY_ENTRY.store(c, entry, name, value)
-    with c.when(c.icmp("ne", fields["barrier"], Value("ptr", "null"))):
+    with c.when(c.icmp("ne", fields["barrier"], IrValue("ptr", "null"))):
         COPY_ENTRY.store(c, entry, "phase", _phase(c, c.load("i64", fields["barrier"])))
     c.store(c.op("add", newest, 1), c.gep(ring, 4))
 
 
 @helper("ptx.bulk.finish", "ptr, ptr")
-def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
+def _finish(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
     """`ptx.bulk.finish(warp, copy)`: execute a copy and complete it at its mbarrier."""
     size, site = COPY_ENTRY.load(c, copy, "size"), COPY_ENTRY.load(c, copy, "site")
     COPY_ENTRY.store(c, copy, "waits", 0)
     to, origin = COPY_ENTRY.load(c, copy, "target"), COPY_ENTRY.load(c, copy, "source")
     offset, rank = COPY_ENTRY.load(c, copy, "offset"), COPY_ENTRY.load(c, copy, "rank")
     with c.when(c.icmp("eq", rank, 0)):
-        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), IrValue("i1", "false"))
     with c.when(c.icmp("ne", rank, 0)):
         stores = c.icmp("eq", offset, NOWHERE)
         place = COPY_ENTRY.load(c, copy, "place")
@@ -129,7 +129,7 @@ def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
         first = c.const(lib.mask, 1)
         sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
     barrier = COPY_ENTRY.load(c, copy, "barrier")
-    with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
+    with c.when(c.icmp("ne", barrier, IrValue("ptr", "null"))):
         sanitize.publish(lib, c, warp)
         done = c.op("sub", i64(0), c.resize(size, 64))
         before = c.load("i64", barrier)
@@ -141,7 +141,7 @@ def _finish(lib: Library, c: Code, warp: Value, copy: Value) -> None:
 
 
 @helper("ptx.bulk.land", "ptr, ptr")
-def _land(lib: Library, c: Code, warp: Value, copy: Value) -> None:
+def _land(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
     """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
     COPY_ENTRY.store(c, copy, "waits", 0)
     first, site, rank = (
@@ -157,7 +157,7 @@ def _land(lib: Library, c: Code, warp: Value, copy: Value) -> None:
         c.call(tensor_copies.watch_rows(lib), "void", warp, *box, first, site, i32(LANDED))
 
 
-def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: bool = False) -> None:
+def _complete(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue, *, only_read: bool = False) -> None:
     """Append code that executes a copy if it was not, and ends it; with `only_read` its target may not be used yet."""
     if not lib.checks.shadows:
         c.call(_finish(lib), "void", warp, copy)
@@ -172,7 +172,7 @@ def _complete(lib: Library, c: Code, warp: Value, copy: Value, *, only_read: boo
 
 
 @helper("ptx.bulk.settle", "ptr, ptr, i64 each, mask")
-def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
+def _settle(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue, hosts: IrValue, lanes: IrValue) -> None:
     """`ptx.bulk.settle(warp, ring, hosts, lanes)`: execute the copies that complete at the mbarriers of some lanes."""
     with _each_waiting(c, ring) as entry:
         barrier = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'barrier')} to i64")
@@ -182,7 +182,7 @@ def _settle(lib: Library, c: Code, warp: Value, ring: Value, hosts: Value, lanes
 
 
 @helper("ptx.bulk.reads", "ptr, ptr")
-def _still_reads(lib: Library, c: Code, warp: Value, ring: Value) -> None:
+def _still_reads(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue) -> None:
     """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
     before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
     shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
@@ -198,7 +198,7 @@ def _still_reads(lib: Library, c: Code, warp: Value, ring: Value) -> None:
             sanitize.proxy_reads(lib, c, warp, at, own, site, size)
 
 
-def waited(t: Translator) -> None:
+def waited(t: PtxTranslator) -> None:
     """Append code for a warp that has waited for groups: the copies of the others go on reading."""
     sanitize.proxy_waited(t.wf)
     if t.wf.lib.checks.shared_races:
@@ -206,7 +206,7 @@ def waited(t: Translator) -> None:
             t.c.call(_still_reads(t.wf.lib), "void", t.wf.warp, ring_of(t))
 
 
-def settle(t: Translator, hosts: Value, lanes: Value) -> None:
+def settle(t: PtxTranslator, hosts: IrValue, lanes: IrValue) -> None:
     """Execute the copies that complete at the mbarriers, given by host addresses, that some lanes wait for."""
     if t.has_area("bulk"):
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, ring_of(t), hosts, lanes)
@@ -218,11 +218,11 @@ def wait(lib: Library, *, only_read: bool) -> str:
     With `only_read` they have read their sources; what they write may not be used yet.
     """
 
-    def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, ring: IrValue, groups: IrValue, keep: IrValue, lanes: IrValue) -> None:
         before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
         with _each_waiting(c, ring) as entry:
             lane = c.op("sub", COPY_ENTRY.load(c, entry, "thread"), before)
-            none = c.icmp("eq", COPY_ENTRY.load(c, entry, "barrier"), Value("ptr", "null"))
+            none = c.icmp("eq", COPY_ENTRY.load(c, entry, "barrier"), IrValue("ptr", "null"))
             with c.when(c.op("and", none, c.icmp("ult", lane, lib.lanes))):
                 count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
                 old = c.icmp("slt", COPY_ENTRY.load(c, entry, "group"), c.op("sub", count, keep))

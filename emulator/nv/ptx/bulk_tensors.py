@@ -17,18 +17,18 @@ from emulator.ir.clusters import OFFSET, absolute
 from emulator.ir.findings import emit_report, i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import WARP
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 from emulator.nv.ptx import tensor_copies, tensor_maps
 from emulator.nv.ptx.bulk_places import SPACES, host_of_barrier, placed, watch
 from emulator.nv.ptx.bulk_ring import NOWHERE, push, ring_of
 from emulator.nv.ptx.counted import count_boxes
-from emulator.nv.ptx.statements import Instruction, Mem
+from emulator.nv.ptx.statements import Mem, PtxInstruction
 from emulator.sanitizers.clocks import COPY
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
-    from emulator.nv.ptx.core import Modifiers, Translator
+    from emulator.ir.vector import CodeBuilder
+    from emulator.nv.ptx.core import Modifiers, PtxTranslator
     from emulator.nv.ptx.statements import Operand
 
 REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_group::2")
@@ -42,8 +42,8 @@ def issue_box(lib: Library, *, stores: bool) -> str:
     """
 
     def body(
-        c: Code, warp: Value, ring: Value, groups: Value, maps: Value, rank: Value, coordinates: Value, offsets: Value,
-        barriers: Value, lanes: Value, site: Value,
+        c: CodeBuilder, warp: IrValue, ring: IrValue, groups: IrValue, maps: IrValue, rank: IrValue, coordinates: IrValue, offsets: IrValue,
+        barriers: IrValue, lanes: IrValue, site: IrValue,
     ) -> None:  # fmt: skip
         given = [Spilled(c, v) for v in (maps, offsets, barriers)]
         before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
@@ -52,7 +52,7 @@ def issue_box(lib: Library, *, stores: bool) -> str:
             map_va, offset, barrier = (v.get(lane) for v in given)
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own_coordinates)
             map_at = placed(lib, c, "global", warp, map_va, i32(BYTES), site, lane, READ)
-            with c.when(c.icmp("ne", map_at, Value("ptr", "null"))):
+            with c.when(c.icmp("ne", map_at, IrValue("ptr", "null"))):
                 access = i32(WRITE if stores else READ)
                 tensor = c.call(
                     tensor_copies.place(lib), "i64", warp, map_at, rank, own_coordinates, site, lane, access
@@ -60,7 +60,7 @@ def issue_box(lib: Library, *, stores: bool) -> str:
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
                 wide, space = c.resize(offset, 64), "shared" if stores else "cluster"
                 here = placed(lib, c, space, warp, wide, size, site, lane, READ if stores else WRITE)
-                good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, Value("ptr", "null")))
+                good = c.op("and", c.icmp("ne", tensor, 0), c.icmp("ne", here, IrValue("ptr", "null")))
                 straight = tensor_copies.aligned(c, offset)
                 with c.when(c.op("and", good, c.not_(straight))):
                     emit_report(lib, c, warp, ReportKind.MISALIGNED, site, lane, address=wide, size=size)
@@ -98,7 +98,7 @@ def issue_box(lib: Library, *, stores: bool) -> str:
     )
 
 
-def tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
+def tensor(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -> None:
     """cp.async.bulk.tensor: a box of a tensor, to or from shared memory."""
     m.need("tensor")
     rank = rank_of(t, m)
@@ -123,7 +123,7 @@ def tensor(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
     t.c.call(issue_box(t.wf.lib, stores=stores), "void", t.wf.warp, ring_of(t), groups, *arguments)
 
 
-def rank_of(t: Translator, m: Modifiers) -> int:
+def rank_of(t: PtxTranslator, m: Modifiers) -> int:
     """Consume the number of dimensions."""
     word = m.need("1d", "2d", "3d", "4d", "5d")
     if t.arch < tensor_maps.ARCH:
@@ -131,7 +131,7 @@ def rank_of(t: Translator, m: Modifiers) -> int:
     return int(word[0])
 
 
-def tile_only(t: Translator, m: Modifiers) -> None:
+def tile_only(t: PtxTranslator, m: Modifiers) -> None:
     """Consume the mode of a load or store: whole boxes only."""
     m.flag("tile")
     for word in m.rest:
@@ -139,7 +139,7 @@ def tile_only(t: Translator, m: Modifiers) -> None:
             raise t.error(f".{word} of copies of tensors is not supported")
 
 
-def coordinates_of(t: Translator, address: Operand, rank: int) -> tuple[Value, Value]:
+def coordinates_of(t: PtxTranslator, address: Operand, rank: int) -> tuple[IrValue, IrValue]:
     """Return the tensor maps' addresses, and the address of the vectors of coordinates."""
     if not isinstance(address, Mem) or len(address.coordinates) != rank:
         raise t.error(f"needs an address with {rank} coordinates")
@@ -150,10 +150,10 @@ def coordinates_of(t: Translator, address: Operand, rank: int) -> tuple[Value, V
     return t.address(address, 64), found
 
 
-def count_tiles(t: Translator, maps: Value, coordinates: Value, rank: Value, what: str, site: Value) -> None:
+def count_tiles(t: PtxTranslator, maps: IrValue, coordinates: IrValue, rank: IrValue, what: str, site: IrValue) -> None:
     """Count copies of boxes, if the kernel counts; `what` is load, store or atomic."""
 
-    def host(address: Value, lane: Value) -> Value:
+    def host(address: IrValue, lane: IrValue) -> IrValue:
         return placed(t.wf.lib, t.c, "global", t.wf.warp, address, i32(BYTES), site, lane, READ)
 
     count_boxes(t, maps, coordinates, rank, what, host)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.floats import SMALL, floating, flush_small, flushed, small_halves, sources
 from emulator.nv.ptx.integers import INTEGERS, integer, is_signed, join_halves
-from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Pair
+from emulator.nv.ptx.statements import TYPES, Operand, Pair, PtxInstruction
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
 
 COMPARE = {
     "eq": "eq",
@@ -31,7 +31,7 @@ COMPARE = {
 }
 
 
-def compare_integers(t: Translator, how: str, type_: str, a: Value, b: Value) -> Value:
+def compare_integers(t: PtxTranslator, how: str, type_: str, a: IrValue, b: IrValue) -> IrValue:
     """Compare as PTX's integer operators do."""
     if how not in COMPARE:
         raise t.error(f".{how} does not compare integers")
@@ -40,13 +40,13 @@ def compare_integers(t: Translator, how: str, type_: str, a: Value, b: Value) ->
     return t.c.icmp(name if name in ("eq", "ne") else ("s" if signed else "u") + name, a, b)
 
 
-def combine(t: Translator, how: str, value: Value, other: Value) -> Value:
+def combine(t: PtxTranslator, how: str, value: IrValue, other: IrValue) -> IrValue:
     """Combine a comparison with a predicate."""
     return t.c.op(how, value, other) if how else value
 
 
 @integer("setp")
-def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _setp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     first, *_ = i.operands
     bits = TYPES[type_]
     how = m.need(*COMPARE)
@@ -55,7 +55,7 @@ def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     del first
 
 
-def set_predicates(t: Translator, i: Instruction, m: Modifiers, value: Value) -> None:
+def set_predicates(t: PtxTranslator, i: PtxInstruction, m: Modifiers, value: IrValue) -> None:
     """Write p and q of a setp: the comparison and its opposite, each combined with a third predicate if one is given."""
     how = m.one_of("and", "or", "xor")
     d, *rest = operands(t, i, 4 if how else 3)
@@ -70,14 +70,14 @@ def set_predicates(t: Translator, i: Instruction, m: Modifiers, value: Value) ->
 
 
 @meaning("selp")
-def _selp(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _selp(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     bits = TYPES[m.type()]
     d, x, y, p = operands(t, i, 4)
     t.write(d, t.c.select(t.pred(p), t.bits(x, bits), t.bits(y, bits)))
 
 
 @meaning("slct")
-def _slct(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _slct(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     by = m.type()
     bits = TYPES[m.type()]
     ftz = m.flag("ftz")
@@ -110,7 +110,7 @@ _FLOATING = {
 }
 
 
-def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
+def compare_floats(t: PtxTranslator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[IrValue]:
     """Compare; return one vector of i1, or two for packed types."""
     if how not in _FLOATING:
         raise t.error(f".{how} does not compare floating-point values")
@@ -123,7 +123,7 @@ def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, 
 
 
 @floating("setp")
-def _setp_floats(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _setp_floats(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     how, ftz = m.need(*_FLOATING), m.flag("ftz")
     found = compare_floats(t, how, type_, i.operands[1], i.operands[2], ftz=ftz)
     if len(found) == 1:
@@ -139,7 +139,7 @@ def _setp_floats(t: Translator, i: Instruction, m: Modifiers, type_: str) -> Non
 
 
 @meaning("set")
-def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _set(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
     source, target = m.type(), m.type()
     how, combined, ftz = (

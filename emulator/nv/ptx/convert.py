@@ -11,13 +11,13 @@ from emulator.ir import numeric
 from emulator.ir.addresses import split_generic
 from emulator.ir.clusters import RANK_SHIFT
 from emulator.ir.ir_text import bits_of, like, mangle
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.floats import ROUNDING, flushed, saturate
 from emulator.nv.ptx.integers import INTEGERS, is_signed, join_halves
-from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Reg, Sym, Vec
+from emulator.nv.ptx.statements import TYPES, Operand, PtxInstruction, PtxReg, Sym, Vec
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _BF16_PAIRS = 100
@@ -27,7 +27,7 @@ _FP8 = {"e4m3x2": (4, 3, 0x7E), "e5m2x2": (5, 2, 0x7B)}
 
 
 @meaning("cvt")
-def _cvt(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _cvt(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if m.flag("pack"):
         _pack(t, i, m)
         return
@@ -53,13 +53,15 @@ def _cvt(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.write(d, value, signed=is_signed(target) and target in INTEGERS, relaxed=True)
 
 
-def _integer_to_integer(t: Translator, value: Value, target: str, source: str, *, saturating: bool) -> Value:
+def _integer_to_integer(
+    t: PtxTranslator, value: IrValue, target: str, source: str, *, saturating: bool
+) -> IrValue:
     if saturating:
         value = _clamp(t, value, target, source)
     return t.c.resize(value, TYPES[target], signed=is_signed(source))
 
 
-def _clamp(t: Translator, value: Value, target: str, source: str) -> Value:
+def _clamp(t: PtxTranslator, value: IrValue, target: str, source: str) -> IrValue:
     """Clamp an integer of type `source` to the range of `target`."""
     c, bits, signed = t.c, TYPES[target], is_signed(source)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if is_signed(target) else (0, (1 << bits) - 1)
@@ -73,7 +75,7 @@ def _clamp(t: Translator, value: Value, target: str, source: str) -> Value:
     return value
 
 
-def _wide_source(t: Translator, x: Operand, type_: str) -> Value:
+def _wide_source(t: PtxTranslator, x: Operand, type_: str) -> IrValue:
     """Return a floating-point source as float or double."""
     if type_ in ("f16", "bf16"):
         return numeric.from_small(t.c, t.bits(x, 16, relaxed=True), type_)
@@ -82,7 +84,7 @@ def _wide_source(t: Translator, x: Operand, type_: str) -> Value:
     raise t.error(f"cannot convert from .{type_}")
 
 
-def _float_to_integer(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> Value:
+def _float_to_integer(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
     how = m.one_of(*_TO_INTEGRAL)
     if not how:
         raise t.error("a conversion to an integer needs .rni, .rzi, .rmi or .rpi")
@@ -100,7 +102,7 @@ def _float_to_integer(t: Translator, m: Modifiers, x: Operand, target: str, sour
     return result
 
 
-def _integer_to_float(t: Translator, value: Value, target: str, source: str, mode: str) -> Value:
+def _integer_to_float(t: PtxTranslator, value: IrValue, target: str, source: str, mode: str) -> IrValue:
     c, name = t.c, "sitofp" if is_signed(source) else "uitofp"
     if target in ("f32", "f64"):
         element = "float" if target == "f32" else "double"
@@ -122,7 +124,7 @@ def _integer_to_float(t: Translator, value: Value, target: str, source: str, mod
     return numeric.to_small(c, numeric.odd_float(c, wide), target, mode)
 
 
-def _float_to_float(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> Value:
+def _float_to_float(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
     c = t.c
     if source in _FP8 or target in _FP8:
         return _fp8(t, m, x, target, source)
@@ -145,20 +147,20 @@ def _float_to_float(t: Translator, m: Modifiers, x: Operand, target: str, source
     return _finite(t, bits, target) if finite else bits
 
 
-def _finite(t: Translator, bits: Value, target: str) -> Value:
+def _finite(t: PtxTranslator, bits: IrValue, target: str) -> IrValue:
     """Replace infinities by the largest finite number of their sign."""
     c, infinity = t.c, _INFINITY[target]
     size = c.op("and", bits, 0x7FFF_FFFF if target == "tf32" else 0x7FFF)
     return c.select(c.icmp("eq", size, infinity), c.op("sub", bits, 0x2000 if target == "tf32" else 1), bits)
 
 
-def _relu(t: Translator, value: Value) -> Value:
+def _relu(t: PtxTranslator, value: IrValue) -> IrValue:
     c = t.c
     keep = c.op("or", c.fcmp("ogt", value, c.fconst(value.type, 0.0)), c.fcmp("uno", value, value))
     return c.select(keep, value, c.fconst(value.type, 0.0))
 
 
-def _narrowed(t: Translator, value: Value, target: str, mode: str, *, ftz: bool) -> Value:
+def _narrowed(t: PtxTranslator, value: IrValue, target: str, mode: str, *, ftz: bool) -> IrValue:
     """Round float or double to a type and return its bits, NaNs canonical."""
     c, wide = t.c, bits_of(value.type) == 64
     if target == "f64":
@@ -174,7 +176,7 @@ def _narrowed(t: Translator, value: Value, target: str, mode: str, *, ftz: bool)
     return numeric.to_small(c, numeric.odd_float(c, value) if wide else value, target, mode)
 
 
-def _tf32(t: Translator, x: Operand, mode: str, *, relu: bool, finite: bool) -> Value:
+def _tf32(t: PtxTranslator, x: Operand, mode: str, *, relu: bool, finite: bool) -> IrValue:
     """Round float32 to 10 bits of mantissa, kept in 32 bits."""
     if mode not in ("rna", "rn", "rz") or (finite and mode != "rna" and t.arch < _BF16_PAIRS):
         raise t.error(f"that rounding is not supported on sm_{t.arch}")
@@ -194,7 +196,7 @@ def _tf32(t: Translator, x: Operand, mode: str, *, relu: bool, finite: bool) -> 
     return c.select(nan, c.const(bits.type, 0x7FFF_FFFF), _finite(t, near, "tf32") if finite else near)
 
 
-def _cvt_pair(t: Translator, i: Instruction, m: Modifiers, target: str, source: str) -> None:
+def _cvt_pair(t: PtxTranslator, i: PtxInstruction, m: Modifiers, target: str, source: str) -> None:
     """Convert two float32 into a packed pair: the first operand goes to the upper half."""
     d, high, low = i.operands
     if source != "f32":
@@ -216,7 +218,7 @@ def _cvt_pair(t: Translator, i: Instruction, m: Modifiers, target: str, source: 
     t.write(d, join_halves(t, *([_finite(t, half, target[:-2]) for half in halves] if finite else halves)))
 
 
-def _to_fp8(t: Translator, value: Value, target: str, *, relu: bool) -> Value:
+def _to_fp8(t: PtxTranslator, value: IrValue, target: str, *, relu: bool) -> IrValue:
     exponent, mantissa, largest = _FP8[target]
     if relu:
         value = _relu(t, value)
@@ -224,7 +226,7 @@ def _to_fp8(t: Translator, value: Value, target: str, *, relu: bool) -> Value:
     return t.c.select(t.c.fcmp("uno", value, value), t.c.const(bits.type, 0x7F), bits)
 
 
-def _fp8(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> Value:
+def _fp8(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
     c = t.c
     m.need("rn")
     if target in _FP8:
@@ -244,13 +246,13 @@ def _fp8(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> V
     return join_halves(t, *parts)
 
 
-def _need_halves(t: Translator, pair: str, target: str, source: str) -> None:
+def _need_halves(t: PtxTranslator, pair: str, target: str, source: str) -> None:
     """Check the other side of a conversion of 8-bit floats: a pair of f16, or of bf16 on later GPUs."""
     if pair != "f16x2" and (pair != "bf16x2" or t.arch < _BF16_PAIRS):
         raise t.error(f"cannot convert .{source} to .{target} on sm_{t.arch}")
 
 
-def small_to_f16(c: Code, byte: Value, source: str) -> Value:
+def small_to_f16(c: CodeBuilder, byte: IrValue, source: str) -> IrValue:
     """Turn an fp8 pattern in i16 into the f16 pattern of the same value, which is exact."""
     if source == "e5m2":
         half = c.op("shl", byte, 8)
@@ -269,7 +271,7 @@ def small_to_f16(c: Code, byte: Value, source: str) -> Value:
     return c.select(c.icmp("eq", size, 127), c.const(byte.type, 0x7FFF), value)
 
 
-def _pack(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _pack(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """cvt.pack.sat: two s32 clamped and packed, below a third operand for types of less than 16 bits."""
     m.need("sat")
     rest = m.one_of("b32") if len(i.operands) == 4 else ""
@@ -297,7 +299,7 @@ _PACKED = ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16")
 
 
 @meaning("mov")
-def _mov(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mov(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     type_ = m.type()
     d, x = operands(t, i, 2)
     c = t.c
@@ -313,14 +315,14 @@ def _mov(t: Translator, i: Instruction, m: Modifiers) -> None:
         width, value = TYPES[type_] // len(d.items), t.bits(x, TYPES[type_])
         for k, item in enumerate(d.items):
             t.write(item, c.resize(c.op("lshr", value, k * width) if k else value, width))
-    elif isinstance(d, Reg) and t.is_lazy(d, x):
-        t.wf.write(d.name, t.wf.read(x.name) if isinstance(x, Reg) else t.bits(x, d.bits))
+    elif isinstance(d, PtxReg) and t.is_lazy(d, x):
+        t.wf.write(d.name, t.wf.read(x.name) if isinstance(x, PtxReg) else t.bits(x, d.bits))
     else:
         t.write(d, t.bits(x, TYPES[type_]))
 
 
 @meaning("move_param")
-def _move_param(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _move_param(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """A parameter of an inlined call that lives in registers."""
     m.rest.clear()
     d, x = operands(t, i, 2)
@@ -328,8 +330,8 @@ def _move_param(t: Translator, i: Instruction, m: Modifiers) -> None:
     sources = x.items if isinstance(x, Vec) else (x,)
     values = []
     for target, source in zip(targets, sources, strict=True):
-        bits = target.bits if isinstance(target, Reg) else 0
-        narrow = source.bits if isinstance(source, Reg) else bits
+        bits = target.bits if isinstance(target, PtxReg) else 0
+        narrow = source.bits if isinstance(source, PtxReg) else bits
         values.append(t.bits(source, min(bits, narrow), relaxed=True))
     for target, value in zip(targets, values, strict=True):
         t.write(target, value, relaxed=True)
@@ -339,7 +341,7 @@ _WINDOWS = ("shared", "local")
 
 
 @meaning("cvta")
-def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _cvta(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     back = m.flag("to")
     words = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry")
     space = m.need(*words).split("::")[0]
@@ -357,7 +359,7 @@ def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("isspacep")
-def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _isspacep(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     shared = ("shared", "shared::cta", "shared::cluster")
     word = m.need("global", *shared, "local", "const", "param", "param::entry")
     d, x = operands(t, i, 2)

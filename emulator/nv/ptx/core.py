@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from emulator.ir.ir_text import bits_of
 from emulator.nv.ptx.statements import (
     TYPES,
-    Imm,
-    Instruction,
     Mem,
     Not,
     Operand,
     PtxError,
-    Reg,
+    PtxImm,
+    PtxInstruction,
+    PtxReg,
     Special,
     Sym,
 )
@@ -32,11 +32,11 @@ from emulator.nv.ptx.statements import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
     from emulator.nv.ptx.flat import Flat
     from emulator.simt.warp_function import WarpFunction
 
-    Meaning = Callable[["Translator", Instruction, "Modifiers"], None]
+    Meaning = Callable[["PtxTranslator", PtxInstruction, "Modifiers"], None]
 
 CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
@@ -45,7 +45,7 @@ FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 class Modifiers:
     """The dotted words after an opcode; an instruction consumes them one by one."""
 
-    def __init__(self, instruction: Instruction) -> None:
+    def __init__(self, instruction: PtxInstruction) -> None:
         self.rest = list(instruction.modifiers)
         self._instruction = instruction
 
@@ -97,7 +97,7 @@ class Modifiers:
             )
 
 
-class Translator:
+class PtxTranslator:
     """The operands of one kernel as values, and the warp function under construction."""
 
     def __init__(
@@ -108,14 +108,14 @@ class Translator:
         self.arch = arch
         self._areas = areas
         self._lazy = lazy_nans
-        self._canonical: dict[str, tuple[Value, Value]] = {}
-        self._scratch: dict[str, Value] = {}
+        self._canonical: dict[str, tuple[IrValue, IrValue]] = {}
+        self._scratch: dict[str, IrValue] = {}
         self.guesses: frozenset[int] = frozenset()
         """The `id`s of loads that a compare-and-swap validates (`guesses`); empty unless races are checked."""
-        self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
+        self.instruction: PtxInstruction = PtxInstruction("nop", (), (), None, False, 0, "")
 
     @property
-    def c(self) -> Code:
+    def c(self) -> CodeBuilder:
         """The builder of the current code."""
         return self.wf.c
 
@@ -135,11 +135,11 @@ class Translator:
         """Return whether the kernel has reserved memory of a warp under a name."""
         return name in self._areas
 
-    def area(self, name: str, warp: Value | None = None) -> Value:
+    def area(self, name: str, warp: IrValue | None = None) -> IrValue:
         """Return the address of a named part of the reserved memory, of this warp or another of its workgroup."""
         return self.c.gep(self.wf.reserved(warp), self._areas[name])
 
-    def scratch(self, name: str, type_: str) -> Value:
+    def scratch(self, name: str, type_: str) -> IrValue:
         """Return the address of stack memory of one type, the same for every use of a name."""
         if name not in self._scratch:
             self._scratch[name] = self.c.slot(type_)
@@ -149,9 +149,9 @@ class Translator:
         """Forget the cached facts about registers."""
         self._canonical.clear()
 
-    def raw(self, operand: Operand) -> Value:
+    def raw(self, operand: Operand) -> IrValue:
         """Return a register's raw bits."""
-        if not isinstance(operand, Reg):
+        if not isinstance(operand, PtxReg):
             raise self.error(f"{operand} must be a register")
         value = self.wf.read(operand.name)
         if operand.name not in self._lazy:
@@ -162,16 +162,16 @@ class Translator:
             self._canonical[operand.name] = known
         return known[1]
 
-    def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> Value:
+    def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> IrValue:
         """Return an operand as integers of `bits`; with `relaxed` a wider register gives its low bits."""
         match operand:
-            case Reg():
+            case PtxReg():
                 if operand.bits == bits:
                     return self.raw(operand)
                 if relaxed and operand.bits > bits:
                     return self.c.resize(self.raw(operand), bits)
                 raise self.error(f"{operand.name} has {operand.bits} bits where {bits} are wanted")
-            case Imm(value, kind):
+            case PtxImm(value, kind):
                 if kind == "f64" and bits == 32:
                     value = f32_bits(struct.unpack("<d", struct.pack("<Q", value))[0])
                 elif kind == "f32" and bits == 64:
@@ -184,23 +184,23 @@ class Translator:
             case _:
                 raise self.error(f"{operand} is no source of {bits} bits")
 
-    def float(self, operand: Operand, type_: str) -> Value:
+    def float(self, operand: Operand, type_: str) -> IrValue:
         """Return an operand as f16, f32 or f64."""
         bits = TYPES[type_]
-        if isinstance(operand, Reg) and operand.bits == bits:
+        if isinstance(operand, PtxReg) and operand.bits == bits:
             value = self.wf.read(operand.name)
         else:
             value = self.bits(operand, bits)
         return self.c.bitcast(value, self.v(FLOATS[type_]))
 
-    def pred(self, operand: Operand) -> Value:
+    def pred(self, operand: Operand) -> IrValue:
         """Return a predicate as a vector of i1."""
         match operand:
-            case Reg(name) if operand.bits == 1:
+            case PtxReg(name) if operand.bits == 1:
                 return self.wf.read(name)
             case Not(reg) if reg.bits == 1:
                 return self.c.not_(self.wf.read(reg.name))
-            case Imm(value, "int"):
+            case PtxImm(value, "int"):
                 return self.c.const(self.v("i1"), 1 if value else 0)
             case Special("%is_explicit_cluster"):
                 explicit = self.c.icmp("ne", self.wf.of_thread("explicit_cluster"), 0)
@@ -208,13 +208,13 @@ class Translator:
             case _:
                 raise self.error(f"{operand} is no predicate")
 
-    def special(self, name: str) -> Value:
+    def special(self, name: str) -> IrValue:
         """Return a special register as a vector of i32 or i64."""
         from emulator.nv.ptx.core import read_special  # noqa: PLC0415 - it registers nothing and needs this class
 
         return read_special(self, name)
 
-    def address_of(self, symbol: Sym, bits: int) -> Value:
+    def address_of(self, symbol: Sym, bits: int) -> IrValue:
         """Return the address of a variable in its own space."""
         type_ = self.v(f"i{bits}")
         for places in (self.flat.shared, self.flat.local):
@@ -239,7 +239,7 @@ class Translator:
                 return space
         return "global"
 
-    def address(self, operand: Operand, bits: int) -> Value:
+    def address(self, operand: Operand, bits: int) -> IrValue:
         """Return the address [base + offset] as integers of `bits`."""
         if not isinstance(operand, Mem):
             raise self.error(f"{operand} is no address")
@@ -254,11 +254,11 @@ class Translator:
         value = self.c.op("add", value, operand.offset) if operand.offset else value
         return self.c.resize(value, bits)
 
-    def write(self, operand: Operand, value: Value, *, signed: bool = False, relaxed: bool = False) -> None:
+    def write(self, operand: Operand, value: IrValue, *, signed: bool = False, relaxed: bool = False) -> None:
         """Write a register; `relaxed` extends a narrower value into a wider register."""
         if isinstance(operand, Special) and operand.name == "_":
             return
-        if not isinstance(operand, Reg):
+        if not isinstance(operand, PtxReg):
             raise self.error(f"{operand} is no destination")
         if relaxed and operand.bits > bits_of(value.type):
             value = self.c.resize(value, operand.bits, signed=signed)
@@ -266,17 +266,17 @@ class Translator:
             raise self.error(f"{operand.name} has {operand.bits} bits, the result {bits_of(value.type)}")
         self.wf.write(operand.name, value)
 
-    def is_lazy(self, target: Reg, source: Operand) -> bool:
+    def is_lazy(self, target: PtxReg, source: Operand) -> bool:
         """Return whether a move copies a value whose NaNs are made canonical later."""
-        return target.name in self._lazy and (not isinstance(source, Reg) or source.name in self._lazy)
+        return target.name in self._lazy and (not isinstance(source, PtxReg) or source.name in self._lazy)
 
-    def write_float(self, operand: Operand, value: Value) -> None:
+    def write_float(self, operand: Operand, value: IrValue) -> None:
         """Write the result of floating-point arithmetic; NaNs become the hardware's canonical NaN."""
         bits = self.c.as_int(value)
-        lazy = isinstance(operand, Reg) and operand.name in self._lazy
+        lazy = isinstance(operand, PtxReg) and operand.name in self._lazy
         self.write(operand, bits if lazy else self.canonical(bits))
 
-    def canonical(self, bits: Value) -> Value:
+    def canonical(self, bits: IrValue) -> IrValue:
         """Replace NaNs by the hardware's canonical NaN."""
         value = self.c.as_float(bits)
         nan = self.c.fcmp("uno", value, value)
@@ -313,7 +313,7 @@ def meaning(*opcodes: str) -> Callable[[Meaning], Meaning]:
     return register
 
 
-def operands(t: Translator, instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
+def operands(t: PtxTranslator, instruction: PtxInstruction, *counts: int) -> tuple[Operand, ...]:
     """Return an instruction's operands. Raises `PtxError` if their number is wrong."""
     if len(instruction.operands) not in counts:
         raise t.error(f"takes {' or '.join(map(str, counts))} operands, has {len(instruction.operands)}")
@@ -329,7 +329,7 @@ _CONSTANTS = {
 }  # fmt: skip
 
 
-def read_special(t: Translator, name: str) -> Value:
+def read_special(t: PtxTranslator, name: str) -> IrValue:
     """Return a special register as i32, or i64 for the 64-bit clocks."""
     base, _, axis = name.partition(".")
     c, wf = t.c, t.wf
@@ -346,7 +346,7 @@ def read_special(t: Translator, name: str) -> Value:
         return c.const(t.v("i32"), _CONSTANTS[name])
     if name.startswith("%lanemask_"):
         return _lane_mask(t, name.removeprefix("%lanemask_"))
-    simple: dict[str, Callable[[], Value]] = {
+    simple: dict[str, Callable[[], IrValue]] = {
         "%laneid": wf.lane_id, "%warpid": lambda: wf.uniform(wf.of_warp("index")), "%nwarpid": lambda: wf.uniform(wf.of_thread("warps")),
         "%cluster_ctarank": lambda: wf.uniform(wf.of_group("rank")), "%cluster_nctarank": lambda: wf.uniform(wf.of_thread("cluster")),
         "%dynamic_smem_size": lambda: wf.uniform(wf.of_thread("dynamic_shared")),
@@ -360,7 +360,7 @@ def read_special(t: Translator, name: str) -> Value:
     return simple[name]()
 
 
-def _of_cluster(t: Translator, base: str, axis: str) -> Value:
+def _of_cluster(t: PtxTranslator, base: str, axis: str) -> IrValue:
     """Return a register of a cluster with an axis, as a scalar."""
     size = t.wf.of_thread(f"cluster_{axis}")
     if base == "%cluster_nctaid":
@@ -369,13 +369,13 @@ def _of_cluster(t: Translator, base: str, axis: str) -> Value:
     return t.c.op("urem" if base == "%cluster_ctaid" else "udiv", whole, size)
 
 
-def _clock(t: Translator, shift: int, bits: int) -> Value:
+def _clock(t: PtxTranslator, shift: int, bits: int) -> IrValue:
     """Return the host's cycle counter, which is monotonic; its rate has no meaning."""
     now = t.c.call("llvm.readcyclecounter", "i64")
     return t.wf.uniform(t.c.resize(t.c.op("lshr", now, shift) if shift else now, bits))
 
 
-def _lane_mask(t: Translator, how: str) -> Value:
+def _lane_mask(t: PtxTranslator, how: str) -> IrValue:
     values: dict[str, Callable[[int], int]] = {
         "eq": lambda lane: 1 << lane, "lt": lambda lane: (1 << lane) - 1, "le": lambda lane: (2 << lane) - 1,
         "gt": lambda lane: ~((2 << lane) - 1) & 0xFFFF_FFFF, "ge": lambda lane: ~((1 << lane) - 1) & 0xFFFF_FFFF,

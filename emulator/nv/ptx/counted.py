@@ -30,15 +30,15 @@ from emulator.ir.vector import Spilled
 from emulator.nv.ptx import wgmma_tiles as tiles
 from emulator.nv.ptx.tensor_copies import each_row, take_coordinates
 from emulator.nv.ptx.tensor_maps import read_map
-from emulator.simt.counting import Operation, shared_counter
+from emulator.simt.counting import CountedOperation, shared_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
-    from emulator.nv.ptx.core import Translator
-    from emulator.nv.ptx.statements import Instruction
+    from emulator.ir.vector import CodeBuilder, IrValue
+    from emulator.nv.ptx.core import PtxTranslator
+    from emulator.nv.ptx.statements import PtxInstruction
 
 SECTOR: Final = 32
 """Bytes of a sector, the unit in which memory is moved (CUDA C++ Best Practices Guide, 10.2.1)."""
@@ -64,36 +64,36 @@ _MATRIX_TYPES: Final = frozenset(
 _WARPS_OF_GROUP: Final = 4
 
 
-def operation(instruction: Instruction) -> Operation:
+def operation(instruction: PtxInstruction) -> CountedOperation:
     """Return an instruction's class and operations."""
     opcode, words = instruction.opcode, instruction.modifiers
     if opcode in ("mma", "wgmma", "wmma"):
         return _matrix(opcode, words)
     if opcode in _SPECIAL:
-        return Operation(kind="special")
+        return CountedOperation(kind="special")
     found = [word for word in words if word in _FLOATS]
     if opcode in _KINDS:
-        return Operation(kind=_KINDS[opcode])
+        return CountedOperation(kind=_KINDS[opcode])
     if not found:
-        return Operation(kind="integer")
+        return CountedOperation(kind="integer")
     type_, count = _FLOATS[found[-1]]
-    return Operation(kind="float", flops=_ARITHMETIC.get(opcode, 0) * count, type=type_)
+    return CountedOperation(kind="float", flops=_ARITHMETIC.get(opcode, 0) * count, type=type_)
 
 
-def _matrix(opcode: str, words: tuple[str, ...]) -> Operation:
+def _matrix(opcode: str, words: tuple[str, ...]) -> CountedOperation:
     shape = next((found for word in words if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word))), None)
     if shape is None or (opcode == "wmma" and "mma" not in words):
         kind = {"load": "load", "store": "store"}.get(words[0] if words else "", "barrier")
-        return Operation(kind=kind)
+        return CountedOperation(kind=kind)
     types = [word for word in words if word in _MATRIX_TYPES]
     factor = types[1] if len(types) > 2 else "f16"  # wmma of f16 names only the types of D and C
     total = 2 * int(shape[1]) * int(shape[2]) * int(shape[3])
-    return Operation(
+    return CountedOperation(
         kind="matrix", matrix=total // _WARPS_OF_GROUP if opcode == "wgmma" else total, type=factor
     )
 
 
-def count_copy(t: Translator, addresses: Value, sizes: Value, what: str) -> None:
+def count_copy(t: PtxTranslator, addresses: IrValue, sizes: IrValue, what: str) -> None:
     """Count linear copies: the lanes' addresses in global memory (i64) and sizes in bytes (i32)."""
     counting, c = t.wf.counting, t.c
     if counting is None:
@@ -107,12 +107,12 @@ def count_copy(t: Translator, addresses: Value, sizes: Value, what: str) -> None
 
 
 def count_boxes(
-    t: Translator,
-    maps: Value,
-    coordinates: Value,
-    rank: Value,
+    t: PtxTranslator,
+    maps: IrValue,
+    coordinates: IrValue,
+    rank: IrValue,
     what: str,
-    host: Callable[[Value, Value], Value],
+    host: Callable[[IrValue, IrValue], IrValue],
 ) -> None:
     """Count copies of boxes by the lanes' tensor maps.
 
@@ -140,7 +140,7 @@ _WARPS = 3
 """Mask of a warp's number in its warp group."""
 
 
-def count_tile(t: Translator, descriptor: Value, *, by_rows: bool, groups: int = 0) -> None:
+def count_tile(t: PtxTranslator, descriptor: IrValue, *, by_rows: bool, groups: int = 0) -> None:
     """Count the reads of a tile: of B, with its groups of 8 columns, else of the rows of A that the warp has.
 
     `descriptor` is a scalar i64; `by_rows`: the tile is MN-major. Does nothing where nothing is counted.
@@ -155,7 +155,7 @@ def count_tile(t: Translator, descriptor: Value, *, by_rows: bool, groups: int =
 def _tile(lib: Library, *, by_rows: bool, whole: bool) -> str:
     """`ptx.wgmma.count...(warp, at, descriptor, groups)`: count the blocks of a tile."""
 
-    def body(c: Code, warp: Value, at: Value, descriptor: Value, groups: Value) -> None:
+    def body(c: CodeBuilder, warp: IrValue, at: IrValue, descriptor: IrValue, groups: IrValue) -> None:
         matrix = tiles.decoded(c, descriptor)
         number = c.op("and", WARP.load(c, warp, "index"), _WARPS)
         count, first = groups, i32(0)

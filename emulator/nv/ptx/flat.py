@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 from emulator.nv.ptx.statements import (
     TYPES,
     Args,
-    Function,
-    Imm,
-    Instruction,
     Label,
     Mem,
     Not,
     Operand,
     Pair,
     PtxError,
-    Reg,
-    Source,
+    PtxFunction,
+    PtxImm,
+    PtxInstruction,
+    PtxReg,
+    PtxSource,
     Sym,
     Vec,
 )
@@ -37,7 +37,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emulator.nv.ptx.statements import Variable
+    from emulator.nv.ptx.statements import PtxVariable
 
 _MOST_INSTRUCTIONS = 200_000
 
@@ -52,7 +52,7 @@ class Flat:
     param_bytes: int
     param_address: int = PARAM_WINDOW
     """Generic address of the first parameter."""
-    statements: list[Instruction | Label] = field(default_factory=list)
+    statements: list[PtxInstruction | Label] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
@@ -69,7 +69,7 @@ class Flat:
     def addresses_params(self) -> bool:
         """Whether it makes generic addresses of its parameters."""
         return any(
-            isinstance(s, Instruction)
+            isinstance(s, PtxInstruction)
             and s.opcode == "cvta"
             and any(m.startswith("param") for m in s.modifiers)
             for s in self.statements
@@ -82,7 +82,7 @@ class Flat:
 
 
 class _Flattener:
-    def __init__(self, source: Source, kernel: Function, param_base: int) -> None:
+    def __init__(self, source: PtxSource, kernel: PtxFunction, param_base: int) -> None:
         self._source = source
         self._kernel = kernel
         params, offset = {}, param_base
@@ -94,7 +94,7 @@ class _Flattener:
         self.flat = Flat(kernel.name, params, offset - param_base, address, limits=dict(kernel.limits))
         self._instances = 0
         self._aliases: dict[str, str] = {}
-        self._call_params: dict[str, Variable] = {}
+        self._call_params: dict[str, PtxVariable] = {}
 
     def run(self) -> Flat:
         self._function(self._kernel, "", {}, None, ())
@@ -104,7 +104,7 @@ class _Flattener:
 
     def _function(
         self,
-        function: Function,
+        function: PtxFunction,
         prefix: str,
         names: dict[str, str],
         after: str | None,
@@ -152,13 +152,13 @@ class _Flattener:
                 self.flat.statements.append(renamed)
 
     def _append(
-        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+        self, like: PtxInstruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
     ) -> None:
         self.flat.statements.append(
-            Instruction(opcode, modifiers, operands, like.guard, like.negated, like.line, like.text)
+            PtxInstruction(opcode, modifiers, operands, like.guard, like.negated, like.line, like.text)
         )  # fmt: skip
 
-    def _call(self, call: Instruction, stack: tuple[str, ...]) -> None:
+    def _call(self, call: PtxInstruction, stack: tuple[str, ...]) -> None:
         operands = list(call.operands)
         returned = operands.pop(0) if isinstance(operands[0], Args) else Args(())
         target = operands.pop(0)
@@ -185,32 +185,32 @@ class _Flattener:
         for variable, item in zip(callee.params, given.items, strict=True):
             names[variable.name] = self._argument(call, variable, item, prefix)
         for variable, item in zip(callee.returns, returned.items, strict=True):
-            if not isinstance(item, Sym | Reg):
+            if not isinstance(item, Sym | PtxReg):
                 raise PtxError(call.line, f"cannot return into {item}")
             names[variable.name] = item.name if isinstance(item, Sym) else prefix + variable.name
         if call.guard is not None:
             self.flat.statements.append(
-                Instruction("bra", (), (Sym(skip),), call.guard, not call.negated, call.line, call.text)
+                PtxInstruction("bra", (), (Sym(skip),), call.guard, not call.negated, call.line, call.text)
             )
         self._function(callee, prefix, names, after, stack)
         self.flat.statements.append(Label(after, call.line))
         for variable, item in zip(callee.returns, returned.items, strict=True):
-            if isinstance(item, Reg):
+            if isinstance(item, PtxReg):
                 self._append_plain(
-                    call, "mov", (f"b{item.bits}",), (item, Reg(prefix + variable.name, variable.type))
+                    call, "mov", (f"b{item.bits}",), (item, PtxReg(prefix + variable.name, variable.type))
                 )
         self.flat.statements.append(Label(skip, call.line))
 
     def _append_plain(
-        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+        self, like: PtxInstruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
     ) -> None:
         self.flat.statements.append(
-            Instruction(opcode, modifiers, operands, None, False, like.line, like.text)
+            PtxInstruction(opcode, modifiers, operands, None, False, like.line, like.text)
         )
 
-    def _argument(self, call: Instruction, variable: Variable, item: Operand, prefix: str) -> str:
+    def _argument(self, call: PtxInstruction, variable: PtxVariable, item: Operand, prefix: str) -> str:
         if variable.space == "reg":
-            reg = Reg(prefix + variable.name, variable.type)
+            reg = PtxReg(prefix + variable.name, variable.type)
             self.flat.registers[reg.name] = variable.type
             self._append_plain(call, "mov", (f"b{reg.bits}",), (reg, item))
             return reg.name
@@ -218,12 +218,12 @@ class _Flattener:
             return item.name
         name = prefix + variable.name
         self._call_params[name] = variable
-        if not isinstance(item, Reg | Imm):
+        if not isinstance(item, PtxReg | PtxImm):
             raise PtxError(call.line, f"cannot pass {item}")
         self._append_plain(call, "st", ("param", f"b{TYPES[variable.type]}"), (Mem(Sym(name)), item))
         return name
 
-    def _local(self, name: str, variable: Variable) -> None:
+    def _local(self, name: str, variable: PtxVariable) -> None:
         at = -(-self.flat.local_bytes // variable.align) * variable.align
         self.flat.local[name] = at
         self.flat.local_bytes = at + variable.size
@@ -233,7 +233,7 @@ class _Flattener:
         pieces: dict[str, set[tuple[int, int]]] = {name: set() for name in self._call_params}
         whole: set[str] = set()
         for statement in self.flat.statements:
-            if isinstance(statement, Instruction):
+            if isinstance(statement, PtxInstruction):
                 for operand in statement.operands:
                     if (
                         isinstance(operand, Mem)
@@ -251,10 +251,10 @@ class _Flattener:
             else:
                 self.flat.registers |= {f"{name}+{at}": f"b{bits}" for at, bits in ordered}
         self.flat.statements = [
-            self._promoted(s) if isinstance(s, Instruction) else s for s in self.flat.statements
+            self._promoted(s) if isinstance(s, PtxInstruction) else s for s in self.flat.statements
         ]
 
-    def _promoted(self, statement: Instruction) -> Instruction:
+    def _promoted(self, statement: PtxInstruction) -> PtxInstruction:
         for operand in statement.operands:
             if not (
                 isinstance(operand, Mem)
@@ -264,7 +264,7 @@ class _Flattener:
                 continue
             if operand.base.name in self.flat.local:
                 modifiers = tuple("local" if m.startswith("param") else m for m in statement.modifiers)
-                return Instruction(
+                return PtxInstruction(
                     statement.opcode,
                     modifiers,
                     statement.operands,
@@ -274,12 +274,12 @@ class _Flattener:
                     statement.text,
                 )
             found = _pieces(statement, operand)
-            inside: list[Operand] = [Reg(f"{operand.base.name}+{at}", f"b{bits}") for at, bits in found]
+            inside: list[Operand] = [PtxReg(f"{operand.base.name}+{at}", f"b{bits}") for at, bits in found]
             outside = statement.operands[0 if statement.opcode == "ld" else 1]
             there: Operand = inside[0] if len(inside) == 1 else Vec(tuple(inside))
             sides = (outside, there) if statement.opcode == "ld" else (there, outside)
             modifiers = tuple(m for m in statement.modifiers if not m.startswith("param"))
-            return Instruction(
+            return PtxInstruction(
                 "move_param",
                 modifiers,
                 sides,
@@ -293,7 +293,7 @@ class _Flattener:
     def _place_shared(self) -> None:
         used: dict[str, None] = {}
         for statement in self.flat.statements:
-            if isinstance(statement, Instruction):
+            if isinstance(statement, PtxInstruction):
                 for operand in statement.operands:
                     for symbol in _symbols(operand):
                         used.setdefault(symbol)
@@ -315,7 +315,7 @@ class _Flattener:
         self.flat.shared |= dict.fromkeys(self.flat.dynamic, self.flat.shared_bytes)
 
 
-def _pieces(statement: Instruction, operand: Mem) -> list[tuple[int, int]]:
+def _pieces(statement: PtxInstruction, operand: Mem) -> list[tuple[int, int]]:
     bits = TYPES[statement.modifiers[-1]]
     count = next((int(m[1:]) for m in statement.modifiers if m in ("v2", "v4", "v8")), 1)
     return [(operand.offset + i * bits // 8, bits) for i in range(count)]
@@ -334,16 +334,16 @@ def _symbols(operand: Operand) -> Iterator[str]:
             return
 
 
-def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
+def _rename(statement: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
     def fix(operand: Operand) -> Operand:
         match operand:
-            case Reg(name, type_):
-                return Reg(names.get(name, name), type_)
+            case PtxReg(name, type_):
+                return PtxReg(names.get(name, name), type_)
             case Sym(name, offset):
                 return Sym(names.get(name, name), offset)
             case Mem(base, offset, coordinates) if base is not None:
                 inner = fix(base)
-                assert isinstance(inner, Reg | Sym)
+                assert isinstance(inner, PtxReg | Sym)
                 return Mem(inner, offset, tuple(map(fix, coordinates)))
             case Vec(items):
                 return Vec(tuple(map(fix, items)))
@@ -352,16 +352,16 @@ def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
             case Pair(first, second):
                 return Pair(fix(first), fix(second))
             case Not(reg):
-                return Not(Reg(names.get(reg.name, reg.name), reg.type))
+                return Not(PtxReg(names.get(reg.name, reg.name), reg.type))
             case _:
                 return operand
 
     guard = (
-        Reg(names.get(statement.guard.name, statement.guard.name), statement.guard.type)
+        PtxReg(names.get(statement.guard.name, statement.guard.name), statement.guard.type)
         if statement.guard
         else None
     )
-    return Instruction(
+    return PtxInstruction(
         statement.opcode,
         statement.modifiers,
         tuple(map(fix, statement.operands)),
@@ -372,7 +372,7 @@ def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
     )
 
 
-def flatten(source: Source, name: str, param_base: int = 0) -> Flat:
+def flatten(source: PtxSource, name: str, param_base: int = 0) -> Flat:
     """Return kernel `name` without calls and with its variables placed.
 
     `param_base`: where its parameters begin in constant bank 0, from whose start they are aligned.

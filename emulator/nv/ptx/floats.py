@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir import numeric
-from emulator.nv.ptx.core import MEANINGS, Modifiers, Translator, operands
+from emulator.nv.ptx.core import MEANINGS, Modifiers, PtxTranslator, operands
 from emulator.nv.ptx.integers import FLOATING, join_halves
-from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand
+from emulator.nv.ptx.statements import TYPES, Operand, PtxImm, PtxInstruction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
     from emulator.nv.ptx.integers import Typed
 
 _THREE_INPUTS = 100
@@ -39,22 +39,22 @@ def floating(*opcodes: str) -> Callable[[Typed], Typed]:
     return register
 
 
-def _dispatch(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _dispatch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     FLOATING[i.opcode](t, i, m, m.type())
 
 
-def flushed(t: Translator, value: Value) -> Value:
+def flushed(t: PtxTranslator, value: IrValue) -> IrValue:
     """Replace subnormal values by zeros of the same sign."""
     return numeric.flush(t.c, value)
 
 
-def sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value]:  # noqa: FBT001 - a modifier
+def sources(t: PtxTranslator, type_: str, ftz: bool, *items: Operand) -> list[IrValue]:  # noqa: FBT001 - a modifier
     """Return operands as floating-point values, subnormals flushed on request."""
     values = [t.float(item, type_) for item in items]
     return [flushed(t, v) for v in values] if ftz else values
 
 
-def finish(t: Translator, d: Operand, value: Value, *, ftz: bool, sat: bool) -> None:
+def finish(t: PtxTranslator, d: Operand, value: IrValue, *, ftz: bool, sat: bool) -> None:
     """Write a result, flushed and clamped as its instruction requires."""
     if ftz:
         value = flushed(t, value)
@@ -63,7 +63,7 @@ def finish(t: Translator, d: Operand, value: Value, *, ftz: bool, sat: bool) -> 
     t.write_float(d, value)
 
 
-def saturate(t: Translator, value: Value) -> Value:
+def saturate(t: PtxTranslator, value: IrValue) -> IrValue:
     """Clamp to [0, 1]; NaN becomes 0."""
     c = t.c
     above = c.fcmp("ogt", value, c.fconst(value.type, 0.0))
@@ -71,7 +71,7 @@ def saturate(t: Translator, value: Value) -> Value:
     return c.select(c.fcmp("olt", value, c.fconst(value.type, 1.0)), value, c.fconst(value.type, 1.0))
 
 
-def small_halves(t: Translator, operand: Operand, type_: str) -> list[Value]:
+def small_halves(t: PtxTranslator, operand: Operand, type_: str) -> list[IrValue]:
     """Return a 16-bit float, or the two of a packed pair, as float32."""
     c, format_ = t.c, type_.removesuffix("x2")
     raw = t.bits(operand, TYPES[type_])
@@ -81,21 +81,21 @@ def small_halves(t: Translator, operand: Operand, type_: str) -> list[Value]:
     return [numeric.from_small(c, part, format_) for part in parts]
 
 
-def write_small(t: Translator, d: Operand, values: list[Value], type_: str) -> None:
+def write_small(t: PtxTranslator, d: Operand, values: list[IrValue], type_: str) -> None:
     """Round float32 values to a 16-bit format and write them, packed if there are two."""
     bits = [numeric.to_small(t.c, v, type_.removesuffix("x2")) for v in values]
     t.write(d, bits[0] if len(bits) == 1 else join_halves(t, *bits))
 
 
 def compute_small(
-    t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[..., Value]
+    t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str, compute: Callable[..., IrValue]
 ) -> None:
     """Apply an operation on float32 to each 16-bit element."""
     m.one_of("rn")
     ftz, sat, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     d, *sources = i.operands
     parts = [small_halves(t, s, type_) for s in sources]
-    results: list[Value] = []
+    results: list[IrValue] = []
     c = t.c
     for element in zip(*parts, strict=True):
         value = compute(*((flush_small(t, part) for part in element) if ftz else element))
@@ -113,13 +113,13 @@ def compute_small(
     write_small(t, d, results, type_)
 
 
-def _rounded(t: Translator, operation: str, mode: str, *values: Value) -> Value:
+def _rounded(t: PtxTranslator, operation: str, mode: str, *values: IrValue) -> IrValue:
     if mode != "rn":
         return numeric.rounded(t.wf.lib, t.c, operation, mode, values[0].type, *values)
     return t.c.intrinsic("fma", *values) if operation == "fma" else t.c.op(f"f{operation}", *values)
 
 
-def _pairwise(t: Translator, i: Instruction, *, ftz: bool, compute: Callable[..., Value]) -> None:
+def _pairwise(t: PtxTranslator, i: PtxInstruction, *, ftz: bool, compute: Callable[..., IrValue]) -> None:
     """Apply an operation to the two float32 of 64-bit registers (sm_100 on)."""
     if t.arch < 100:
         raise t.error("f32x2 needs sm_100")
@@ -134,7 +134,7 @@ def _pairwise(t: Translator, i: Instruction, *, ftz: bool, compute: Callable[...
 
 
 @floating("add", "sub", "mul", "fma", "mad")
-def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _arithmetic(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     fused = i.opcode in ("fma", "mad")
     d, *given = operands(t, i, 4 if fused else 3)
     if type_ in SMALL and i.opcode != "mul" and m.flag("f32"):
@@ -157,7 +157,7 @@ def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None
     finish(t, d, _rounded(t, operation, mode, *sources(t, type_, ftz, *given)), ftz=ftz, sat=sat)
 
 
-def _mixed(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _mixed(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Translate add, sub and fma of float32 whose first operands, all but the last, are 16-bit floats."""
     if t.arch < _MIXED or type_.endswith("x2") or i.opcode == "mad":
         raise t.error(f".f32.{type_} needs sm_{_MIXED}, and .f16 or .bf16")
@@ -168,7 +168,7 @@ def _mixed(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @floating("min", "max")
-def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _extreme(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     if len(operands(t, i, 3, 4)) == 4:
         _extreme_of_three(t, i, m, type_)
         return
@@ -178,7 +178,7 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     c = t.c
     name = f"{i.opcode}imum" + ("" if nan else "num")
 
-    def pick(a: Value, b: Value) -> Value:
+    def pick(a: IrValue, b: IrValue) -> IrValue:
         if not xorsign:
             return c.intrinsic(name, a, b)
         sign = c.op("and", c.op("xor", c.as_int(a), c.as_int(b)), 1 << 31)
@@ -193,7 +193,7 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     finish(t, d, pick(*sources(t, type_, ftz, x, y)), ftz=ftz, sat=False)
 
 
-def _extreme_of_three(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _extreme_of_three(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     if type_ != "f32" or t.arch < _THREE_INPUTS:
         raise t.error("three inputs need .f32 and sm_100")
     nan, magnitudes, ftz = m.flag("NaN"), m.flag("abs"), m.flag("ftz")
@@ -207,7 +207,7 @@ def _extreme_of_three(t: Translator, i: Instruction, m: Modifiers, type_: str) -
 
 
 @floating("neg", "abs")
-def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _sign(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     c, bits = t.c, TYPES[type_]
     ftz = m.flag("ftz")
@@ -231,7 +231,7 @@ def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     t.write_float(d, c.let(a.type, f"fneg {a}") if i.opcode == "neg" else c.intrinsic("fabs", a))
 
 
-def flush_small(t: Translator, value: Value) -> Value:
+def flush_small(t: PtxTranslator, value: IrValue) -> IrValue:
     """Turn float32 values that are subnormal in f16 into zeros."""
     c = t.c
     small = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, 2.0**-14))
@@ -239,13 +239,13 @@ def flush_small(t: Translator, value: Value) -> Value:
 
 
 @floating("copysign")
-def _copysign(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _copysign(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x, y = operands(t, i, 3)
     t.write(d, t.c.as_int(t.c.intrinsic("copysign", t.float(y, type_), t.float(x, type_))))
 
 
 @floating("testp")
-def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _testp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     how = m.need("finite", "infinite", "number", "notanumber", "normal", "subnormal")
     d, x = operands(t, i, 2)
     c, a = t.c, t.float(x, type_)
@@ -267,7 +267,7 @@ def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     t.write(d, value)
 
 
-def is_float_result(instruction: Instruction) -> bool:
+def is_float_result(instruction: PtxInstruction) -> bool:
     """Whether an instruction writes f32 or f64 arithmetic, whose NaNs may be made canonical later."""
     if instruction.opcode not in FLOATING or instruction.opcode in ("setp", "copysign", "testp"):
         return False
@@ -276,4 +276,6 @@ def is_float_result(instruction: Instruction) -> bool:
 
 def is_neutral(operand: Operand) -> bool:
     """Return whether an operand is a constant that is not NaN."""
-    return isinstance(operand, Imm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"
+    return (
+        isinstance(operand, PtxImm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"
+    )

@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.nv.ptx.blocks import NO_RESULT, sleeps, writes
-from emulator.nv.ptx.statements import TYPES, Mem, Reg
+from emulator.nv.ptx.statements import TYPES, Mem, PtxReg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emulator.nv.ptx.blocks import BasicBlock
-    from emulator.nv.ptx.statements import Instruction
+    from emulator.nv.ptx.statements import PtxInstruction
 
 _SPACES = frozenset({"global", "shared", "shared::cta", "shared::cluster"})
 _OTHERS = frozenset({"volatile", "relaxed", "acquire", "mmio", "nc", "v2", "v4", "v8"})
@@ -42,24 +42,24 @@ def guesses(cut: Sequence[BasicBlock]) -> frozenset[int]:
     )
 
 
-def _swaps(i: Instruction) -> bool:
+def _swaps(i: PtxInstruction) -> bool:
     return i.opcode == "atom" and "cas" in i.modifiers
 
 
-def _loads(i: Instruction) -> bool:
+def _loads(i: PtxInstruction) -> bool:
     """Return whether an instruction is a plain load of one element, from an address in a register."""
     if i.opcode != "ld" or i.guard is not None or _OTHERS & set(i.modifiers):
         return False
     target, at = i.operands[:2]
-    return isinstance(target, Reg) and isinstance(at, Mem) and isinstance(at.base, Reg) and at.base != target
+    return isinstance(target, PtxReg) and isinstance(at, Mem) and isinstance(at.base, PtxReg) and at.base != target
 
 
-def _width(i: Instruction) -> int:
+def _width(i: PtxInstruction) -> int:
     """Return the bits of the last type that an instruction names."""
     return next((TYPES[word] for word in reversed(i.modifiers) if word in TYPES), 0)
 
 
-def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[Instruction]:
+def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[PtxInstruction]:
     """Return the instructions behind a place up to the first branch that splits the path, each once."""
     found, seen = list(cut[number].instructions[begin:]), {number}
     while len(cut[number].successors) == 1 and cut[number].successors[0] not in seen:
@@ -69,23 +69,23 @@ def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[Instructio
     return found
 
 
-def _validated(load: Instruction, path: Sequence[Instruction]) -> bool:
+def _validated(load: PtxInstruction, path: Sequence[PtxInstruction]) -> bool:
     """Return whether a compare-and-swap on the path behind a load compares with the value that it loaded."""
     target, at = load.operands[:2]
-    assert isinstance(target, Reg)
+    assert isinstance(target, PtxReg)
     assert isinstance(at, Mem)
     space, width, held = _SPACES & set(load.modifiers), _width(load), {target.name}
     for i in path:
         if _swaps(i) and i.guard is None and i.operands[1] == at and _SPACES & set(i.modifiers) == space:
             compared = i.operands[2]
-            return _width(i) == width and isinstance(compared, Reg) and compared.name in held
+            return _width(i) == width and isinstance(compared, PtxReg) and compared.name in held
         if i.opcode in _STOPS or sleeps(i):
             return False
         written = {one.name for one in writes(i)}
-        if isinstance(at.base, Reg) and at.base.name in written:
+        if isinstance(at.base, PtxReg) and at.base.name in written:
             return False
         source = i.operands[1] if i.opcode == "mov" and i.guard is None and len(i.operands) > 1 else None
-        if isinstance(source, Reg) and source.name in held:
+        if isinstance(source, PtxReg) and source.name in held:
             held |= written
         else:
             held -= written

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.addresses import READ, WRITE, translate
 from emulator.ir.findings import i32
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.memory import take_space
-from emulator.nv.ptx.statements import Imm, Instruction
+from emulator.nv.ptx.statements import PtxImm, PtxInstruction
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
     from emulator.nv.ptx.statements import Operand
 
 _LINE = 128
@@ -29,7 +29,7 @@ _DISCARDED = 0xA5A5_A5A5_A5A5_A5A5
 
 
 @meaning("prefetch", "prefetchu")
-def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _prefetch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     (address,) = operands(t, i, 1)
     t.address(address, 64)
     if m.flag("tensormap"):
@@ -45,10 +45,10 @@ def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
         m.need("L1", "L2")
 
 
-def _line(t: Translator, m: Modifiers, items: tuple[Operand, ...], access: int) -> tuple[str, Value]:
+def _line(t: PtxTranslator, m: Modifiers, items: tuple[Operand, ...], access: int) -> tuple[str, IrValue]:
     """Check the 128-byte line of global memory of an instruction; return its state space and address."""
     address, size = items
-    if not isinstance(size, Imm) or size.value != _LINE:
+    if not isinstance(size, PtxImm) or size.value != _LINE:
         raise t.error(f"the size must be {_LINE}")
     space = take_space(t, m, address)
     if space not in ("global", "generic"):
@@ -59,13 +59,13 @@ def _line(t: Translator, m: Modifiers, items: tuple[Operand, ...], access: int) 
 
 
 @meaning("applypriority")
-def _applypriority(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _applypriority(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     _line(t, m, operands(t, i, 2), READ)
     m.need("L2::evict_normal")
 
 
 @meaning("discard")
-def _discard(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _discard(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Overwrite the line: its contents are undefined afterwards."""
     space, where = _line(t, m, operands(t, i, 2), WRITE)
     m.need("L2")
@@ -75,7 +75,7 @@ def _discard(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("createpolicy")
-def _createpolicy(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _createpolicy(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Write a cache policy, which is opaque; here it is 0."""
     kind = m.need("fractional", "range", "cvt")
     target, *items = i.operands

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir.ir_text import bits_of
-from emulator.nv.ptx.core import MEANINGS, Modifiers, Translator, operands
-from emulator.nv.ptx.statements import TYPES, Instruction
+from emulator.nv.ptx.core import MEANINGS, Modifiers, PtxTranslator, operands
+from emulator.nv.ptx.statements import TYPES, PtxInstruction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
 
-    Typed = Callable[[Translator, Instruction, Modifiers, str], None]
+    Typed = Callable[[PtxTranslator, PtxInstruction, Modifiers, str], None]
     """The translation of an instruction, by its type."""
 
 CARRY = "%cc"
@@ -42,7 +42,7 @@ def integer(*opcodes: str) -> Callable[[Typed], Typed]:
     return register
 
 
-def _dispatch(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _dispatch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     type_ = m.type()
     table = _INTEGER if type_ in INTEGERS or type_ in ("u16x2", "s16x2", "pred") else FLOATING
     if i.opcode not in table:
@@ -55,23 +55,23 @@ def is_signed(type_: str) -> bool:
     return type_[0] == "s"
 
 
-def _halves(t: Translator, value: Value) -> list[Value]:
+def _halves(t: PtxTranslator, value: IrValue) -> list[IrValue]:
     return [t.c.resize(value, 16), t.c.resize(t.c.op("lshr", value, 16), 16)]
 
 
-def join_halves(t: Translator, low: Value, high: Value) -> Value:
+def join_halves(t: PtxTranslator, low: IrValue, high: IrValue) -> IrValue:
     """Pack two 16-bit values into one of 32."""
     c = t.c
     return c.op("or", c.resize(low, 32), c.op("shl", c.resize(high, 32), 16))
 
 
-def saturated(t: Translator, name: str, a: Value, b: Value) -> Value:
+def saturated(t: PtxTranslator, name: str, a: IrValue, b: IrValue) -> IrValue:
     """Add or subtract signed integers with saturation."""
     return t.c.intrinsic(f"s{name}.sat", a, b)
 
 
 @integer("add", "sub", "addc", "subc")
-def _add(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _add(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x, y = operands(t, i, 3)
     bits = TYPES[type_]
     name = "add" if i.opcode.startswith("add") else "sub"
@@ -92,7 +92,7 @@ def _add(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         t.wf.write(CARRY, carry)
 
 
-def _with_carry(t: Translator, name: str, a: Value, b: Value, carry: Value | None) -> tuple[Value, Value]:
+def _with_carry(t: PtxTranslator, name: str, a: IrValue, b: IrValue, carry: IrValue | None) -> tuple[IrValue, IrValue]:
     """Add or subtract as the machine's adder does; return the result and the carry.
 
     A difference is a + ~b + 1, so its carry is 1 where nothing is borrowed, and `addc` after `sub.cc` adds that.
@@ -111,7 +111,7 @@ def _with_carry(t: Translator, name: str, a: Value, b: Value, carry: Value | Non
     return second, c.op("or", out, c.icmp("ult", second, step))
 
 
-def _product(t: Translator, a: Value, b: Value, type_: str, part: str) -> Value:
+def _product(t: PtxTranslator, a: IrValue, b: IrValue, type_: str, part: str) -> IrValue:
     """Multiply; `part` is lo, hi or wide."""
     c, bits = t.c, TYPES[type_]
     if part == "lo":
@@ -122,7 +122,7 @@ def _product(t: Translator, a: Value, b: Value, type_: str, part: str) -> Value:
 
 
 @integer("mul", "mul24")
-def _mul(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _mul(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x, y = operands(t, i, 3)
     part = m.need("lo", "hi", "wide")
     a, b = t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])
@@ -132,7 +132,7 @@ def _mul(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     t.write(d, _product(t, a, b, type_, part))
 
 
-def _product24(t: Translator, a: Value, b: Value, type_: str, part: str) -> Value:
+def _product24(t: PtxTranslator, a: IrValue, b: IrValue, type_: str, part: str) -> IrValue:
     c, kind = t.c, is_signed(type_)
     shift = "ashr" if kind else "lshr"
     wide = [c.resize(c.op(shift, c.op("shl", v, 8), 8), 64, signed=kind) for v in (a, b)]
@@ -141,7 +141,7 @@ def _product24(t: Translator, a: Value, b: Value, type_: str, part: str) -> Valu
 
 
 @integer("mad", "madc", "mad24")
-def _mad(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _mad(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x, y, z = operands(t, i, 4)
     part = m.need("lo", "hi", "wide")
     a, b = t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])
@@ -159,7 +159,7 @@ def _mad(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @integer("sad")
-def _sad(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _sad(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x, y, z = operands(t, i, 4)
     a, b, addend = (t.bits(o, TYPES[type_]) for o in (x, y, z))
     c, kind = t.c, "s" if is_signed(type_) else "u"
@@ -168,7 +168,7 @@ def _sad(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 @integer("div", "rem")
-def _div(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _div(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     """Divide. For divisor 0 the quotient is all ones and the remainder the dividend, as in the hardware's routines."""
     d, x, y = operands(t, i, 3)
     a, b = t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])
@@ -189,7 +189,7 @@ def _div(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 @integer("abs", "neg")
-def _negate(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _negate(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     a = t.bits(x, TYPES[type_])
     minus = t.c.op("sub", t.c.const(a.type, 0), a)
@@ -197,12 +197,12 @@ def _negate(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 
 
 @integer("min", "max")
-def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _extreme(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     d, x, y = operands(t, i, 3)
     kind = "s" if is_signed(type_) else "u"
     relu = m.flag("relu")
 
-    def pick(a: Value, b: Value) -> Value:
+    def pick(a: IrValue, b: IrValue) -> IrValue:
         best = t.c.intrinsic(f"{kind}{i.opcode}", a, b)
         return t.c.intrinsic("smax", best, t.c.const(best.type, 0)) if relu else best
 
@@ -214,7 +214,7 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @integer("and", "or", "xor", "not", "cnot")
-def _logic(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+def _logic(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None:
     d, *sources = operands(t, i, 2 if i.opcode in ("not", "cnot") else 3)
     values = [t.pred(o) if type_ == "pred" else t.bits(o, TYPES[type_]) for o in sources]
     if i.opcode == "not":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.nv.ptx.statements import TYPES, Instruction, Pair, PtxError
+from emulator.nv.ptx.statements import TYPES, Pair, PtxError, PtxInstruction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def _parsed(text: str) -> dict[str, tuple[dict[str, str], int]]:
 _RULES = {opcode: _parsed(text) for opcode, text in _GRAMMAR.items()}
 
 
-def check(instruction: Instruction, arch: int) -> None:
+def check(instruction: PtxInstruction, arch: int) -> None:
     """Raise `PtxError` for a type or modifier that an arithmetic instruction does not take on sm_`arch`."""
     opcode, types = instruction.opcode, [word for word in instruction.modifiers if word in TYPES]
     words = {word for word in instruction.modifiers if word not in TYPES}

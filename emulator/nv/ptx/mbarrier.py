@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING
 from emulator.ir.addresses import ATOMIC, WRITE, translate
 from emulator.ir.findings import i32
 from emulator.ir.state import WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx import bulk_ring
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.memory import scope_of, shared_offsets, take_space
 from emulator.nv.ptx.phases import COUNT, awaited, step
-from emulator.nv.ptx.statements import Instruction, Operand, Special
+from emulator.nv.ptx.statements import Operand, PtxInstruction, Special
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
-    from emulator.sanitizers.sanitize import Scope
+    from emulator.sanitizers.sanitize import OrderScope
 
 
 def call(
-    t: Translator,
+    t: PtxTranslator,
     action: str,
     space: str,
-    offsets: Value,
+    offsets: IrValue,
     *,
-    count: Value | None = None,
-    size: Value | None = None,
-) -> Value:
+    count: IrValue | None = None,
+    size: IrValue | None = None,
+) -> IrValue:
     """Execute one step of mbarriers in a space, "shared" or "cluster", for each active lane; return the old states."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     site, none = i32(t.site()), c.const(t.v("i64"), 0)
@@ -46,20 +46,20 @@ def call(
     return c.call(step(lib, action), t.v("i64"), warp, hosts, count or none, size or none, lanes, site)
 
 
-def _order(m: Modifiers, word: str) -> Scope | None:
+def _order(m: Modifiers, word: str) -> OrderScope | None:
     """Consume an order and its scope; return what it orders, or None if only the mbarrier."""
     ordered = m.one_of(word, "relaxed") != "relaxed"
     scope = scope_of(m.one_of("cta", "cluster", default="cluster"))
     return scope if ordered else None
 
 
-def _count(t: Translator, operand: Operand) -> Value:
+def _count(t: PtxTranslator, operand: Operand) -> IrValue:
     return t.c.resize(t.bits(operand, 32), 64)
 
 
 def _take_address(
-    t: Translator, m: Modifiers, address: Operand, *, remote: bool = False
-) -> tuple[str, Value]:
+    t: PtxTranslator, m: Modifiers, address: Operand, *, remote: bool = False
+) -> tuple[str, IrValue]:
     """Consume the state space and the type; return the engine's space, with `remote` also of other workgroups, and addresses."""
     space = take_space(t, m, address)
     m.need("b64")
@@ -69,22 +69,22 @@ def _take_address(
 
 
 @meaning("mbarrier")
-def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mbarrier(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     what = m.need(*_MEANINGS)
     _MEANINGS[what](t, i, m)
 
 
-def _init(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _init(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     address, count = operands(t, i, 2)
     call(t, "init", *_take_address(t, m, address), count=_count(t, count))
 
 
-def _inval(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _inval(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     (address,) = operands(t, i, 1)
     call(t, "inval", *_take_address(t, m, address))
 
 
-def _bytes(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _bytes(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """expect_tx and complete_tx: they order nothing."""
     address, size = operands(t, i, 2)
     m.one_of("relaxed")
@@ -95,7 +95,7 @@ def _bytes(t: Translator, i: Instruction, m: Modifiers) -> None:
     call(t, "tx", *_take_address(t, m, address, remote=True), size=moved)
 
 
-def _arrive(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     expects, quiet = m.flag("expect_tx"), m.flag("noComplete")
     target, *items = operands(t, i, 3) if expects or quiet else operands(t, i, 2, 3)
     scope = _order(m, "release")
@@ -114,7 +114,7 @@ def _arrive(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.write(target, before)
 
 
-def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _wait(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """test_wait and try_wait; the time that the latter may take is a hint."""
     parity = m.flag("parity")
     target, address, state, *hint = operands(t, i, 3, 4) if "try_wait" in i.modifiers else operands(t, i, 3)
@@ -135,20 +135,20 @@ def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
     c.emit("fence seq_cst")
 
 
-def _note_test(t: Translator, passed: Value, offsets: Value, state: Value) -> None:
+def _note_test(t: PtxTranslator, passed: IrValue, offsets: IrValue, state: IrValue) -> None:
     """Record a lane that tests in vain, and what its mbarrier waits for; or that the warp advances."""
     c, warp = t.c, t.wf.warp
     failed = c.op("and", t.wf.active, c.not_(c.mask_bits(passed)))
     t.wf.acted(c.icmp("ne", failed, t.wf.active))
     with c.when(c.icmp("ne", failed, 0)):
-        lane = c.resize(c.intrinsic("cttz", failed, extra=(Value("i1", "false"),)), 32)
+        lane = c.resize(c.intrinsic("cttz", failed, extra=(IrValue("i1", "false"),)), 32)
         WARP.store(c, warp, "poll_site", i32(t.site()))
         WARP.store(c, warp, "poll_lane", lane)
         WARP.store(c, warp, "poll_address", c.extract(offsets, lane))
         WARP.store(c, warp, "poll_wants", awaited(c, c.extract(state, lane)))
 
 
-def _after_copies(t: Translator, offsets: Value, states: Value, then: Value) -> Value:
+def _after_copies(t: PtxTranslator, offsets: IrValue, states: IrValue, then: IrValue) -> IrValue:
     """Execute the copies that lanes still wait for; return the states now.
 
     A lane whose phase is over waits for no copy: with the wrong parity it finds that its bytes have not arrived.
@@ -163,7 +163,7 @@ def _after_copies(t: Translator, offsets: Value, states: Value, then: Value) -> 
     return call(t, "read", "shared", offsets)
 
 
-def _pending_count(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _pending_count(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("b64")
     target, state = operands(t, i, 2)
     pending = t.c.op("and", t.c.op("lshr", t.bits(state, 64), 23), COUNT)

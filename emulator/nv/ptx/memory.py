@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from emulator.ir.addresses import PRIVATE, STRONG, VOLATILE, split_generic
 from emulator.ir.report import ReportKind
 from emulator.ir.vector import Spilled
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.integers import is_signed
-from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
+from emulator.nv.ptx.statements import TYPES, Mem, Operand, PtxImm, PtxInstruction, PtxReg, Sym, Vec
 from emulator.sanitizers import sanitize
-from emulator.sanitizers.sanitize import Scope
+from emulator.sanitizers.sanitize import OrderScope
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
 
 _TENSOR_MAP = 128
 """Bytes of a tensor map."""
@@ -51,7 +51,7 @@ _OF_GLOBAL = {"nc", "unified", *_L1, *_L2}
 """Hints that are valid for global memory only."""
 
 
-def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
+def take_space(t: PtxTranslator, m: Modifiers, address: Operand) -> str:
     """Consume the state space; without one, return the variable's or generic."""
     for word in list(m.rest):
         if word in _SPACES:
@@ -67,7 +67,7 @@ def take_hints(m: Modifiers, *words: str) -> set[str]:
     return {word for word in words if m.flag(word)}
 
 
-def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
+def shared_offsets(t: PtxTranslator, space: str, address: Operand) -> IrValue:
     """Return an address in shared memory as offsets, or with ranks; a generic address elsewhere becomes an invalid one."""
     if space not in ("shared", "cluster", "generic"):
         raise t.error(f"works in shared memory, not in .{space}")
@@ -84,19 +84,19 @@ def address_bits(space: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MemoryOrder:
     """The order of a memory access: whether it releases and acquires, and its scope."""
 
     strong: bool = False
     acquires: bool = False
     releases: bool = False
-    scope: Scope = Scope.ALL
+    scope: OrderScope = OrderScope.ALL
     volatile: bool = False
 
     @property
     def wide(self) -> bool:
         """Whether its scope includes other clusters."""
-        return self.scope is Scope.ALL
+        return self.scope is OrderScope.ALL
 
     @property
     def how(self) -> int:
@@ -105,9 +105,9 @@ class Order:
         return flags | VOLATILE if self.volatile else flags
 
 
-def scope_of(word: str) -> Scope:
+def scope_of(word: str) -> OrderScope:
     """Return a scope; "" is the default one, all of the GPU."""
-    return {"cta": Scope.GROUP, "cluster": Scope.CLUSTER}.get(word, Scope.ALL)
+    return {"cta": OrderScope.GROUP, "cluster": OrderScope.CLUSTER}.get(word, OrderScope.ALL)
 
 
 def _private(space: str) -> int:
@@ -115,22 +115,22 @@ def _private(space: str) -> int:
     return PRIVATE if space in ("local", "generic") else 0
 
 
-def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
+def take_order(t: PtxTranslator, m: Modifiers, *words: str, scoped: bool) -> MemoryOrder:
     """Consume .weak, .volatile, .mmio, or an order and its scope; with `scoped` an order requires a scope."""
     if m.flag("weak"):
-        return Order()
+        return MemoryOrder()
     if m.flag("volatile"):
-        return Order(strong=True, volatile=True)
+        return MemoryOrder(strong=True, volatile=True)
     if m.flag("mmio"):
         m.need("relaxed")
         m.need("sys")
-        return Order(strong=True)
+        return MemoryOrder(strong=True)
     word = m.one_of(*words)
     scope = m.one_of(*_SCOPES)
     if scoped and bool(word) != bool(scope):
         raise t.error("an order needs a scope, and a scope an order")
     acquires, releases = word in ("acquire", "acq_rel"), word in ("release", "acq_rel")
-    return Order(bool(word), acquires, releases, scope_of(scope))
+    return MemoryOrder(bool(word), acquires, releases, scope_of(scope))
 
 
 def take_count(m: Modifiers) -> int:
@@ -138,14 +138,14 @@ def take_count(m: Modifiers) -> int:
     return {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
 
 
-def _take_place(t: Translator, m: Modifiers, address: Operand, hints: tuple[str, ...]) -> tuple[str, int]:
+def _take_place(t: PtxTranslator, m: Modifiers, address: Operand, hints: tuple[str, ...]) -> tuple[str, int]:
     space = take_space(t, m, address)
     if take_hints(m, *hints) & _OF_GLOBAL and space not in ("global", "generic"):
         raise t.error(f"that advice does not go with .{space}")
     return space, take_count(m)
 
 
-def plain_operands(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
+def plain_operands(t: PtxTranslator, i: PtxInstruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
     """Return the operands without the cache policy, which is checked and ignored."""
     if not m.flag("L2::cache_hint"):
         return operands(t, i, fixed)
@@ -155,7 +155,7 @@ def plain_operands(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> t
 
 
 @meaning("ld", "ldu")
-def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _ld(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     d, a = plain_operands(t, i, m, 2)
     order = take_order(t, m, "relaxed", "acquire", scoped=True)
     space, count = _take_place(t, m, a, _LOAD_HINTS)
@@ -183,9 +183,9 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.write(target, value, signed=is_signed(type_), relaxed=True)
 
 
-def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]:
+def _parameters(t: PtxTranslator, a: Operand, bits: int, count: int) -> list[IrValue]:
     """Load kernel parameters: the same for every lane, unless the address contains a register."""
-    if isinstance(a, Mem) and isinstance(a.base, Reg):
+    if isinstance(a, Mem) and isinstance(a.base, PtxReg):
         return _indexed_parameters(t, a, bits, count)
     if not isinstance(a, Mem):
         raise t.error(f"{a} is no address")
@@ -198,7 +198,7 @@ def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]
     ]
 
 
-def _indexed_parameters(t: Translator, a: Mem, bits: int, count: int) -> list[Value]:
+def _indexed_parameters(t: PtxTranslator, a: Mem, bits: int, count: int) -> list[IrValue]:
     """Load parameters at addresses that differ between lanes."""
     c, size = t.c, count * bits // 8
     at, lanes = t.address(a, 32), t.wf.active
@@ -217,7 +217,7 @@ def _indexed_parameters(t: Translator, a: Mem, bits: int, count: int) -> list[Va
 
 
 @meaning("st")
-def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _st(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     a, s = plain_operands(t, i, m, 2)
     order = take_order(t, m, "relaxed", "release", scoped=True)
     space, count = _take_place(t, m, a, _STORE_HINTS)
@@ -239,7 +239,7 @@ def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("membar")
-def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _membar(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     operands(t, i, 0)
     if m.flag("proxy"):
         m.need("alias")
@@ -250,7 +250,7 @@ def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("fence")
-def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _fence(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate a fence; fences between proxies have no effect on values."""
     if m.flag("proxy"):
         if m.flag("tensormap::generic"):
@@ -271,7 +271,7 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     if m.flag("mbarrier_init"):
         m.need("release")
         m.need("cluster")
-        sanitize.released(t.wf, Scope.CLUSTER)
+        sanitize.released(t.wf, OrderScope.CLUSTER)
         return
     word = m.one_of("sc", "acq_rel", "acquire", "release", default="acq_rel")
     if word in ("acquire", "release"):
@@ -281,14 +281,14 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, scope)
 
 
-def _fence_of_tensor_maps(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _fence_of_tensor_maps(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
     acquires = m.need("acquire", "release") == "acquire"
     scope = scope_of(m.need(*_SCOPES))
     if acquires:
         address, size = operands(t, i, 2)
         t.address(address, 64)
-        if not isinstance(size, Imm) or size.value != _TENSOR_MAP:
+        if not isinstance(size, PtxImm) or size.value != _TENSOR_MAP:
             raise t.error(f"the size must be {_TENSOR_MAP}")
     else:
         operands(t, i, 0)

@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING
 
 from emulator.ir import numeric
 from emulator.ir.addresses import READ, WRITE, translate
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx.convert import small_to_f16
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.floats import write_small
 from emulator.nv.ptx.integers import is_signed, join_halves
 from emulator.nv.ptx.memory import take_space
-from emulator.nv.ptx.statements import Instruction, Operand, Vec
+from emulator.nv.ptx.statements import Operand, PtxInstruction, Vec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MmaShape:
     """The shape m x n x k of a product, and the width of an operand element in bits."""
 
     m: int
@@ -68,7 +68,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MmaFamily:
     """Operand types that may be combined, and the shapes and accumulators that they support."""
 
     types: tuple[str, ...]
@@ -84,15 +84,15 @@ class Family:
 
 _INTEGER = ("s32",)
 FAMILIES = (
-    Family(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
-    Family(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
-    Family(("tf32",), 32, ("m16n8k4", "m16n8k8"), ("f32",)),
-    Family(("e4m3", "e5m2"), 8, ("m16n8k16", "m16n8k32"), ("f32", "f16"), 89),
-    Family(("s8", "u8"), 8, ("m8n8k16", "m16n8k16", "m16n8k32"), _INTEGER),
-    Family(("s4", "u4"), 4, ("m8n8k32", "m16n8k32", "m16n8k64"), _INTEGER),
-    Family(("b1",), 1, ("m8n8k128", "m16n8k128", "m16n8k256"), _INTEGER),
-    Family(("f64",), 64, ("m8n8k4",), ("f64",)),
-    Family(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
+    MmaFamily(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
+    MmaFamily(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
+    MmaFamily(("tf32",), 32, ("m16n8k4", "m16n8k8"), ("f32",)),
+    MmaFamily(("e4m3", "e5m2"), 8, ("m16n8k16", "m16n8k32"), ("f32", "f16"), 89),
+    MmaFamily(("s8", "u8"), 8, ("m8n8k16", "m16n8k16", "m16n8k32"), _INTEGER),
+    MmaFamily(("s4", "u4"), 4, ("m8n8k32", "m16n8k32", "m16n8k64"), _INTEGER),
+    MmaFamily(("b1",), 1, ("m8n8k128", "m16n8k128", "m16n8k256"), _INTEGER),
+    MmaFamily(("f64",), 64, ("m8n8k4",), ("f64",)),
+    MmaFamily(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
 )
 _KIND = 120
 """The first architecture whose mma names the kind of its elements."""
@@ -105,7 +105,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 @meaning("mma")
-def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     of_bytes = m.flag("kind::f8f6f4")
     for word in m.rest:
         if word.startswith(("sp", "kind::", "block_scale")):
@@ -149,7 +149,7 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
             (t.write if d_type == "s32" else t.write_float)(target, value)
 
 
-def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> Family:
+def _family(t: PtxTranslator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> MmaFamily:
     for family in FAMILIES:
         if shape in family.shapes and set(types) <= set(family.types):
             if t.arch < family.arch:
@@ -160,14 +160,14 @@ def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, 
     raise t.error(f"shape {shape or '(none)'} of .{types[0]} and .{types[1]} is not supported")
 
 
-def _shape(word: str, family: Family) -> Shape:
+def _shape(word: str, family: MmaFamily) -> MmaShape:
     match = _SHAPE.fullmatch(word)
     assert match is not None
     m, n, k = map(int, match.groups())
-    return Shape(m, n, k, family.bits) if family.bits > 1 else Shape(m, n, k // 32, 32)
+    return MmaShape(m, n, k, family.bits) if family.bits > 1 else MmaShape(m, n, k // 32, 32)
 
 
-def accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
+def accumulator(t: PtxTranslator, item: Operand, kind: str) -> list[IrValue]:
     """Return the sums in a register of C or D of type `kind`: two of f16, else one."""
     if kind == "s32":
         return [t.bits(item, 32)]
@@ -178,26 +178,26 @@ def accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
 
 
 def product(
-    t: Translator,
-    shape: Shape,
+    t: PtxTranslator,
+    shape: MmaShape,
     types: tuple[str, str],
     kind: str,
-    a: Sequence[Value],
-    b: Sequence[Value],
-    sums: Sequence[Value],
-) -> list[Value]:
+    a: Sequence[IrValue],
+    b: Sequence[IrValue],
+    sums: Sequence[IrValue],
+) -> list[IrValue]:
     """Return A B + C from a helper function for each shape and types, because kernels repeat few of them."""
     lib = t.wf.lib
     one = sums[0].type
     result = "{ " + ", ".join([one] * len(sums)) + " }"
 
-    def body(c: Code, *values: Value) -> None:
+    def body(c: CodeBuilder, *values: IrValue) -> None:
         left, right = values[: len(a)], values[len(a) : len(a) + len(b)]
         totals = list(values[len(a) + len(b) :])
         parts_a, parts_b = unpacked(c, left, types[0], shape), unpacked(c, right, types[1], shape)
-        moved: dict[tuple[int, int, str], Value] = {}
+        moved: dict[tuple[int, int, str], IrValue] = {}
 
-        def operand(side: str, index: Callable[[int], int], k: int, key: int) -> Value:
+        def operand(side: str, index: Callable[[int], int], k: int, key: int) -> IrValue:
             parts, rows = (parts_a, shape.m) if side == "a" else (parts_b, shape.n)
             if (key, k, side) not in moved:
                 places = [shape.place(index(lane), k, rows) for lane in range(32)]
@@ -212,7 +212,7 @@ def product(
                 y = operand("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
                 total = step(c, kind, x, y, total)
             totals[n] = total if kind != "saturated" else c.intrinsic("sadd.sat", first, total)
-        whole = Value(result, "poison")
+        whole = IrValue(result, "poison")
         for n, total in enumerate(totals):
             whole = c.let(result, f"insertvalue {whole}, {total}, {n}")
         c.ret(whole)
@@ -224,7 +224,7 @@ def product(
     return [t.c.let(one, f"extractvalue {whole}, {n}") for n in range(len(sums))]
 
 
-def unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> list[list[Value]]:
+def unpacked(c: CodeBuilder, registers: Sequence[IrValue], type_: str, shape: MmaShape) -> list[list[IrValue]]:
     """Split registers into their elements, as float32, double or i32."""
     found = []
     for register in registers:
@@ -234,7 +234,7 @@ def unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> l
     return found
 
 
-def element(c: Code, value: Value, type_: str) -> Value:
+def element(c: CodeBuilder, value: IrValue, type_: str) -> IrValue:
     """Return elements of A or B, in the low bits of `value`, as float32, double or i32."""
     if type_ == "f64":
         return c.as_float(value)
@@ -249,7 +249,7 @@ def element(c: Code, value: Value, type_: str) -> Value:
     return c.resize(c.resize(value, int(type_[1:])), 32, signed=is_signed(type_))
 
 
-def step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
+def step(c: CodeBuilder, kind: str, x: IrValue, y: IrValue, total: IrValue) -> IrValue:
     """Return total + x y; `kind` is the type of a sum, or the operation on bits."""
     if kind in ("int", "saturated"):
         return c.op("add", c.op("mul", x, y), total)
@@ -258,7 +258,7 @@ def step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
     return c.intrinsic("fma", x, y, total)
 
 
-def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
+def _matrix_words(t: PtxTranslator, m: Modifiers, opcode: str) -> tuple[int, bool]:
     m.need("sync")
     m.need("aligned")
     if m.need("m8n8") and not m.flag("b16"):
@@ -267,24 +267,24 @@ def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
     return count, m.flag("trans")
 
 
-def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
+def _rows(t: PtxTranslator, operand: Operand, count: int, mode: int) -> IrValue:
     """Return the lanes' row addresses, after a check that each row is mapped and aligned."""
     rows = t.address(operand, 32)
     c = t.c
     naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
     name = translate(t.wf.lib, "shared", 16)
-    c.call(name, t.v("i64"), t.wf.warp, rows, naming, Value("i32", str(t.site())), Value("i32", str(mode)))
+    c.call(name, t.v("i64"), t.wf.warp, rows, naming, IrValue("i32", str(t.site())), IrValue("i32", str(mode)))
     return rows
 
 
-def _count_rows(t: Translator, rows: Value, count: int, what: str) -> None:
+def _count_rows(t: PtxTranslator, rows: IrValue, count: int, what: str) -> None:
     """Count an access to rows of 16 bytes, eight a matrix, by the lanes that name them."""
     if t.wf.counting is not None:
         naming = t.c.op("and", t.wf.active, t.c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
         t.wf.counting.access("shared", what, rows, 16, naming)
 
 
-def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, trans: bool) -> Value:
+def _element_address(t: PtxTranslator, rows: IrValue, matrix: int, part: int, *, trans: bool) -> IrValue:
     """Return the addresses of each lane's elements of a matrix: a pair of b16, or with `trans` one b16 in two rows."""
     c = t.c
     row = [8 * matrix + (lane % 4 * 2 + part if trans else lane // 4) for lane in range(32)]
@@ -293,7 +293,7 @@ def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, tran
 
 
 @meaning("ldmatrix")
-def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _ldmatrix(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     count, trans = _matrix_words(t, m, i.opcode)
     d, a = operands(t, i, 2)
     _shared_only(t, m, a)
@@ -315,7 +315,7 @@ def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("stmatrix")
-def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _stmatrix(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     count, trans = _matrix_words(t, m, i.opcode)
     a, s = operands(t, i, 2)
     _shared_only(t, m, a)
@@ -331,13 +331,13 @@ def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
             t.wf.store("shared", _element_address(t, rows, matrix, part, trans=True), [half], site)
 
 
-def _shared_only(t: Translator, m: Modifiers, address: Operand) -> None:
+def _shared_only(t: PtxTranslator, m: Modifiers, address: Operand) -> None:
     if take_space(t, m, address) not in ("shared", "generic"):
         raise t.error("needs an address in shared memory")
 
 
 @meaning("movmatrix")
-def _movmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _movmatrix(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     for word in ("sync", "aligned", "m8n8", "trans", "b16"):
         m.need(word)
     d, x = operands(t, i, 2)

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.chips import CHIPS
 from emulator.nv.ptx.flat import Flat, flatten
-from emulator.nv.ptx.statements import PtxError, Source, Variable
+from emulator.nv.ptx.statements import PtxError, PtxSource, PtxVariable
 from emulator.nv.ptx.syntax import parse
 from emulator.nv.ptx.translate import translate
 from emulator.simt import engine as engines
-from emulator.simt.engine import Program, Settings
+from emulator.simt.engine import Settings, TranslatedProgram
 from emulator.simt.launch import LaunchResult
 from emulator.simt.launch import launch as launch_program
-from emulator.simt.work import Options, Work
+from emulator.simt.work import LaunchOptions, LaunchWork
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Kernel:
-    """A kernel that can be launched, created by `Module.kernel`."""
+class PtxKernel:
+    """A kernel that can be launched, created by `PtxModule.kernel`."""
 
     name: str
-    program: Program
+    program: TranslatedProgram
     flat: Flat
     addresses: Mapping[str, int]
     """Addresses of the global and constant variables that it names."""
@@ -65,13 +65,13 @@ class Kernel:
 
 
 @dataclass(slots=True)
-class Module:
+class PtxModule:
     """A parsed PTX module. Kernels are translated at their first use."""
 
-    source: Source
+    source: PtxSource
     arch: int
     settings: Settings
-    _kernels: dict[tuple[str, bool], tuple[Program, Flat]] = field(default_factory=dict)
+    _kernels: dict[tuple[str, bool], tuple[TranslatedProgram, Flat]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _placed: dict[str, int] = field(default_factory=dict)
     _hosts: list[object] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Module:
 
     def kernel(
         self, name: str, addresses: Mapping[str, int] | None = None, *, counts: bool = False
-    ) -> Kernel:
+    ) -> PtxKernel:
         """Return a kernel; `addresses` are those of its global variables (`place` allocates them).
 
         With `counts` it counts what it executes.
@@ -95,9 +95,9 @@ class Module:
                 flat = flatten(self.source, name, self.param_base)
                 engine = engines.engine(self.settings)
                 translation = translate(engine.library, flat, arch=self.arch, counts=counts)
-                self._kernels[key] = (Program(engine, translation), flat)
+                self._kernels[key] = (TranslatedProgram(engine, translation), flat)
         program, flat = self._kernels[key]
-        return Kernel(name, program, flat, self._placed if addresses is None else addresses)
+        return PtxKernel(name, program, flat, self._placed if addresses is None else addresses)
 
     def names(self) -> list[str]:
         """Return the names of the module's kernels."""
@@ -126,7 +126,7 @@ class Module:
         return dict(self._placed)
 
 
-def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
+def initial_bytes(variable: PtxVariable, addresses: Mapping[str, int]) -> bytes:
     """Return the initial contents of a global variable, with addresses of other variables filled in."""
     data = bytearray(variable.init) or bytearray(variable.size)
     for at, symbol, addend in variable.references:
@@ -136,7 +136,7 @@ def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
     return bytes(data)
 
 
-def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Module:
+def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> PtxModule:
     """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Raises `PtxError`, with the line, for unknown syntax."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if match is None:
@@ -146,11 +146,11 @@ def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Modul
         wanted = re.fullmatch(r"sm_(\d+)([af]?)", word)
         if wanted and (int(wanted[1]) > int(match[1]) or (wanted[2] == "a" and arch != word)):
             raise UsageError(f"the module is for {word} and cannot run on {arch}")
-    return Module(source, int(match[1]), settings or Settings())
+    return PtxModule(source, int(match[1]), settings or Settings())
 
 
 def launch(
-    kernel: Kernel, grid: Dim3, block: Dim3, params: bytes, shared_bytes: int = 0, *, memory: AddressSpace, options: Options | None = None,
+    kernel: PtxKernel, grid: Dim3, block: Dim3, params: bytes, shared_bytes: int = 0, *, memory: AddressSpace, options: LaunchOptions | None = None,
     local_bytes: int | None = None, cluster: Dim3 | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result.
@@ -175,7 +175,7 @@ def launch(
 
 
 def work_of(
-    kernel: Kernel,
+    kernel: PtxKernel,
     grid: Dim3,
     block: Dim3,
     params: bytes,
@@ -184,7 +184,7 @@ def work_of(
     local_bytes: int | None = None,
     cluster: Dim3 | None = None,
     registers: int = 0,
-) -> Work:
+) -> LaunchWork:
     """Return a launch of a kernel. Raises `UsageError` if the kernel's directives forbid its shape."""
     flat = kernel.flat
     if len(params) != flat.param_bytes:
@@ -201,7 +201,7 @@ def work_of(
         if symbol not in kernel.addresses:
             raise UsageError(f"{kernel.name} uses {symbol}, which has no address")
         block_params += kernel.addresses[symbol].to_bytes(8, "little")
-    return Work(
+    return LaunchWork(
         grid=grid,
         block=block,
         params=block_params,
@@ -215,7 +215,7 @@ def work_of(
     )
 
 
-def _check_cluster(kernel: Kernel, cluster: Dim3 | None) -> None:
+def _check_cluster(kernel: PtxKernel, cluster: Dim3 | None) -> None:
     """Refuse a cluster that the kernel's directives forbid."""
     limits, name = kernel.flat.limits, kernel.name
     if "reqnctapercluster" in limits:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.findings import emit_report, i64
 from emulator.ir.report import ReportKind
-from emulator.ir.vector import Spilled, Value
+from emulator.ir.vector import IrValue, Spilled
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 _BIAS = 1 << 22
 COUNT = (1 << 20) - 1
@@ -34,7 +34,7 @@ def step(lib: Library, action: str) -> str:
     """
 
     def body(
-        c: Code, warp: Value, hosts: Value, counts: Value, sizes: Value, lanes: Value, site: Value
+        c: CodeBuilder, warp: IrValue, hosts: IrValue, counts: IrValue, sizes: IrValue, lanes: IrValue, site: IrValue
     ) -> None:
         where, given, moved = Spilled(c, hosts), Spilled(c, counts), Spilled(c, sizes)
         before = Spilled(c, lib.v("i64"))
@@ -61,19 +61,19 @@ def step(lib: Library, action: str) -> str:
     )
 
 
-def awaited(c: Code, state: Value) -> Value:
+def awaited(c: CodeBuilder, state: IrValue) -> IrValue:
     """Return what a phase waits for, as `WARP.poll_wants` has it."""
     pending = c.op("and", c.op("lshr", state, 23), COUNT)
     bytes_ = c.op("and", c.op("sub", c.op("and", state, 2 * _BIAS - 1), _BIAS), (1 << 32) - 1)
     return c.op("or", c.op("or", c.op("shl", pending, 32), bytes_), 1 << 63)
 
 
-def _packed(c: Code, phase: Value, expected: Value, pending: Value, bytes_: Value) -> Value:
+def _packed(c: CodeBuilder, phase: IrValue, expected: IrValue, pending: IrValue, bytes_: IrValue) -> IrValue:
     counts = c.op("or", c.op("shl", expected, 43), c.op("shl", pending, 23))
     return c.op("or", c.op("or", c.op("shl", phase, 63), counts), bytes_)
 
 
-def advanced(c: Code, action: str, old: Value, count: Value, size: Value) -> tuple[Value, Value]:
+def advanced(c: CodeBuilder, action: str, old: IrValue, count: IrValue, size: IrValue) -> tuple[IrValue, IrValue]:
     """Return an mbarrier's next state, and whether that is invalid."""
     expected = c.op("and", c.op("lshr", old, 43), COUNT)
     pending = c.op("and", c.op("lshr", old, 23), COUNT)

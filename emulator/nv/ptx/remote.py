@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.clusters import OFFSET, RANK_SHIFT
 from emulator.nv.ptx import atomics, mbarrier
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
-from emulator.nv.ptx.memory import Order, shared_offsets, take_count
-from emulator.nv.ptx.statements import TYPES, Instruction, Operand, Sym, Vec
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
+from emulator.nv.ptx.memory import MemoryOrder, shared_offsets, take_count
+from emulator.nv.ptx.statements import TYPES, Operand, PtxInstruction, Sym, Vec
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
-    from emulator.ir.vector import Value
+    from emulator.ir.vector import IrValue
 
 _STORED = ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
 _REDUCED = {
@@ -38,14 +38,14 @@ def _take_space(m: Modifiers) -> str:
     return "cluster" if m.flag("shared::cluster") else "generic"
 
 
-def _told(t: Translator, space: str, barrier: Operand, size: int) -> None:
+def _told(t: PtxTranslator, space: str, barrier: Operand, size: int) -> None:
     """Complete bytes at an mbarrier."""
-    sanitize.released(t.wf, sanitize.Scope.CLUSTER)
+    sanitize.released(t.wf, sanitize.OrderScope.CLUSTER)
     mbarrier.call(t, "tx", "cluster", shared_offsets(t, space, barrier), size=t.c.const(t.v("i64"), -size))
 
 
 @meaning("st.async")
-def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _store(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("async")
     m.flag("weak")
     if "mmio" in m.rest or _BYTES not in m.rest:
@@ -67,7 +67,7 @@ def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("red.async")
-def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     for word in ("async", "relaxed", "cluster", _BYTES):
         m.need(word)
     space, operation = _take_space(m), m.need(*_REDUCED)
@@ -78,12 +78,14 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
     offsets = shared_offsets(t, space, a)
     if t.wf.counting is not None:
         t.wf.counting.access("shared", "atomic", offsets, TYPES[type_] // 8, t.wf.active)
-    atomics.apply(t, "cluster", operation, type_, offsets, [(s,)], order=Order(scope=sanitize.Scope.CLUSTER))
+    atomics.apply(
+        t, "cluster", operation, type_, offsets, [(s,)], order=MemoryOrder(scope=sanitize.OrderScope.CLUSTER)
+    )
     _told(t, space, barrier, TYPES[type_] // 8)
 
 
 @meaning("mapa")
-def _mapa(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mapa(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     in_window = m.flag("shared::cluster")
     bits = TYPES[m.need("u32", "u64")]
     d, a, rank = operands(t, i, 3)
@@ -100,7 +102,7 @@ def _mapa(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("getctarank")
-def _getctarank(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _getctarank(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     in_window = m.flag("shared::cluster")
     bits = TYPES[m.need("u32", "u64")]
     d, a = operands(t, i, 2)
@@ -110,7 +112,7 @@ def _getctarank(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.write(d, c.select(c.icmp("eq", upper, 0), own, c.op("sub", upper, 1)))
 
 
-def _offset(t: Translator, a: Operand, bits: int, *, in_window: bool) -> tuple[Value, Value]:
+def _offset(t: PtxTranslator, a: Operand, bits: int, *, in_window: bool) -> tuple[IrValue, IrValue]:
     """Return an address in the shared memory of a cluster, as i32, and its base: 0, or the window."""
     c = t.c
     if in_window or isinstance(a, Sym):

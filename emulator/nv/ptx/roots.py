@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir import numeric
-from emulator.nv.ptx.core import Modifiers, Translator, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, operands
 from emulator.nv.ptx.floats import ROUNDING, SMALL, compute_small, finish, floating, flushed, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.ir.vector import Value
-    from emulator.nv.ptx.statements import Instruction, Operand
+    from emulator.ir.vector import IrValue
+    from emulator.nv.ptx.statements import Operand, PtxInstruction
 
 
 @floating("div")
-def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _div(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Divide; `.approx` and `.full` are exact here (allowed: 2 ulp)."""
     how = m.one_of("approx", "full", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
@@ -34,7 +34,7 @@ def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @floating("rcp")
-def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _rcp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Reciprocal; `.approx` is exact here (allowed: 1 ulp); for f64 it uses and gives upper halves only."""
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
@@ -52,7 +52,7 @@ def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     finish(t, d, value, ftz=ftz, sat=False)
 
 
-def _coarse(t: Translator, d: Operand, a: Value, compute: Callable[[Value], Value]) -> None:
+def _coarse(t: PtxTranslator, d: Operand, a: IrValue, compute: Callable[[IrValue], IrValue]) -> None:
     """Write an f64 approximation as it is defined: from the upper half of an operand to that of a result."""
     c = t.c
     upper = c.as_float(c.op("and", c.as_int(a), ~0xFFFF_FFFF))
@@ -63,7 +63,7 @@ def _coarse(t: Translator, d: Operand, a: Value, compute: Callable[[Value], Valu
 
 
 @floating("sqrt")
-def _sqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _sqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Square root; `.approx` is exact here."""
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
@@ -78,12 +78,12 @@ def _sqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 def _approximate(
-    t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[[Value], Value]
+    t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str, compute: Callable[[IrValue], IrValue]
 ) -> None:
     """Apply a function on doubles to f32 or to each 16-bit element."""
     c = t.c
 
-    def single(value: Value) -> Value:
+    def single(value: IrValue) -> IrValue:
         return c.cast("fptrunc", compute(c.cast("fpext", value, "double")), "float")
 
     m.one_of("approx")
@@ -103,7 +103,7 @@ def _approximate(
 
 
 @floating("rsqrt")
-def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _rsqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Reciprocal square root, rounded once from double; `.ftz.f64` uses and gives upper halves only."""
     c = t.c
     if type_ == "f64" and m.flag("ftz"):
@@ -117,22 +117,22 @@ def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @floating("ex2")
-def _ex2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _ex2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """2^x (allowed: 2 ulp)."""
     c = t.c
 
-    def compute(x: Value) -> Value:
+    def compute(x: IrValue) -> IrValue:
         return c.select(c.fcmp("uno", x, x), x, numeric.exp2(c, x))
 
     _approximate(t, i, m, type_, compute)
 
 
 @floating("lg2")
-def _lg2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _lg2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Base-2 logarithm (allowed: absolute error 2^-22 in [0.5, 2], 2^-22 relative elsewhere)."""
     c = t.c
 
-    def compute(x: Value) -> Value:
+    def compute(x: IrValue) -> IrValue:
         infinite = c.fconst(x.type, float("inf"))
         good = c.op("and", c.fcmp("ogt", x, c.fconst(x.type, 0.0)), c.fcmp("olt", x, infinite))
         value = numeric.log2(c, c.select(good, x, c.fconst(x.type, 1.0)))
@@ -145,11 +145,11 @@ def _lg2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @floating("sin", "cos")
-def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _sine(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Sine and cosine (allowed: absolute error 2^-20.5 in [-2 pi, 2 pi]); infinities give NaN."""
     c = t.c
 
-    def compute(x: Value) -> Value:
+    def compute(x: IrValue) -> IrValue:
         finite = c.fcmp("olt", c.intrinsic("fabs", x), c.fconst(x.type, float("inf")))
         value = numeric.sine(c, c.select(finite, x, c.fconst(x.type, 0.0)), cosine=i.opcode == "cos")
         if i.opcode == "sin":
@@ -160,11 +160,11 @@ def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 @floating("tanh")
-def _tanh(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+def _tanh(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     """Hyperbolic tangent (allowed: relative error 2^-11); NaN and zeros stay."""
     c = t.c
 
-    def compute(x: Value) -> Value:
+    def compute(x: IrValue) -> IrValue:
         return c.select(c.fcmp("ueq", x, c.fconst(x.type, 0.0)), x, numeric.tanh(c, x))
 
     _approximate(t, i, m, type_, compute)

@@ -32,7 +32,7 @@ TYPES: dict[str, int] = {k + w: b for k in "bus" for w, b in _WIDTHS.items() if 
 
 
 @dataclass(frozen=True, slots=True)
-class Reg:
+class PtxReg:
     """A register; its name is unique in its function."""
 
     name: str
@@ -52,7 +52,7 @@ class Special:
 
 
 @dataclass(frozen=True, slots=True)
-class Imm:
+class PtxImm:
     """A constant: its bits, and whether it was written as a floating-point number."""
 
     value: int
@@ -71,7 +71,7 @@ class Sym:
 class Mem:
     """[base + offset]; `base` None is an absolute address. A copy of a tensor has [map, {coordinates}]."""
 
-    base: Reg | Sym | None
+    base: PtxReg | Sym | None
     offset: int = 0
     coordinates: tuple[Operand, ...] = ()
 
@@ -95,7 +95,7 @@ class Pair:
 class Not:
     """!p."""
 
-    reg: Reg
+    reg: PtxReg
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ class Args:
     items: tuple[Operand, ...]
 
 
-Operand = Reg | Special | Imm | Sym | Mem | Vec | Pair | Not | Args
+Operand = PtxReg | Special | PtxImm | Sym | Mem | Vec | Pair | Not | Args
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """One instruction: opcode, its modifiers in order, guard, operands."""
 
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[Operand, ...]
-    guard: Reg | None
+    guard: PtxReg | None
     negated: bool
     line: int
     text: str
@@ -130,7 +130,7 @@ class Label:
 
 
 @dataclass(slots=True)
-class Variable:
+class PtxVariable:
     """A variable in memory: a parameter, or a variable of a state space."""
 
     name: str
@@ -148,16 +148,16 @@ class Variable:
 
 
 @dataclass(slots=True)
-class Function:
+class PtxFunction:
     """A kernel or a device function."""
 
     name: str
     entry: bool
-    params: list[Variable]
-    returns: list[Variable]
-    body: list[Instruction | Label] = field(default_factory=list)
+    params: list[PtxVariable]
+    returns: list[PtxVariable]
+    body: list[PtxInstruction | Label] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, PtxVariable] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Lists of labels (.branchtargets)."""
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -166,26 +166,26 @@ class Function:
 
 
 @dataclass(slots=True)
-class Source:
+class PtxSource:
     """A parsed module."""
 
     version: str
     target: tuple[str, ...]
-    functions: dict[str, Function]
-    variables: dict[str, Variable]
+    functions: dict[str, PtxFunction]
+    variables: dict[str, PtxVariable]
 
 
 @dataclass(slots=True)
-class Scope:
+class PtxScope:
     """The registers, variables and labels of one pair of braces."""
 
-    parent: Scope | None
+    parent: PtxScope | None
     number: int
-    registers: dict[str, Reg] = field(default_factory=dict)
+    registers: dict[str, PtxReg] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
 
-def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
+def renamed(instruction: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
     """Replace the labels and variables of a scope by their unique names."""
 
     def rename(operand: Operand) -> Operand:
@@ -204,7 +204,7 @@ def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
     operands = tuple(map(rename, instruction.operands))
     if operands == instruction.operands:
         return instruction
-    return Instruction(
+    return PtxInstruction(
         instruction.opcode,
         instruction.modifiers,
         operands,

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 from emulator.nv.ptx.statements import (
     TYPES,
     Args,
-    Function,
-    Imm,
-    Instruction,
     Label,
     Mem,
     Not,
     Operand,
     Pair,
     PtxError,
-    Reg,
-    Scope,
-    Source,
+    PtxFunction,
+    PtxImm,
+    PtxInstruction,
+    PtxReg,
+    PtxScope,
+    PtxSource,
+    PtxVariable,
     Special,
     Sym,
-    Variable,
     Vec,
     renamed,
 )
@@ -75,12 +75,12 @@ class Parser:
         self._tokens = Tokens(text)
         self._scopes = 0
         self._opcode = ""
-        self._function: Function | None = None
-        self._variables: dict[str, Variable] = {}
+        self._function: PtxFunction | None = None
+        self._variables: dict[str, PtxVariable] = {}
 
-    def module(self) -> Source:
+    def module(self) -> PtxSource:
         """Parse the whole module."""
-        source = Source("", (), {}, {})
+        source = PtxSource("", (), {}, {})
         while self._tokens.now.kind != "end":
             token = self._tokens.now
             if token.text == ".version":
@@ -114,7 +114,7 @@ class Parser:
         while not self._tokens.accept("}"):
             self._tokens.skip()
 
-    def _declaration(self, source: Source) -> None:
+    def _declaration(self, source: PtxSource) -> None:
         extern = False
         while self._tokens.now.text in _LINKAGE:
             extern |= self._tokens.next().text == ".extern"
@@ -133,13 +133,13 @@ class Parser:
         else:
             raise PtxError(token.line, f"unknown directive {token.text!r}")
 
-    def _read_function(self) -> Function:
+    def _read_function(self) -> PtxFunction:
         token = self._tokens.next()
         entry = token.text == ".entry"
         returns = self._parameters() if not entry and self._tokens.now.text == "(" else []
         name = self._tokens.kind("word")
         params = self._parameters() if self._tokens.now.text == "(" else []
-        function = Function(name, entry, params, returns, line=token.line)
+        function = PtxFunction(name, entry, params, returns, line=token.line)
         while self._tokens.now.text in _LIMITS:
             what = self._tokens.next().text
             if what == ".pragma":
@@ -163,34 +163,34 @@ class Parser:
             self._function = None
         return function
 
-    def _parameters(self) -> list[Variable]:
+    def _parameters(self) -> list[PtxVariable]:
         self._tokens.expect("(")
-        found: list[Variable] = []
+        found: list[PtxVariable] = []
         while not self._tokens.accept(")"):
             if self._tokens.now.text == ".reg":
                 line = self._tokens.next().line
                 type_ = self._tokens.kind("directive")[1:]
                 found.append(
-                    Variable(self._tokens.kind("word"), "reg", type_, TYPES[type_] // 8, 1, line=line)
+                    PtxVariable(self._tokens.kind("word"), "reg", type_, TYPES[type_] // 8, 1, line=line)
                 )
             else:
                 found += read_variables(self._tokens, single=True)
             self._tokens.accept(",")
         return found
 
-    def _scope(self, parent: Scope | None) -> Scope:
+    def _scope(self, parent: PtxScope | None) -> PtxScope:
         self._scopes += 1
-        return Scope(parent, self._scopes)
+        return PtxScope(parent, self._scopes)
 
-    def _register(self, name: str, type_: str, scope: Scope) -> Reg:
+    def _register(self, name: str, type_: str, scope: PtxScope) -> PtxReg:
         assert self._function is not None
         if type_ not in TYPES:
             raise PtxError(self._tokens.now.line, f"unknown register type .{type_}")
         unique = name if name not in self._function.registers else f"{name}@{scope.number}"
         self._function.registers[unique] = type_
-        return Reg(unique, type_)
+        return PtxReg(unique, type_)
 
-    def _block(self, function: Function, scope: Scope) -> None:
+    def _block(self, function: PtxFunction, scope: PtxScope) -> None:
         """Parse statements up to the closing brace. Labels are resolved at the end: uses may precede definitions."""
         first = len(function.body)
         while not self._tokens.accept("}"):
@@ -217,12 +217,12 @@ class Parser:
         others = {name: unique for name, unique in scope.names.items() if name != unique}
         for i in range(first, len(function.body) if others else first):
             statement = function.body[i]
-            if isinstance(statement, Instruction):
+            if isinstance(statement, PtxInstruction):
                 function.body[i] = renamed(statement, others)
         for name, labels in list(function.targets.items()):
             function.targets[name] = tuple(scope.names.get(n, n) for n in labels)
 
-    def _registers(self, scope: Scope) -> None:
+    def _registers(self, scope: PtxScope) -> None:
         self._tokens.next()
         type_ = self._tokens.kind("directive")[1:]
         if type_ in ("v2", "v4"):
@@ -239,7 +239,7 @@ class Parser:
                 break
         self._tokens.expect(";")
 
-    def _local_variables(self, function: Function, scope: Scope) -> None:
+    def _local_variables(self, function: PtxFunction, scope: PtxScope) -> None:
         for variable in read_variables(self._tokens):
             unique = (
                 variable.name
@@ -253,7 +253,7 @@ class Parser:
             function.variables[unique] = variable
         self._tokens.expect(";")
 
-    def _label(self, function: Function, scope: Scope) -> None:
+    def _label(self, function: PtxFunction, scope: PtxScope) -> None:
         token = self._tokens.next()
         self._tokens.expect(":")
         if self._tokens.now.text == ".branchtargets":
@@ -269,13 +269,13 @@ class Parser:
         scope.names[token.text] = unique
         function.body.append(Label(unique, token.line))
 
-    def _instruction(self, scope: Scope) -> Instruction:
+    def _instruction(self, scope: PtxScope) -> PtxInstruction:
         start = self._tokens.now
         guard, negated = None, False
         if self._tokens.accept("@"):
             negated = self._tokens.accept("!")
             found = self._name(self._tokens.kind("word"), scope, start.line)
-            if not isinstance(found, Reg) or found.bits != 1:
+            if not isinstance(found, PtxReg) or found.bits != 1:
                 raise PtxError(start.line, "a guard must be a predicate register")
             guard = found
         word = self._tokens.now
@@ -290,9 +290,9 @@ class Parser:
                 break
         end = self._tokens.expect(";")
         text = " ".join(self._text[start.at : end.at].split())
-        return Instruction(opcode, tuple(modifiers), tuple(operands), guard, negated, start.line, text)
+        return PtxInstruction(opcode, tuple(modifiers), tuple(operands), guard, negated, start.line, text)
 
-    def _operand(self, scope: Scope) -> Operand:
+    def _operand(self, scope: PtxScope) -> Operand:
         token = self._tokens.now
         first = self._primary(scope)
         if self._tokens.accept("|"):
@@ -317,7 +317,7 @@ class Parser:
             raise PtxError(token.line, f"{array.name}[{index}]: no array of that name is declared before")
         return Sym(array.name, array.offset + index * variable.element)
 
-    def _primary(self, scope: Scope) -> Operand:
+    def _primary(self, scope: PtxScope) -> Operand:
         token = self._tokens.next()
         if token.kind == "word":
             return self._name(token.text, scope, token.line)
@@ -325,14 +325,14 @@ class Parser:
             return number(token.text, token.line)
         if token.text in ("-", "~"):
             value = self._primary(scope)
-            if not isinstance(value, Imm):
+            if not isinstance(value, PtxImm):
                 raise PtxError(token.line, f"{token.text} before something that is no number")
             if value.kind != "int":
-                return Imm(value.value ^ (1 << (31 if value.kind == "f32" else 63)), value.kind)
-            return Imm(-value.value if token.text == "-" else ~value.value)
+                return PtxImm(value.value ^ (1 << (31 if value.kind == "f32" else 63)), value.kind)
+            return PtxImm(-value.value if token.text == "-" else ~value.value)
         if token.text == "!":
             found = self._primary(scope)
-            if not isinstance(found, Reg):
+            if not isinstance(found, PtxReg):
                 raise PtxError(token.line, "! before something that is no predicate")
             return Not(found)
         if token.text == "[":
@@ -346,7 +346,7 @@ class Parser:
             return Vec(tuple(items)) if close == "}" else Args(tuple(items))
         raise PtxError(token.line, f"unexpected {token.text!r} in an operand")
 
-    def _address(self, scope: Scope) -> Mem:
+    def _address(self, scope: PtxScope) -> Mem:
         token = self._tokens.now
         base = self._primary(scope)
         offset = 0
@@ -361,16 +361,16 @@ class Parser:
                 raise PtxError(token.line, f"{self._opcode}: an address with coordinates is not supported")
             coordinates = found.items
         self._tokens.expect("]")
-        if isinstance(base, Imm):
+        if isinstance(base, PtxImm):
             return Mem(None, base.value + offset, coordinates)
         if isinstance(base, Sym):
             return Mem(Sym(base.name), base.offset + offset, coordinates)
-        if isinstance(base, Reg):
+        if isinstance(base, PtxReg):
             return Mem(base, offset, coordinates)
         raise PtxError(token.line, "an address must be a register, a variable or a number")
 
-    def _name(self, name: str, scope: Scope, line: int) -> Operand:
-        here: Scope | None = scope
+    def _name(self, name: str, scope: PtxScope, line: int) -> Operand:
+        here: PtxScope | None = scope
         while here is not None:
             if name in here.registers:
                 return here.registers[name]
@@ -382,11 +382,11 @@ class Parser:
         if name == "_":
             return Special("_")
         if name == "WARP_SZ":
-            return Imm(32)
+            return PtxImm(32)
         del line
         return Sym(name)
 
 
-def parse(text: str) -> Source:
+def parse(text: str) -> PtxSource:
     """Parse a PTX module. Raises `PtxError`."""
     return Parser(text.rstrip("\0")).module()

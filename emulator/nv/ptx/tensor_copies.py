@@ -22,7 +22,7 @@ from emulator.ir.findings import emit_report, i32, i64, report
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import MAP_ENTRY, THREAD, WARP
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx.tensor_maps import TensorMap, read_map
 from emulator.sanitizers import sanitize
 from emulator.sanitizers.clocks import COPY, LANDED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 _CHUNK = 16
 _ALIGNMENT = 128
@@ -39,29 +39,29 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TensorCopyRow:
     """A row of a box: its number, the address of its first element relative to the tensor, and the bytes inside the tensor."""
 
-    number: Value
-    address: Value
-    first: Value
-    last: Value
+    number: IrValue
+    address: IrValue
+    first: IrValue
+    last: IrValue
 
 
-def _clamped(c: Code, value: Value, limit: Value) -> Value:
+def _clamped(c: CodeBuilder, value: IrValue, limit: IrValue) -> IrValue:
     return c.intrinsic("smin", c.intrinsic("smax", value, i64(0)), limit)
 
 
-def _coordinate(c: Code, coordinates: Value, n: int) -> Value:
+def _coordinate(c: CodeBuilder, coordinates: IrValue, n: int) -> IrValue:
     return c.resize(c.load("i32", c.gep(coordinates, 4 * n)), 64, signed=True)
 
 
-def row_bytes(c: Code, map_: TensorMap) -> Value:
+def row_bytes(c: CodeBuilder, map_: TensorMap) -> IrValue:
     """Return the bytes of a row of a box, i64."""
     return c.op("shl", c.resize(map_.boxes[0], 64), map_.log)
 
 
-def _rows(c: Code, map_: TensorMap) -> Value:
+def _rows(c: CodeBuilder, map_: TensorMap) -> IrValue:
     total = map_.boxes[1]
     for box in map_.boxes[2:]:
         total = c.op("mul", total, box)
@@ -69,7 +69,7 @@ def _rows(c: Code, map_: TensorMap) -> Value:
 
 
 @contextmanager
-def each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[Row]:
+def each_row(c: CodeBuilder, map_: TensorMap, coordinates: IrValue) -> Iterator[TensorCopyRow]:
     """Loop over the rows of a box."""
     first = _coordinate(c, coordinates, 0)
     wide = c.resize(map_.boxes[0], 64)
@@ -77,7 +77,7 @@ def each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[Row]:
     high = _clamped(c, c.op("sub", map_.dimensions[0], first), wide)
     start = c.op("shl", first, map_.log)
     with c.count(_rows(c, map_)) as number:
-        rest, inside, address = number, Value("i1", "true"), start
+        rest, inside, address = number, IrValue("i1", "true"), start
         for n in range(1, RANKS):
             step = c.resize(c.op("urem", rest, map_.boxes[n]), 64)
             rest = c.op("udiv", rest, map_.boxes[n])
@@ -85,17 +85,17 @@ def each_row(c: Code, map_: TensorMap, coordinates: Value) -> Iterator[Row]:
             inside = c.op("and", inside, c.icmp("ult", at, map_.dimensions[n]))
             address = c.op("add", address, c.op("mul", at, map_.strides[n - 1]))
         last = c.select(inside, high, low)
-        yield Row(number, address, c.op("shl", low, map_.log), c.op("shl", last, map_.log))
+        yield TensorCopyRow(number, address, c.op("shl", low, map_.log), c.op("shl", last, map_.log))
 
 
-def take_coordinates(lib: Library, c: Code, vectors: Value, lane: Value, target: Value) -> None:
+def take_coordinates(lib: Library, c: CodeBuilder, vectors: IrValue, lane: IrValue, target: IrValue) -> None:
     """Write a lane's coordinates; `vectors` points to one vector of all lanes for each dimension."""
     for n in range(RANKS):
         at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
         c.store(c.load("i32", c.gep(vectors, at)), c.gep(target, 4 * n))
 
 
-def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> None:
+def report_map(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, lane: IrValue) -> None:
     """Append a report of a tensor map that a copy cannot use."""
     emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
 
@@ -103,14 +103,14 @@ def report_map(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> 
 @helper("ptx.tensor.move", "ptr, i32, ptr, ptr, i32, ptr, i1")
 def move(
     _lib: Library,
-    c: Code,
-    map_at: Value,
-    rank: Value,
-    coordinates: Value,
-    shared: Value,
-    offset: Value,
-    tensor: Value,
-    stores: Value,
+    c: CodeBuilder,
+    map_at: IrValue,
+    rank: IrValue,
+    coordinates: IrValue,
+    shared: IrValue,
+    offset: IrValue,
+    tensor: IrValue,
+    stores: IrValue,
 ) -> None:
     """`ptx.tensor.move(map, rank, coordinates, shared, offset, tensor, stores)`: copy a box.
 
@@ -129,7 +129,7 @@ def move(
             _move_chunk(c, row, here, there, byte, stores)
 
 
-def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, stores: Value) -> None:
+def _move_chunk(c: CodeBuilder, row: TensorCopyRow, here: IrValue, there: IrValue, byte: IrValue, stores: IrValue) -> None:
     """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one."""
     whole = c.op("and", c.icmp("uge", byte, row.first), c.icmp("ule", c.op("add", byte, _CHUNK), row.last))
     to, origin = (c.select(stores, a, b) for a, b in ((c.gep(there, byte), here), (here, c.gep(there, byte))))
@@ -144,7 +144,7 @@ def _move_chunk(c: Code, row: Row, here: Value, there: Value, byte: Value, store
                 c.store(c.load("i8", c.gep(origin, n)), c.gep(to, n))
 
 
-def _scaled(c: Code, map_: TensorMap, n: int, index: Value) -> Value:
+def _scaled(c: CodeBuilder, map_: TensorMap, n: int, index: IrValue) -> IrValue:
     """Return the bytes that `index` steps in a dimension are apart."""
     return c.op("mul", index, map_.strides[n - 1]) if n else c.op("shl", index, map_.log)
 
@@ -152,14 +152,14 @@ def _scaled(c: Code, map_: TensorMap, n: int, index: Value) -> Value:
 @helper("ptx.tensor.place", "ptr, ptr, i32, ptr, i32, i32, i32", result="i64")
 def place(
     lib: Library,
-    c: Code,
-    warp: Value,
-    map_at: Value,
-    rank: Value,
-    coordinates: Value,
-    site: Value,
-    lane: Value,
-    access: Value,
+    c: CodeBuilder,
+    warp: IrValue,
+    map_at: IrValue,
+    rank: IrValue,
+    coordinates: IrValue,
+    site: IrValue,
+    lane: IrValue,
+    access: IrValue,
 ) -> None:
     """`ptx.tensor.place(warp, map, rank, coordinates, site, lane, access) -> tensor`: the tensor's host address.
 
@@ -171,7 +171,7 @@ def place(
         report_map(lib, c, warp, site, lane)
         c.ret(i64(0))
         c.label(c.fresh("unreachable"))
-    low, high, nothing = i64(0), i64(0), Value("i1", "false")
+    low, high, nothing = i64(0), i64(0), IrValue("i1", "false")
     for n in range(RANKS):
         at = _coordinate(c, coordinates, n)
         begin = c.intrinsic("smax", at, i64(0))
@@ -199,7 +199,7 @@ def place(
 
 
 @helper("ptx.tensor.bytes", "ptr, i32", result="i32")
-def box_bytes(_lib: Library, c: Code, map_at: Value, rank: Value) -> None:
+def box_bytes(_lib: Library, c: CodeBuilder, map_at: IrValue, rank: IrValue) -> None:
     """`ptx.tensor.bytes(map, rank) -> i32`: the bytes of a box in shared memory."""
     map_ = read_map(c, map_at, rank)
     c.ret(c.op("mul", _rows(c, map_), c.resize(row_bytes(c, map_), 32)))
@@ -208,14 +208,14 @@ def box_bytes(_lib: Library, c: Code, map_at: Value, rank: Value) -> None:
 @helper("ptx.tensor.watch", "ptr, ptr, i32, ptr, mask, i32, i32")
 def watch_rows(
     lib: Library,
-    c: Code,
-    warp: Value,
-    map_at: Value,
-    rank: Value,
-    coordinates: Value,
-    lane: Value,
-    site: Value,
-    access: Value,
+    c: CodeBuilder,
+    warp: IrValue,
+    map_at: IrValue,
+    rank: IrValue,
+    coordinates: IrValue,
+    lane: IrValue,
+    site: IrValue,
+    access: IrValue,
 ) -> None:
     """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: report a box's global bytes to the sanitizers."""
     map_ = read_map(c, map_at, rank)
@@ -229,6 +229,6 @@ def watch_rows(
                     sanitize.watch(lib, c, "global", warp, address, lane, site, size, wanted)
 
 
-def aligned(c: Code, offset: Value) -> Value:
+def aligned(c: CodeBuilder, offset: IrValue) -> IrValue:
     """Return whether a box may lie at an offset in shared memory."""
     return c.icmp("eq", c.op("and", offset, _ALIGNMENT - 1), 0)

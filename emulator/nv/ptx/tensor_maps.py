@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from drivers.nv.layouts import tensor_map as layout
 from emulator.ir.findings import i32, i64
 from emulator.ir.library import iota
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.memory import address_bits, scope_of, take_space
-from emulator.nv.ptx.statements import Imm, Instruction
+from emulator.nv.ptx.statements import PtxImm, PtxInstruction
 from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.tensor_map import TensorField
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 _PLAIN = {
     "rank": layout.RANK, "elemtype": layout.ELEMENT, "interleave_layout": layout.INTERLEAVE,
@@ -36,28 +36,28 @@ ARCH = 90
 class TensorMap:
     """The fields of a tensor map as scalars: i64, except the boxes and the number of a swizzle (i32)."""
 
-    address: Value
-    element: Value
+    address: IrValue
+    element: IrValue
     """The number of the element type, i32."""
-    log: Value
+    log: IrValue
     """Log2 of the bytes of an element, i64."""
-    dimensions: list[Value]
-    strides: list[Value]
+    dimensions: list[IrValue]
+    strides: list[IrValue]
     """Bytes; the first dimension has none."""
-    boxes: list[Value]
-    pattern: Value
+    boxes: list[IrValue]
+    pattern: IrValue
     """The bits of a shared address that the swizzle changes."""
-    bad: Value
+    bad: IrValue
     """Whether this copy cannot be made: i1."""
 
 
-def _word(c: Code, map_: Value, field: TensorField) -> Value:
+def _word(c: CodeBuilder, map_: IrValue, field: TensorField) -> IrValue:
     raw = c.load("i32", c.gep(map_, field.offset))
     part = c.op("lshr", raw, field.shift) if field.shift else raw
     return part if field.bits == _WORD else c.op("and", part, (1 << field.bits) - 1)
 
 
-def read_map(c: Code, map_: Value, rank: Value) -> TensorMap:
+def read_map(c: CodeBuilder, map_: IrValue, rank: IrValue) -> TensorMap:
     """Return the fields of the map at a host address, for a copy with `rank` coordinates."""
     address = c.load("i64", c.gep(map_, layout.ADDRESS))
     kind, swizzle = _word(c, map_, layout.ELEMENT), _word(c, map_, layout.SWIZZLE)
@@ -90,7 +90,7 @@ def read_map(c: Code, map_: Value, rank: Value) -> TensorMap:
 
 
 @meaning("tensormap")
-def _tensormap(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _tensormap(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if t.arch not in _ARCHES:
         raise t.error("needs sm_90a or a later architecture")
     if m.need("replace", "cp_fenceproxy") == "cp_fenceproxy":
@@ -109,9 +109,9 @@ def _tensormap(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.wf.store(space, t.c.op("add", at, layout.ADDRESS), [t.bits(given[1], 64)], t.site())
         return
     number = given[1]
-    if len(given) > 2 and not isinstance(number, Imm):
+    if len(given) > 2 and not isinstance(number, PtxImm):
         raise t.error("the number of the dimension must be a constant")
-    if name in _CONSTANT and not isinstance(given[1], Imm):
+    if name in _CONSTANT and not isinstance(given[1], PtxImm):
         raise t.error("the value must be a constant")
     if name == "global_stride":
         units = t.c.op("lshr", t.bits(given[2], 64), layout.STRIDE_UNIT.bit_length() - 1)
@@ -124,14 +124,14 @@ def _tensormap(t: Translator, i: Instruction, m: Modifiers) -> None:
     _replace(t, space, at, field, t.c.op("sub", value, field.bias) if field.bias else value)
 
 
-def _order(t: Translator, number: object, limit: int) -> int:
-    assert isinstance(number, Imm)
+def _order(t: PtxTranslator, number: object, limit: int) -> int:
+    assert isinstance(number, PtxImm)
     if not 0 <= number.value < limit:
         raise t.error(f"there are {limit} such fields")
     return number.value
 
 
-def _replace(t: Translator, space: str, at: Value, field: TensorField, value: Value) -> None:
+def _replace(t: PtxTranslator, space: str, at: IrValue, field: TensorField, value: IrValue) -> None:
     """Replace the bits of a field in the word that contains it."""
     c, site = t.c, t.site()
     where = c.op("add", at, field.offset)
@@ -143,7 +143,7 @@ def _replace(t: Translator, space: str, at: Value, field: TensorField, value: Va
     t.wf.store(space, where, [value], site)
 
 
-def _published(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _published(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """tensormap.cp_fenceproxy: the warp copies a map from shared to global memory, then releases it."""
     for word in ("global", "shared::cta", "tensormap::generic", "release"):
         m.need(word)
@@ -151,7 +151,7 @@ def _published(t: Translator, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     m.need("aligned")
     target, source, size = operands(t, i, 3)
-    if not isinstance(size, Imm) or size.value != layout.BYTES:
+    if not isinstance(size, PtxImm) or size.value != layout.BYTES:
         raise t.error(f"the size must be {layout.BYTES}")
     c, site = t.c, t.site()
     narrow, wide = (c.ints(t.v(f"i{bits}"), iota(t.wf.lib.lanes, 4)) for bits in (32, 64))

@@ -9,7 +9,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from emulator.nv.ptx.statements import Imm, PtxError
+from emulator.nv.ptx.statements import PtxError, PtxImm
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|//[^\n]*|/\*.*?\*/)|(?P<newline>\n[ \t\r\n]*)
@@ -48,20 +48,20 @@ def _tokens(text: str) -> list[Token]:
     return found
 
 
-def number(text: str, line: int) -> Imm:
+def number(text: str, line: int) -> PtxImm:
     """Read a constant."""
     low = text.lower()
     if low.startswith("0f"):
-        return Imm(int(low.removeprefix("0f"), 16), "f32")
+        return PtxImm(int(low.removeprefix("0f"), 16), "f32")
     if low.startswith("0d"):
-        return Imm(int(low.removeprefix("0d"), 16), "f64")
+        return PtxImm(int(low.removeprefix("0d"), 16), "f64")
     if "." in low:
-        return Imm(struct.unpack("<Q", struct.pack("<d", float(low)))[0], "f64")
+        return PtxImm(struct.unpack("<Q", struct.pack("<d", float(low)))[0], "f64")
     digits = low.rstrip("u")
     if digits[:1] == "0" and digits.isdigit() and len(digits) > 1:
-        return Imm(int(digits, 8))
+        return PtxImm(int(digits, 8))
     try:
-        return Imm(int(digits, 0))
+        return PtxImm(int(digits, 0))
     except ValueError:
         raise PtxError(line, f"{text!r} is no number") from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import BARRIER, CLUSTER_BARRIER, REGISTER_POOL
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx import (  # noqa: F401 - importing one registers what its instructions mean
     async_copies,
     atomics,
@@ -40,14 +40,14 @@ from emulator.nv.ptx import (  # noqa: F401 - importing one registers what its i
     wmma,
 )
 from emulator.nv.ptx.blocks import ENDS, BasicBlock, blocks, polls, reads, warp_mask, writes
-from emulator.nv.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import MEANINGS, Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.guesses import guesses
 from emulator.nv.ptx.integers import CARRY
-from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
+from emulator.nv.ptx.statements import TYPES, Operand, PtxError, PtxImm, PtxInstruction, PtxReg
 from emulator.nv.ptx.syntax import WITH_COORDINATES
 from emulator.sanitizers import read_groups, sanitize
 from emulator.simt import cluster_barrier, register_pool
-from emulator.simt.blocks import Block, Convergence, Translation
+from emulator.simt.blocks import Convergence, Translation, WarpBlock
 from emulator.simt.counting import Counting
 from emulator.simt.dispatch import barrier_at
 from emulator.simt.warp_function import WarpFunction
@@ -75,11 +75,11 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
     registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
     lazy = _lazy_nans(flat)
     hazards = wgmma_order.hazards(cut) if lib.checks.shared_races else {}
-    translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
+    translators: list[PtxTranslator] = []  # filled below: the blocks that it emits must exist first
     made = []
     for number, block in enumerate(cut):
         uses, defs = _uses_and_defs(block)
-        made.append(Block(
+        made.append(WarpBlock(
             emit=lambda wf, block=block, number=number: _emit(translators[0], block, number, hazards),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
             convergence=_convergence(translators, block.gathers), polls=polls(block),
@@ -91,7 +91,7 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
     wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=reserve)
     if counts:
         wf.counting = Counting(wf, counted.SECTOR)
-    translators.append(Translator(wf, flat, arch, lazy, areas))
+    translators.append(PtxTranslator(wf, flat, arch, lazy, areas))
     if lib.checks.shared_races or lib.checks.global_races:
         translators[0].guesses = guesses(cut)
     return wf.translate()
@@ -112,11 +112,11 @@ def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
     return found, at
 
 
-def _convergence(translators: list[Translator], instruction: Instruction | None) -> Convergence | None:
+def _convergence(translators: list[PtxTranslator], instruction: PtxInstruction | None) -> Convergence | None:
     if instruction is None:
         return None
 
-    def masks(_: WarpFunction) -> Value:
+    def masks(_: WarpFunction) -> IrValue:
         t = translators[0]
         t.begin_block()
         t.instruction = instruction
@@ -148,14 +148,14 @@ def _lazy_nans(flat: Flat) -> frozenset[str]:
     """Return the registers with floating-point results only, whose NaNs can be made canonical at each use."""
     sources: dict[str, list[Operand | None]] = {}
     for statement in flat.statements:
-        if not isinstance(statement, Instruction):
+        if not isinstance(statement, PtxInstruction):
             continue
         for reg in writes(statement):
             entry = sources.setdefault(reg.name, [])
             if (
                 statement.opcode == "mov"
                 and len(statement.operands) == 2
-                and isinstance(statement.operands[0], Reg)
+                and isinstance(statement.operands[0], PtxReg)
             ):
                 if not floats.is_neutral(statement.operands[1]):
                     entry.append(statement.operands[1])
@@ -164,20 +164,20 @@ def _lazy_nans(flat: Flat) -> frozenset[str]:
     arithmetic = {
         r.name
         for s in flat.statements
-        if isinstance(s, Instruction) and floats.is_float_result(s)
+        if isinstance(s, PtxInstruction) and floats.is_float_result(s)
         for r in writes(s)
     }
     lazy = {name for name, entry in sources.items() if None not in entry and (name in arithmetic or entry)}
     changed = True
     while changed:
-        bad = {name for name in lazy if not all(isinstance(o, Reg) and o.name in lazy for o in sources[name])}
+        bad = {name for name in lazy if not all(isinstance(o, PtxReg) and o.name in lazy for o in sources[name])}
         changed = bool(bad)
         lazy -= bad
     return frozenset(lazy)
 
 
 def _emit(
-    t: Translator, block: BasicBlock, number: int, hazards: Mapping[int, tuple[ReportKind, ...]]
+    t: PtxTranslator, block: BasicBlock, number: int, hazards: Mapping[int, tuple[ReportKind, ...]]
 ) -> None:
     """Write a block's instructions, with reports at those that have hazards, and its terminator."""
     t.begin_block()
@@ -204,13 +204,13 @@ def _emit(
     _terminate(t, last, block, number)
 
 
-def _condition(t: Translator, instruction: Instruction) -> Value:
+def _condition(t: PtxTranslator, instruction: PtxInstruction) -> IrValue:
     assert instruction.guard is not None
     value = t.wf.read(instruction.guard.name)
     return t.c.not_(value) if instruction.negated else value
 
 
-def _one(t: Translator, instruction: Instruction) -> None:
+def _one(t: PtxTranslator, instruction: PtxInstruction) -> None:
     _count(t, instruction)
     act = MEANINGS.get(
         ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
@@ -227,12 +227,12 @@ def _one(t: Translator, instruction: Instruction) -> None:
         sanitize.lanes_met(t.wf)
 
 
-def _count(t: Translator, instruction: Instruction) -> None:
+def _count(t: PtxTranslator, instruction: PtxInstruction) -> None:
     if t.wf.counting is not None and instruction.opcode != "barrier_result":
         t.wf.counting.execute(counted.operation(instruction), t.wf.active)
 
 
-def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int) -> None:
+def _terminate(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, number: int) -> None:
     modifiers = Modifiers(last)
     guard = _condition(t, last) if last.guard is not None else None
     _count(t, last)
@@ -259,17 +259,17 @@ def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int)
     modifiers.done()
 
 
-def _trap(t: Translator, guard: Value | None) -> None:
+def _trap(t: PtxTranslator, guard: IrValue | None) -> None:
     lanes = t.wf.active if guard is None else t.c.op("and", t.wf.active, t.c.mask_bits(guard))
     with t.c.when(t.c.icmp("ne", lanes, 0), likely=False):
         t.wf.report(ReportKind.TRAP, t.site(), lanes)
 
 
-def _branch_indexed(t: Translator, last: Instruction, block: BasicBlock, guard: Value | None) -> None:
+def _branch_indexed(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, guard: IrValue | None) -> None:
     index, c = t.bits(last.operands[0], 32), t.c
     taken = t.wf.active if guard is None else c.op("and", t.wf.active, c.mask_bits(guard))
     targets = block.successors if guard is None else block.successors[1:]
-    ways: list[tuple[int, Value]] = []
+    ways: list[tuple[int, IrValue]] = []
     rest = taken
     for k, target in enumerate(targets):
         lanes = c.op("and", taken, c.mask_bits(c.icmp("eq", index, k)))
@@ -287,22 +287,22 @@ def _branch_indexed(t: Translator, last: Instruction, block: BasicBlock, guard: 
     t.wf.spread(ways)
 
 
-def _uniform(t: Translator, operand: Operand) -> Value:
+def _uniform(t: PtxTranslator, operand: Operand) -> IrValue:
     """Return an operand that must be the same in every lane, as a scalar."""
-    if isinstance(operand, Imm):
-        return Value("i32", str(operand.value))
+    if isinstance(operand, PtxImm):
+        return IrValue("i32", str(operand.value))
     value = t.bits(operand, 32)
-    first = t.c.resize(t.c.call("llvm.cttz.i32", "i32", t.wf.active, Value("i1", "false")), 32)
+    first = t.c.resize(t.c.call("llvm.cttz.i32", "i32", t.wf.active, IrValue("i1", "false")), 32)
     return t.c.extract(value, t.c.op("and", first, 31))
 
 
-def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
+def _barrier(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: int) -> None:
     """Translate bar.sync, bar.red, barrier.* and setmaxnreg.inc: the lanes wait, and continue in the next block."""
     if last.opcode == "setmaxnreg":
         m.need("inc")
         count, site = _register_count(t, last, m), t.site()
         sanitize.partial_barrier(t.wf, site)
-        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), Value("i1", "true"))
+        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), IrValue("i1", "true"))
         t.wf.sleep(i32(REGISTER_POOL), count, number + 1, site)
         return
     if m.flag("cluster"):
@@ -319,18 +319,18 @@ def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> Non
         m.need("u32", "pred")
         predicate = items.pop()
     which = t.c.intrinsic("umin", _uniform(t, items[0]), i32(CLUSTER_BARRIER - 1))
-    count = _uniform(t, items[1]) if len(items) > 1 else Value("i32", "0")
+    count = _uniform(t, items[1]) if len(items) > 1 else IrValue("i32", "0")
     if predicate is not None:
         _vote_at_barrier(t, which, t.pred(predicate))
     t.wf.sleep(which, count, number + 1, site, aligned=aligned)
 
 
-def _check_clusters(t: Translator) -> None:
+def _check_clusters(t: PtxTranslator) -> None:
     if t.arch < _CLUSTERS:
         raise t.error(f"barriers of clusters need sm_{_CLUSTERS}")
 
 
-def _cluster_wait(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
+def _cluster_wait(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: int) -> None:
     """Translate barrier.cluster.wait."""
     m.need("wait")
     m.flag("acquire")
@@ -341,7 +341,7 @@ def _cluster_wait(t: Translator, last: Instruction, m: Modifiers, number: int) -
     t.wf.sleep(i32(CLUSTER_BARRIER), i32(0), number + 1, site, aligned=m.flag("aligned"))
 
 
-def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
+def _vote_at_barrier(t: PtxTranslator, which: IrValue, vote: IrValue) -> None:
     c = t.c
     bar = barrier_at(c, t.wf.group, which)
     yes = c.op("and", c.mask_bits(vote), t.wf.active)
@@ -356,7 +356,7 @@ def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
 
 
 @meaning("barrier_result")
-def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _barrier_result(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Read the vote of a barrier that has opened; `blocks.blocks` puts this after bar.red."""
     c = t.c
     how = m.need("popc", "and", "or")
@@ -371,7 +371,7 @@ def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("bar", "barrier")
-def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _other_barriers(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate the barriers at which lanes do not sleep: bar.arrive and bar.warp.sync."""
     if m.flag("warp"):
         m.need("sync")
@@ -400,36 +400,36 @@ def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("nanosleep")
-def _nanosleep(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _nanosleep(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("u32")
     operands(t, i, 1)
     t.c.emit("fence seq_cst")
 
 
 @meaning("setmaxnreg")
-def _release_registers(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _release_registers(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate setmaxnreg.dec."""
     m.need("dec")
     count, site = _register_count(t, i, m), t.site()
     sanitize.partial_barrier(t.wf, site)
     with t.c.when(t.c.icmp("ne", t.wf.active, 0)):
-        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), Value("i1", "false"))
+        t.c.call(register_pool.check(t.wf.lib), "void", t.wf.warp, count, i32(site), IrValue("i1", "false"))
         t.c.call(register_pool.give(t.wf.lib), "void", t.wf.warp, count)
 
 
-def _register_count(t: Translator, i: Instruction, m: Modifiers) -> Value:
+def _register_count(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> IrValue:
     for word in ("sync", "aligned", "u32"):
         m.need(word)
     (count,) = operands(t, i, 1)
     if t.arch < _CLUSTERS:
         raise t.error("setmaxnreg needs sm_90a or a later architecture")
-    if not isinstance(count, Imm) or count.value % 8 or not 24 <= count.value <= 256:
+    if not isinstance(count, PtxImm) or count.value % 8 or not 24 <= count.value <= 256:
         raise t.error("the number of registers must be a constant multiple of 8 from 24 to 256")
     return i32(count.value)
 
 
 @meaning("pmevent", "griddepcontrol")
-def _machine_hints(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _machine_hints(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate hints: profiler marks, dependent launch (grids never overlap here)."""
     del t, i
     m.rest.clear()

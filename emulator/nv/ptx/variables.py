@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 
-from emulator.nv.ptx.statements import TYPES, PtxError, Variable
+from emulator.nv.ptx.statements import TYPES, PtxError, PtxVariable
 from emulator.nv.ptx.tokens import Tokens, number
 
 
-def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
+def read_variables(tokens: Tokens, *, single: bool = False) -> list[PtxVariable]:
     """Parse `.space .align n .type name[dims] = init, ...` without its semicolon."""
     line = tokens.now.line
     space = tokens.kind("directive")[1:]
@@ -37,14 +37,14 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
             raise PtxError(line, f"unknown attribute .{what} of a variable")
     if not type_:
         raise PtxError(line, "a variable without a type")
-    found: list[Variable] = []
+    found: list[PtxVariable] = []
     while True:
         name, size = tokens.kind("word"), TYPES[type_] // 8 * width
         step, count = size, 1
         while tokens.accept("["):
             count *= 0 if tokens.now.text == "]" else tokens.integer()
             tokens.expect("]")
-        variable = Variable(name, space, type_, step * count, align or step, line=line, element=step)
+        variable = PtxVariable(name, space, type_, step * count, align or step, line=line, element=step)
         if tokens.accept("="):
             _initialise(tokens, variable, TYPES[type_] // 8)
         found.append(variable)
@@ -52,7 +52,7 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
             return found
 
 
-def _initialise(tokens: Tokens, variable: Variable, step: int) -> None:
+def _initialise(tokens: Tokens, variable: PtxVariable, step: int) -> None:
     data = bytearray()
 
     def item() -> None:

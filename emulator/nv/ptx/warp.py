@@ -9,17 +9,17 @@ Not here: the lane arithmetic (`emulator.ir.lanes`), matrix instructions (`mma`)
 from __future__ import annotations
 
 from emulator.ir import lanes
-from emulator.ir.vector import Value
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.ir.vector import IrValue
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.integers import is_signed
-from emulator.nv.ptx.statements import TYPES, Imm, Instruction, Operand, Pair
+from emulator.nv.ptx.statements import TYPES, Operand, Pair, PtxImm, PtxInstruction
 from emulator.sanitizers import sanitize
 
 FLOAT_REDUX = 100
 """The first architecture that reduces floating-point values over a warp."""
 
 
-def participants(t: Translator, operand: Operand) -> Value:
+def participants(t: PtxTranslator, operand: Operand) -> IrValue:
     """Return for each lane the mask of lanes that it works with: those in its mask that are active here.
 
     The masks of lanes may differ; then several groups execute the operation at once, independently.
@@ -33,7 +33,7 @@ def participants(t: Translator, operand: Operand) -> Value:
 
 
 @meaning("shfl")
-def _shfl(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _shfl(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     sync = m.flag("sync")
     mode = m.need("up", "down", "bfly", "idx")
     m.need("b32")
@@ -43,7 +43,7 @@ def _shfl(t: Translator, i: Instruction, m: Modifiers) -> None:
     target, valid = (d.first, d.second) if isinstance(d, Pair) else (d, None)
     value = t.bits(x, 32)
     c = t.c
-    if isinstance(y, Imm) and isinstance(z, Imm):
+    if isinstance(y, PtxImm) and isinstance(z, PtxImm):
         rows = [shuffle_source(mode, lane, y.value, z.value) for lane in range(32)]
         t.write(target, c.shuffle(value, None, [source for source, _ in rows]))
         if valid is not None:
@@ -70,7 +70,7 @@ def shuffle_source(mode: str, lane: int, b: int, control: int) -> tuple[int, boo
     return (source if good else lane), good
 
 
-def _source_lanes(t: Translator, mode: str, b: Value, control: Value) -> tuple[Value, Value]:
+def _source_lanes(t: PtxTranslator, mode: str, b: IrValue, control: IrValue) -> tuple[IrValue, IrValue]:
     c, lane = t.c, t.wf.lane_id()
     b = c.op("and", b, 31)
     clamp, segment = c.op("and", control, 31), c.op("and", c.op("lshr", control, 8), 31)
@@ -91,7 +91,7 @@ def _source_lanes(t: Translator, mode: str, b: Value, control: Value) -> tuple[V
 
 
 @meaning("vote")
-def _vote(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _vote(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     sync = m.flag("sync")
     how = m.need("all", "any", "uni", "ballot")
     m.need("pred", "b32")
@@ -107,14 +107,14 @@ def _vote(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("activemask")
-def _activemask(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _activemask(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("b32")
     (d,) = operands(t, i, 1)
     t.write(d, t.wf.uniform(t.wf.active))
 
 
 @meaning("match")
-def _match(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _match(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     how = m.need("any", "all")
     m.need("sync")
     bits = TYPES[m.type()]
@@ -133,7 +133,7 @@ def _match(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("redux")
-def _redux(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _redux(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("sync")
     operation = m.need("add", "min", "max", "and", "or", "xor")
     type_ = m.type()
@@ -149,7 +149,7 @@ def _redux(t: Translator, i: Instruction, m: Modifiers) -> None:
     t.write(d, lanes.reduce_groups(t.wf.lib, t.c, operation, t.bits(x, 32), here, t.wf.active))
 
 
-def _redux_float(t: Translator, i: Instruction, m: Modifiers, operation: str) -> None:
+def _redux_float(t: PtxTranslator, i: PtxInstruction, m: Modifiers, operation: str) -> None:
     """Return the minimum or maximum float32 of a group, by integers of the same order; -0 is below +0."""
     if t.arch < FLOAT_REDUX or operation not in ("min", "max"):
         raise t.error(f".{operation} of .f32 needs sm_{FLOAT_REDUX} and is .min or .max")
@@ -169,12 +169,12 @@ def _redux_float(t: Translator, i: Instruction, m: Modifiers, operation: str) ->
 
 
 @meaning("elect")
-def _elect(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _elect(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("sync")
     d, mask = operands(t, i, 2)
     if not isinstance(d, Pair):
         raise t.error("elect writes a register and a predicate")
     here = participants(t, mask)
-    leader = t.c.intrinsic("cttz", here, extra=(Value("i1", "false"),))
+    leader = t.c.intrinsic("cttz", here, extra=(IrValue("i1", "false"),))
     t.write(d.first, leader)
     t.write(d.second, t.c.icmp("eq", leader, t.wf.lane_id()))

@@ -19,18 +19,18 @@ from emulator.ir import numeric
 from emulator.ir.findings import emit_report, i32
 from emulator.ir.ir_text import element
 from emulator.ir.report import ReportKind
-from emulator.ir.vector import Value
+from emulator.ir.vector import IrValue
 from emulator.nv.ptx import wgmma_tiles as tiles
-from emulator.nv.ptx.core import CANONICAL_NAN, Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import CANONICAL_NAN, Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.counted import count_tile
-from emulator.nv.ptx.mma import Shape, items_of, step, unpacked
-from emulator.nv.ptx.statements import Imm, Instruction, Operand, Reg, Vec
+from emulator.nv.ptx.mma import MmaShape, items_of, step, unpacked
+from emulator.nv.ptx.statements import Operand, PtxImm, PtxInstruction, PtxReg, Vec
 from emulator.sanitizers import read_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.ir.vector import Code
+    from emulator.ir.vector import CodeBuilder
 
 _ARCH = 90
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
@@ -94,13 +94,13 @@ class _Product:
         return f"ptx.wgmma.{self.a_type}.{self.b_type}.{self.kind}.{flags or 'plain'}"
 
 
-def uses(i: Instruction) -> bool:
+def uses(i: PtxInstruction) -> bool:
     """Return whether an instruction keeps groups of products in a warp's reserved memory."""
     return i.opcode == "wgmma"
 
 
 @meaning("wgmma")
-def _wgmma(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _wgmma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if t.arch != _ARCH:
         raise t.error("needs sm_90a")
     what = m.need("fence", "commit_group", "wait_group", "mma_async")
@@ -112,15 +112,15 @@ def _wgmma(t: Translator, i: Instruction, m: Modifiers) -> None:
         _mma_async(t, i, m)
         return
     found = operands(t, i, 1 if what == "wait_group" else 0)
-    if found and not isinstance(found[0], Imm):
+    if found and not isinstance(found[0], PtxImm):
         raise t.error("the number of groups must be a constant")
     if what == "commit_group":
         read_groups.committed(t.wf, t.area("reads"))
-    elif what == "wait_group" and isinstance(found[0], Imm):
+    elif what == "wait_group" and isinstance(found[0], PtxImm):
         read_groups.waited(t.wf, t.area("reads"), found[0].value)
 
 
-def _mma_async(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mma_async(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
     m.flag(word)
     saturates, bit_op = m.flag("satfinite"), m.flag("and")
@@ -143,7 +143,7 @@ def _mma_async(t: Translator, i: Instruction, m: Modifiers) -> None:
     _issue(t, product, columns, d, a, b, scale)
 
 
-def _family(t: Translator, word: str, d_type: str, types: Sequence[str]) -> tuple[_Family, int]:
+def _family(t: PtxTranslator, word: str, d_type: str, types: Sequence[str]) -> tuple[_Family, int]:
     match = _SHAPE.fullmatch(word)
     assert match is not None
     columns, k = map(int, match.groups())
@@ -157,10 +157,10 @@ def _family(t: Translator, word: str, d_type: str, types: Sequence[str]) -> tupl
 
 
 def _flags(
-    t: Translator, flags: Sequence[Operand], family: _Family, *, in_registers: bool
+    t: PtxTranslator, flags: Sequence[Operand], family: _Family, *, in_registers: bool
 ) -> tuple[bool, bool, bool]:
     """Return whether the product is negated, and whether A and B are stored transposed."""
-    values = [flag.value for flag in flags if isinstance(flag, Imm)]
+    values = [flag.value for flag in flags if isinstance(flag, PtxImm)]
     small = family.bits == 16
     wanted = 0 if family.sums == ("s32",) else 2 + (0 if not small else 1 if in_registers else 2)
     if len(values) != len(flags) or len(flags) != wanted:
@@ -175,7 +175,7 @@ def _flags(
 
 
 def _issue(
-    t: Translator, product: _Product, columns: int, d: Operand, a: Operand, b: Operand, scale: Operand
+    t: PtxTranslator, product: _Product, columns: int, d: Operand, a: Operand, b: Operand, scale: Operand
 ) -> None:
     c, targets = t.c, items_of(d)
     if len(targets) != columns // (4 if product.kind == "f16" else 2):
@@ -184,7 +184,7 @@ def _issue(
     whole = c.icmp("eq", t.wf.active, -1)
     with c.when(c.not_(whole), likely=False):
         t.wf.report(ReportKind.BAD_MATRIX, site, t.wf.active)
-    names = ",".join(o.name for o in targets if isinstance(o, Reg))
+    names = ",".join(o.name for o in targets if isinstance(o, PtxReg))
     sums = t.scratch(f"wgmma {names}", f"[{len(targets)} x {t.v('i32')}]")
     for n, target in enumerate(targets):
         c.store(t.bits(target, 32), c.gep(sums, 128 * n))
@@ -201,14 +201,14 @@ def _issue(
         t.write(target, c.load(t.v("i32"), c.gep(sums, 128 * n)))
 
 
-def _keeps(t: Translator, scale: Operand) -> Value:
+def _keeps(t: PtxTranslator, scale: Operand) -> IrValue:
     """Return whether D is added to: a scalar, because the predicate is the same in all lanes."""
-    if isinstance(scale, Imm):
-        return Value("i1", "true" if scale.value else "false")
+    if isinstance(scale, PtxImm):
+        return IrValue("i1", "true" if scale.value else "false")
     return t.c.extract(t.pred(scale), 0)
 
 
-def _registers_of_a(t: Translator, a: Operand) -> Value:
+def _registers_of_a(t: PtxTranslator, a: Operand) -> IrValue:
     sources = items_of(a)
     if len(sources) != 4:
         raise t.error("A has 4 registers")
@@ -218,7 +218,7 @@ def _registers_of_a(t: Translator, a: Operand) -> Value:
     return slot
 
 
-def _multiply(t: Translator, product: _Product) -> str:
+def _multiply(t: PtxTranslator, product: _Product) -> str:
     """`ptx.wgmma.TYPES.KIND.FLAGS(warp, sums, a, b, groups, keeps, site)`: one product for 16 rows.
 
     `sums` points to the registers of D, each with all lanes; `a` to those of A, or it is a descriptor; `groups` is the
@@ -229,19 +229,19 @@ def _multiply(t: Translator, product: _Product) -> str:
     one, steps = lib.v(lane_type), product.steps
 
     def body(
-        c: Code, warp: Value, sums: Value, a: Value, b: Value, groups: Value, keeps: Value, site: Value
+        c: CodeBuilder, warp: IrValue, sums: IrValue, a: IrValue, b: IrValue, groups: IrValue, keeps: IrValue, site: IrValue
     ) -> None:
         left = c.slot(f"[{2 * steps} x {one}]")
         right = c.slot(f"[{_COLUMNS * steps} x {lane_type}]")
         bad = c.slot("i8")
-        c.store(Value("i8", "0"), bad)
+        c.store(IrValue("i8", "0"), bad)
         if product.in_registers:
             _spread_registers(c, product, a, left)
         else:
             tiles.load_a(
                 lib,
                 c,
-                tiles.Tile(product.a_type, product.bits, product.a_by_rows, product.negated),
+                tiles.WgmmaTile(product.a_type, product.bits, product.a_by_rows, product.negated),
                 warp,
                 a,
                 left,
@@ -252,7 +252,7 @@ def _multiply(t: Translator, product: _Product) -> str:
         tiles.load_b(
             lib,
             c,
-            tiles.Tile(product.b_type, product.bits, product.b_by_rows, negated),
+            tiles.WgmmaTile(product.b_type, product.bits, product.b_by_rows, negated),
             warp,
             b,
             groups,
@@ -270,9 +270,9 @@ def _multiply(t: Translator, product: _Product) -> str:
     return lib.define(product.name, "void", f"ptr, ptr, {place}, i64, i32, i1, i32", body)
 
 
-def _spread_registers(c: Code, product: _Product, registers: Value, left: Value) -> None:
+def _spread_registers(c: CodeBuilder, product: _Product, registers: IrValue, left: IrValue) -> None:
     """Write A from registers: for each k and half of the rows, a vector whose lanes hold the row of their sums."""
-    shape = Shape(16, 8, product.steps, product.bits)
+    shape = MmaShape(16, 8, product.steps, product.bits)
     whole = [c.load("<32 x i32>", c.gep(registers, 128 * n)) for n in range(4)]
     parts = unpacked(c, whole, product.a_type, shape)
     for k in range(product.steps):
@@ -284,7 +284,7 @@ def _spread_registers(c: Code, product: _Product, registers: Value, left: Value)
 
 
 def _sum(
-    c: Code, product: _Product, sums: Value, left: Value, right: Value, group: Value, keeps: Value, one: str
+    c: CodeBuilder, product: _Product, sums: IrValue, left: IrValue, right: IrValue, group: IrValue, keeps: IrValue, one: str
 ) -> None:
     """Add the products of 8 columns to the sums of D."""
     pieces = 2 if product.kind == "f16" else 4
@@ -318,7 +318,7 @@ def _sum(
         c.store(value, c.gep(at, 128 * n), align=64)
 
 
-def _four_steps(c: Code, kind: str, left: Value, column: Value, totals: Sequence[Value], one: str) -> None:
+def _four_steps(c: CodeBuilder, kind: str, left: IrValue, column: IrValue, totals: Sequence[IrValue], one: str) -> None:
     """Add the products of some consecutive k to the sums in `totals`."""
     total = [c.load(one, slot) for slot in totals]
     for k in range(_UNROLLED):
@@ -333,7 +333,7 @@ def _four_steps(c: Code, kind: str, left: Value, column: Value, totals: Sequence
         c.store(value, slot)
 
 
-def _stored(c: Code, kind: str, total: Sequence[Value]) -> list[Value]:
+def _stored(c: CodeBuilder, kind: str, total: Sequence[IrValue]) -> list[IrValue]:
     """Return the registers of D of some sums."""
     if kind == "f32":
         found = []

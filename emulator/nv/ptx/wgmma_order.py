@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.blocks import BasicBlock, reads, registers_of, writes
-from emulator.nv.ptx.statements import Imm, Instruction, Vec
+from emulator.nv.ptx.statements import PtxImm, PtxInstruction, Vec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def hazards(cut: Sequence[BasicBlock]) -> Mapping[int, tuple[ReportKind, ...]]:
     return found
 
 
-def _step(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+def _step(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
     """Change the state by one instruction; return its hazards."""
     if i.opcode != "wgmma":
         return _ordinary(state, i)
@@ -88,7 +88,7 @@ def _step(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
             for name in used:
                 used[name] = min(used[name] + 1, _MOST_GROUPS)
     elif what == "wait_group":
-        keep = i.operands[0].value if isinstance(i.operands[0], Imm) else 0
+        keep = i.operands[0].value if isinstance(i.operands[0], PtxImm) else 0
         for used in (state.sums, state.operands):
             for name in [name for name, groups in used.items() if groups > keep]:
                 del used[name]
@@ -97,7 +97,7 @@ def _step(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
     return ()
 
 
-def _ordinary(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+def _ordinary(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
     changed = {reg.name for reg in writes(i)}
     touched = changed | {reg.name for reg in reads(i)}
     state.written |= changed
@@ -105,7 +105,7 @@ def _ordinary(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
     return (ReportKind.UNWAITED_WGMMA,) if late else ()
 
 
-def _product(state: _State, i: Instruction) -> tuple[ReportKind, ...]:
+def _product(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
     sums = {reg.name for reg in registers_of(i.operands[0])}
     left = {reg.name for reg in registers_of(i.operands[1])} if isinstance(i.operands[1], Vec) else set()
     others = {reg.name for operand in i.operands[2:] for reg in registers_of(operand)}

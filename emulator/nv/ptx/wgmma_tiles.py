@@ -23,7 +23,7 @@ from emulator.sanitizers import sanitize
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
-    from emulator.ir.vector import Code, Value
+    from emulator.ir.vector import CodeBuilder, IrValue
 
 ROW_BYTES = 32
 """Bytes of a row of A in one product, for every type: k elements."""
@@ -34,7 +34,7 @@ _PLACES = [2 * (at % 4) + at // 4 for at in range(8)]
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class WgmmaTile:
     """The element type of a tile, the width of an element, whether it is MN-major, and whether it is negated."""
 
     type: str
@@ -52,19 +52,19 @@ class Tile:
 class _Matrix:
     """A decoded matrix descriptor: scalars of i32; `width` is the 16-byte chunks of a swizzled row."""
 
-    start: Value
-    leading: Value
-    stride: Value
-    width: Value
-    width_log: Value
-    plain: Value
+    start: IrValue
+    leading: IrValue
+    stride: IrValue
+    width: IrValue
+    width_log: IrValue
+    plain: IrValue
     """Whether it is not swizzled."""
 
 
-def decoded(c: Code, descriptor: Value, bad: Value | None = None) -> _Matrix:
+def decoded(c: CodeBuilder, descriptor: IrValue, bad: IrValue | None = None) -> _Matrix:
     """Return the fields of a matrix descriptor (i64); a base offset, which is refused, sets `bad`."""
 
-    def field(at: int) -> Value:
+    def field(at: int) -> IrValue:
         return c.op("shl", c.resize(c.op("and", c.op("lshr", descriptor, at), 0x3FFF), 32), 4)
 
     mode = c.resize(c.op("lshr", descriptor, 62), 32)
@@ -76,7 +76,7 @@ def decoded(c: Code, descriptor: Value, bad: Value | None = None) -> _Matrix:
     return _Matrix(field(0), field(16), field(32), c.op("shl", i32(1), log), log, plain)
 
 
-def addresses(c: Code, start: Value, width: Value) -> Value:
+def addresses(c: CodeBuilder, start: IrValue, width: IrValue) -> IrValue:
     """Return the offsets in shared memory of the 8 rows of a block, the first at `start` before swizzling."""
     row = c.op("mul", c.ints("<8 x i32>", range(8)), c.splat(c.op("shl", width, 4), 8))
     linear = c.op("add", row, c.splat(start, 8))
@@ -85,7 +85,7 @@ def addresses(c: Code, start: Value, width: Value) -> Value:
 
 
 @helper("ptx.wgmma.rows", "ptr, i32, i32, ptr, i32", result="<16 x i64>")
-def _rows(lib: Library, c: Code, warp: Value, start: Value, width: Value, bad: Value, site: Value) -> None:
+def _rows(lib: Library, c: CodeBuilder, warp: IrValue, start: IrValue, width: IrValue, bad: IrValue, site: IrValue) -> None:
     """`ptx.wgmma.rows(warp, base, width, bad, site)`: 8 rows of 16 bytes, the first at `base` before swizzling.
 
     If a row is outside shared memory, `bad` is set.
@@ -109,14 +109,14 @@ def _rows(lib: Library, c: Code, warp: Value, start: Value, width: Value, bad: V
 
 
 def _block(
-    lib: Library, c: Code, tile: Tile, matrix: _Matrix, warp: Value, start: Value, bad: Value, site: Value
-) -> Value:
+    lib: Library, c: CodeBuilder, tile: WgmmaTile, matrix: _Matrix, warp: IrValue, start: IrValue, bad: IrValue, site: IrValue
+) -> IrValue:
     """Load a block; return its elements, row by row."""
     raw = c.call(_rows(lib), "<16 x i64>", warp, start, matrix.width, bad, site)
     return c.bitcast(raw, f"<{8 * tile.per_chunk} x i{tile.bits}>")
 
 
-def base(c: Code, matrix: _Matrix, group: Value, chunk: Value, *, by_rows: bool) -> Value:
+def base(c: CodeBuilder, matrix: _Matrix, group: IrValue, chunk: IrValue, *, by_rows: bool) -> IrValue:
     """Return the address of a block: `group` counts 8 rows of A (columns of B), `chunk` 16 bytes of k, or 8 k if MN-major."""
     if by_rows:
         inner = c.op("shl", c.op("and", group, c.op("sub", matrix.width, 1)), 4)
@@ -130,13 +130,13 @@ def base(c: Code, matrix: _Matrix, group: Value, chunk: Value, *, by_rows: bool)
     return c.op("add", start, c.op("mul", step, chunk))
 
 
-def _values(c: Code, tile: Tile, raw: Value) -> Value:
+def _values(c: CodeBuilder, tile: WgmmaTile, raw: IrValue) -> IrValue:
     value = element(c, raw, tile.type)
     return c.let(value.type, f"fneg {value}") if tile.negated else value
 
 
 def load_a(
-    lib: Library, c: Code, tile: Tile, warp: Value, descriptor: Value, target: Value, bad: Value, site: Value
+    lib: Library, c: CodeBuilder, tile: WgmmaTile, warp: IrValue, descriptor: IrValue, target: IrValue, bad: IrValue, site: IrValue
 ) -> None:
     """Write the warp's 16 rows: for each k and half of the rows a vector; its lanes 4 n to 4 n + 3 hold row n."""
     matrix, per = decoded(c, descriptor, bad), tile.per_chunk
@@ -159,14 +159,14 @@ def load_a(
 
 def load_b(
     lib: Library,
-    c: Code,
-    tile: Tile,
-    warp: Value,
-    descriptor: Value,
-    groups: Value,
-    target: Value,
-    bad: Value,
-    site: Value,
+    c: CodeBuilder,
+    tile: WgmmaTile,
+    warp: IrValue,
+    descriptor: IrValue,
+    groups: IrValue,
+    target: IrValue,
+    bad: IrValue,
+    site: IrValue,
 ) -> None:
     """Write all columns: for each group of 8 and each k, its 8 elements in the order of `_PLACES`."""
     matrix, per = decoded(c, descriptor, bad), tile.per_chunk

@@ -15,17 +15,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.nv.ptx.core import Modifiers, Translator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.floats import write_small
 from emulator.nv.ptx.integers import join_halves
 from emulator.nv.ptx.memory import address_bits, take_space
-from emulator.nv.ptx.mma import Shape, accumulator, items_of, product
+from emulator.nv.ptx.mma import MmaShape, accumulator, items_of, product
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.ir.vector import Value
-    from emulator.nv.ptx.statements import Instruction, Operand
+    from emulator.ir.vector import IrValue
+    from emulator.nv.ptx.statements import Operand, PtxInstruction
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WIDE = ("m16n16k16", "m32n8k16", "m8n32k16")
@@ -43,7 +43,7 @@ _TILE = 8
 class _Fragments:
     """A shape as tiles: `rows` x `columns` of them, each of `tile`; `turned` if A and B have changed places."""
 
-    tile: Shape
+    tile: MmaShape
     rows: int
     columns: int
     turned: bool
@@ -51,7 +51,7 @@ class _Fragments:
     """Width of an element of A and B; `tile` has single bits as words of 32."""
 
 
-def _fragments(t: Translator, word: str, type_: str) -> _Fragments:
+def _fragments(t: PtxTranslator, word: str, type_: str) -> _Fragments:
     if word not in _SHAPES.get(type_, ()):
         raise t.error(f"shape {word or '(none)'} of .{type_} is not defined")
     match = _SHAPE.fullmatch(word)
@@ -60,7 +60,7 @@ def _fragments(t: Translator, word: str, type_: str) -> _Fragments:
     turned = m < n
     m, n = (n, m) if turned else (m, n)
     bits = _BITS[type_]
-    tile = Shape(min(m, 16), _TILE, k if bits > 1 else k // 32, bits if bits > 1 else 32)
+    tile = MmaShape(min(m, 16), _TILE, k if bits > 1 else k // 32, bits if bits > 1 else 32)
     return _Fragments(tile, m // tile.m, n // _TILE, turned, bits)
 
 
@@ -71,7 +71,7 @@ def _word(m: Modifiers) -> str:
 
 
 @meaning("wmma.load")
-def _load(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _load(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("load")
     which = m.need("a", "b", "c")
     for name in ("sync", "aligned"):
@@ -105,7 +105,7 @@ def _load(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.write(target, registers[number % len(registers)])
 
 
-def _stride(t: Translator, given: list[Operand], word: str, which: str, *, by_rows: bool) -> Value:
+def _stride(t: PtxTranslator, given: list[Operand], word: str, which: str, *, by_rows: bool) -> IrValue:
     """Return the elements from one row (column) to the next: the operand, or the matrix's own extent."""
     if given:
         return t.bits(given[0], 32)
@@ -117,13 +117,13 @@ def _stride(t: Translator, given: list[Operand], word: str, which: str, *, by_ro
 
 
 def _addresses(
-    t: Translator,
-    base: Value,
-    stride: Value,
+    t: PtxTranslator,
+    base: IrValue,
+    stride: IrValue,
     bits: int,
     far: Callable[[int], int],
     near: Callable[[int], int],
-) -> Value:
+) -> IrValue:
     """Return the addresses of elements: `far` strides and `near` elements from the base, by lane."""
     c, lanes = t.c, range(t.wf.lib.lanes)
     outer = c.op("mul", stride, c.ints(stride.type, [far(lane) for lane in lanes]))
@@ -133,8 +133,8 @@ def _addresses(
 
 
 def _load_operand(
-    t: Translator, found: _Fragments, place: tuple[str, Value, Value], *, left: bool, along: bool
-) -> list[Value]:
+    t: PtxTranslator, found: _Fragments, place: tuple[str, IrValue, IrValue], *, left: bool, along: bool
+) -> list[IrValue]:
     """Load A (`left`) or B, tile by tile. `along`: consecutive k lie side by side in memory."""
     space, base, stride = place
     tile, site = found.tile, t.site()
@@ -164,13 +164,13 @@ def _load_operand(
     return registers
 
 
-def _load_counted(t: Translator, space: str, bits: int, address: Value, site: int) -> list[Value]:
+def _load_counted(t: PtxTranslator, space: str, bits: int, address: IrValue, site: int) -> list[IrValue]:
     if t.wf.counting is not None:
         t.wf.counting.access(space, "load", address, bits // 8, t.wf.active)
     return t.wf.load(space, bits, 1, address, site)
 
 
-def _joined(t: Translator, parts: list[Value], width: int) -> Value:
+def _joined(t: PtxTranslator, parts: list[IrValue], width: int) -> IrValue:
     value = t.c.resize(parts[0], width)
     step = width // len(parts)
     for n, part in enumerate(parts[1:], 1):
@@ -178,7 +178,7 @@ def _joined(t: Translator, parts: list[Value], width: int) -> Value:
     return value
 
 
-def _sums_shape(t: Translator, word: str, type_: str) -> _Fragments:
+def _sums_shape(t: PtxTranslator, word: str, type_: str) -> _Fragments:
     """Return the tiles of an accumulator, whose type and shape say nothing of A and B but their extents."""
     for name, words in _SHAPES.items():
         if word in words and (type_ == "f64") == (name == "f64"):
@@ -204,11 +204,11 @@ def _places(found: _Fragments) -> list[tuple[Callable[[int], int], Callable[[int
 
 
 def _load_sums(
-    t: Translator,
+    t: PtxTranslator,
     found: _Fragments,
     type_: str,
     d: Operand,
-    place: tuple[str, Value, Value],
+    place: tuple[str, IrValue, IrValue],
     *,
     by_rows: bool,
 ) -> None:
@@ -223,7 +223,7 @@ def _load_sums(
         t.write(target, value)
 
 
-def _counted(t: Translator, operand: Operand, count: int) -> tuple[Operand, ...]:
+def _counted(t: PtxTranslator, operand: Operand, count: int) -> tuple[Operand, ...]:
     found = items_of(operand)
     if len(found) != count:
         raise t.error(f"needs {count} registers, has {len(found)}")
@@ -231,7 +231,7 @@ def _counted(t: Translator, operand: Operand, count: int) -> tuple[Operand, ...]
 
 
 @meaning("wmma.store")
-def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _store(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     for name in ("store", "d", "sync", "aligned"):
         m.need(name)
     by_rows, word = m.need("row", "col") == "row", _word(m)
@@ -255,7 +255,7 @@ def _store(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 @meaning("wmma.mma")
-def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
+def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("mma")
     operation = m.one_of("xor", "and")
     if operation:
@@ -293,7 +293,7 @@ def _kind(d_type: str) -> str:
     return {"s32": "int", "f64": "f64"}.get(d_type, "f32")
 
 
-def _check_types(t: Translator, types: list[str], bit_op: bool, *, saturates: bool) -> None:  # noqa: FBT001 - one of two checks
+def _check_types(t: PtxTranslator, types: list[str], bit_op: bool, *, saturates: bool) -> None:  # noqa: FBT001 - one of two checks
     d_type, a_type, b_type, c_type = types
     wanted = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}.get(
         a_type, ("s32",)
@@ -305,13 +305,13 @@ def _check_types(t: Translator, types: list[str], bit_op: bool, *, saturates: bo
 
 
 def _tiles(
-    t: Translator,
+    t: PtxTranslator,
     found: _Fragments,
     types: tuple[str, str],
     kind: str,
     given: tuple[Operand, Operand, Operand],
     c_type: str,
-) -> list[Value]:
+) -> list[IrValue]:
     """Return the elements of D: one product for each tile."""
     tile, width = found.tile, max(found.tile.bits, 32)
     per_a, per_b, per_c = tile.a_registers, tile.b_registers, tile.m * _TILE // 32
@@ -331,7 +331,7 @@ def _tiles(
     return results
 
 
-def _write(t: Translator, d: Operand, d_type: str, results: list[Value]) -> None:
+def _write(t: PtxTranslator, d: Operand, d_type: str, results: list[IrValue]) -> None:
     if d_type == "f16":
         for n, target in enumerate(_counted(t, d, len(results) // 2)):
             write_small(t, target, results[2 * n : 2 * n + 2], "f16x2")

@@ -25,21 +25,21 @@ from drivers.nv.layouts.rm_classes import (
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.engines.channel import ChannelRun
 from emulator.nv.engines.engine import Setup
-from emulator.nv.reports import Refused
+from emulator.nv.reports import RmRefused
 from emulator.nv.rm.objects import (
-    Channel,
     ChannelGroup,
     Client,
     Ctxshare,
     EngineObject,
-    Memory,
+    RmChannel,
+    RmMemory,
     RmObject,
     VaSpaceObject,
     find,
 )
 
 if TYPE_CHECKING:
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
 
 _WRONG = NvStatus.INVALID_ARGUMENT
 _CHANNEL_FIELDS = (
@@ -57,23 +57,23 @@ _CHANNEL_FIELDS = (
 
 
 def make_group(
-    machine: Machine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a channel group (TSG) for one engine."""
     params = NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.from_bytes(block or b"")
     if params.engineType not in machine.engines:
-        raise Refused(
+        raise RmRefused(
             _WRONG, f"engineType {params.engineType:#x} is not present; there are {machine.engines}"
         )
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
-        raise Refused(_WRONG, f"only hVASpace and engineType are known: {params}")
+        raise RmRefused(_WRONG, f"only hVASpace and engineType are known: {params}")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace") if params.hVASpace else None
     needs = () if space is None else (space,)
     return ChannelGroup(handle=handle, cls=cls, engine=params.engineType, vaspace=space, needs=needs)
 
 
 def make_ctxshare(
-    _machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+    _machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a subcontext; its number is written back to the parameters."""
     assert isinstance(parent, ChannelGroup)
@@ -81,9 +81,9 @@ def make_ctxshare(
     parent.alive()
     params = NV_CTXSHARE_ALLOCATION_PARAMETERS.from_bytes(block)
     if parent.engine != EngineType.GR0:
-        raise Refused(_WRONG, "subcontexts are for the graphics engine")
+        raise RmRefused(_WRONG, "subcontexts are for the graphics engine")
     if params.flags not in tuple(CtxshareFlags) or params.subctxId:
-        raise Refused(NvStatus.INVALID_FLAGS, f"flags or subctxId of {params} are not known")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"flags or subctxId of {params} are not known")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace")
     number = parent.next_subcontext if params.flags == CtxshareFlags.SUBCONTEXT_ASYNC else 0
     parent.next_subcontext += 1
@@ -92,7 +92,7 @@ def make_ctxshare(
 
 
 def make_channel(  # noqa: PLR0917 - the signature of all makers
-    machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a GPFIFO channel."""
     assert isinstance(parent, ChannelGroup)
@@ -101,18 +101,18 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
     empty = NV_CHANNEL_ALLOC_PARAMS()
     for name in params.FIELDS:
         if name not in _CHANNEL_FIELDS and getattr(params, name) != getattr(empty, name):
-            raise Refused(_WRONG, f"{name} = {getattr(params, name)} is not known")
+            raise RmRefused(_WRONG, f"{name} = {getattr(params, name)} is not known")
     flags = ChannelFlags.from_int(params.flags)
     if flags.check() or flags.PRIVILEGED_CHANNEL:
-        raise Refused(NvStatus.INVALID_FLAGS, f"channel flags {params.flags:#x}: {flags}")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"channel flags {params.flags:#x}: {flags}")
     if params.hVASpace:
-        raise Refused(_WRONG, "hVASpace must be 0 under a channel group")
+        raise RmRefused(_WRONG, "hVASpace must be 0 under a channel group")
     if params.engineType not in (0, parent.engine):
-        raise Refused(_WRONG, f"engine type {params.engineType:#x} is not the group's {parent.engine:#x}")
+        raise RmRefused(_WRONG, f"engine type {params.engineType:#x} is not the group's {parent.engine:#x}")
     share = _share(client, parent, params)
     space = parent.vaspace if share is None else share.vaspace
     if space is None:
-        raise Refused(_WRONG, "neither the group nor a context share has an address space")
+        raise RmRefused(_WRONG, "neither the group nor a context share has an address space")
     setup = Setup(
         cls=cls,
         ring_va=params.gpFifoOffset,
@@ -125,12 +125,12 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
     )
     _check_ring(setup)
     if value := machine.other.refuses("channel", params, setup):
-        raise Refused(NvStatus.NOT_SUPPORTED, f"{params} (doubt {value})")
+        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{params} (doubt {value})")
     if params.hObjectBuffer:
-        find(client, params.hObjectBuffer, Memory, "hObjectBuffer")
+        find(client, params.hObjectBuffer, RmMemory, "hObjectBuffer")
     run = ChannelRun(machine, f"channel {handle:#x}", setup)
     needs = (space, setup.userd[0], *(() if share is None else (share,)))
-    made = Channel(
+    made = RmChannel(
         handle=handle, cls=cls, run=run, group=parent, needs=needs, owned_by_uvm=space.externally_owned
     )
     machine.add_channel(made)
@@ -143,46 +143,50 @@ def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS)
         return None
     share = find(client, params.hContextShare, Ctxshare, "hContextShare")
     if share.parent is not group:
-        raise Refused(NvStatus.INVALID_OBJECT_PARENT, f"{share} belongs to another group")
+        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, f"{share} belongs to another group")
     return share
 
 
-def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[Memory, int]:
+def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, int]:
     if any(params.hUserdMemory[1:]) or any(params.userdOffset[1:]):
-        raise Refused(_WRONG, "only the first user area is used")
-    memory = find(client, params.hUserdMemory[0], Memory, "hUserdMemory")
+        raise RmRefused(_WRONG, "only the first user area is used")
+    memory = find(client, params.hUserdMemory[0], RmMemory, "hUserdMemory")
     offset = params.userdOffset[0]
     if offset % USERD_BYTES or offset + USERD_BYTES > memory.size:
-        raise Refused(
+        raise RmRefused(
             _WRONG, f"userdOffset {offset:#x} is not aligned to {USERD_BYTES} or outside the memory"
         )
     return memory, offset
 
 
-def _notifier(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> Memory | None:
+def _notifier(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> RmMemory | None:
     if not params.hObjectError:
         return None
-    return find(client, params.hObjectError, Memory, "hObjectError")  # whole pages: its entries have room
+    return find(client, params.hObjectError, RmMemory, "hObjectError")  # whole pages: its entries have room
 
 
 def _check_ring(setup: Setup) -> None:
     if setup.entries < 2 or setup.entries & (setup.entries - 1):
-        raise Refused(_WRONG, f"{setup.entries} ring entries: wanted a power of two")
+        raise RmRefused(_WRONG, f"{setup.entries} ring entries: wanted a power of two")
     size = setup.entries * GpfifoEntry.SIZE
     if setup.ring_va % GpfifoEntry.SIZE or setup.space.map.find(setup.ring_va, size) is None:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"the ring at {setup.ring_va:#x} (+{size:#x}) is not mapped")
+        raise RmRefused(
+            NvStatus.INVALID_ADDRESS, f"the ring at {setup.ring_va:#x} (+{size:#x}) is not mapped"
+        )
 
 
 def make_engine(
-    machine: Machine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Bind a compute or copy class to a channel."""
-    assert isinstance(parent, Channel)
+    assert isinstance(parent, RmChannel)
     parent.group.alive()
     graphics = parent.group.engine == EngineType.GR0
     if cls == machine.profile.generation.compute:
         if not graphics:
-            raise Refused(NvStatus.INVALID_CLASS, "a compute class goes on a channel of the graphics engine")
+            raise RmRefused(
+                NvStatus.INVALID_CLASS, "a compute class goes on a channel of the graphics engine"
+            )
         if block is not None:
             wanted = NV_GR_ALLOCATION_PARAMETERS(
                 version=GR_ALLOCATION_VERSION, size=NV_GR_ALLOCATION_PARAMETERS.SIZE
@@ -190,16 +194,18 @@ def make_engine(
             _same(block, wanted.to_bytes(), "NV_GR_ALLOCATION_PARAMETERS")
     elif block is None:
         if not graphics:
-            raise Refused(_WRONG, "without parameters a copy class is the graphics engine's own copy engine")
+            raise RmRefused(
+                _WRONG, "without parameters a copy class is the graphics engine's own copy engine"
+            )
     else:
         engines = machine.graphics_engines if graphics else (parent.group.engine,)
         asked = NVB0B5_ALLOCATION_PARAMETERS.from_bytes(block)
         if asked.version != COPY_ALLOCATION_VERSION or asked.engineType not in engines:
-            raise Refused(
+            raise RmRefused(
                 _WRONG, f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}"
             )
     if parent.has(cls):
-        raise Refused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
+        raise RmRefused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
     if cls == machine.profile.generation.compute:
         machine.grids.prepare()
     parent.run.objects.add(cls)
@@ -208,4 +214,4 @@ def make_engine(
 
 def _same(block: bytearray, wanted: bytes, name: str) -> None:
     if bytes(block) != wanted:
-        raise Refused(_WRONG, f"{name}: {bytes(block).hex()} is not {wanted.hex()}")
+        raise RmRefused(_WRONG, f"{name}: {bytes(block).hex()} is not {wanted.hex()}")

@@ -23,8 +23,8 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
 )
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import Refused
-from emulator.nv.rm.objects import Client, Memory, RmObject
+from emulator.nv.reports import RmRefused
+from emulator.nv.rm.objects import Client, RmMemory, RmObject
 from emulator.shared.backing import PAGE, Backing, page_up
 from emulator.shared.user_memory import first_unwritable
 from hcq.errors import DriverError
@@ -32,7 +32,7 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
 
 HUGE = {1: 2 << 20, 2: 512 << 20}
 """PAGE_SIZE_HUGE -> bytes of a page."""
@@ -42,7 +42,7 @@ _USED = ("owner", "type", "flags", "attr", "attr2", "format", "size", "alignment
 
 
 def make_memory(
-    machine: Machine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create memory of class 0x40 or 0x3e; the final size is written back to the parameters."""
     layout = NV_MEMORY_ALLOCATION_PARAMS
@@ -53,7 +53,7 @@ def make_memory(
     size = -(-params.size // page) * page
     free = machine.profile.vram_bytes - machine.vram_used
     if local and size > free:
-        raise Refused(NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory: {free:#x} are free")
+        raise RmRefused(NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory: {free:#x} are free")
 
     def gone() -> None:
         if local:
@@ -67,15 +67,15 @@ def make_memory(
         if machine.tracks:
             backing.track()
     layout.store(block, size=size, limit=size - 1)
-    return Memory(handle=handle, cls=cls, backing=backing, size=size)
+    return RmMemory(handle=handle, cls=cls, backing=backing, size=size)
 
 
-def _pages(machine: Machine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:
+def _pages(machine: NvMachine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:
     """Allocate pages, or refuse if the system has none left."""
     try:
         return Backing.new(machine.linux, size, label, gone)
     except (OSError, OverflowError, DriverError) as error:
-        raise Refused(NvStatus.NO_MEMORY, f"{size:#x} bytes for {label}: {error}") from error
+        raise RmRefused(NvStatus.NO_MEMORY, f"{size:#x} bytes for {label}: {error}") from error
 
 
 def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
@@ -84,55 +84,55 @@ def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
     for name in params.FIELDS:
         value = getattr(params, name)
         if value and name not in _USED:
-            raise Refused(wrong, f"{name} = {value:#x} is not known for this allocation")
+            raise RmRefused(wrong, f"{name} = {value:#x} is not known for this allocation")
     attr, attr2 = MemAttr.from_int(params.attr), MemAttr2.from_int(params.attr2)
     for violation in (*attr.check(), *attr2.check()):
-        raise Refused(wrong, str(violation))
+        raise RmRefused(wrong, str(violation))
     if params.flags & ~_KNOWN_FLAGS:
-        raise Refused(NvStatus.INVALID_FLAGS, f"flags {params.flags:#x}: {_KNOWN_FLAGS:#x} are known")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"flags {params.flags:#x}: {_KNOWN_FLAGS:#x} are known")
     if params.type not in tuple(MemType) or params.format not in (0, PITCH_KIND):
-        raise Refused(wrong, f"type {params.type} or format {params.format} is not known")
+        raise RmRefused(wrong, f"type {params.type} or format {params.format} is not known")
     if (Location.VIDMEM if local else Location.PCI) != attr.LOCATION:
-        raise Refused(wrong, f"attr has location {attr.LOCATION!r}, the class another")
+        raise RmRefused(wrong, f"attr has location {attr.LOCATION!r}, the class another")
     huge = attr.PAGE_SIZE == PageSize.HUGE
     if attr2.PAGE_SIZE_HUGE not in (HUGE if huge else (0,)) or (huge and not local):
-        raise Refused(wrong, f"page sizes of attr and attr2 do not go together: {attr}, {attr2}")
+        raise RmRefused(wrong, f"page sizes of attr and attr2 do not go together: {attr}, {attr2}")
     page = HUGE[attr2.PAGE_SIZE_HUGE] if huge else PAGE
     if params.size == 0 or params.limit not in (0, params.size - 1):
-        raise Refused(wrong, f"size {params.size:#x} or limit {params.limit:#x} is wrong")
+        raise RmRefused(wrong, f"size {params.size:#x} or limit {params.limit:#x} is wrong")
     if params.alignment & (params.alignment - 1) or params.alignment > _LARGEST_ALIGNMENT:
-        raise Refused(wrong, f"alignment {params.alignment:#x} is no power of two up to 512 MiB")
+        raise RmRefused(wrong, f"alignment {params.alignment:#x} is no power of two up to 512 MiB")
     return page
 
 
-def make_descriptor(machine: Machine, handle: int, flags: int, address: int, limit: int) -> Memory:
+def make_descriptor(machine: NvMachine, handle: int, flags: int, address: int, limit: int) -> RmMemory:
     """Create memory of class 0x71 from pages of the user."""
     parts = OsDescriptorFlags.from_int(flags)
     if parts.check() or (parts.PHYSICALITY, parts.COHERENCY, parts.MAPPING) != (1, 1, 1):
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_FLAGS, f"flags {flags:#x}: wanted noncontiguous, cached and no mapping: {parts}"
         )
     size = limit + 1
     what = f"a descriptor of [{address:#x}, +{size:#x})"
     if address == 0 or address % PAGE or size % PAGE:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"{what}, limit {limit:#x}, is not made of whole pages")
+        raise RmRefused(NvStatus.INVALID_ADDRESS, f"{what}, limit {limit:#x}, is not made of whole pages")
     hole = first_unwritable(address, size)
     if hole is not None:
         text = f"{what}: page {hole:#x} is not there, or not to be written"
         if machine.filtered:  # the sandbox pins the pages itself
             machine.note(text)
             fail("ioctl", errno.EFAULT, text)
-        raise Refused(NvStatus.INVALID_ADDRESS, text)
+        raise RmRefused(NvStatus.INVALID_ADDRESS, text)
     backing = Backing.pinned(address, size, f"user pages {handle:#x}")
     machine.pin(backing)
-    return Memory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, backing=backing, size=size)
+    return RmMemory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, backing=backing, size=size)
 
 
-def make_system(machine: Machine, handle: int, flags: int, limit: int) -> Memory:
+def make_system(machine: NvMachine, handle: int, flags: int, limit: int) -> RmMemory:
     """Create memory of class 0x3e by the older call."""
     violations = OsDescriptorFlags.from_int(flags).check()
     if violations:
-        raise Refused(NvStatus.INVALID_FLAGS, f"flags {flags:#x}: {violations[0]}")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"flags {flags:#x}: {violations[0]}")
     size = page_up(limit + 1)
     backing = _pages(machine, size, f"system memory {handle:#x}")
-    return Memory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM, backing=backing, size=size)
+    return RmMemory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM, backing=backing, size=size)

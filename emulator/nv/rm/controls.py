@@ -13,15 +13,15 @@ from drivers.nv.layouts.debugger import MAX_SMS_PER_READ
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
-from emulator.nv.reports import Refused
+from emulator.nv.reports import RmRefused
 from emulator.nv.rm.controls_channel import CHANNEL_CONTROLS
 from emulator.nv.rm.objects import (
-    Channel,
     ChannelGroup,
     Client,
     Debugger,
-    Device,
-    Event,
+    RmChannel,
+    RmDevice,
+    RmEvent,
     RmObject,
     Subdevice,
     find,
@@ -30,21 +30,21 @@ from emulator.nv.rm.objects import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from hcq.layout import Struct
 
-    Answer = Callable[[Machine, Client, Any, type[Struct], bytearray], None]
+    Answer = Callable[[NvMachine, Client, Any, type[Struct], bytearray], None]
 
 _WRONG = NvStatus.INVALID_ARGUMENT
 _OWNERS: Final[dict[int, type[RmObject]]] = {
     0x0000: Client,
-    0x0080: Device,
+    0x0080: RmDevice,
     0x2080: Subdevice,
     0x83DE: Debugger,
-    0x906F: Channel,
+    0x906F: RmChannel,
     0xA06C: ChannelGroup,
-    0xA06F: Channel,
-    0xC36F: Channel,
+    0xA06F: RmChannel,
+    0xC36F: RmChannel,
 }
 _L2_KIB = 51200
 _GPU_SLI_NONE = 0
@@ -52,7 +52,12 @@ _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY
 
 
 def control(  # noqa: PLR0917 - the parts of a control
-    machine: Machine, client: Client, target: RmObject, number: Control, kind: type[Struct], block: bytearray
+    machine: NvMachine,
+    client: Client,
+    target: RmObject,
+    number: Control,
+    kind: type[Struct],
+    block: bytearray,
 ) -> None:
     """Execute a control; `block` has its parameters and receives the reply."""
     _ANSWERS[number](machine, client, target, kind, block)
@@ -62,11 +67,11 @@ def check_owner(target: RmObject, number: Control) -> None:
     """Refuse a control that the class does not have, with NOT_SUPPORTED (nv.md 1.3)."""
     owner = _OWNERS[number >> 16]
     if type(target) is not owner:
-        raise Refused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")
+        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")
 
 
 def _build_version(
-    machine: Machine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS.from_bytes(block)
     texts = (machine.version, "rel/emulated", "NVIDIA UNIX Open Kernel Module (emulated)")
@@ -74,13 +79,13 @@ def _build_version(
         (params.pDriverVersionBuffer, params.pVersionBuffer, params.pTitleBuffer), texts, strict=True
     ):
         if address == 0 or len(text) >= params.sizeOfStrings:
-            raise Refused(_WRONG, f"a buffer of {params.sizeOfStrings} bytes at {address:#x} for {text!r}")
+            raise RmRefused(_WRONG, f"a buffer of {params.sizeOfStrings} bytes at {address:#x} for {text!r}")
         machine.user.write(address, text.encode() + b"\0")
     kind.store(block, changelistNumber=0, officialChangelistNumber=0)
 
 
 def _build_version_2(
-    machine: Machine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
 ) -> None:
     kind.store(
         block,
@@ -92,7 +97,7 @@ def _build_version_2(
 
 
 def _gpu_ids(
-    machine: Machine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
 ) -> None:
     for name in kind.FIELDS:
         fill = 0 if name == "gpuFlags" else 0xFFFF_FFFF
@@ -101,11 +106,11 @@ def _gpu_ids(
 
 
 def _id_info(
-    machine: Machine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS.from_bytes(block)
     if params.gpuId != machine.gpu_id:
-        raise Refused(_WRONG, f"there is no GPU {params.gpuId:#x}, only {machine.gpu_id:#x}")
+        raise RmRefused(_WRONG, f"there is no GPU {params.gpuId:#x}, only {machine.gpu_id:#x}")
     kind.store(
         block,
         gpuFlags=0,
@@ -119,61 +124,65 @@ def _id_info(
 
 
 def _class_list(
-    machine: Machine, _client: Client, _target: Device, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: RmDevice, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS.from_bytes(block)
     classes = machine.profile.classes
     if params.classList:
         if params.numClasses < len(classes):
-            raise Refused(_WRONG, f"room for {params.numClasses} classes, there are {len(classes)}")
+            raise RmRefused(_WRONG, f"room for {params.numClasses} classes, there are {len(classes)}")
         machine.user.write(params.classList, b"".join(one.to_bytes(4, "little") for one in classes))
     kind.store(block, numClasses=len(classes))
 
 
 def _class_list_2(
-    machine: Machine, _client: Client, _target: Device, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: RmDevice, kind: type[Struct], block: bytearray
 ) -> None:
     kind.store(block, numClasses=len(machine.profile.classes), classList=machine.profile.classes)
 
 
 def _name(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.from_bytes(bytes(block).ljust(132, b"\0"))
     if params.gpuNameStringFlags:
-        raise Refused(_WRONG, "only the ASCII name is known (flags 0)")
+        raise RmRefused(_WRONG, "only the ASCII name is known (flags 0)")
     kind.store(block, gpuNameString=machine.profile.gpu_name)
 
 
-def _gid(machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray) -> None:
+def _gid(
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+) -> None:
     params = layout.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.from_bytes(block)
     if params.index or params.flags != layout.GID_BINARY_SHA1:
-        raise Refused(_WRONG, f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known")
+        raise RmRefused(
+            _WRONG, f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known"
+        )
     kind.store(block, length=layout.GID_BYTES, data=machine.uuid)
 
 
 def _set_notification(
-    _machine: Machine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS.from_bytes(block)
     if params.event not in (layout.EVENT_RC_ERROR, layout.EVENT_FIFO_MTHD, layout.EVENT_GR_DEBUG_INTR):
-        raise Refused(_WRONG, f"event {params.event} is not known")
+        raise RmRefused(_WRONG, f"event {params.event} is not known")
     if params.action > layout.EVENT_ACTION_REPEAT:
-        raise Refused(_WRONG, f"action {params.action} is not known")
-    if not any(isinstance(child, Event) for child in target.children):
-        raise Refused(NvStatus.INVALID_STATE, f"{target} has no event: the event object comes first")
+        raise RmRefused(_WRONG, f"action {params.action} is not known")
+    if not any(isinstance(child, RmEvent) for child in target.children):
+        raise RmRefused(NvStatus.INVALID_STATE, f"{target} has no event: the event object comes first")
     if params.action and target.notifications.get(params.event):
-        raise Refused(NvStatus.INVALID_STATE, f"event {params.event} is on already: it is disabled first")
+        raise RmRefused(NvStatus.INVALID_STATE, f"event {params.event} is on already: it is disabled first")
     target.notifications[params.event] = params.action
 
 
 def _route(block: bytearray, at: int) -> None:
     if any(block[at : at + layout.NV2080_CTRL_GR_ROUTE_INFO.SIZE]):
-        raise Refused(_WRONG, "a route is for MIG only")
+        raise RmRefused(_WRONG, "a route is for MIG only")
 
 
 def _gr_info(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_GR_GET_INFO_PARAMS.from_bytes(block)
     _route(block, kind.offset_of("grRouteInfo"))
@@ -191,22 +200,22 @@ def _gr_info(
         at = params.grInfoList + i * entry.SIZE
         index = entry.from_bytes(machine.user.read(at, entry.SIZE)).index
         if index not in known:
-            raise Refused(_WRONG, f"GR information {index:#x} is not known")
+            raise RmRefused(_WRONG, f"GR information {index:#x} is not known")
         machine.user.write(at, entry(index=index, data=known[GrInfo(index)]).to_bytes())
 
 
 def _context_size(
-    machine: Machine, client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS.from_bytes(block)
-    channel = find(client, params.hChannel, Channel, "hChannel")
+    channel = find(client, params.hChannel, RmChannel, "hChannel")
     if channel.group.engine != EngineType.GR0:
-        raise Refused(_WRONG, "only channels of the graphics engine have context buffers")
+        raise RmRefused(_WRONG, "only channels of the graphics engine have context buffers")
     kind.store(block, totalBufferSize=machine.profile.context_bytes)
 
 
 def _sm_order(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
     entries = []
@@ -232,25 +241,25 @@ def _sm_order(
 
 
 def _gpc_mask(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
     kind.store(block, gpcMask=machine.profile.gpc_mask)
 
 
 def _tpc_mask(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
     gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(block).gpcId
     masks = machine.profile.tpc_masks
     if gpc >= len(masks):
-        raise Refused(_WRONG, f"there is no GPC {gpc}")
+        raise RmRefused(_WRONG, f"there is no GPC {gpc}")
     kind.store(block, tpcMask=masks[gpc])
 
 
 def _fb_info(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     layout_: Any = kind  # the list is longer since 580, its entries are the same
     params = layout_.from_bytes(block)
@@ -263,25 +272,27 @@ def _fb_info(
         FbInfo.L2CACHE_SIZE: _L2_KIB << 10,
     }
     if params.fbInfoListSize > len(params.fbInfoList):
-        raise Refused(_WRONG, f"{params.fbInfoListSize} questions, room is for {len(params.fbInfoList)}")
+        raise RmRefused(_WRONG, f"{params.fbInfoListSize} questions, room is for {len(params.fbInfoList)}")
     out = []
     for one in params.fbInfoList[: params.fbInfoListSize]:
         if one.index not in known:
-            raise Refused(_WRONG, f"FB information {one.index:#x} is not known")
+            raise RmRefused(_WRONG, f"FB information {one.index:#x} is not known")
         out.append(one.replace(data=known[FbInfo(one.index)]))
     kind.store(block, fbInfoList=tuple(out))
 
 
 def _flush_cache(
-    _machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
     if params.addressArraySize > len(params.addressArray):
-        raise Refused(_WRONG, f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}")
+        raise RmRefused(
+            _WRONG, f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}"
+        )
 
 
 def _arch_info(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     kind.store(
         block,
@@ -293,16 +304,16 @@ def _arch_info(
 
 
 def _boost(
-    _machine: Machine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_PERF_BOOST_PARAMS.from_bytes(block)
     if params.flags not in _BOOSTS or params.duration == 0:
-        raise Refused(_WRONG, f"PERF_BOOST flags {params.flags:#x}, duration {params.duration}")
+        raise RmRefused(_WRONG, f"PERF_BOOST flags {params.flags:#x}, duration {params.duration}")
     target.boosted = True
 
 
 def _copy_caps(
-    machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     one = machine.profile
     caps = tuple(
@@ -312,55 +323,55 @@ def _copy_caps(
 
 
 def _sm_states(
-    _machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
+    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
     faults = _target_channel(client, target, params.hTargetChannel).run.faults
     first, count = params.startingSM, params.numSMsToRead
     if not 0 < count <= MAX_SMS_PER_READ:
-        raise Refused(_WRONG, f"{count} SMs at once: wanted 1 to {MAX_SMS_PER_READ}")
+        raise RmRefused(_WRONG, f"{count} SMs at once: wanted 1 to {MAX_SMS_PER_READ}")
     states = tuple(faults.sm(first + i) for i in range(count))
     kind.store(block, smErrorStateArray=states, mmuFault=faults.mmu_word)
 
 
 def _clear_states(
-    _machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
+    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
     channel = _target_channel(client, target, params.hTargetChannel)
     channel.run.faults.clear(params.numSMsToClear)
 
 
-def _target_channel(client: Client, target: Debugger, handle: int) -> Channel:
+def _target_channel(client: Client, target: Debugger, handle: int) -> RmChannel:
     channel = target.target.parent
-    assert isinstance(channel, Channel)
+    assert isinstance(channel, RmChannel)
     if not target.target.live:
-        raise Refused(NvStatus.INVALID_OBJECT, f"the compute object of {target} was freed")
-    if handle and find(client, handle, Channel, "hTargetChannel") is not channel:
-        raise Refused(_WRONG, f"channel {handle:#x} is not the debugger's")
+        raise RmRefused(NvStatus.INVALID_OBJECT, f"the compute object of {target} was freed")
+    if handle and find(client, handle, RmChannel, "hTargetChannel") is not channel:
+        raise RmRefused(_WRONG, f"channel {handle:#x} is not the debugger's")
     return channel
 
 
 def _mmu_faults(
-    _machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
+    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     faults = _target_channel(client, target, 0).run.faults.mmu
     kind.store(block, mmuFaultInfoList=tuple(faults), count=len(faults))
 
 
 def _exception_mask(
-    _machine: Machine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
     target.exception_mask = params.exceptionMask
 
 
 def _mmu_debug(
-    _machine: Machine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
     if params.action not in (1, 2):
-        raise Refused(_WRONG, f"MMU debug mode {params.action}: 1 enables, 2 disables")
+        raise RmRefused(_WRONG, f"MMU debug mode {params.action}: 1 enables, 2 disables")
     target.mmu_debug = params.action
 
 

@@ -15,29 +15,29 @@ from drivers.nv.layouts.debugger import NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS
 from drivers.nv.layouts.fault import MmuFaultType, RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import ChannelError, Kind, Refused
-from emulator.nv.rm.objects import Channel, ChannelGroup, Client, EngineObject, Subdevice, find
+from emulator.nv.reports import ChannelError, FindingKind, RmRefused
+from emulator.nv.rm.objects import ChannelGroup, Client, EngineObject, RmChannel, Subdevice, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from hcq.layout import Struct
 
-    Answer = Callable[[Machine, Client, Any, type[Struct], bytearray], None]
+    Answer = Callable[[NvMachine, Client, Any, type[Struct], bytearray], None]
 
 
-def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], block: bytearray) -> bool:
+def _schedule(machine: NvMachine, targets: list[RmChannel], kind: type[Struct], block: bytearray) -> bool:
     """Check a schedule call; return bEnable."""
     params: Any = kind.from_bytes(block)
     if any(block[1:]) or params.check():
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
     for one in targets if params.bEnable else []:
         if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
-                raise Refused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
+                raise RmRefused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
             if one.owned_by_uvm and not one.registered and one.has(machine.profile.generation.compute):
-                raise Refused(
+                raise RmRefused(
                     NvStatus.INVALID_STATE,
                     f"{one} was not registered by UVM_REGISTER_CHANNEL: its context buffers are not mapped",
                 )
@@ -45,11 +45,11 @@ def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], bloc
 
 
 def _schedule_group(
-    machine: Machine, _client: Client, target: ChannelGroup, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, target: ChannelGroup, kind: type[Struct], block: bytearray
 ) -> None:
-    channels = [child for child in target.children if isinstance(child, Channel)]
+    channels = [child for child in target.children if isinstance(child, RmChannel)]
     if not channels:
-        raise Refused(NvStatus.INVALID_STATE, f"{target} has no channel to schedule")
+        raise RmRefused(NvStatus.INVALID_STATE, f"{target} has no channel to schedule")
     enabled = _schedule(machine, channels, kind, block)
     for one in channels:  # those made later are not scheduled by this call
         one.scheduled = enabled
@@ -57,39 +57,44 @@ def _schedule_group(
 
 
 def _schedule_channel(
-    machine: Machine, _client: Client, target: Channel, kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
 ) -> None:
     target.scheduled = _schedule(machine, [target], kind, block)
     machine.scheduler.wake()
 
 
 def _preempt(
-    machine: Machine, _client: Client, _target: ChannelGroup, _kind: type[Struct], block: bytearray
+    machine: NvMachine, _client: Client, _target: ChannelGroup, _kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NVA06C_CTRL_PREEMPT_PARAMS.from_bytes(block)
     if params.check() or (params.timeoutUs and not params.bManualTimeout):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"a time limit goes with bManualTimeout: {params}")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"a time limit goes with bManualTimeout: {params}")
     machine.scheduler.wake()
 
 
-def _token(machine: Machine, _client: Client, target: Channel, kind: type[Struct], block: bytearray) -> None:
+def _token(
+    machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
+) -> None:
     kind.store(block, workSubmitToken=machine.token_of(target))
 
 
-def _reset(machine: Machine, _client: Client, target: Channel, _kind: type[Struct], block: bytearray) -> None:
+def _reset(
+    machine: NvMachine, _client: Client, target: RmChannel, _kind: type[Struct], block: bytearray
+) -> None:
     params = NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS.from_bytes(block)
     if params.subdeviceInstance:
-        raise Refused(NvStatus.INVALID_ARGUMENT, "there is only subdevice 0")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, "there is only subdevice 0")
     machine.stop(
-        target.run, ChannelError(RcCode.RESET_CHANNEL, Kind.ADVICE, "the channel was reset by its owner")
+        target.run,
+        ChannelError(RcCode.RESET_CHANNEL, FindingKind.ADVICE, "the channel was reset by its owner"),
     )
 
 
 def _mmu_fault(
-    _machine: Machine, _client: Client, target: Channel, kind: type[Struct], block: bytearray
+    _machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
 ) -> None:
     if not target.run.faults.mmu:
-        raise Refused(NvStatus.OBJECT_NOT_FOUND, "there was no MMU fault")
+        raise RmRefused(NvStatus.OBJECT_NOT_FOUND, "there was no MMU fault")
     last = target.run.faults.mmu[-1]
     kind.store(
         block,
@@ -102,22 +107,22 @@ def _mmu_fault(
 
 
 def _disable(
-    machine: Machine, client: Client, _target: Subdevice, _kind: type[Struct], block: bytearray
+    machine: NvMachine, client: Client, _target: Subdevice, _kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS.from_bytes(block)
     if params.pRunlistPreemptEvent:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INSUFFICIENT_PERMISSIONS, "pRunlistPreemptEvent is for the kernel's own clients"
         )
     if params.check() or params.numChannels > len(params.hChannelList) or params.bRewindGpPut:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"not known: {params}")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"not known: {params}")
     channels = []
     for owner, handle in list(zip(params.hClientList, params.hChannelList, strict=True))[
         : params.numChannels
     ]:
         if owner != client.handle:
-            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"client {owner:#x} is not the caller")
-        channels.append(find(client, handle, Channel, "hChannelList"))
+            raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"client {owner:#x} is not the caller")
+        channels.append(find(client, handle, RmChannel, "hChannelList"))
     for one in channels:
         one.disabled = params.bDisable
     machine.scheduler.wake()

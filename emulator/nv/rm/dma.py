@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from drivers.nv.layouts.rm_classes import NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS, RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import Refused, page_fault
+from emulator.nv.reports import RmRefused, page_fault
 from emulator.nv.rm.objects import (
     Client,
-    Device,
-    Memory,
+    RmDevice,
+    RmMemory,
     RmObject,
     VaSpaceObject,
     VirtualMemory,
@@ -27,8 +27,8 @@ from emulator.shared.vaspace import VaSpace
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.rm import NVOS47_PARAMETERS
-    from emulator.nv.machine.machine import Machine
-    from emulator.nv.rm.files import OpenFile, OpenFiles
+    from emulator.nv.machine.machine import NvMachine
+    from emulator.nv.rm.files import RmFile, RmFiles
 
 _FIRST_VA = 2 << 20
 _ACCESS_MASK, _READ_ONLY, _ACCESSES = 0x3, 1, 3
@@ -39,16 +39,16 @@ _KNOWN = _ACCESS_MASK | 1 << 3 | _SNOOP | 3 << 6 | 0xF << 8 | _OFFSET_FIXED | 3 
 
 
 def make_virtual(  # noqa: PLR0917 - the signature of all makers
-    machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a window into an address space; its limit is written back to the parameters."""
-    assert isinstance(parent, Device)
+    assert isinstance(parent, RmDevice)
     assert block is not None
     params = NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.from_bytes(block)
     bits = machine.profile.space_bits
     last = params.limit or (1 << bits) - 1
     if not params.offset < last < 1 << bits:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"addresses {params.offset:#x} to {last:#x}: {bits} bits are there"
         )
     NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.store(block, limit=last)
@@ -71,23 +71,23 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
     )
 
 
-def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
+def map_dma(kernel: RmFiles, file: RmFile, params: Any) -> int:
     """Map memory according to the branch's NVOS46_PARAMETERS; return its address."""
     window, memory = _objects(kernel, file, params)
     if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
-        raise Refused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")
     if getattr(params, "flags2", 0) or getattr(params, "kindOverride", 0):
-        raise Refused(NvStatus.INVALID_FLAGS, "flags2 and kindOverride are not known")
+        raise RmRefused(NvStatus.INVALID_FLAGS, "flags2 and kindOverride are not known")
     size = page_up(params.length)
     if not size or params.offset % PAGE or params.offset + params.length > memory.size:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT,
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
         )
     va = params.dmaOffset if params.flags & _OFFSET_FIXED else _free_address(window, size)
     taken = window.space.overlapping(va, size)
     if va % PAGE or va < window.first or va + size - 1 > window.last or taken is not None:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ADDRESS,
             f"[{va:#x}, +{size:#x}) is not free in [{window.first:#x}, {window.last:#x}]: "
             f"{taken or 'outside'}",
@@ -101,21 +101,21 @@ def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
     return int(va)
 
 
-def unmap_dma(kernel: OpenFiles, file: OpenFile, params: NVOS47_PARAMETERS) -> None:
+def unmap_dma(kernel: RmFiles, file: RmFile, params: NVOS47_PARAMETERS) -> None:
     """Unmap the mapping that starts at an address."""
     window, memory = _objects(kernel, file, params)
     if window.mapped.get(params.dmaOffset) is not memory:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"{memory} is not mapped at {params.dmaOffset:#x}")
+        raise RmRefused(NvStatus.INVALID_ADDRESS, f"{memory} is not mapped at {params.dmaOffset:#x}")
     window.unmap(params.dmaOffset, "by UNMAP_MEMORY_DMA")
 
 
-def _objects(kernel: OpenFiles, file: OpenFile, params: Any) -> tuple[VirtualMemory, Memory]:
+def _objects(kernel: RmFiles, file: RmFile, params: Any) -> tuple[VirtualMemory, RmMemory]:
     client = kernel.machine.client(params.hClient, file.fd)
-    find(client, params.hDevice, Device, "hDevice")
+    find(client, params.hDevice, RmDevice, "hDevice")
     window = find(client, params.hDma, VirtualMemory, "hDma")
     if window.externally_owned:
-        raise Refused(NvStatus.INVALID_STATE, f"the address space of {window} is UVM's: it maps there")
-    return window, find(client, params.hMemory, Memory, "hMemory")
+        raise RmRefused(NvStatus.INVALID_STATE, f"the address space of {window} is UVM's: it maps there")
+    return window, find(client, params.hMemory, RmMemory, "hMemory")
 
 
 def _free_address(window: VirtualMemory, size: int) -> int:

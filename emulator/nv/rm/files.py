@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.shared.emulated_kernel import TEXT, FileDescription
 
 if TYPE_CHECKING:
-    from emulator.nv.machine.machine import Machine
-    from emulator.nv.rm.objects import Memory, Usermode
-    from emulator.nv.rm.uvm_space import Uvm
+    from emulator.nv.machine.machine import NvMachine
+    from emulator.nv.rm.objects import RmMemory, Usermode
+    from emulator.nv.rm.uvm_space import UvmSpace
     from emulator.shared.backing import Backing
 
 
-class Node(enum.Enum):
+class NvNode(enum.Enum):
     """The device nodes, and read-only text files."""
 
     CTL = "/dev/nvidiactl"
@@ -31,7 +31,7 @@ class Node(enum.Enum):
 class MapContext:
     """The object range that a descriptor's only mmap will map."""
 
-    target: Memory | Usermode
+    target: RmMemory | Usermode
     backing: Backing | None
     offset: int
     length: int
@@ -39,22 +39,22 @@ class MapContext:
 
 
 @dataclass(slots=True, eq=False)
-class OpenFile(FileDescription):
+class RmFile(FileDescription):
     """A descriptor."""
 
     ctl_fd: int | None = None
     """The client's descriptor that REGISTER_FD named."""
     context: MapContext | None = None
-    uvm: Uvm | None = None
+    uvm: UvmSpace | None = None
 
 
-class OpenFiles(Protocol):
+class RmFiles(Protocol):
     """The emulated kernel as ioctls use it: a `emulator.nv.machine.kernel.NvKernel`."""
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> NvMachine:
         """The emulated GPU."""
 
     @property
-    def files(self) -> dict[int, OpenFile]:
+    def files(self) -> dict[int, RmFile]:
         """Open files by descriptor."""

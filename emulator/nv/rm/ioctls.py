@@ -19,21 +19,21 @@ from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
-from emulator.nv.reports import Refused
+from emulator.nv.reports import RmRefused
 from emulator.nv.rm import alloc, alloc_memory, controls, dma, mapping
-from emulator.nv.rm.files import Node, OpenFile
-from emulator.nv.rm.objects import Channel, Client, Device, EngineObject, RmObject, find, insert
-from emulator.shared.surprises import Status
+from emulator.nv.rm.files import NvNode, RmFile
+from emulator.nv.rm.objects import Client, EngineObject, RmChannel, RmDevice, RmObject, find, insert
+from emulator.shared.surprises import StatusReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.rm.files import OpenFiles
+    from emulator.nv.rm.files import RmFiles
     from hcq.layout import Struct
 
-    _Sizes = Callable[[OpenFiles], tuple[int, ...]]
-    _Handler = Callable[[OpenFiles, OpenFile, bytearray], None]
-    _Answer = Callable[[OpenFiles, OpenFile, Any], dict[str, Any] | None]
+    _Sizes = Callable[[RmFiles], tuple[int, ...]]
+    _Handler = Callable[[RmFiles, RmFile, bytearray], None]
+    _Answer = Callable[[RmFiles, RmFile, Any], dict[str, Any] | None]
 
 _NO_FD = -1
 _CARD_SIZES = (rm.nv_ioctl_card_info_t.SIZE * 32, rm.nv_ioctl_card_info_t.SIZE * 64)
@@ -43,7 +43,7 @@ _ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Es
 _DEVICE_TAG = 0x10DE
 
 
-def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None:
     """Run one frontend ioctl on `block`, which is changed in place."""
     word = Request.from_int(request & 0xFFFF_FFFF)
     if word.check() or request >> 32:
@@ -57,12 +57,12 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
     _escape(kernel, file, word.NR, block)
 
 
-def _invalid(kernel: OpenFiles, why: str, number: int = errno.EINVAL) -> None:
+def _invalid(kernel: RmFiles, why: str, number: int = errno.EINVAL) -> None:
     kernel.machine.note(why)
     fail("ioctl", number, why)
 
 
-def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) -> None:
+def _escape(kernel: RmFiles, file: RmFile, number: int, block: bytearray) -> None:
     machine = kernel.machine
     if machine.filtered and number not in SANDBOX_ESCAPES:
         _invalid(kernel, f"escape {number:#x} does not pass the sandbox")
@@ -70,7 +70,13 @@ def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) ->
         _invalid(kernel, f"escape {number:#x} is unknown or not emulated")
     escape = Escape(number)
     machine.surprises.call(escape.name)
-    wanted = (Node.GPU,) if escape in _ON_GPU else (Node.GPU, Node.CTL) if escape in _ON_BOTH else (Node.CTL,)
+    wanted = (
+        (NvNode.GPU,)
+        if escape in _ON_GPU
+        else (NvNode.GPU, NvNode.CTL)
+        if escape in _ON_BOTH
+        else (NvNode.CTL,)
+    )
     if file.node not in wanted:
         _invalid(kernel, f"{escape.name} goes to {wanted[0].value}, not to {file.path}")
     sizes, handler = _HANDLERS[escape]
@@ -82,13 +88,13 @@ def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) ->
 def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _Handler:
     """Return the handler that runs `run` on a structure, and stores its status and the values returned."""
 
-    def handle(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+    def handle(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
         try:
             params = kind.from_bytes(block)
             _surprise(kernel, params)
             values = run(kernel, file, params) or {}
             outcome = int(NvStatus.OK)
-        except Refused as refusal:
+        except RmRefused as refusal:
             kernel.machine.note(f"{kind.__name__}: {refusal}")
             values, outcome = {}, refusal.status
         kind.store(block, **values, **{status: outcome})
@@ -96,7 +102,7 @@ def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _H
     return handle
 
 
-def _surprise(kernel: OpenFiles, params: Struct) -> None:
+def _surprise(kernel: RmFiles, params: Struct) -> None:
     """Refuse a call where the machine's surprises have a status for it."""
     match params:
         case rm.NVOS64_PARAMETERS() | rm.NVOS21_PARAMETERS():
@@ -109,13 +115,13 @@ def _surprise(kernel: OpenFiles, params: Struct) -> None:
         case _:
             name = type(params).__name__
     found = kernel.machine.surprises.call(name)
-    if isinstance(found, Status):
-        raise Refused(found.code, f"{name}: a surprise")
+    if isinstance(found, StatusReply):
+        raise RmRefused(found.code, f"{name}: a surprise")
 
 
-def _alloc(kernel: OpenFiles, file: OpenFile, params: Any) -> dict[str, Any]:
+def _alloc(kernel: RmFiles, file: RmFile, params: Any) -> dict[str, Any]:
     if isinstance(params, rm.NVOS64_PARAMETERS) and (params.pRightsRequested or params.flags):
-        raise Refused(NvStatus.INVALID_FLAGS, "neither rights nor flags are known")
+        raise RmRefused(NvStatus.INVALID_FLAGS, "neither rights nor flags are known")
     handle = alloc.allocate(
         kernel.machine,
         file.fd,
@@ -130,17 +136,17 @@ def _alloc(kernel: OpenFiles, file: OpenFile, params: Any) -> dict[str, Any]:
     return {"hObjectNew": handle, **root}
 
 
-def _alloc_sized(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _alloc_sized(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     wide = len(block) == rm.NVOS64_PARAMETERS.SIZE
     _answered(rm.NVOS64_PARAMETERS if wide else rm.NVOS21_PARAMETERS, _alloc)(kernel, file, block)
 
 
-def _free(kernel: OpenFiles, file: OpenFile, params: rm.NVOS00_PARAMETERS) -> None:
+def _free(kernel: RmFiles, file: RmFile, params: rm.NVOS00_PARAMETERS) -> None:
     client = kernel.machine.client(params.hRoot, file.fd)
     old = find(client, params.hObjectOld, RmObject, "hObjectOld")
     above = old.parent.handle if old.parent is not None else 0
     if params.hObjectParent != above and not isinstance(old, Client):
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_OBJECT_PARENT,
             f"{old} lies under {above:#x}, not under {params.hObjectParent:#x}",
         )
@@ -148,25 +154,25 @@ def _free(kernel: OpenFiles, file: OpenFile, params: rm.NVOS00_PARAMETERS) -> No
     kernel.machine.free(client, old)
 
 
-def _advise(kernel: OpenFiles, old: RmObject) -> None:
+def _advise(kernel: RmFiles, old: RmObject) -> None:
     """Advise about steps that should precede the freeing of an object, unless its client is freed."""
     for one in () if isinstance(old, Client) else old.walk():
-        if isinstance(one, Channel) and one.registered:
+        if isinstance(one, RmChannel) and one.registered:
             kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")
-    if isinstance(old, EngineObject) and isinstance(old.parent, Channel) and old.parent.run.busy:
+    if isinstance(old, EngineObject) and isinstance(old.parent, RmChannel) and old.parent.run.busy:
         run = old.parent.run
         kernel.machine.advise(f"{old} was freed while {run.name} has work left: {run.at}")
 
 
-def _control(kernel: OpenFiles, file: OpenFile, params: rm.NVOS54_PARAMETERS) -> None:
+def _control(kernel: RmFiles, file: RmFile, params: rm.NVOS54_PARAMETERS) -> None:
     machine = kernel.machine
     client = machine.client(params.hClient, file.fd)
     target = find(client, params.hObject, RmObject, "hObject")
     if params.flags:
-        raise Refused(NvStatus.INVALID_FLAGS, f"control flags {params.flags:#x}")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"control flags {params.flags:#x}")
     number = params.cmd
     if number not in tuple(Control) or (machine.filtered and number in SANDBOX_REFUSES_CONTROLS):
-        raise Refused(
+        raise RmRefused(
             NvStatus.NOT_SUPPORTED,
             f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
         )
@@ -176,33 +182,33 @@ def _control(kernel: OpenFiles, file: OpenFile, params: rm.NVOS54_PARAMETERS) ->
         _invalid(kernel, text)  # by the sandbox, which ignores the object
     controls.check_owner(target, Control(number))
     if params.paramsSize != kind.SIZE:
-        raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)
+        raise RmRefused(NvStatus.INVALID_PARAM_STRUCT, text)
     inner = bytearray(machine.user.read(params.params, kind.SIZE))
     controls.control(machine, client, target, Control(number), kind, inner)
     machine.user.write(params.params, inner)
 
 
-def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _alloc_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     whole = rm.nv_ioctl_nvos02_parameters_with_fd
     outer = whole.from_bytes(block)
     machine, inner = kernel.machine, bytearray(outer.params.to_bytes())
 
-    def call(kernel: OpenFiles, file: OpenFile, params: rm.NVOS02_PARAMETERS) -> dict[str, Any]:
+    def call(kernel: RmFiles, file: RmFile, params: rm.NVOS02_PARAMETERS) -> dict[str, Any]:
         client = machine.client(params.hRoot, file.ctl_fd)
-        device = find(client, params.hObjectParent, Device, "hObjectParent")
+        device = find(client, params.hObjectParent, RmDevice, "hObjectParent")
         if params.hObjectNew in client.objects:
-            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {params.hObjectNew:#x} is taken")
+            raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {params.hObjectNew:#x} is taken")
         handle = params.hObjectNew or machine.new_handle(client)
         if params.hClass == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
             if outer.fd != _NO_FD:
-                raise Refused(
+                raise RmRefused(
                     NvStatus.INVALID_ARGUMENT, f"a descriptor of user pages has fd -1, not {outer.fd}"
                 )
             made = alloc_memory.make_descriptor(machine, handle, params.flags, params.pMemory, params.limit)
         elif params.hClass == RmClass.NV01_MEMORY_SYSTEM:
             made = alloc_memory.make_system(machine, handle, params.flags, params.limit)
         else:
-            raise Refused(NvStatus.INVALID_CLASS, f"class {params.hClass:#x} does not go through this call")
+            raise RmRefused(NvStatus.INVALID_CLASS, f"class {params.hClass:#x} does not go through this call")
         insert(client, made, device)
         if made.cls == RmClass.NV01_MEMORY_SYSTEM:
             with ExitStack() as undo:
@@ -215,26 +221,26 @@ def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     whole.store(block, params=rm.NVOS02_PARAMETERS.from_bytes(inner))
 
 
-def _map_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _map_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     whole = rm.nv_ioctl_nvos33_parameters_with_fd
     outer = whole.from_bytes(block)
     inner = bytearray(outer.params.to_bytes())
 
-    def call(kernel: OpenFiles, file: OpenFile, params: rm.NVOS33_PARAMETERS) -> dict[str, Any]:
+    def call(kernel: RmFiles, file: RmFile, params: rm.NVOS33_PARAMETERS) -> dict[str, Any]:
         return {"pLinearAddress": mapping.map_memory(kernel, file, params, outer.fd)}
 
     _answered(rm.NVOS33_PARAMETERS, call)(kernel, file, inner)
     whole.store(block, params=rm.NVOS33_PARAMETERS.from_bytes(inner))
 
 
-def _map_dma(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _map_dma(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     kind = kernel.machine.structs["NVOS46_PARAMETERS"]
     _answered(kind, lambda *call: {"dmaOffset": dma.map_dma(*call)})(kernel, file, block)
 
 
-def _register_fd(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _register_fd(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     ctl = kernel.files.get(rm.nv_ioctl_register_fd_t.from_bytes(block).ctl_fd)
-    if ctl is None or ctl.node is not Node.CTL:
+    if ctl is None or ctl.node is not NvNode.CTL:
         _invalid(kernel, "REGISTER_FD: ctl_fd is no /dev/nvidiactl")
     elif file.ctl_fd is not None:
         _invalid(kernel, f"REGISTER_FD: descriptor {file.fd} is registered already")
@@ -242,7 +248,7 @@ def _register_fd(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
         file.ctl_fd = ctl.fd
 
 
-def _card_info(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
+def _card_info(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     machine = kernel.machine
     pci = rm.nv_pci_info_t(bus=1, vendor_id=_DEVICE_TAG, device_id=machine.profile.device_id)
     rm.nv_ioctl_card_info_t.store(
@@ -259,7 +265,7 @@ def _card_info(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     block[size:] = bytes(len(block) - size)
 
 
-def _version(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
+def _version(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     kind = rm.nv_ioctl_rm_api_version_t
     params = kind.from_bytes(block)
     if params.cmd == rm.VERSION_QUERY:
@@ -270,40 +276,40 @@ def _version(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
         _invalid(kernel, f"CHECK_VERSION_STR command {params.cmd:#x}")
 
 
-def _sys_params(_kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
+def _sys_params(_kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     rm.nv_ioctl_sys_params_t.store(block, memblock_size=128 << 20)
 
 
-def _attach(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
+def _attach(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     ids = {int.from_bytes(block[at : at + 4], "little") for at in range(0, len(block), 4)}
     if not ids <= {kernel.machine.gpu_id, 0, 0xFFFF_FFFF}:
         _invalid(kernel, f"ATTACH_GPUS_TO_FD: {sorted(ids)} are not all GPUs")
 
 
-def _os_event(kernel: OpenFiles, _file: OpenFile, params: Any) -> None:
+def _os_event(kernel: RmFiles, _file: RmFile, params: Any) -> None:
     add = isinstance(params, rm.nv_ioctl_alloc_os_event_t)
     target = kernel.files.get(params.fd)
     if (
         params.hClient not in kernel.machine.clients
         or target is None
-        or target.node not in (Node.CTL, Node.GPU)
+        or target.node not in (NvNode.CTL, NvNode.GPU)
     ):
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
         )
     event = params.hClient, params.fd
     if add and event in kernel.machine.os_events:
-        raise Refused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
+        raise RmRefused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
     if not add and event not in kernel.machine.os_events:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
     kernel.machine.os_events ^= {event}
 
 
-def _wait_open(_kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
+def _wait_open(_kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     rm.nv_ioctl_wait_open_complete_t.store(block, rc=0, adapterStatus=NvStatus.OK)
 
 
-def _xfer(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
+def _xfer(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     params = rm.nv_ioctl_xfer_t.from_bytes(block)
     if params.cmd == Escape.NV_ESC_IOCTL_XFER_CMD:
         _invalid(kernel, "IOCTL_XFER_CMD inside itself")

@@ -12,85 +12,85 @@ from drivers.kernel import fail
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import Refused
-from emulator.nv.rm.files import MapContext, Node
-from emulator.nv.rm.objects import Device, Memory, RmObject, Subdevice, Usermode, find
+from emulator.nv.reports import RmRefused
+from emulator.nv.rm.files import MapContext, NvNode
+from emulator.nv.rm.objects import RmDevice, RmMemory, RmObject, Subdevice, Usermode, find
 from emulator.shared.backing import PAGE, page_up
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.rm import NVOS33_PARAMETERS, NVOS34_PARAMETERS
-    from emulator.nv.rm.files import OpenFile, OpenFiles
+    from emulator.nv.rm.files import RmFile, RmFiles
 
 _CACHING_MASK = 0x7 << 23
 
 
-def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: int, fd: int) -> None:
+def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: int, fd: int) -> None:
     """Execute MAP_MEMORY: prepare a descriptor for one mmap."""
     file = kernel.files.get(fd)
-    if file is None or file.node not in (Node.CTL, Node.GPU):
+    if file is None or file.node not in (NvNode.CTL, NvNode.GPU):
         text = f"descriptor {fd} is no frontend"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise Refused(NvStatus.INVALID_ARGUMENT, text)
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, text)
     local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
-    wanted = Node.GPU if local else Node.CTL
+    wanted = NvNode.GPU if local else NvNode.CTL
     if file.node is not wanted:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
         )
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise Refused(NvStatus.STATE_IN_USE, text)
-    backing = target.backing if isinstance(target, Memory) else None
+        raise RmRefused(NvStatus.STATE_IN_USE, text)
+    backing = target.backing if isinstance(target, RmMemory) else None
     if backing is not None:
         backing.mark_written()
     file.context = MapContext(target, backing, offset, length)
 
 
-def map_memory(kernel: OpenFiles, file: OpenFile, params: NVOS33_PARAMETERS, fd: int) -> int:
+def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int) -> int:
     """Prepare a descriptor; return the cookie."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
-    if not isinstance(target, (Memory, Usermode)):
-        raise Refused(NvStatus.INVALID_OBJECT, f"{target} cannot be mapped")
-    right = (Device, Subdevice) if isinstance(target, Usermode) else (Device,)
+    if not isinstance(target, (RmMemory, Usermode)):
+        raise RmRefused(NvStatus.INVALID_OBJECT, f"{target} cannot be mapped")
+    right = (RmDevice, Subdevice) if isinstance(target, Usermode) else (RmDevice,)
     if not isinstance(above, right) or not target.under(above):
         names = " or ".join(one.__name__ for one in right)
-        raise Refused(NvStatus.INVALID_OBJECT_PARENT, f"hDevice {above} is not the {names} of {target}")
-    if isinstance(target, Memory) and target.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
-        raise Refused(NvStatus.NOT_SUPPORTED, "user pages need no mapping: their owner has them")
+        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, f"hDevice {above} is not the {names} of {target}")
+    if isinstance(target, RmMemory) and target.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
+        raise RmRefused(NvStatus.NOT_SUPPORTED, "user pages need no mapping: their owner has them")
     if params.flags & ~_CACHING_MASK:
-        raise Refused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}")
     size = USERMODE_BYTES if isinstance(target, Usermode) else target.size
     if params.length == 0 or params.offset % PAGE or params.offset + params.length > size:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT,
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
         )
     if value := kernel.machine.other.refuses("mapping", target, above):
-        raise Refused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (doubt {value})")
+        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (doubt {value})")
     attach(kernel, target, params.offset, params.length, fd)
     return kernel.machine.new_cookie(target, above)
 
 
-def unmap_memory(kernel: OpenFiles, file: OpenFile, params: NVOS34_PARAMETERS) -> None:
+def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> None:
     """Drop a prepared mapping."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
     if params.flags & ~_CACHING_MASK:
-        raise Refused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
     if kernel.machine.cookies.get(params.pLinearAddress) != (target, above):
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"{params.pLinearAddress:#x} is no mapping of {target} through {above}"
         )
     del kernel.machine.cookies[params.pLinearAddress]
 
 
-def use_context(file: OpenFile, size: int, offset: int) -> MapContext:
+def use_context(file: RmFile, size: int, offset: int) -> MapContext:
     """Return the prepared mapping of a descriptor; it can be used once."""
     context = file.context
     if context is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import Refused
+from emulator.nv.reports import RmRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class Client(RmObject):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Device(RmObject):
+class RmDevice(RmObject):
     """The device object of a client."""
 
     space: VaSpace | None = None
@@ -112,7 +112,7 @@ class VirtualMemory(RmObject):
     first: int
     last: int
     externally_owned: bool
-    mapped: dict[int, Memory] = field(default_factory=dict, repr=False)
+    mapped: dict[int, RmMemory] = field(default_factory=dict, repr=False)
     """Address -> the memory that is mapped there through this object."""
 
     def unmap(self, va: int, why: str) -> None:
@@ -123,7 +123,7 @@ class VirtualMemory(RmObject):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Memory(RmObject):
+class RmMemory(RmObject):
     """Video memory, system memory or a user's own pages."""
 
     backing: Backing
@@ -141,9 +141,11 @@ class ChannelGroup(RmObject):
     """Whether an error stopped it. It is never reset, only freed and allocated anew (nv.md 6.4)."""
 
     def alive(self) -> ChannelGroup:
-        """Return the group; raise `Refused` (INVALID_STATE) if an error has stopped it."""
+        """Return the group; raise `RmRefused` (INVALID_STATE) if an error has stopped it."""
         if self.dead:
-            raise Refused(NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another")
+            raise RmRefused(
+                NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another"
+            )
         return self
 
 
@@ -156,7 +158,7 @@ class Ctxshare(RmObject):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Channel(RmObject):
+class RmChannel(RmObject):
     """A channel: a GPFIFO ring and its state, which `run` executes."""
 
     run: ChannelRun
@@ -196,7 +198,7 @@ class Debugger(RmObject):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Event(RmObject):
+class RmEvent(RmObject):
     """An event: makes the descriptor `fd` readable when the subdevice raises notification `index`."""
 
     subdevice: Subdevice
@@ -208,12 +210,12 @@ T = TypeVar("T", bound=RmObject)
 
 
 def find(client: Client, handle: int, kind: type[T], what: str) -> T:
-    """Return the client's object of that handle; raise `Refused` unless there is one, of class `kind`."""
+    """Return the client's object of that handle; raise `RmRefused` unless there is one, of class `kind`."""
     found = client.objects.get(handle)
     if found is None:
-        raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: there is no object {handle:#x}")
+        raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: there is no object {handle:#x}")
     if not isinstance(found, kind):
-        raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: {found} is no {kind.__name__}")
+        raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: {found} is no {kind.__name__}")
     return found
 
 

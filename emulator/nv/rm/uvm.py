@@ -15,24 +15,24 @@ from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
 from emulator.nv.profiles import SANDBOX_REFUSES_UVM
-from emulator.nv.reports import ChannelError, Kind, Refused
+from emulator.nv.reports import ChannelError, FindingKind, RmRefused
 from emulator.nv.rm import uvm_space
-from emulator.nv.rm.files import Node, OpenFile
-from emulator.nv.rm.objects import Channel, Client, EngineObject, VaSpaceObject, find
+from emulator.nv.rm.files import NvNode, RmFile
+from emulator.nv.rm.objects import Client, EngineObject, RmChannel, VaSpaceObject, find
 from emulator.nv.rm.uvm_space import check_gpu, check_pages
-from emulator.shared.surprises import Status
+from emulator.shared.surprises import StatusReply
 
 if TYPE_CHECKING:
-    from emulator.nv.machine.machine import Machine
-    from emulator.nv.rm.files import OpenFiles
-    from emulator.nv.rm.uvm_space import Uvm
+    from emulator.nv.machine.machine import NvMachine
+    from emulator.nv.rm.files import RmFiles
+    from emulator.nv.rm.uvm_space import UvmSpace
 
 _MM_MISSING = 0x5D
 """The status of REGISTER_GPU_VASPACE without a prior MM_INITIALIZE (nv.md 1.2, one source)."""
 _STATE = NvStatus.INVALID_STATE
 
 
-def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None:
     """Run one UVM command on `block`, which is changed in place."""
     machine = kernel.machine
     if request == UvmCommand.UVM_DEINITIALIZE:
@@ -53,135 +53,139 @@ def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> 
         answer = handler(kernel, uvm, kind.from_bytes(block))
         values = answer if isinstance(answer, dict) else {"rmStatus": int(answer or NvStatus.OK)}
         kind.store(block, **{"rmStatus": int(NvStatus.OK)} | values)
-    except Refused as refusal:
+    except RmRefused as refusal:
         machine.note(f"{UvmCommand(request).name}: {refusal}")
         kind.store(block, rmStatus=refusal.status)
 
 
-def _in_order(uvm: Uvm, request: int, surprise: object) -> None:
-    if isinstance(surprise, Status):
-        raise Refused(surprise.code, "a surprise")
+def _in_order(uvm: UvmSpace, request: int, surprise: object) -> None:
+    if isinstance(surprise, StatusReply):
+        raise RmRefused(surprise.code, "a surprise")
     if uvm.flags is None and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
-        raise Refused(_STATE, "UVM_INITIALIZE comes first")
+        raise RmRefused(_STATE, "UVM_INITIALIZE comes first")
 
 
-def _initialize(_kernel: OpenFiles, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS) -> None:
+def _initialize(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_INITIALIZE_PARAMS) -> None:
     flags = int(params.flags)
     if flags & ~sum(UvmInitFlags):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"flags {flags:#x} are not known")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"flags {flags:#x} are not known")
     if uvm.mm_of is not None:
-        raise Refused(NvStatus.INVALID_ARGUMENT, "the descriptor is that of UVM_MM_INITIALIZE")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, "the descriptor is that of UVM_MM_INITIALIZE")
     if uvm.flags not in (None, flags):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"the descriptor was initialized with flags {uvm.flags:#x}")
+        raise RmRefused(
+            NvStatus.INVALID_ARGUMENT, f"the descriptor was initialized with flags {uvm.flags:#x}"
+        )
     uvm.flags = flags
 
 
-def _mm_initialize(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS) -> int:
+def _mm_initialize(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MM_INITIALIZE_PARAMS) -> int:
     first = kernel.files.get(params.uvmFd)
     if first is None or first.uvm is None or first.uvm is uvm or first.uvm.flags is None:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"uvmFd {params.uvmFd} is no other, initialized descriptor of UVM"
         )
     if kernel.machine.filtered or first.uvm.shared:  # a sandbox forces the sharing mode (nv.md 7.1)
         return NvStatus.WARN_NOTHING_TO_DO
     if uvm.flags is not None or uvm.mm_of is not None:
-        raise Refused(_STATE, "the descriptor is in use already: MM_INITIALIZE takes a fresh one")
+        raise RmRefused(_STATE, "the descriptor is in use already: MM_INITIALIZE takes a fresh one")
     if first.uvm.has_mm:
-        raise Refused(_STATE, f"descriptor {params.uvmFd} has its second one already")
+        raise RmRefused(_STATE, f"descriptor {params.uvmFd} has its second one already")
     uvm.mm_of = first
     first.uvm.has_mm = True
     return NvStatus.OK
 
 
-def lose_mm(machine: Machine, first: Uvm) -> None:
+def lose_mm(machine: NvMachine, first: UvmSpace) -> None:
     """Stop all channels, because the second descriptor was closed, which must remain open (nv.md 1.2)."""
     for channel in [one for one in first.channels if one.live]:
         machine.stop(
             channel.run,
             ChannelError(
-                RcCode.RESET_CHANNEL, Kind.LIFETIME, "the descriptor of UVM_MM_INITIALIZE was closed in use"
+                RcCode.RESET_CHANNEL,
+                FindingKind.LIFETIME,
+                "the descriptor of UVM_MM_INITIALIZE was closed in use",
             ),
         )
 
 
-def _client(kernel: OpenFiles, fd: int, handle: int) -> Client:
+def _client(kernel: RmFiles, fd: int, handle: int) -> Client:
     """Return the client of a descriptor that was passed to UVM."""
     file = kernel.files.get(fd)
-    if file is None or file.node is not Node.CTL:
+    if file is None or file.node is not NvNode.CTL:
         if kernel.machine.filtered and fd >= 0:
             fail("ioctl", errno.EINVAL, f"rmCtrlFd {fd} is no frontend descriptor")
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"rmCtrlFd {fd} is no /dev/nvidiactl")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"rmCtrlFd {fd} is no /dev/nvidiactl")
     return kernel.machine.client(handle, fd)
 
 
-def _register_gpu(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS) -> dict[str, int]:
+def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_PARAMS) -> dict[str, int]:
     check_gpu(kernel.machine, params.gpu_uuid)
     file = kernel.files.get(params.rmCtrlFd)
-    if params.rmCtrlFd >= 0 and (file is None or file.node not in (Node.CTL, Node.GPU)):
+    if params.rmCtrlFd >= 0 and (file is None or file.node not in (NvNode.CTL, NvNode.GPU)):
         text = f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise Refused(NvStatus.INVALID_ARGUMENT, text)
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, text)
     if params.hSmcPartRef or params.hClient:
-        raise Refused(NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG")
     if uvm.gpu:
-        raise Refused(_STATE, "the GPU is registered already")
-    if not any(one.node is Node.GPU for one in kernel.files.values()):
-        raise Refused(_STATE, "no /dev/nvidia0 is open: the GPU is not up")
+        raise RmRefused(_STATE, "the GPU is registered already")
+    if not any(one.node is NvNode.GPU for one in kernel.files.values()):
+        raise RmRefused(_STATE, "no /dev/nvidia0 is open: the GPU is not up")
     uvm.gpu = True
     return {"numaEnabled": False, "numaNodeId": 0xFFFF_FFFF}
 
 
-def _unregister_gpu(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS) -> None:
+def _unregister_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpu_uuid)
     if not uvm.gpu or uvm.vaspace is not None:
-        raise Refused(_STATE, "the GPU is not registered, or its address space still is")
+        raise RmRefused(_STATE, "the GPU is not registered, or its address space still is")
     uvm.gpu = False
 
 
-def _register_vaspace(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS) -> None:
+def _register_vaspace(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     if not uvm.gpu:
-        raise Refused(_STATE, "UVM_REGISTER_GPU comes first")
+        raise RmRefused(_STATE, "UVM_REGISTER_GPU comes first")
     if not (uvm.has_mm or uvm.shared or kernel.machine.filtered):
-        raise Refused(_MM_MISSING, "UVM_MM_INITIALIZE was left out")
+        raise RmRefused(_MM_MISSING, "UVM_MM_INITIALIZE was left out")
     space = find(client, params.hVaSpace, VaSpaceObject, "hVaSpace")
     if not space.externally_owned:
-        raise Refused(NvStatus.INVALID_FLAGS, f"{space} was not made externally owned")
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"{space} was not made externally owned")
     if space.registered or uvm.vaspace is not None:
-        raise Refused(_STATE, "an address space is registered already")
+        raise RmRefused(_STATE, "an address space is registered already")
     uvm.vaspace = space
     space.registered = True
 
 
 def _unregister_vaspace(
-    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS
+    kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS
 ) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     if uvm.vaspace is None:
-        raise Refused(_STATE, "no address space is registered")
+        raise RmRefused(_STATE, "no address space is registered")
     uvm.close()
 
 
-def _map_external(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -> None:
+def _map_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -> None:
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     uvm_space.map_external(kernel, uvm, params, client)
 
 
-def _register_channel(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS) -> None:
+def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_CHANNEL_PARAMS) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
-    channel = find(client, params.hChannel, Channel, "hChannel")
+    channel = find(client, params.hChannel, RmChannel, "hChannel")
     if uvm.vaspace is None or channel.run.space is not uvm.vaspace.space:
-        raise Refused(_STATE, "the channel's address space is not registered here")
+        raise RmRefused(_STATE, "the channel's address space is not registered here")
     if channel.registered:
-        raise Refused(NvStatus.INVALID_CHANNEL, f"{channel} is registered already")
+        raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} is registered already")
     bound = any(isinstance(child, EngineObject) for child in channel.children)
     if channel.group.alive().engine == EngineType.GR0 and not bound:
-        raise Refused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
+        raise RmRefused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
     if value := kernel.machine.other.refuses("registered channel", channel, params):
-        raise Refused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (doubt {value})")
+        raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (doubt {value})")
     window = None
     if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
         window = _window(kernel.machine, uvm, channel, (params.base, params.length))
@@ -189,13 +193,13 @@ def _register_channel(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_C
     uvm.channels[channel] = window
 
 
-def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]) -> tuple[int, int]:
+def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[int, int]) -> tuple[int, int]:
     """Return the window of a channel's context buffers, which all channels of a group share."""
     base, length = asked
     check_pages(machine, base, length)
     bits = machine.profile.generation.window_bits
     if base + length > 1 << bits:
-        raise Refused(NvStatus.OUT_OF_RANGE, f"the window ends above {bits} bits")
+        raise RmRefused(NvStatus.OUT_OF_RANGE, f"the window ends above {bits} bits")
     for one, window in uvm.channels.items():
         if one.group is channel.group and window is not None:
             return window
@@ -204,17 +208,17 @@ def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]
     groups = {id(one.group) for one, other in uvm.channels.items() if other == asked} | {id(channel.group)}
     needed = len(groups) * machine.profile.context_bytes
     if length < needed:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"a window of {length:#x} bytes, needed are {needed:#x}")
+        raise RmRefused(NvStatus.INVALID_ADDRESS, f"a window of {length:#x} bytes, needed are {needed:#x}")
     return asked
 
 
-def _unregister_channel(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
+def _unregister_channel(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
     if "gpuUuid" in params.FIELDS:
         check_gpu(kernel.machine, params.gpuUuid)
     asked = params.hClient, params.hChannel
     channel = next((one for one in uvm.channels if (one.client.handle, one.handle) == asked), None)
     if channel is None:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_CHANNEL,
             f"channel {params.hChannel:#x} of client {params.hClient:#x} is not registered",
         )
@@ -250,7 +254,7 @@ _HANDLERS: Final[dict[int, tuple[Any, str]]] = {
 }
 
 
-def size_of(machine: Machine, request: int) -> int:
+def size_of(machine: NvMachine, request: int) -> int:
     """Return the size of a command's parameters in bytes; 0 for an unknown command."""
     known = _HANDLERS.get(request)
     return machine.structs[known[1]].SIZE if known else 0

@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType, UvmInitFlags
-from emulator.nv.reports import Refused
-from emulator.nv.rm.objects import Memory, find
+from emulator.nv.reports import RmRefused
+from emulator.nv.rm.objects import RmMemory, find
 from emulator.shared.backing import PAGE, Backing
 
 if TYPE_CHECKING:
     from drivers.nv.layouts import uvm as layout
     from drivers.nv.layouts.uvm import NvProcessorUuid
-    from emulator.nv.machine.machine import Machine
-    from emulator.nv.rm.files import OpenFile, OpenFiles
-    from emulator.nv.rm.objects import Channel, Client, VaSpaceObject
+    from emulator.nv.machine.machine import NvMachine
+    from emulator.nv.rm.files import RmFile, RmFiles
+    from emulator.nv.rm.objects import Client, RmChannel, VaSpaceObject
 
 Ranges = dict[int, int]
 """Base -> length."""
 
 
 @dataclass(slots=True)
-class Uvm:
+class UvmSpace:
     """The VA manager of one open file."""
 
     flags: int | None = None
     """The flags of UVM_INITIALIZE; None before that call."""
-    mm_of: OpenFile | None = None
+    mm_of: RmFile | None = None
     """The first descriptor, if this is the second one."""
     has_mm: bool = False
     gpu: bool = False
@@ -48,7 +48,7 @@ class Uvm:
     """Mappings in the address space."""
     owned: Ranges = field(default_factory=dict)
     """Mappings of the descriptor itself in this process: addresses that UVM owns."""
-    channels: dict[Channel, tuple[int, int] | None] = field(default_factory=dict)
+    channels: dict[RmChannel, tuple[int, int] | None] = field(default_factory=dict)
     """Registered channel -> the window (base, length) of its context buffers, if it has one."""
 
     @property
@@ -65,7 +65,7 @@ class Uvm:
         """Refuse [base, base + length) if it overlaps an entry of a table."""
         for other, size in (entry for table in tables for entry in table.items()):
             if base < other + size and other < base + length:
-                raise Refused(
+                raise RmRefused(
                     NvStatus.UVM_ADDRESS_IN_USE,
                     f"[{base:#x}, +{length:#x}) overlaps [{other:#x}, +{size:#x})",
                 )
@@ -75,7 +75,7 @@ class Uvm:
         for start, size in self.ranges.items():
             if start <= base and base + length <= start + size:
                 return start
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ADDRESS,
             f"[{base:#x}, +{length:#x}) lies in no range of UVM_CREATE_EXTERNAL_RANGE",
         )
@@ -97,7 +97,7 @@ class Uvm:
                 if va + size < base + length:
                     self.owned[va + size] = base + length - va - size
 
-    def drop_channel(self, channel: Channel) -> None:
+    def drop_channel(self, channel: RmChannel) -> None:
         """Unregister a channel; without its context buffers it cannot run."""
         del self.channels[channel]
         channel.registered = channel.scheduled = False
@@ -118,21 +118,21 @@ class Uvm:
             self.vaspace = None
 
 
-def check_gpu(machine: Machine, uuid: NvProcessorUuid) -> None:
+def check_gpu(machine: NvMachine, uuid: NvProcessorUuid) -> None:
     """Refuse the uuid of another GPU."""
     if uuid.uuid != machine.uuid:
-        raise Refused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
+        raise RmRefused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
 
 
-def check_pages(machine: Machine, base: int, length: int) -> None:
+def check_pages(machine: NvMachine, base: int, length: int) -> None:
     """Refuse a range that is not whole pages, or lies beyond the GPU's addresses."""
     if base == 0 or length == 0 or base % PAGE or length % PAGE:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) is empty, at 0 or not made of 4 KiB pages"
         )
     bits = machine.profile.va_bits
     if base + length > 1 << bits:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) ends above {bits} bits")
+        raise RmRefused(NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) ends above {bits} bits")
 
 
 _BAD_ADDRESS = NvStatus.INVALID_ADDRESS
@@ -140,21 +140,21 @@ _TAIL = 2 << 20
 """A mapping that leaves out less than this at the end of its memory is taken for too short: a large page."""
 
 
-def create_range(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS) -> None:
+def create_range(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS) -> None:
     """Create a range for memory of the resource manager."""
     check_pages(kernel.machine, params.base, params.length)
     uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
     uvm.ranges[params.base] = params.length
 
 
-def free(_kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
+def free(_kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
     """Free a range with its mappings."""
     length = uvm.ranges.get(params.base)
     if length is None:
-        raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
+        raise RmRefused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
     given = getattr(params, "length", length)
     if given != length:
-        raise Refused(
+        raise RmRefused(
             _BAD_ADDRESS,
             f"UVM_CREATE_EXTERNAL_RANGE made the range at {params.base:#x} with {length:#x} bytes, and "
             f"UVM_FREE names {given:#x}",
@@ -165,9 +165,9 @@ def free(_kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
         uvm.pools.pop(params.base).drop()
 
 
-def _attributes(kernel: OpenFiles, params: Any) -> UvmGpuMappingAttributes:
+def _attributes(kernel: RmFiles, params: Any) -> UvmGpuMappingAttributes:
     if params.gpuAttributesCount != 1:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU"
         )
     one: UvmGpuMappingAttributes = params.perGpuAttributes[0]
@@ -175,15 +175,15 @@ def _attributes(kernel: OpenFiles, params: Any) -> UvmGpuMappingAttributes:
     if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
         UvmGpuCachingType
     ):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
     if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
     return one
 
 
 def map_external(
-    kernel: OpenFiles,
-    uvm: Uvm,
+    kernel: RmFiles,
+    uvm: UvmSpace,
     params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
     client: Client,
 ) -> None:
@@ -191,13 +191,13 @@ def map_external(
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.vaspace is None:
-        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
-    memory = find(client, params.hMemory, Memory, "hMemory")
+        raise RmRefused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+    memory = find(client, params.hMemory, RmMemory, "hMemory")
     if uvm.range_of(params.base, params.length) in uvm.pools:
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+        raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
     uvm.claim(params.base, params.length, uvm.mapped)
     if params.offset % PAGE or params.offset + params.length > memory.size:
-        raise Refused(
+        raise RmRefused(
             NvStatus.INVALID_ARGUMENT,
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
         )
@@ -215,32 +215,32 @@ def map_external(
     _compare_addresses(kernel.machine, memory, params.base, params.offset)
 
 
-def unmap_external(kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS) -> None:
+def unmap_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNMAP_EXTERNAL_PARAMS) -> None:
     """Unmap the whole mappings in a part of a range; refuse if there are none."""
     check_gpu(kernel.machine, params.gpuUuid)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.range_of(params.base, params.length) in uvm.pools:
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+        raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
     end = params.base + params.length
     touched = {va: size for va, size in uvm.mapped.items() if va < end and params.base < va + size}
     if not touched:
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) holds no mapping")
+        raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) holds no mapping")
     if min(touched) < params.base or max(va + size for va, size in touched.items()) > end:
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) cuts a mapping: not emulated")
+        raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) cuts a mapping: not emulated")
     uvm.unmap(params.base, params.length, "by UVM_UNMAP_EXTERNAL")
 
 
-def validate(_kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
+def validate(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
     """Check that addresses lie in a range."""
     uvm.range_of(params.base, params.length)
 
 
-def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
+def semaphore_pool(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
     """Allocate memory of UVM and map it for the GPU; an mmap at its address maps it for the CPU."""
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.vaspace is None:
-        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+        raise RmRefused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
     uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
     backing = Backing.new(kernel.machine.linux, params.length, "semaphore pool")
     writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
@@ -249,14 +249,14 @@ def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any) -> None:
     uvm.ranges[params.base] = uvm.mapped[params.base] = params.length
 
 
-def peer(kernel: OpenFiles, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS) -> None:
+def peer(kernel: RmFiles, _uvm: UvmSpace, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS) -> None:
     """Refuse: there is one GPU."""
     check_gpu(kernel.machine, params.gpuUuidA)
     check_gpu(kernel.machine, params.gpuUuidB)
-    raise Refused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
+    raise RmRefused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
 
 
-def _compare_addresses(machine: Machine, memory: Memory, va: int, offset: int) -> None:
+def _compare_addresses(machine: NvMachine, memory: RmMemory, va: int, offset: int) -> None:
     """Advise if memory has different addresses for the CPU and the GPU (nv.md 2.6)."""
     for one in machine.cpu_mappings:
         if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:

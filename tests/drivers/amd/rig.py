@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compiler.llvm import Machine, emit_object
 from drivers.amd import code, decode, encode_aql
-from drivers.amd.context import NO_SCRATCH, Context, Event, Geometry, backing
+from drivers.amd.context import NO_SCRATCH, Geometry, InterruptEvent, QueueContext, backing
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.layouts import aql, pm4, registers, sdma
 from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.program import AmdProgram
-from drivers.amd.quirks import DEFAULT, Quirks
+from drivers.amd.quirks import DEFAULT, AmdQuirks
 from drivers.kernel import PAGE, address_of, view_at
 from hcq.device import Device
 from hcq.driver import Allocation, DeviceInfo, QueueKind
@@ -271,7 +271,7 @@ class Ring:
 class Rig:
     """The driver's side of a device (`hcq.driver.DriverDevice`)."""
 
-    def __init__(self, arch: str = "gfx1100", *, choices: Quirks = DEFAULT, event: bool = False) -> None:
+    def __init__(self, arch: str = "gfx1100", *, choices: AmdQuirks = DEFAULT, event: bool = False) -> None:
         self.target = CHIPS[arch]
         self.choices, self.geometry = choices, GEOMETRY[arch]
         self.aql = self.geometry.xccs > 1
@@ -317,10 +317,12 @@ class Rig:
                 return self._slots.setdefault(va, f"slot{len(self._slots)}")
         return hex(va)
 
-    def context(self) -> Context:
+    def context(self) -> QueueContext:
         """Return what encoders know of a queue."""
-        event = None if self.mailbox is None else Event(slot_va=self.mailbox + 8 * EVENT, number=EVENT)
-        return Context(
+        event = (
+            None if self.mailbox is None else InterruptEvent(slot_va=self.mailbox + 8 * EVENT, number=EVENT)
+        )
+        return QueueContext(
             target=self.target, geometry=self.geometry, choices=self.choices, event=event,
             scratch=lambda: self.scratch, launched=self.launched.append,
         )  # fmt: skip

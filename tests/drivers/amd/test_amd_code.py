@@ -18,7 +18,7 @@ from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.layouts.code import Descriptor, Relocation
 from drivers.amd.program import AmdProgram, check
 from drivers.amd.quirks import DEFAULT
-from drivers.elf import Site
+from drivers.elf import ElfSite
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.drivers.amd.rig import compiled, image, opened, read
@@ -211,19 +211,19 @@ S, A, P = 0x7000_1234_5678, 0x10, 0x7000_0000_1000
 def test_relocation_follows_its_formula(kind: str, size: int, value: int):
     for addend in (A, None):
         content = bytearray(A.to_bytes(size, "little") + b"\xee" * 8)
-        FORMULAS[Relocation[kind]](Site(content, 0, P, S, addend))
+        FORMULAS[Relocation[kind]](ElfSite(content, 0, P, S, addend))
         assert content == value.to_bytes(size, "little") + b"\xee" * 8
 
 
 def test_short_relocations_store_what_fits_and_refuse_the_rest():
     content = bytearray(4)
-    FORMULAS[Relocation.ABS32](Site(content, 0, P, 0x8000_0000, 1))
+    FORMULAS[Relocation.ABS32](ElfSite(content, 0, P, 0x8000_0000, 1))
     assert content == (0x8000_0001).to_bytes(4, "little")
     for kind, symbol in ((Relocation.ABS32, S), (Relocation.REL32, P + (1 << 31))):
         with pytest.raises(UnsupportedError, match="32 bits"):
-            FORMULAS[kind](Site(content, 0, P, symbol, 0))
+            FORMULAS[kind](ElfSite(content, 0, P, symbol, 0))
     branch = bytearray(2)
-    FORMULAS[Relocation.REL16](Site(branch, 0, 0x100, 0x84, 0))
+    FORMULAS[Relocation.REL16](ElfSite(branch, 0, 0x100, 0x84, 0))
     assert struct.unpack("<h", branch) == (-32,)
 
 

@@ -407,7 +407,7 @@ def test_prebuilt_words_may_be_resolved_again():
 
 def test_kernels_of_a_shared_queue_overlap_when_they_may():
     for overlap, bits in ((False, [1, 1, 1, 1]), (True, [1, 0, 1, 0])):
-        with opened("gfx942", choices=quirks.Quirks(aql_overlap=overlap)) as (rig, device):
+        with opened("gfx942", choices=quirks.AmdQuirks(aql_overlap=overlap)) as (rig, device):
             program = device.load(image("gfx942"))
             out, commands = device.alloc(4096), device.compute.record()
             for i in range(4):
@@ -436,10 +436,10 @@ CHOICES = [
 
 
 @pytest.mark.sampled(17)
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: describe(quirks.Quirks(**choice)))
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: describe(quirks.AmdQuirks(**choice)))
 def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any]):
     seen = []
-    for choices in (quirks.DEFAULT, quirks.Quirks(**choice)):
+    for choices in (quirks.DEFAULT, quirks.AmdQuirks(**choice)):
         texts = []
         for arch in ("gfx1100", "gfx1151", "gfx1201", "gfx942"):
             if arch == "gfx1151":

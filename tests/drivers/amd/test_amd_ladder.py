@@ -11,7 +11,7 @@ import pytest
 
 from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.queues import Packets
-from drivers.amd.quirks import ALTERNATIVES, DEFAULT, Quirks
+from drivers.amd.quirks import ALTERNATIVES, DEFAULT, AmdQuirks
 from drivers.kernel_trace import TracingKernel
 from hcq.errors import DriverError, UnsupportedError
 from tests.support.amd.script import Script
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BY_NUMBER = {rung.number: rung for rung in RUNGS}
 
 
-def climb(rung: Rung, kernel: ScriptedKernel, choices: Quirks = DEFAULT) -> Facts:
+def climb(rung: Rung, kernel: ScriptedKernel, choices: AmdQuirks = DEFAULT) -> Facts:
     """Run one rung; afterwards nothing is held."""
     bench = Bench(kernel, choices, dry=True)
     with bench.stack:

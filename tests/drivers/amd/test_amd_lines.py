@@ -22,7 +22,7 @@ from tests.support.amd.scripted import ScriptedKernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.amd.code import KernelFacts, Object
+    from drivers.amd.code import AmdKernelFacts, Object
 
 IR = """
 define amdgpu_kernel void @k(ptr addrspace(1) %out, i32 %n) #0 !dbg !5 {
@@ -56,11 +56,11 @@ def compiled(version: int = 5, kind: str = "FullDebug") -> bytes:
     return emit_object(ir, Machine("amdgcn-amd-amdhsa", "gfx1100", ""))
 
 
-def read(data: bytes, name: str = "k", arch: str = "gfx1100") -> tuple[Object, KernelFacts]:
+def read(data: bytes, name: str = "k", arch: str = "gfx1100") -> tuple[Object, AmdKernelFacts]:
     return code.read(data, name, chips.CHIPS[arch])
 
 
-def places(found: Object, kernel: KernelFacts, size: int) -> list[str]:
+def places(found: Object, kernel: AmdKernelFacts, size: int) -> list[str]:
     """Return the places of the code's words, each once in order."""
     every = (
         lines.source_place(found.elf, found.placement, at)

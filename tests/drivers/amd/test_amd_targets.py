@@ -124,11 +124,11 @@ def test_register_places_and_fields_reproduce_the_facts():
 
 def test_choices_are_named_and_read_back():
     assert quirks.parse("default") == quirks.DEFAULT
-    assert set(quirks.ALTERNATIVES) == {field.name for field in dataclasses.fields(quirks.Quirks)}
+    assert set(quirks.ALTERNATIVES) == {field.name for field in dataclasses.fields(quirks.AmdQuirks)}
     for name, values in quirks.ALTERNATIVES.items():
         assert values[0] == getattr(quirks.DEFAULT, name)
         for value in values:
-            choice = quirks.Quirks(**{name: value})
+            choice = quirks.AmdQuirks(**{name: value})
             assert quirks.parse(describe(choice)) == choice
     with pytest.raises(UsageError, match="priv=listed"):
         quirks.parse("priv=always")

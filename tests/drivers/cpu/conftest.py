@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.cpu.driver import CpuDriver
-from drivers.cpu.image import Code, compile_object, nothing_from_outside
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
 from drivers.kernel import LinuxKernel
@@ -29,7 +29,7 @@ def driver() -> CpuDriver:
 def kernels() -> Iterator[dict[str, int]]:
     machine = os.uname().machine
     image = HostImage(compile_object(translate(KERNELS, machine)), machine)
-    code = Code(LinuxKernel(), image, nothing_from_outside)
+    code = HostCode(LinuxKernel(), image, nothing_from_outside)
     yield code.address
     code.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 from drivers.cpu import device as cpu_device
 from drivers.cpu import layouts
-from drivers.cpu.image import Code, compile_object, nothing_from_outside
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
 from drivers.cpu.layouts import Runner, Slot
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
@@ -91,7 +91,7 @@ def set_mode(wanted: u64) -> u64:
 @pytest.fixture(scope="module")
 def code() -> Iterator[dict[str, int]]:
     functions = (look, meet, hold, mode, set_mode)
-    code = Code(
+    code = HostCode(
         LinuxKernel(), HostImage(compile_object(translate(functions, MACHINE)), MACHINE), nothing_from_outside
     )
     yield code.address

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.cpu.driver import CpuDriver
-from drivers.cpu.image import Code, compile_object, nothing_from_outside
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
 from drivers.kernel import LinuxKernel
@@ -45,7 +45,7 @@ def spend_nothing() -> None:
     device = CpuDriver().open(0, None)
     box, machine = Box(device), os.uname().machine
     image = HostImage(compile_object(translate(KERNELS, machine)), machine)
-    code = Code(LinuxKernel(), image, nothing_from_outside)
+    code = HostCode(LinuxKernel(), image, nothing_from_outside)
     send(device.ring(COMPUTE, 1), wait_(box.va, 1))
     send(device.ring(COMPUTE, 0), exec_(code.address["count"], box.va + 64, 1000), set_(box.va + 128, 1))
     finish(device, box.va + 128, 1)

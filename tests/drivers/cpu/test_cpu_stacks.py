@@ -9,7 +9,7 @@ import sys
 
 from drivers.cpu import layouts
 from drivers.cpu.driver import CpuDriver
-from drivers.cpu.image import Code, compile_object, nothing_from_outside
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
 from drivers.cpu.layouts import Slot
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
@@ -43,7 +43,7 @@ def run_deep_kernels() -> None:
     assert not library.pthread_setattr_default_np(attributes)
     machine = os.uname().machine
     image = HostImage(compile_object(translate((deep,), machine)), machine)
-    code = Code(LinuxKernel(), image, nothing_from_outside)
+    code = HostCode(LinuxKernel(), image, nothing_from_outside)
     with override(workers=2):
         device = CpuDriver().open(0, None)
     memory = device.alloc(4096, BufferSpec())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drivers.cpu.image import Code, compile_object, nothing_from_outside
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
 from drivers.cpu.layouts import Exec, Line, Op, Pair, Record
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import NativeSyntaxError, translate
@@ -207,7 +207,7 @@ MEMORY = (
 @pytest.fixture(scope="module")
 def native() -> Iterator[Callable[[str, int, int], int]]:
     image = HostImage(compile_object(translate((*PURE, *MEMORY), MACHINE)), MACHINE)
-    code = Code(LinuxKernel(), image, nothing_from_outside)
+    code = HostCode(LinuxKernel(), image, nothing_from_outside)
     prototype = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
     functions = {name: prototype(at) for name, at in code.address.items() if name != "pause"}
     functions["address"] = lambda name, _: code.address[name]  # type: ignore[assignment, index]

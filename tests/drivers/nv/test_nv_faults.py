@@ -16,7 +16,7 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
 from drivers.nv.lines import LineTable
-from drivers.nv.memory import Memory
+from drivers.nv.memory import NvMemory
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
@@ -229,9 +229,9 @@ def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: in
 
 
 def test_the_nearest_allocation_may_be_one_that_was_freed():
-    where: MemoryMap[Memory] = MemoryMap()
-    first = Memory(va=0x1000, size=0x1000, view=None, handle=1, label="first")
-    second = Memory(va=0x4000, size=0x1000, view=None, handle=2, label="second")
+    where: MemoryMap[NvMemory] = MemoryMap()
+    first = NvMemory(va=0x1000, size=0x1000, view=None, handle=1, label="first")
+    second = NvMemory(va=0x4000, size=0x1000, view=None, handle=2, label="second")
     where.add(first)
     where.add(second)
     assert where.nearest(0x4010) == "[0x4000, 0x5000) second, which holds the address at offset 0x10"

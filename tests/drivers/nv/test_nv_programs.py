@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from compiler.targets.nvptx import assembler
-from drivers.elf import LOAD, Elf, Site
+from drivers.elf import LOAD, Elf, ElfSite
 from drivers.nv import cubin
 from drivers.nv.layouts import cubin as layout
 from drivers.nv.layouts.chips import CHIPS, GENERATIONS
@@ -15,7 +15,7 @@ from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
 from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.layouts.qmd_v04 import QmdV04
 from drivers.nv.program import check, thread_limit
-from drivers.nv.qmd import Descriptor, Launchable, carveouts, wanted_carveout
+from drivers.nv.qmd import Descriptor, NvLaunchable, carveouts, wanted_carveout
 from drivers.nv.quirks import parse
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
@@ -86,7 +86,7 @@ def test_code_for_another_machine_is_refused():
 def test_relocations_write_their_bits_and_no_others(kind: object, size: int, expected: int):
     for background in (0, (1 << 8 * size) - 1):
         content = bytearray(background.to_bytes(size, "little"))
-        cubin.FORMULAS[kind](Site(content, 0, 0, 0x12_3456_7000, 0x800))
+        cubin.FORMULAS[kind](ElfSite(content, 0, 0, 0x12_3456_7000, 0x800))
         seen = int.from_bytes(content, "little")
         touched = cubin_mask(kind)
         assert seen & touched == expected
@@ -103,7 +103,7 @@ def cubin_mask(kind: int) -> int:
 
 def test_an_addend_in_the_relocated_word_is_kept():
     content = bytearray(struct.pack("<II", 7, 0x10))
-    cubin.FORMULAS[Relocation.R_CUDA_ABS32_LO](Site(content, 0, 0, 0x1000, None))
+    cubin.FORMULAS[Relocation.R_CUDA_ABS32_LO](ElfSite(content, 0, 0, 0x1000, None))
     assert struct.unpack("<II", content) == (7, 0x1010)
 
 
@@ -246,8 +246,8 @@ class FakeGpu:
     generation = GENERATIONS[0xCBC0]
 
 
-def launchable(*, shared: int = 0x400, registers: int = 16) -> Launchable:
-    return Launchable(
+def launchable(*, shared: int = 0x400, registers: int = 16) -> NvLaunchable:
+    return NvLaunchable(
         program=0x10_0000_0000,
         code_bytes=4096,
         registers=registers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, Quirks, parse
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, NvQuirks, parse
 from hcq.errors import UnsupportedError
 from tests.support.nv.scripted import ScriptedKernel
 from tools.bench.cuda import cuda
@@ -34,7 +34,7 @@ def test_the_deliberate_fault_precedes_only_the_check_after_it():
 
 def test_every_doubtful_value_is_tried_by_some_rung():
     tried = {name for rung in RUNGS for name in rung.doubts}
-    assert tried == set(ALTERNATIVES) == set(Quirks.__dataclass_fields__)
+    assert tried == set(ALTERNATIVES) == set(NvQuirks.__dataclass_fields__)
     for name, values in ALTERNATIVES.items():
         assert values[0] == getattr(DEFAULT, name)
         assert len(values) > 1

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, LinuxKernel
-from drivers.nv.vaspace import FIRST, HUGE, LAST, LOCAL_WINDOW, SHARED_WINDOW, VaSpace
+from drivers.nv.vaspace import FIRST, HUGE, LAST, LOCAL_WINDOW, SHARED_WINDOW, NvVaSpace
 from hcq.errors import DriverError, OutOfMemoryError
 
 
@@ -34,7 +34,7 @@ class EmptyHost:
 
 
 def test_ranges_are_disjoint_aligned_and_reusable():
-    space = VaSpace(LinuxKernel())
+    space = NvVaSpace(LinuxKernel())
     sizes = (4096, HUGE, 3 * HUGE, 4096)
     taken = [space.reserve(size) for size in sizes]
     assert all(va % HUGE == 0 and FIRST <= va < LAST for va in taken)
@@ -47,7 +47,7 @@ def test_ranges_are_disjoint_aligned_and_reusable():
 
 def test_released_ranges_are_merged():
     host = EmptyHost()
-    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    space = NvVaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     taken = [space.reserve(size) for size in (4096, HUGE, 3 * HUGE, 4096)]
     for va in (taken[2], taken[0], taken[3], taken[1]):
         space.release(va)
@@ -61,14 +61,14 @@ def test_released_ranges_are_merged():
 
 def test_a_range_that_the_host_uses_is_passed_over():
     host = EmptyHost()
-    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    space = NvVaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(4096, va=FIRST + 8192, flags=MAP_FIXED_NOREPLACE)
     assert space.reserve(HUGE) == FIRST + HUGE
 
 
 def test_address_ranges_used_by_the_host_are_skipped_once():
     host = EmptyHost()
-    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    space = NvVaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(64 << 30, va=FIRST, flags=MAP_FIXED_NOREPLACE)
     host.asked = 0
     taken = [space.reserve(HUGE) for _ in range(10)]
@@ -79,7 +79,7 @@ def test_address_ranges_used_by_the_host_are_skipped_once():
 
 def test_a_skipped_hole_is_used_when_nothing_else_is_free():
     host = EmptyHost()
-    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    space = NvVaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(HUGE, va=FIRST, flags=MAP_FIXED_NOREPLACE)
     host.mmap(30 * HUGE, va=FIRST + 2 * HUGE, flags=MAP_FIXED_NOREPLACE)
     first = space.reserve(HUGE)
@@ -94,7 +94,7 @@ def test_a_skipped_hole_is_used_when_nothing_else_is_free():
 
 def test_ranges_freed_below_a_skip_are_reused():
     host = EmptyHost()
-    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    space = NvVaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     low = space.reserve(HUGE)
     host.mmap(8 * HUGE, va=low + HUGE, flags=MAP_FIXED_NOREPLACE)
     high = space.reserve(HUGE)
@@ -105,7 +105,7 @@ def test_ranges_freed_below_a_skip_are_reused():
 
 def test_a_range_that_this_process_uses_is_passed_over():
     kernel = LinuxKernel()
-    space = VaSpace(kernel)
+    space = NvVaSpace(kernel)
     probe = space.reserve(HUGE)
     space.release(probe)
     kernel.mmap(4096, va=probe, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE)

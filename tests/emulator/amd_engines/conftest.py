@@ -17,20 +17,20 @@ import pytest
 from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.kernel import LinuxKernel
 from emulator.amd.engines.engines import AmdEngines
-from emulator.amd.kfd.gpu import Buffer, Gpu, GpuSpace
+from emulator.amd.kfd.gpu import GpuSpace, KfdBuffer, KfdGpu
 from emulator.amd.kfd.queues import QueueObject
 from emulator.amd.profiles import find_gpu
 from emulator.ir.library import Sanitizers
 from emulator.shared.backing import Backing
 from emulator.shared.otherwise import Otherwise
-from emulator.shared.scheduler import Outcome
+from emulator.shared.scheduler import StepOutcome
 from emulator.simt.engine import Settings
 from hcq.config import config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from emulator.amd.engines.run import Run
+    from emulator.amd.engines.run import EngineRun
     from hcq.counters import Counters
 
 RING, POINTERS, EOP, DATA, BUFFERS = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
@@ -41,7 +41,7 @@ _LIMIT_S = 60.0
 
 
 class Bench:
-    """The machine (`emulator.amd.engines.machine.Machine`) and one queue on it."""
+    """The machine (`emulator.amd.engines.machine.EngineMachine`) and one queue on it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Bench:
         """Addresses of the slots of events."""
         self.ticks = 1000
         self._linux = LinuxKernel()
-        self.gpu = Gpu(find_gpu(name), 0, minor=128)
+        self.gpu = KfdGpu(find_gpu(name), 0, minor=128)
         self.gpu.space = self.space = GpuSpace()
         self._backings: list[Backing] = []
         for va, size, writable in (
@@ -81,12 +81,12 @@ class Bench:
         # No slice is left to run on: else the order of steps depends on the load of the machine.
         settings = Settings(cache=config().cache, checks=checks)
         self.engines = AmdEngines(settings, patience_s=_LIMIT_S, remaps=remaps)
-        self.run: Run = self.engines.make(self, self.queue)
+        self.run: EngineRun = self.engines.make(self, self.queue)
         self.unit = {QueueType.SDMA: 1, QueueType.COMPUTE_AQL: 64}.get(kind, 4)
         self.written = 0
         """Bytes written to the ring so far."""
         self._ring = RING
-        self._others: list[Run] = []
+        self._others: list[EngineRun] = []
 
     def second(self, kind: QueueType) -> Bench:
         """Return another queue of the same machine, driven alike; closed with this one."""
@@ -108,22 +108,22 @@ class Bench:
         flags = MemFlags.GTT | MemFlags.EXECUTABLE | (MemFlags.WRITABLE if writable else MemFlags(0))
         backing = Backing.new(self._linux, size, "memory")
         self._backings.append(backing)
-        self.space.attach(Buffer(len(self._backings), self.gpu, va, size, flags, MemFlags.GTT, backing))
+        self.space.attach(KfdBuffer(len(self._backings), self.gpu, va, size, flags, MemFlags.GTT, backing))
 
     def lint(self, message: str) -> None:
         self.lints.append(message)
 
-    def event_of(self, gpu: Gpu, va: int) -> int | None:
+    def event_of(self, gpu: KfdGpu, va: int) -> int | None:
         """Return the event whose slot is at an address."""
         del gpu
         return (va - self.slots.start) // 8 if va in self.slots else None
 
-    def interrupt(self, gpu: Gpu, context: int, bits: int, *, written: bool = False) -> None:
+    def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         del written
         assert gpu is self.gpu
         self.interrupts.append((context, bits))
 
-    def clock(self, gpu: Gpu) -> int:
+    def clock(self, gpu: KfdGpu) -> int:
         assert gpu is self.gpu
         self.ticks += 1
         return self.ticks
@@ -152,7 +152,7 @@ class Bench:
         self.put64(self.queue.wptr_va, value)
         self.run.rung(value - (self.unit == 64))
 
-    def step(self) -> Outcome:
+    def step(self) -> StepOutcome:
         return self.run.step()
 
     def repeat(self, steps: int) -> None:
@@ -163,7 +163,7 @@ class Bench:
     def finish(self) -> None:
         """Run until the queue can do no more."""
         for _ in range(_STEPS):
-            if self.step() in (Outcome.IDLE, Outcome.BLOCKED) and not self.run.computing:
+            if self.step() in (StepOutcome.IDLE, StepOutcome.BLOCKED) and not self.run.computing:
                 return
         raise AssertionError(f"the queue is still at {self.run.at}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import KERNARG, SUMS, load
 from tests.emulator.amd_engines.test_coherence import ALL, FAR, WRITTEN, acquire, first, one, refused, second
@@ -40,34 +40,34 @@ def test_dependent_kernels_without_flush_or_acquire(bench: Callable[..., Bench])
     b = bench(checked=True)
     kernel = one(b)
     submit(b, *first(kernel), *second(kernel))
-    refused(b, Kind.RACE, f"{SUMS:#x}")
+    refused(b, FindingKind.RACE, f"{SUMS:#x}")
 
 
 def test_dependent_kernels_without_an_acquire(bench: Callable[..., Bench]) -> None:
     b = bench(checked=True)
     kernel = one(b)
     submit(b, *first(kernel), *FLUSH, *second(kernel))
-    refused(b, Kind.COHERENCE, "was not invalidated between")
+    refused(b, FindingKind.COHERENCE, "was not invalidated between")
 
 
 @pytest.mark.slow
 def test_registers_that_describe_no_vector_registers(bench: Callable[..., Bench]) -> None:
     b = bench()
     submit(b, *launch(load(b), rsrc1=FLOAT_MODE, rsrc3=0))
-    refused(b, Kind.LAUNCH, "RSRC1 is")
+    refused(b, FindingKind.LAUNCH, "RSRC1 is")
 
 
 def test_scratch_without_a_size(bench: Callable[..., Bench]) -> None:
     b = bench()
     kernel = load(b)
     submit(b, 0xC0017600, 0x210, 0, *launch(kernel, rsrc2=kernel.rsrc2 | 2 << 15 | SCRATCH_EN))
-    refused(b, Kind.LAUNCH, "SCRATCH")
+    refused(b, FindingKind.LAUNCH, "SCRATCH")
 
 
 def test_a_workgroup_of_2048_threads(bench: Callable[..., Bench]) -> None:
     b = bench()
     submit(b, *launch(load(b), threads=(1024, 2, 1)))
-    refused(b, Kind.LAUNCH, "2048", "1024")
+    refused(b, FindingKind.LAUNCH, "2048", "1024")
 
 
 def test_a_copy_beyond_the_end_of_a_buffer(bench: Callable[..., Bench]) -> None:
@@ -83,7 +83,7 @@ def test_a_copy_of_what_a_kernel_is_writing(bench: Callable[..., Bench]) -> None
     submit(b, *acquire(ALL), *first(kernel), *release(DATA, 1, event=WRITTEN))
     submit(copies, *copy(SUMS, FAR, 16), *fence(DATA + 64, 1))
     b.finish()
-    refused(copies, Kind.RACE, f"{SUMS:#x}", "copy on", "kernel ")
+    refused(copies, FindingKind.RACE, f"{SUMS:#x}", "copy on", "kernel ")
 
 
 def test_a_kernel_that_reads_a_freed_buffer(bench: Callable[..., Bench]) -> None:
@@ -106,7 +106,7 @@ def test_arguments_that_the_next_launch_overwrites(bench: Callable[..., Bench]) 
     b.space.map.write(KERNARG, struct.pack("<QQ", FAR, FAR))
     with pytest.raises(QueueFault, match=r"arguments at .* changed while their grid was running") as caught:
         b.finish()
-    assert caught.value.kind is Kind.LIFETIME
+    assert caught.value.kind is FindingKind.LIFETIME
 
 
 def test_a_packet_that_stores_to_an_unmapped_address(bench: Callable[..., Bench]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.reports import Kind, QueueFault
+from emulator.amd.reports import FindingKind, QueueFault
 from emulator.ir.report import ReportKind, parse
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA
 from tests.emulator.amd_engines.loaded import CODE, KERNARG, NO_INPUTS, SUMS, VALUES, Loaded, load
@@ -52,7 +52,7 @@ def second(kernel: Loaded) -> tuple[int, ...]:
     return launch(kernel, groups=(1, 1, 1), user=(SECOND, 0))
 
 
-def refused(b: Bench, kind: Kind, *texts: str) -> None:
+def refused(b: Bench, kind: FindingKind, *texts: str) -> None:
     with pytest.raises(QueueFault) as caught:
         b.finish()
     assert caught.value.kind is kind
@@ -69,7 +69,9 @@ def test_what_was_stored_since_is_not_loaded_without_an_acquire(
     kernel = one(b, name)
     b.write(*first(kernel), *FLUSH, *acquire(GLK), *second(kernel))
     b.ring()
-    refused(b, Kind.COHERENCE, "the vector caches", "GLV_INV", "global_load", f"{SUMS:#x}", "global_store")
+    refused(
+        b, FindingKind.COHERENCE, "the vector caches", "GLV_INV", "global_load", f"{SUMS:#x}", "global_store"
+    )
 
 
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
@@ -86,7 +88,7 @@ def test_gl1_is_part_of_the_vector_caches_of_gfx11(bench: Callable[..., Bench]) 
     kernel = one(b)
     b.write(*first(kernel), *FLUSH, *acquire(GLK | GLV), *second(kernel))
     b.ring()
-    refused(b, Kind.COHERENCE, "the vector caches", "GL1_INV")
+    refused(b, FindingKind.COHERENCE, "the vector caches", "GL1_INV")
 
 
 def test_an_acquire_before_its_kernel_is_over_counts_for_nothing(bench: Callable[..., Bench]) -> None:
@@ -94,7 +96,7 @@ def test_an_acquire_before_its_kernel_is_over_counts_for_nothing(bench: Callable
     kernel = one(b)
     b.write(*first(kernel), *acquire(LOCAL), *FLUSH, *second(kernel))
     b.ring()
-    refused(b, Kind.COHERENCE, "the vector caches")
+    refused(b, FindingKind.COHERENCE, "the vector caches")
 
 
 def test_kernels_that_depend_on_each_other_without_a_flush_race(bench: Callable[..., Bench]) -> None:
@@ -102,7 +104,7 @@ def test_kernels_that_depend_on_each_other_without_a_flush_race(bench: Callable[
     kernel = one(b)
     b.write(*first(kernel), *acquire(LOCAL), *second(kernel))
     b.ring()
-    refused(b, Kind.RACE, "global_load", "global_store", f"{SUMS:#x}")
+    refused(b, FindingKind.RACE, "global_load", "global_store", f"{SUMS:#x}")
 
 
 def test_arguments_that_the_host_changed_are_not_loaded_without_an_acquire(
@@ -114,7 +116,9 @@ def test_arguments_that_the_host_changed_are_not_loaded_without_an_acquire(
     b.space.map.write(KERNARG, struct.pack("<QQ", FAR, VALUES))
     b.write(*acquire(GLV | GL1), *first(kernel))
     b.ring()
-    refused(b, Kind.COHERENCE, "the scalar cache", "s_load", f"{KERNARG + 1:#x}", "the host", "GLK_INV")
+    refused(
+        b, FindingKind.COHERENCE, "the scalar cache", "s_load", f"{KERNARG + 1:#x}", "the host", "GLK_INV"
+    )
 
 
 def test_the_scalar_cache_holds_whole_lines(bench: Callable[..., Bench]) -> None:
@@ -127,7 +131,7 @@ def test_the_scalar_cache_holds_whole_lines(bench: Callable[..., Bench]) -> None
         b.write(*acquire(caches), *launch(kernel, groups=(1, 1, 1), user=(KERNARG + apart, 0)))
         b.ring()
         if stale:
-            refused(b, Kind.COHERENCE, "the scalar cache", "s_load", "the host", "GLK_INV")
+            refused(b, FindingKind.COHERENCE, "the scalar cache", "s_load", "the host", "GLK_INV")
         else:
             b.finish()
 
@@ -140,7 +144,7 @@ def test_the_l2_holds_what_a_copy_engine_overwrote(bench: Callable[..., Bench]) 
         b.write(*wait(DATA, 1), *acquire(caches), *first(kernel))
         b.ring()
         if stale:
-            refused(b, Kind.COHERENCE, "the L2", "GL2_INV", "copy on", f"{VALUES:#x}")
+            refused(b, FindingKind.COHERENCE, "the L2", "GL2_INV", "copy on", f"{VALUES:#x}")
         else:
             b.finish()
 
@@ -209,7 +213,7 @@ def test_stores_of_bytes_do_not_hide_that_the_l2_is_older_than_a_copy(bench: Cal
         past, third = dma(VALUES, SUMS + 512, 256, l2=False), first(kernel)
         b.write(*((*third, *past) if beside else (*past, *third)), *again, *second(kernel))
         b.ring()
-        refused(b, Kind.COHERENCE, "the L2", "GL2_INV", f"{SUMS + 512:#x}")
+        refused(b, FindingKind.COHERENCE, "the L2", "GL2_INV", f"{SUMS + 512:#x}")
 
 
 def test_a_copy_past_the_l2_is_not_seen_without_an_acquire(bench: Callable[..., Bench]) -> None:
@@ -217,7 +221,7 @@ def test_a_copy_past_the_l2_is_not_seen_without_an_acquire(bench: Callable[..., 
     kernel = one(b)
     b.write(*dma(VALUES, SUMS, 256, l2=False), *acquire(LOCAL), *second(kernel))
     b.ring()
-    refused(b, Kind.COHERENCE, "the L2", "GL2_INV")
+    refused(b, FindingKind.COHERENCE, "the L2", "GL2_INV")
 
 
 def test_a_copy_engine_does_not_see_what_was_not_written_back(bench: Callable[..., Bench]) -> None:
@@ -230,7 +234,7 @@ def test_a_copy_engine_does_not_see_what_was_not_written_back(bench: Callable[..
         copies.write(*copy(SUMS, FAR, 16))
         copies.ring()
         if stale:
-            refused(copies, Kind.COHERENCE, "reads or overwrites", f"{SUMS:#x}", "GL2_WB")
+            refused(copies, FindingKind.COHERENCE, "reads or overwrites", f"{SUMS:#x}", "GL2_WB")
         else:
             copies.finish()
             assert b.get(FAR) == b.get(SUMS)
@@ -240,7 +244,7 @@ def test_a_release_to_the_host_writes_the_l2_back(bench: Callable[..., Bench]) -
     b = bench(checked=True)
     b.write(*first(one(b)), *release(DATA, 1))
     b.ring()
-    refused(b, Kind.COHERENCE, "RELEASE_MEM tells", "GL2_WB")
+    refused(b, FindingKind.COHERENCE, "RELEASE_MEM tells", "GL2_WB")
 
 
 def test_a_copy_and_a_kernel_that_nothing_orders_race(bench: Callable[..., Bench]) -> None:
@@ -253,7 +257,7 @@ def test_a_copy_and_a_kernel_that_nothing_orders_race(bench: Callable[..., Bench
         copies.ring()
         earlier, later = (b, copies) if kernel_first else (copies, b)
         earlier.finish()
-        refused(later, Kind.RACE, f"{VALUES:#x}", "copy on", "kernel ")
+        refused(later, FindingKind.RACE, f"{VALUES:#x}", "copy on", "kernel ")
 
 
 def test_a_doorbell_comes_after_what_the_host_saw_done(bench: Callable[..., Bench]) -> None:
@@ -269,7 +273,7 @@ def test_an_acquire_of_a_range_is_refused(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.write(*acquire(ALL, 0x100))
     b.ring()
-    refused(b, Kind.UNSUPPORTED, "ACQUIRE_MEM", "range")
+    refused(b, FindingKind.UNSUPPORTED, "ACQUIRE_MEM", "range")
 
 
 @pytest.mark.slow
@@ -293,7 +297,7 @@ def test_fence_scopes_of_aql_packets_order_the_l2s_of_xccs(
     b.write(*dispatch(kernel, grid=256, header=first_header))
     b.write(*dispatch(kernel, grid=256, header=second_header, kernarg=SECOND))
     b.ring()
-    refused(b, Kind.COHERENCE, f"{SUMS:#x}", *texts)
+    refused(b, FindingKind.COHERENCE, f"{SUMS:#x}", *texts)
 
 
 def test_agent_scopes_suffice_between_kernels_of_one_gpu(bench: Callable[..., Bench]) -> None:
@@ -317,7 +321,7 @@ def test_an_acquire_by_one_xcc_does_not_reach_the_others(bench: Callable[..., Be
         b.write(*dispatch(kernel, grid=256, header=2 | BARRIER | SYSTEM_RELEASE, kernarg=SECOND))
         b.ring()
         if stale:
-            refused(b, Kind.COHERENCE, "was not invalidated")
+            refused(b, FindingKind.COHERENCE, "was not invalidated")
         else:
             b.finish()
 
@@ -339,7 +343,7 @@ def test_waits_that_machine_code_lacks_are_findings_of_the_launch(bench: Callabl
     b.ring()
     with pytest.raises(QueueFault) as caught:
         b.finish()
-    assert caught.value.kind is Kind.KERNEL
+    assert caught.value.kind is FindingKind.KERNEL
     found = [report for report, _ in parse(caught.value.message)]
     assert {one.kind for one in found} == {ReportKind.MISSING_WAIT}
     assert all(f"pc {CODE + one.line:#x}" in caught.value.message for one in found)
@@ -353,7 +357,7 @@ def test_a_barrier_that_machine_code_lacks_is_a_race(bench: Callable[..., Bench]
     b.space.map.write(CODE, code)
     b.write(*acquire(ALL), *first(kernel))
     b.ring()
-    refused(b, Kind.KERNEL, "shared")
+    refused(b, FindingKind.KERNEL, "shared")
 
 
 def test_a_wait_for_a_value_that_has_passed_never_ends(bench: Callable[..., Bench]) -> None:

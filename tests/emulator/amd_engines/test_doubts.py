@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.reports import Kind
+from emulator.amd.reports import FindingKind
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import load
 from tests.emulator.amd_engines.test_coherence import refused
@@ -49,7 +49,7 @@ def commands(bench: Callable[..., Bench]) -> Bench:
     return b
 
 
-def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
+def refuses(b: Bench, words: tuple[int, ...], kind: FindingKind, text: str) -> None:
     b.write(*words)
     b.ring()
     refused(b, kind, text)
@@ -70,7 +70,7 @@ def refuses(b: Bench, words: tuple[int, ...], kind: Kind, text: str) -> None:
     ],
 )
 def test_doubtful_packets_of_copy_queues(copies: Bench, words: tuple[int, ...], text: str) -> None:
-    refuses(copies, padded(*words), Kind.METHOD, text)
+    refuses(copies, padded(*words), FindingKind.METHOD, text)
 
 
 def test_a_wait_for_0_at_the_begin_of_a_timeline_is_advice(copies: Bench, commands: Bench) -> None:
@@ -100,24 +100,26 @@ def test_a_slot_that_is_told_and_a_wait_for_low_bits_are_no_doubt(copies: Bench)
     ],
 )
 def test_doubtful_packets_of_compute_queues(commands: Bench, words: tuple[int, ...], text: str) -> None:
-    refuses(commands, words, Kind.METHOD, text)
+    refuses(commands, words, FindingKind.METHOD, text)
 
 
 def test_all_ones_in_a_slot_are_unsignalled(commands: Bench) -> None:
     ones = list(release(SLOT, WHOLE, select=2, interrupt=2, context=EVENT))
     ones[6] = WHOLE
-    refuses(commands, tuple(ones), Kind.METHOD, "that is unsignalled")
+    refuses(commands, tuple(ones), FindingKind.METHOD, "that is unsignalled")
 
 
 @pytest.mark.parametrize("context", [EVENT + 1, 0x1000 | EVENT])
 def test_an_interrupt_of_another_event_than_the_slot(copies: Bench, context: int) -> None:
     """Linux looks through all slots then, so that the event is signalled, by luck."""
-    refuses(copies, padded(*fence(SLOT, EVENT), TRAP, context), Kind.METHOD, f"names event {context:#x}")
+    refuses(
+        copies, padded(*fence(SLOT, EVENT), TRAP, context), FindingKind.METHOD, f"names event {context:#x}"
+    )
 
 
 def test_an_end_of_pipe_interrupt_of_another_event(commands: Bench) -> None:
     words = release(SLOT, EVENT, interrupt=2, context=EVENT + 1)
-    refuses(commands, words, Kind.METHOD, f"slot of event {EVENT:#x}")
+    refuses(commands, words, FindingKind.METHOD, f"slot of event {EVENT:#x}")
 
 
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
@@ -129,24 +131,24 @@ def test_privileged_waves_are_for_gfx11_alone(bench: Callable[..., Bench], name:
         b.do(*words)
         assert list(b.launches.values()) == [1]
     else:
-        refuses(b, words, Kind.METHOD, "RSRC1 has PRIV")
+        refuses(b, words, FindingKind.METHOD, "RSRC1 has PRIV")
 
 
 def test_a_launch_that_counts_for_a_profiler(commands: Bench) -> None:
     words = list(launch(load(commands)))
     words[words.index(0xC0087600) + 8] = 1
     assert words[words.index(0xC0087600) + 1] + 6 == COUNTERS
-    refuses(commands, tuple(words), Kind.METHOD, "COMPUTE_PIPELINESTAT_ENABLE is 0x1")
+    refuses(commands, tuple(words), FindingKind.METHOD, "COMPUTE_PIPELINESTAT_ENABLE is 0x1")
 
 
 def test_a_grid_that_never_ends(commands: Bench) -> None:
     words = launch(load(commands), groups=(1, 0xFFFF_FFFF, 1))
-    refuses(commands, words, Kind.METHOD, "workgroups")
+    refuses(commands, words, FindingKind.METHOD, "workgroups")
 
 
 def test_code_runs_behind_an_invalidation_of_the_instruction_cache(commands: Bench) -> None:
     words = launch(load(commands, invalidated=False))
-    refuses(commands, words, Kind.COHERENCE, "GLI_INV")
+    refuses(commands, words, FindingKind.COHERENCE, "GLI_INV")
 
 
 def test_doubts_are_only_noted_where_not_all_is_checked(bench: Callable[..., Bench]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.amd.reports import Kind, MemoryFault, QueueFault
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA, POINTERS, RING
 from tests.emulator.amd_engines.loaded import GROUPS, VALUES, load
 from tests.emulator.amd_engines.test_aql import buffer, dispatch, opened
@@ -53,7 +53,7 @@ def test_doubtful_packets_of_several_xccs(
     b.put(BUFFERS, *words)
     b.write(*buffer(BUFFERS, len(words)))
     b.ring()
-    refused(b, Kind.METHOD, packet, text)
+    refused(b, FindingKind.METHOD, packet, text)
 
 
 def test_a_write_pointer_outside_of_the_queue_s_structure_is_a_doubt(bench: Callable[..., Bench]) -> None:
@@ -79,7 +79,7 @@ def test_a_kernel_without_a_barrier_bit_behind_pm4_is_a_doubt(bench: Callable[..
     packet = dispatch(load(b, "gfx942"))
     b.write(*buffer(BUFFERS, len(ACQUIRE)), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
-    refused(b, Kind.METHOD, "KernelDispatch", "without a barrier bit behind", "Pm4Ib")
+    refused(b, FindingKind.METHOD, "KernelDispatch", "without a barrier bit behind", "Pm4Ib")
 
 
 def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..., Bench]) -> None:
@@ -89,14 +89,14 @@ def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..
     packet = buffer(BUFFERS, len(words))
     b.write(*dispatch(load(b, "gfx942")), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
-    refused(b, Kind.METHOD, "Pm4Ib", "without a barrier bit behind", "KernelDispatch")
+    refused(b, FindingKind.METHOD, "Pm4Ib", "without a barrier bit behind", "KernelDispatch")
 
 
 def test_a_grid_that_ends_within_no_time_limit_is_a_doubt(bench: Callable[..., Bench]) -> None:
     b = opened(bench, checked=True)
     b.write(*dispatch(load(b, "gfx942"), threads=1, grid=0xFFFF_FFFF))
     b.ring()
-    refused(b, Kind.METHOD, "4294967295", "time limit")
+    refused(b, FindingKind.METHOD, "4294967295", "time limit")
 
 
 def test_a_queue_at_an_invalid_header_is_halted_until_there_is_another(bench: Callable[..., Bench]) -> None:
@@ -114,7 +114,7 @@ def test_a_grid_that_is_smaller_than_a_workgroup_is_a_doubt(bench: Callable[...,
     b = opened(bench, checked=True)
     b.write(*dispatch(load(b, "gfx942"), threads=256, grid=255))
     b.ring()
-    refused(b, Kind.METHOD, "not smaller than a workgroup", "(256, 1, 1)", "(255, 1, 1)")
+    refused(b, FindingKind.METHOD, "not smaller than a workgroup", "(256, 1, 1)", "(255, 1, 1)")
 
 
 SCRATCH, XCCS, WAVES, LANE_BYTES = 0xA0_0000, 8, 4, 256
@@ -154,12 +154,12 @@ def test_scratch_of_one_xcc_for_eight_is_not_enough(bench: Callable[..., Bench])
     with pytest.raises(MemoryFault, match="scratch of 8 XCCs, 65536 bytes each"):
         with_scratch(bench, XCCS * XCC_BYTES - 4096).finish()
     b = with_scratch(bench, XCC_BYTES, rest=(XCCS - 1) * XCC_BYTES)
-    refused(b, Kind.METHOD, "scratch of 8 XCCs", "goes beyond GTT")
+    refused(b, FindingKind.METHOD, "scratch of 8 XCCs", "goes beyond GTT")
 
 
 def test_scratch_of_an_xcc_has_room_for_its_waves(bench: Callable[..., Bench]) -> None:
     b = with_scratch(bench, XCCS * XCC_BYTES, said=XCC_BYTES // 2)
-    refused(b, Kind.LAUNCH, f"{WAVES} waves of {WAVE_BYTES} bytes", f"has {XCC_BYTES // 2} bytes")
+    refused(b, FindingKind.LAUNCH, f"{WAVES} waves of {WAVE_BYTES} bytes", f"has {XCC_BYTES // 2} bytes")
 
 
 @pytest.mark.parametrize("offset", [0, 56, 136])
@@ -169,7 +169,7 @@ def test_firmware_finds_the_queue_behind_its_read_index(bench: Callable[..., Ben
     b.put(BUFFERS, *STORE)
     b.write(*buffer(BUFFERS, len(STORE)))
     b.ring()
-    refused(b, Kind.HOST, "read_dispatch_id_field_base_byte_offset", f"is {offset}, wanted 128")
+    refused(b, FindingKind.HOST, "read_dispatch_id_field_base_byte_offset", f"is {offset}, wanted 128")
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -8,7 +8,7 @@ import pytest
 
 from drivers.amd.layouts.kfd import QueueType
 from emulator.amd.reports import MemoryFault, QueueFault
-from emulator.shared.scheduler import Outcome
+from emulator.shared.scheduler import StepOutcome
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA, READ_ONLY
 from tests.emulator.amd_engines.test_rings import write_data
 from tests.emulator.amd_engines.test_sdma import fence
@@ -173,7 +173,7 @@ def test_packets_of_gfx9_have_their_own_lengths(bench: Callable[..., Bench]) -> 
 def test_queues_that_wait_for_each_other_are_named(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.do(*wait(DATA, 3), *release(DATA, 3))
-    assert b.step() is Outcome.BLOCKED
+    assert b.step() is StepOutcome.BLOCKED
     found = b.engines.endless_waits([b.run])
     assert list(found) == [b.run]
     assert "itself" in found[b.run]
@@ -184,7 +184,7 @@ def test_a_queue_may_signal_more_than_it_waits_for(bench: Callable[..., Bench]) 
     b = bench()
     copies = b.second(QueueType.SDMA)
     b.do(*wait(DATA, 59), *release(DATA, 60))
-    assert b.step() is Outcome.BLOCKED
+    assert b.step() is StepOutcome.BLOCKED
     assert b.engines.endless_waits([b.run]) == {}
     copies.do(*fence(DATA, 59))
     b.finish()

@@ -12,12 +12,12 @@ import pytest
 
 from emulator.amd.isa import objects
 from emulator.shared.memory import AddressSpace
-from emulator.simt.engine import Program, Settings
+from emulator.simt.engine import Settings, TranslatedProgram
 from hcq.config import config
 
 if TYPE_CHECKING:
     from emulator.simt.launch import LaunchResult
-    from emulator.simt.work import Options
+    from emulator.simt.work import LaunchOptions
 
 Array = np.ndarray
 
@@ -51,13 +51,13 @@ class Bench:
         self.memory.map(array.ctypes.data, array.nbytes)
         return array
 
-    def kernel(self, ir: str, name: str = "k") -> tuple[Program, objects.KernelCode]:
+    def kernel(self, ir: str, name: str = "k") -> tuple[TranslatedProgram, objects.KernelCode]:
         """Return a kernel of IR, translated."""
         found = objects.kernels(compiled(ir, self.processor, self.features), self.processor)[name]
         return objects.program(found, self.settings), found
 
     def run(
-        self, ir: str, grid: int, block: int, *values: Array | int, options: Options | None = None
+        self, ir: str, grid: int, block: int, *values: Array | int, options: LaunchOptions | None = None
     ) -> LaunchResult:
         """Run kernel `k`; arrays go in as pointers, ints as i32."""
         program, kernel = self.kernel(ir)
@@ -65,12 +65,12 @@ class Bench:
 
     def launch(
         self,
-        program: Program,
+        program: TranslatedProgram,
         kernel: objects.KernelCode,
         grid: int,
         block: int,
         *values: Array | int,
-        options: Options | None = None,
+        options: LaunchOptions | None = None,
     ) -> LaunchResult:
         """Run a translated kernel."""
         raw = b""

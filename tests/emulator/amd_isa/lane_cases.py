@@ -23,7 +23,7 @@ from tests.emulator.amd_isa.single import EXEC, VCC, VECTOR, encode, move
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.simt.engine import Program
+    from emulator.simt.engine import TranslatedProgram
 
 Array = np.ndarray[Any, Any]
 VALUES = (VECTOR + 12, VECTOR + 13)
@@ -97,7 +97,7 @@ class Case:
 
 def prepared(
     name: str, cases: Sequence[Case], lanes: int = 0, *, masked: bool = True, modes: int = KEEP_ALL
-) -> Program:
+) -> TranslatedProgram:
     """Translate cases one behind another: s[0:1] is where sources lie, s[2:3] where results of `lanes` lanes go.
 
     With `masked` EXEC is set from s[6:7] before each; else all lanes execute, and the translator knows it.

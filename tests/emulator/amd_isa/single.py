@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from emulator.amd.isa.modes import KEEP_ALL
 from emulator.amd.isa.opcodes import IsaTarget, target
 from emulator.amd.isa.programs import engine_of
-from emulator.amd.isa.translate import Entry, translate
-from emulator.simt.engine import Program, Settings
+from emulator.amd.isa.translate import KernelEntry, translate
+from emulator.simt.engine import Settings, TranslatedProgram
 from emulator.simt.launch import launch
-from emulator.simt.work import Options, Work
+from emulator.simt.work import LaunchOptions, LaunchWork
 from hcq.config import config
 from tools.record.amd.encode import find, packed
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from emulator.shared.memory import AddressSpace
 
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 VCC, EXEC, LITERAL, VECTOR = 106, 126, 255, 256
 WAIT = {"gfx9": 0xBF8C_0000, "gfx11": 0xBF89_0000, "gfx12": 0xBFC0_0000}
 """Wait until all loads are there: on gfx12 s_wait_loadcnt 0."""
@@ -50,18 +50,18 @@ def access(name: str, stem: str, register: int, offset: int, base: int) -> list[
     return encode(name, stem, "GLOBAL", **seg, vaddr=1, saddr=base, offset=offset, **{field: register})
 
 
-def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_ALL) -> Program:
+def program(name: str, words: Sequence[int], lanes: int = 0, modes: int = KEEP_ALL) -> TranslatedProgram:
     """Translate words; the launch sets s0 to s15."""
     known: IsaTarget = target(name)
     end = encode(name, "s_endpgm", "SOPP")
     made = engine_of(Settings(cache=config().cache), lanes or known.lanes)
     code = struct.pack(f"<{len(words) + 1}I", *words, *end)
-    entry = Entry(user_sgprs=16, group_ids=(False, False, False), modes=modes)
-    return Program(made, translate(made.library, "k", code, known, entry))
+    entry = KernelEntry(user_sgprs=16, group_ids=(False, False, False), modes=modes)
+    return TranslatedProgram(made, translate(made.library, "k", code, known, entry))
 
 
 def run(
-    ready: Program,
+    ready: TranslatedProgram,
     memory: AddressSpace,
     registers: Sequence[int],
     block: int,
@@ -71,7 +71,9 @@ def run(
 ) -> None:
     """Run a program with these scalar registers."""
     params = struct.pack("<16I", *registers, *[0] * (16 - len(registers)))
-    work = Work(grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=shared, local_bytes=scratch)
+    work = LaunchWork(
+        grid=(1, 1, 1), block=(block, 1, 1), params=params, shared_bytes=shared, local_bytes=scratch
+    )
     done = launch(ready, work, memory, QUICK)
     assert done.fault is None, done.fault
 

@@ -10,7 +10,7 @@ import pytest
 import hcq
 from emulator.amd.isa import accuracy, objects
 from emulator.amd.isa.translate import read_kernel
-from emulator.shared.accuracy import Ledger, Step, steerings
+from emulator.shared.accuracy import AccuracyLedger, AccuracyStep, steerings
 from hcq.config import override
 from tests.conformance.kernels import image
 from tests.emulator.amd_isa import ir
@@ -84,8 +84,8 @@ def test_quotients_are_exact_though_a_reciprocal_is_not(processor: str) -> None:
     assert accuracy.decided(*kernel(integers, processor)) == ()
 
 
-def step(address: int, reads: str, writes: str, **more: object) -> Step:
-    return Step(
+def step(address: int, reads: str, writes: str, **more: object) -> AccuracyStep:
+    return AccuracyStep(
         address=address,
         name=f"i{address}",
         text=f"i{address}",
@@ -119,7 +119,7 @@ def test_results_are_followed_round_a_loop() -> None:
 
 
 def test_a_ledger_counts_launches_by_bound(tmp_path: Path) -> None:
-    ledger = Ledger("gpu")
+    ledger = AccuracyLedger("gpu")
     ledger.write(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     for _ in range(2):

@@ -14,12 +14,12 @@ import math
 import numpy as np
 import pytest
 
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench
 from tests.emulator.amd_isa.ir import HEAD, INDEX
 
 Array = np.ndarray
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 LANES = 64
 WIDE = ("mfma.f64.16x16x4f64", "<4 x double>", 16, 1)
 SMALL = ("mfma.f64.4x4x4f64", "double", 4, 4)

@@ -16,12 +16,12 @@ from emulator.amd.profiles import GPUS
 from emulator.shared.counts import Resources, counters
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options, Work
+from emulator.simt.work import LaunchOptions, LaunchWork
 from hcq.config import config
 from tests.emulator.amd_isa.conftest import compiled
 
 if TYPE_CHECKING:
-    from emulator.simt.engine import Program
+    from emulator.simt.engine import TranslatedProgram
     from hcq.counters import KernelCounters
 
 HEAD = """target triple = "amdgcn-amd-amdhsa"
@@ -38,7 +38,7 @@ GFX1100, GFX1201, GFX942 = ("gfx1100", 32), ("gfx1201", 32), ("gfx942", 64)
 
 
 @functools.cache
-def kernel(body: str, processor: str) -> tuple[Program, objects.KernelCode]:
+def kernel(body: str, processor: str) -> tuple[TranslatedProgram, objects.KernelCode]:
     """Return a counted kernel whose body reads %a (memory), %t (thread) and %s, %o (numbers)."""
     found = objects.kernels(compiled(HEAD + body + "\n  ret void\n}\n", processor), processor)["k"]
     return objects.program(found, Settings(cache=config().cache), counts=True), found
@@ -55,13 +55,13 @@ def count(body: str, target: tuple[str, int], first: int = 0, second: int = 0, *
     arguments[: len(raw)] = np.frombuffer(raw, "u1")
     memory.map(arguments.ctypes.data, arguments.nbytes)
     grid, block = (1, 1, 1), (waves * lanes, 1, 1)
-    done = objects.run(program, found, grid, block, arguments.ctypes.data, memory, Options(tier="quick"))
+    done = objects.run(program, found, grid, block, arguments.ctypes.data, memory, LaunchOptions(tier="quick"))
     assert done.fault is None, done.fault
     slots = program.translation.counted
     assert slots is not None
     assert done.counts is not None
     assert found.lanes == lanes
-    work = Work(grid=grid, block=block, params=b"", shared_bytes=16384)
+    work = LaunchWork(grid=grid, block=block, params=b"", shared_bytes=16384)
     gpu = GPUS[processor]
     what = Resources(
         kernel="k", arch=processor, limits=gpu.limits, boards=gpu.boards, lanes=lanes, registers=32, shared_bytes=16384

@@ -11,10 +11,10 @@ import pytest
 
 from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.opcodes import target
-from emulator.amd.isa.translate import Entry, translate
+from emulator.amd.isa.translate import KernelEntry, translate
 from emulator.ir.report import ReportKind
 from emulator.simt.engine import engine
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Array = np.ndarray
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 
 
 @pytest.fixture(params=["gfx1100", "gfx1100 wave64", "gfx1201", "gfx942"])
@@ -39,7 +39,7 @@ def test_workgroups_reduce_in_lds_with_barriers(anywhere: Bench) -> None:
     for order in ("forward", "reverse"):
         sums[:] = 0
         done = anywhere.run(
-            ir.REDUCTION, 4, 256, sums, values, options=Options(tier="quick", warp_order=order)
+            ir.REDUCTION, 4, 256, sums, values, options=LaunchOptions(tier="quick", warp_order=order)
         )
         assert done.fault is None, done.fault
         assert sums.tolist() == values.reshape(4, 256).sum(1).tolist()
@@ -56,7 +56,7 @@ def _steps(n: int) -> int:
 @pytest.mark.parametrize("tier", ["quick", "optimised"])
 def test_lanes_loop_differently_often(anywhere: Bench, tier: str) -> None:
     out = anywhere.new(np.zeros(300), "u4")
-    done = anywhere.run(ir.COLLATZ, 1, 200, out, options=Options(tier=tier))  # type: ignore[arg-type]
+    done = anywhere.run(ir.COLLATZ, 1, 200, out, options=LaunchOptions(tier=tier))  # type: ignore[arg-type]
     assert done.fault is None, done.fault
     assert out[:200].tolist() == [_steps(i + 1) for i in range(200)]
     assert not out[200:].any()  # a part of the last wave does not exist
@@ -260,7 +260,7 @@ def test_a_wild_access_names_instruction_and_address(bench: Bench) -> None:
 
 def _translated(bench: Bench, words: str) -> None:
     code = b"".join(int(w, 16).to_bytes(4, "little") for w in words.split())
-    translate(engine(bench.settings).library, "probe", code, target("gfx1100"), Entry(user_sgprs=2))
+    translate(engine(bench.settings).library, "probe", code, target("gfx1100"), KernelEntry(user_sgprs=2))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa import objects
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench, compiled
 from tests.emulator.amd_isa.ir import elementwise
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.emulator.amd_isa.conftest import Array
 
 PERM = 493
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 COUNT = 256
 GARBAGE = 0xABCD0000
 CALL = "  %r = call i32 @llvm.amdgcn.perm(i32 %x, i32 %y, i32 %z)"

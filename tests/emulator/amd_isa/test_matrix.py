@@ -12,12 +12,12 @@ import pytest
 
 from emulator.amd.isa.instruction import IsaError
 from emulator.ir.report import ReportKind
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench
 from tests.facts.amd_matrix import LAYOUTS, Layout
 
 Array = np.ndarray
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 MFMA = ", i32 0, i32 0, i32 0"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.amd.isa import accuracy
 from emulator.amd.isa.instruction import IsaError
-from emulator.amd.isa.matrix_shapes import Shape, shape_of
+from emulator.amd.isa.matrix_shapes import MatrixShape, shape_of
 from emulator.amd.isa.translate import read_kernel
 from tests.emulator.amd_isa.conftest import Bench
 from tests.emulator.amd_isa.test_matrix import QUICK, _bits, _meant, _patterns
@@ -148,7 +148,7 @@ def element_type(type_: str) -> str:
     return "f32" if type_ == "xf32" else type_
 
 
-def registers_of(shape: Shape, values: Array, side: str, lanes: int, chosen: Array) -> Array:
+def registers_of(shape: MatrixShape, values: Array, side: str, lanes: int, chosen: Array) -> Array:
     """Return the registers (lane, register) of A or B; `values` are patterns [block][i][k]."""
     count = shape.a_registers if side == "a" else shape.b_registers or shape.a_registers
     type_ = shape.a_type if side == "a" else shape.b_type
@@ -165,7 +165,7 @@ def registers_of(shape: Shape, values: Array, side: str, lanes: int, chosen: Arr
     return out
 
 
-def indices_of(shape: Shape, lanes: int, chosen: Array, case: Case) -> Array:
+def indices_of(shape: MatrixShape, lanes: int, chosen: Array, case: Case) -> Array:
     """Return the register of indices: those of the set that is used, and others elsewhere."""
     parts = 32 // _bits(element_type(shape.a_type))
     bits = 2 * shape.a_registers * parts
@@ -180,7 +180,7 @@ def indices_of(shape: Shape, lanes: int, chosen: Array, case: Case) -> Array:
     return out
 
 
-def results_of(shape: Shape, registers: Array) -> Array:
+def results_of(shape: MatrixShape, registers: Array) -> Array:
     bits = _bits(shape.d_type)
     found = np.zeros((shape.blocks, shape.m, shape.n), "u4")
     for block, i, j in np.ndindex(*found.shape):
@@ -228,7 +228,7 @@ def test_products_agree_with_matmul(case: Case) -> None:
     assert np.all(np.abs(got - wanted) <= (0 if shape.d_type == "i32" else size * 2.0**-20 + half_ulp))
 
 
-def _meant_of_b(shape: Shape, registers: Array, blgp: int, kind: str, *, fnuz: bool) -> Array:
+def _meant_of_b(shape: MatrixShape, registers: Array, blgp: int, kind: str, *, fnuz: bool) -> Array:
     """Return B as it is after its lanes were moved, from the registers: BLGP as CDNA3's manual lists it."""
     lane = np.arange(64)
     source = {1: lane % 32, 2: 32 + lane % 32, 3: (lane + 16) % 64}.get(blgp, 16 * (blgp - 4) + lane % 16)

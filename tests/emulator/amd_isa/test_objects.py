@@ -14,14 +14,14 @@ import pytest
 from emulator.amd.isa import objects
 from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.opcodes import target
-from emulator.amd.isa.translate import Entry, read_kernel, translate
+from emulator.amd.isa.translate import KernelEntry, read_kernel, translate
 from emulator.simt.engine import engine
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench
 
 TRITON = Path(__file__).parents[2] / "drivers/amd/triton"
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 WARPS, SHARED = 4, 16
 """Of each of Triton's kernels, as its README says."""
 
@@ -83,7 +83,7 @@ def test_a_kernel_reads_data_behind_its_code() -> None:
     bench = Bench("gfx1100")
     code = bench.new(np.array([int(w, 16) for w in words.split()]), "u4")
     kernel = objects.KernelCode(
-        name="k", code=code.tobytes(), target=target("gfx1100"), lanes=32, entry=Entry(user_sgprs=2, code_address=True),
+        name="k", code=code.tobytes(), target=target("gfx1100"), lanes=32, entry=KernelEntry(user_sgprs=2, code_address=True),
         shared_bytes=0, scratch_bytes=0, kernarg_bytes=0, kernarg_at=0,
     )  # fmt: skip
     out = bench.new(np.zeros(32), "u4")
@@ -135,4 +135,4 @@ def test_a_float_mode_that_is_not_followed_is_refused() -> None:
 def test_a_trap_register_that_no_one_describes_is_refused(name: str, words: str) -> None:
     code = b"".join(int(w, 16).to_bytes(4, "little") for w in words.split())
     with pytest.raises(IsaError, match="ttmp"):
-        translate(engine(Bench(name).settings).library, "probe", code, target(name), Entry(user_sgprs=2))
+        translate(engine(Bench(name).settings).library, "probe", code, target(name), KernelEntry(user_sgprs=2))

@@ -14,14 +14,14 @@ from emulator.amd.isa.observed_lanes import everywhere, unobserved
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.translate import cut, read_kernel
 from emulator.ir.report import ReportKind
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 TARGETS = ["gfx1100", "gfx1201", "gfx942"]
 GUARDED = (
     ir.HEAD

@@ -14,14 +14,14 @@ from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, UNMAR
 from emulator.amd.isa.translate import cut, read_kernel
 from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
 
 PROCESSORS = ("gfx1100", "gfx1201", "gfx942")
 ORDERS = (
-    Options(tier="quick", threads=1),
-    Options(tier="quick", threads=1, group_seed=2, warp_order="reverse"),
+    LaunchOptions(tier="quick", threads=1),
+    LaunchOptions(tier="quick", threads=1, group_seed=2, warp_order="reverse"),
 )
 AGENT = 'syncscope("agent")'
 NEAR = 'syncscope("workgroup")'
@@ -150,7 +150,7 @@ def test_a_wave_that_polls_by_a_load_lets_the_others_run(processor: str) -> None
     code = between_waves(message(put_by_store("release"), poll("acquire")))
     bench = Bench(processor)
     array = bench.new(np.zeros(64, "u4"), "u4")
-    result = bench.run(code, 1, 128, array, options=Options(tier="quick", warp_order="reverse"))
+    result = bench.run(code, 1, 128, array, options=LaunchOptions(tier="quick", warp_order="reverse"))
     assert result.fault is None, result.fault
     assert array[32] == 7
 
@@ -186,7 +186,7 @@ end:
 def test_a_wave_that_polls_lds_by_a_load_lets_the_others_run(processor: str) -> None:
     bench = Bench(processor)
     array = bench.new(np.zeros(64, "u4"), "u4")
-    result = bench.run(LOCAL_FLAG, 1, 128, array, options=Options(tier="quick", warp_order="reverse"))
+    result = bench.run(LOCAL_FLAG, 1, 128, array, options=LaunchOptions(tier="quick", warp_order="reverse"))
     assert result.fault is None, result.fault
     assert array[0] == 7
 

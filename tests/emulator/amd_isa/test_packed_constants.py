@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench
 from tests.emulator.amd_isa.ir import elementwise
 
@@ -25,7 +25,7 @@ def test_a_constant_of_packed_floats_is_an_f16(target: str, low: float, high: fl
     halves = np.random.default_rng(1).standard_normal((COUNT, 2)).astype("f2")
     source, out = bench.new(halves.view("u4")[:, 0], "u4"), bench.new(np.zeros(COUNT), "u4")
     code = CODE.replace("LOW", str(low)).replace("HIGH", str(high))
-    options = Options(tier="quick", threads=1)
+    options = LaunchOptions(tier="quick", threads=1)
     done = bench.run(elementwise("i32", code), 1, COUNT, out, source, source, source, options=options)
     assert done.fault is None, done.fault
     np.testing.assert_array_equal(out.view("f2").reshape(COUNT, 2), halves + np.array([low, high], "f2"))

@@ -15,17 +15,17 @@ from emulator.amd.isa import objects
 from emulator.ir import jit
 from emulator.ir.library import Library, Sanitizers
 from emulator.ir.report import ReportKind
-from emulator.ir.vector import Code, Declarations, Value
+from emulator.ir.vector import CodeBuilder, Declarations, IrValue
 from emulator.simt import row_access
 from emulator.simt.row_access import CONSECUTIVE, EQUAL, MIXED, PLAIN, SIGNED, UNSIGNED
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 ALL = 0xFFFF_FFFF
 FOLLOWING = 4 * np.arange(32)
 ROWS = np.repeat([64, 128], 16)
@@ -34,8 +34,8 @@ ROWS = np.repeat([64, 128], 16)
 def _shape(extended: str) -> Callable[[np.ndarray, int], int]:
     """Return a host function that gives the shape of 32 addresses of 32 bits, for steps of 4."""
     library = Library(32, jit.host(), Sanitizers())
-    code = Code(Declarations())
-    at, mask = Value("ptr", "%at"), Value("i32", "%mask")
+    code = CodeBuilder(Declarations())
+    at, mask = IrValue("ptr", "%at"), IrValue("i32", "%mask")
     found = row_access.shape(library, code, code.load("<32 x i32>", at, align=4), mask, 4, extended)
     code.ret(found)
     body = code.function("probe", "i32", [at, mask])

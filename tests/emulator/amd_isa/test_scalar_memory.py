@@ -9,11 +9,11 @@ import pytest
 
 from emulator.ir.report import ReportKind
 from emulator.shared.memory import AddressSpace
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import single
 from tests.emulator.amd_isa.conftest import Bench
 
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 LOADS = """target triple = "amdgcn-amd-amdhsa"
 define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(4) %a) {
   %x = load <COUNT x i32>, ptr addrspace(4) %a, align 4

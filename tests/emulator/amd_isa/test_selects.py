@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from emulator.amd.isa import objects
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench, compiled
 from tests.emulator.amd_isa.ir import elementwise
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 LANES = 64
 VOP3P = 0b110100111
-QUICK = Options(tier="quick", threads=1)
+QUICK = LaunchOptions(tier="quick", threads=1)
 FORMS: dict[str, tuple[int, str, int, Callable[..., Array]]] = {
     "v_pk_mad_i16": (0, "i2", 3, lambda a, b, c: a * b + c),
     "v_pk_mul_lo_u16": (1, "u2", 2, lambda a, b: a * b),

@@ -17,7 +17,7 @@ from tests.emulator.amd_isa.conftest import Bench, compiled
 from tests.emulator.amd_isa.test_matrix import QUICK
 
 if TYPE_CHECKING:
-    from emulator.simt.engine import Program
+    from emulator.simt.engine import TranslatedProgram
 
 Array = np.ndarray
 FORMATS = {  # bits of the mantissa, bias, code of the largest, of what overflows, of NaN
@@ -58,7 +58,7 @@ def values(type_: str, processor: str) -> Array:
 
 
 @functools.cache
-def conversion(processor: str, type_: str, *, saturates: bool) -> tuple[Bench, objects.KernelCode, Program]:
+def conversion(processor: str, type_: str, *, saturates: bool) -> tuple[Bench, objects.KernelCode, TranslatedProgram]:
     """Return a kernel that converts x twice into each half of a register, the second source negated and back."""
     code = f"""  %n = fneg float %y
   %a = call i32 @llvm.amdgcn.cvt.pk.{type_}.f32(float %x, float %n, i32 -1, i1 false)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.layouts.events import EventType
     from drivers.kernel import Mapping
-    from emulator.amd.kfd.gpu import Gpu
+    from emulator.amd.kfd.gpu import KfdGpu
     from emulator.amd.machine.runs import Engines
     from hcq.layout import Struct
 
@@ -52,7 +52,7 @@ class Caller:
     ) -> None:
         self.kernel = open_machine(*(gpus or ("gfx1100",)), linux=linux, engines=engines, **machine)
         self.machine = self.kernel.machine
-        self.gpus: Sequence[Gpu] = self.machine.gpus
+        self.gpus: Sequence[KfdGpu] = self.machine.gpus
         self.id = self.gpus[0].gpu_id
         self.fd = self.kernel.open("/dev/kfd")
         self.renders: list[int] = []

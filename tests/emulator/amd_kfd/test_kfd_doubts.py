@@ -12,7 +12,7 @@ from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EventType
 from drivers.amd.layouts.kfd import Call, QueueType, RuntimeMode
 from drivers.kernel import PROT_READ, PROT_WRITE
 from emulator.amd.engines.engines import AmdEngines
-from emulator.amd.reports import Kind
+from emulator.amd.reports import FindingKind
 from hcq.errors import DriverError, UsageError
 from tests.emulator.amd_kfd.caller import Memory
 
@@ -33,7 +33,7 @@ def strict(machine: Callable[..., Caller]) -> Caller:
 
 
 def reports(caller: Caller) -> list[str]:
-    assert all(one.kind is Kind.HOST for one in caller.machine.fatal)
+    assert all(one.kind is FindingKind.HOST for one in caller.machine.fatal)
     return [one.message for one in caller.machine.fatal]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from emulator.amd.kfd.queues import QueueObject
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.machine import AmdMachine
     from emulator.amd.machine.runs import QueueRun
     from emulator.simt.engine import Settings
 
@@ -61,7 +61,7 @@ def test_variants_name_gpus_kernels_and_checks(text: str | None, wanted: Variant
 class Idle:
     """Engines of machines whose queues never run."""
 
-    def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
+    def make(self, machine: AmdMachine, queue: QueueObject) -> QueueRun:
         raise AssertionError(machine, queue)
 
     def close(self) -> None:

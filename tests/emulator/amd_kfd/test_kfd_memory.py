@@ -13,7 +13,7 @@ from drivers.amd.layouts.kfd import Call, MemFlags, MmapOffset, MmapType
 from drivers.kernel import MAP_PRIVATE, address_of
 from emulator.amd.machine import open_machine
 from emulator.amd.reports import MemoryFault
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 from hcq.errors import DriverError, OutOfMemoryError
 from tests.emulator.amd_kfd.caller import PAGE, PLACES, SYSTEM, USER, VISIBLE, VRAM
 from tests.facts import amd_errnos
@@ -230,7 +230,7 @@ def test_user_pointers_show_the_pages_of_the_process(caller: Caller) -> None:
     assert space is not None
     pages.view[8:12] = b"user"
     assert space.read(memory.va + 8, 4, "a test") == b"user"
-    space.check_range(memory.va, PAGE, Access.WRITE, "a test")
+    space.check_range(memory.va, PAGE, AccessKind.WRITE, "a test")
     caller.kernel.munmap(pages.va, 2 * PAGE)
     with pytest.raises(MemoryFault, match="munmap"):
         space.read(memory.va, 4, "a test")

@@ -13,8 +13,8 @@ from drivers.amd.layouts.cwsr import kfd_context_save_area_header
 from drivers.amd.layouts.events import EventType, QueueException, WaitResult
 from drivers.amd.layouts.kfd import Call, MmapOffset, MmapType, QueueType, RuntimeMode
 from drivers.kernel import address_of
-from emulator.amd.reports import Kind, MemoryFault, QueueFault
-from emulator.shared.scheduler import Outcome
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
+from emulator.shared.scheduler import StepOutcome
 from hcq.errors import DriverError
 from tests.emulator.amd_kfd.caller import PAGE, SYSTEM, VRAM
 from tests.facts import amd_errnos
@@ -22,9 +22,9 @@ from tests.facts import amd_errnos
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from emulator.amd.kfd.gpu import Buffer
+    from emulator.amd.kfd.gpu import KfdBuffer
     from emulator.amd.kfd.queues import QueueObject
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.machine import AmdMachine
     from emulator.amd.machine.runs import QueueRun
     from tests.emulator.amd_kfd.caller import Caller
 
@@ -44,11 +44,11 @@ class Run:
         self.at = ""
         self.error: Exception | None = None
 
-    def step(self) -> Outcome:
+    def step(self) -> StepOutcome:
         if self.error is not None:
             raise self.error
         self.busy = False
-        return Outcome.PROGRESS
+        return StepOutcome.PROGRESS
 
     def rung(self, value: int) -> None:
         self.values.append(value)
@@ -56,7 +56,7 @@ class Run:
     def changed(self) -> None:
         self.notes.append("changed")
 
-    def memory_gone(self, buffer: Buffer) -> None:
+    def memory_gone(self, buffer: KfdBuffer) -> None:
         self.notes.append(f"gone {buffer.va:#x}")
 
     def stopped(self, error: Exception) -> None:
@@ -74,7 +74,7 @@ class Noted:
         self.notes: list[str] = []
         self.runs: list[Run] = []
 
-    def make(self, _machine: Machine, queue: QueueObject) -> QueueRun:
+    def make(self, _machine: AmdMachine, queue: QueueObject) -> QueueRun:
         self.runs.append(Run(queue, self.notes))
         return self.runs[-1]
 
@@ -321,7 +321,7 @@ def test_a_doorbell_takes_one_aligned_store_of_64_bits(
         bells.write32(at, 7)
     else:
         bells.write64(at + 4, 7)
-    assert [report.kind for report in caller.machine.fatal] == [Kind.HOST]
+    assert [report.kind for report in caller.machine.fatal] == [FindingKind.HOST]
     assert engines.notes == ["stopped QueueFault"]
     bells.write64(at, 8)
     assert engines.runs[0].values == []
@@ -351,7 +351,7 @@ def test_doorbells_belong_to_the_kfd_node(caller: Caller) -> None:
 
 def test_without_engines_a_doorbell_is_unsupported(caller: Caller) -> None:
     caller.doorbells().write64(caller.queue().doorbell_offset & 0x1FFF, 1)
-    assert [report.kind for report in caller.machine.fatal] == [Kind.UNSUPPORTED]
+    assert [report.kind for report in caller.machine.fatal] == [FindingKind.UNSUPPORTED]
 
 
 def _faulty(caller: Caller, engines: Noted, error: Exception, at: int = 0) -> None:
@@ -402,7 +402,7 @@ def test_queue_exceptions_reach_a_process_that_enabled_the_runtime(
     )
     kfd_context_save_area_header.store(shown.view, err_payload_addr=address_of(word), err_event_id=event)
     caller.call(*CREATE, **args)
-    fault = QueueFault(Kind.METHOD, "opcode 0x77 is unknown", QueueException.PACKET_UNSUPPORTED)
+    fault = QueueFault(FindingKind.METHOD, "opcode 0x77 is unknown", QueueException.PACKET_UNSUPPORTED)
     _faulty(caller, engines, fault)
     assert caller.wait((event, 0))[0] == (WaitResult.COMPLETE if enabled else WaitResult.TIMEOUT)
     wanted = 1 | (1 << 19 if enabled else 0)
@@ -423,14 +423,15 @@ def test_a_hang_resets_the_gpu_and_fires_hw_exception_events(machine: Callable[.
     got = ev.kfd_hsa_hw_exception_data.from_bytes(payload)
     assert result == WaitResult.COMPLETE
     assert (got.reset_type, got.reset_cause, got.memory_lost, got.gpu_id) == (0, 0, False, caller.id)
-    assert caller.machine.fatal[0].kind is Kind.DEADLOCK
+    assert caller.machine.fatal[0].kind is FindingKind.DEADLOCK
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(DriverError("a", 1, "b"), Kind.UNSUPPORTED), (KeyError("x"), Kind.DEFECT)]
+    ("error", "kind"),
+    [(DriverError("a", 1, "b"), FindingKind.UNSUPPORTED), (KeyError("x"), FindingKind.DEFECT)],
 )
 def test_errors_of_the_emulator_stop_the_queue_too(
-    machine: Callable[..., Caller], error: Exception, kind: Kind
+    machine: Callable[..., Caller], error: Exception, kind: FindingKind
 ) -> None:
     engines = Noted()
     caller = machine(engines=engines)

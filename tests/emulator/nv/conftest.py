@@ -13,7 +13,7 @@ import pytest
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Bench:
     def __init__(self) -> None:
         self.memory = AddressSpace()
         self.settings = Settings(cache=config().cache)
-        self.options: Options | None = None
+        self.options: LaunchOptions | None = None
         self._kept: list[object] = []
         """Owners of mapped memory, kept so that the host does not reuse its addresses."""
 
@@ -54,7 +54,7 @@ class Bench:
         shared: int = 0,
         arch: str = "sm_90",
         settings: Settings | None = None,
-        options: Options | None = None,
+        options: LaunchOptions | None = None,
         cluster: tuple[int, int, int] | None = None,
     ) -> LaunchResult:
         """Launch a kernel; arrays go in as pointers, ints as u32."""
@@ -129,7 +129,7 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
     """Return a bench that runs kernels with one of these settings."""
     tier, width = request.param
     bench = Bench()
-    bench.settings, bench.options = Settings(vector_bits=width, cache=config().cache), Options(tier=tier)
+    bench.settings, bench.options = Settings(vector_bits=width, cache=config().cache), LaunchOptions(tier=tier)
     return bench
 
 

@@ -13,7 +13,7 @@ from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 HEAD = ".version 8.7\n.target sm_90\n.address_size 64\n"
@@ -175,7 +175,7 @@ CHECKED = Settings(checks=Sanitizers.all(), cache=config().cache)
 
 
 def test_sanitizers_accept_bulk_copies_that_were_waited_for(bench: Any) -> None:
-    for order in (Options(), Options(warp_order="reverse")):
+    for order in (LaunchOptions(), LaunchOptions(warp_order="reverse")):
         _, result = run(
             bench, BULK.format(init=INIT.format(1), wait=WAIT), threads=128, settings=CHECKED, options=order
         )

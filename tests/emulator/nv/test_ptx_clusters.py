@@ -12,7 +12,7 @@ import pytest
 from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -62,7 +62,7 @@ def checked(seed: int = 0) -> dict[str, Any]:
     order: Any = seed or "forward"
     return {
         "settings": Settings(checks=Sanitizers.all(), cache=config().cache),
-        "options": Options(warp_order=order, group_seed=seed),
+        "options": LaunchOptions(warp_order=order, group_seed=seed),
     }
 
 

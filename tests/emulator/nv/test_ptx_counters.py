@@ -13,12 +13,12 @@ import pytest
 
 from emulator.nv.profiles import PROFILES
 from emulator.nv.ptx import counted
-from emulator.nv.ptx.module import Kernel, launch, load_ptx, work_of
-from emulator.nv.ptx.statements import Instruction
+from emulator.nv.ptx.module import PtxKernel, launch, load_ptx, work_of
+from emulator.nv.ptx.statements import PtxInstruction
 from emulator.shared.counts import Resources, counters
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BEFORE = 4
 
 
 @functools.cache
-def kernel(body: str, arch: str = "sm_80") -> Kernel:
+def kernel(body: str, arch: str = "sm_80") -> PtxKernel:
     """Return a counted kernel whose body reads %rd0 (memory), %r0 (thread) and %r1, %r2 (numbers)."""
     text = HEAD.replace("sm_80", arch) + body + "\nret;\n}\n"
     return load_ptx(text, arch=arch, settings=Settings(cache=config().cache)).kernel("k", counts=True)
@@ -52,7 +52,7 @@ def count(body: str, first: int = 0, second: int = 0, *, threads: int = 32, grou
     base = data.ctypes.data + -data.ctypes.data % 256
     params = struct.pack("<QII", base, first, second)
     grid, block = (groups, 1, 1), (threads, 1, 1)
-    done = launch(one, grid, block, params, memory=memory, options=Options(tier="quick"))
+    done = launch(one, grid, block, params, memory=memory, options=LaunchOptions(tier="quick"))
     assert done.fault is None, done.fault
     slots, work = one.program.translation.counted, work_of(one, grid, block, params)
     assert slots is not None
@@ -295,7 +295,7 @@ def test_copies_matrix_loads_and_products():
 )
 def test_operations_of_an_instruction(text: str, kind: str, flops: int, matrix: int, type_: str):
     opcode, *words = text.split(".")
-    found = counted.operation(Instruction(opcode, tuple(words), (), None, False, 1, text))
+    found = counted.operation(PtxInstruction(opcode, tuple(words), (), None, False, 1, text))
     assert (found.kind, found.flops, found.matrix, found.type) == (kind, flops, matrix, type_)
 
 

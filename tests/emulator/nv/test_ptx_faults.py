@@ -13,7 +13,7 @@ from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -167,7 +167,7 @@ def test_a_kernel_that_never_ends_is_stopped(bench: Any, out: Any):
         "L: ld.volatile.global.u32 %r1, [%rd0]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L; ret;",
     ):
         assert (
-            bench.run(kernel(body), "k", 3, 64, out, options=Options(timeout_s=0.3)).fault.kind
+            bench.run(kernel(body), "k", 3, 64, out, options=LaunchOptions(timeout_s=0.3)).fault.kind
             is ReportKind.HANG
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 from tests.limits import HANG_S
 
@@ -52,7 +52,7 @@ def test_metamorphic_settings_change_no_bit(bench: Any):
             for order in ("forward", "reverse", 7):
                 out = bench.new(np.zeros(512, "u4"), "u4")
                 settings = Settings(vector_bits=bits, cache=config().cache)
-                options = Options(
+                options = LaunchOptions(
                     tier=tier, warp_order=order, threads=1 + (order == 7), group_seed=3 if order == 7 else 0
                 )
                 assert (
@@ -149,7 +149,7 @@ TRY: atom.global.cas.b32 %r4, [%rd0], 0, 1; setp.ne.u32 %p0, %r4, 0; @%p0 bra TR
     ld.volatile.global.u32 %r5, [%rd0+4]; add.u32 %r5, %r5, 1; st.volatile.global.u32 [%rd0+4], %r5;
     membar.gl; atom.global.exch.b32 %r6, [%rd0], 0; ret;"""
     out = bench.new(np.zeros(2, "u4"), "u4")
-    assert bench.run(kernel(body), "k", 3, 96, out, options=Options(timeout_s=HANG_S)).fault is None
+    assert bench.run(kernel(body), "k", 3, 96, out, options=LaunchOptions(timeout_s=HANG_S)).fault is None
     assert out.tolist() == [0, 288]
 
 
@@ -158,7 +158,7 @@ def test_a_barrier_across_the_grid_keeps_all_blocks_resident(bench: Any):
 S:  ld.acquire.gpu.global.u32 %r5, [%rd0]; setp.lt.u32 %p1, %r5, 20; @%p1 bra S;
 W:  bar.sync 0; st.global.u32 [%rd1+4], %r0; ret;"""
     out = bench.new(np.zeros(641, "u4"), "u4")
-    assert bench.run(kernel(body), "k", 20, 32, out, options=Options(timeout_s=HANG_S)).fault is None
+    assert bench.run(kernel(body), "k", 20, 32, out, options=LaunchOptions(timeout_s=HANG_S)).fault is None
     assert out[0] == 20
     assert out[1:].tolist() == [b for b in range(20) for _ in range(32)]
 
@@ -272,7 +272,7 @@ def test_floating_atomics_add(bench: Any, type_: Any, dtype: Any):
 
 def test_threads_of_the_host_share_atomics(bench: Any):
     out = bench.new(np.zeros(1, "u4"), "u4")
-    bench.run(kernel("red.global.add.u32 [%rd0], 1; ret;"), "k", 500, 64, out, options=Options(threads=2))
+    bench.run(kernel("red.global.add.u32 [%rd0], 1; ret;"), "k", 500, 64, out, options=LaunchOptions(threads=2))
     assert out[0] == 32000
 
 

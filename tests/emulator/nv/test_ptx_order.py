@@ -13,7 +13,7 @@ from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
 from emulator.simt.engine import Settings
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 HEAD = ".version 8.2\n.target sm_80\n.address_size 64\n"
@@ -21,7 +21,7 @@ REGS = ".reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"
 START = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; ld.param.u64 %rd0, [out];\n"
 
 
-ORDERS = (Options(), Options(group_seed=2, warp_order="reverse"))
+ORDERS = (LaunchOptions(), LaunchOptions(group_seed=2, warp_order="reverse"))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def kinds(bench: Any) -> Any:
     settings = Settings(checks=Sanitizers.all(), cache=config().cache)
 
     def run(
-        body: str, *, grid: int, block: int = 32, orders: tuple[Options, ...] = ORDERS
+        body: str, *, grid: int, block: int = 32, orders: tuple[LaunchOptions, ...] = ORDERS
     ) -> set[ReportKind]:
         text = f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 16 .b8 s[1024];\n{REGS}{START}{body}\n}}"
         found: set[ReportKind] = set()
@@ -240,7 +240,7 @@ def test_an_invalid_memory_order_is_refused(bench: Any, line: str, message: str)
 
 
 @pytest.mark.parametrize("orders", ORDERS, ids=["forward", "backward"])
-def test_workgroups_that_poll_between_barriers_let_others_run(kinds: Any, orders: Options) -> None:
+def test_workgroups_that_poll_between_barriers_let_others_run(kinds: Any, orders: LaunchOptions) -> None:
     """Thread 0 looks at the turn, and all threads meet and vote whether it has come."""
     body = """mov.u32 %r3, -1; setp.eq.u32 %p0, %r0, 0;
     W: setp.ne.u32 %p1, %r3, %r1; barrier.sync 0; bar.red.and.pred %p2, 0, %p1; @!%p2 bra D; @%p0 ld.acquire.gpu.global.u32 %r3, [%rd0]; bra W;

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 
 
 def run(bench: Any, body: str, *, most: str = ".maxnreg 168", threads: int = 384, **how: Any) -> Any:
@@ -29,7 +29,7 @@ SPLIT = """@%p0 bra P; setmaxnreg.inc.sync.aligned.u32 240; bra E;
 @pytest.mark.parametrize("order", ["forward", "reverse", 5])
 def test_consumers_take_what_the_producer_releases(any_bench: Any, order: Any) -> None:
     """Three warpgroups of 168 registers: one keeps 24, so two of 240 fit."""
-    out, result = run(any_bench, SPLIT.format(24), options=Options(warp_order=order))
+    out, result = run(any_bench, SPLIT.format(24), options=LaunchOptions(warp_order=order))
     assert result.fault is None, result.fault
     assert out.all()
 

@@ -21,8 +21,8 @@ from drivers.nv.layouts.qmd import QMDS, sm_config
 from tests.emulator.nv_machine.client import MIB, Client, Memory, Ring, method, sem, wait_word
 
 if TYPE_CHECKING:
+    from drivers.elf import ElfSite
     from drivers.elf import Relocation as ElfRelocation
-    from drivers.elf import Site
 
 SHARED_WINDOW, LOCAL_WINDOW = 0x4_0000_0000, 0x5_0000_0000
 HEAD = ".version 8.0\n.target {arch}\n.address_size 64\n"
@@ -105,11 +105,11 @@ def cubin(profile: str, *texts: str) -> bytes:
     return assemble(HEAD.format(arch=arch).replace("8.0", "8.7") + "".join(texts), arch)
 
 
-def _word(site: Site, value: int) -> None:
+def _word(site: ElfSite, value: int) -> None:
     struct.pack_into("<I", site.content, site.at + 4, value & 0xFFFF_FFFF)
 
 
-def _call(layout: Any, site: Site) -> None:
+def _call(layout: Any, site: ElfSite) -> None:
     raw = layout.from_bytes(site.content, site.at).replace(TARGET=site.symbol + (site.addend or 0))
     site.content[site.at : site.at + 16] = raw.to_bytes()
 

@@ -13,7 +13,7 @@ from tests.emulator.nv_machine.launching import INCREMENT, STORE, Code, Launcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.nv.machine import Kind
+    from emulator.nv.machine import FindingKind
 
 GEQ = SemOperation.ACQ_STRICT_GEQ
 
@@ -60,6 +60,6 @@ class Rig:
         """Return methods that wait for a signal."""
         return sem(self.signals.va + 16 * slot, value, GEQ)
 
-    def told(self, kind: Kind) -> Sequence[str]:
+    def told(self, kind: FindingKind) -> Sequence[str]:
         """Return the reports of a kind."""
         return [report.message for report in self.client.kernel.reports if report.kind is kind]

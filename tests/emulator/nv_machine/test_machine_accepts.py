@@ -11,7 +11,7 @@ from drivers.nv.layouts import rm, rm_classes
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from hcq.errors import DriverError
 from tests.emulator.nv_machine.client import Client, Memory, Status, method, sem, wait_word
 from tests.emulator.nv_machine.launching import HEAD, STORE, Launcher, cubin, upload
@@ -26,7 +26,7 @@ PROFILES = ["sm_80", "sm_90", "sm_120"]
 def lint(client: Client) -> list[str]:
     """Return the advice in the reports; fail at any other report."""
     assert client.machine.fatal == []
-    return [one.message for one in client.kernel.reports if one.kind is Kind.ADVICE]
+    return [one.message for one in client.kernel.reports if one.kind is FindingKind.ADVICE]
 
 
 def test_a_header_of_zero_is_a_nop(up: Client) -> None:

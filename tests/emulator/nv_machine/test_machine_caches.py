@@ -12,7 +12,7 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.host import HostMethod
 from emulator.ir.library import Sanitizers
 from emulator.nv.engines.loads import through_l1
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.launching import (
     CALL,
@@ -65,7 +65,7 @@ def fails(bench: Rig, *words: list[int]) -> str:
     bench.launcher.ring.push([word for some in words for word in some])
     bench.launcher.ring.wait_error()
     (report,) = bench.client.kernel.reports
-    assert report.kind is Kind.COHERENCE
+    assert report.kind is FindingKind.COHERENCE
     return report.message
 
 
@@ -219,7 +219,7 @@ def test_by_default_a_bank_that_only_the_action_invalidates_gets_advice(make: Ma
         write(bench, first + PARAM_AT + 8, value, "host")
         run(bench, bench.launch("store", bank0=first, action=action, **QUIET))
     assert bench.data.view[0] == 10
-    (text,) = bench.told(Kind.ADVICE)
+    (text,) = bench.told(FindingKind.ADVICE)
     assert "constant bank 0 of kernel store" in text
     assert ALONE in text
 
@@ -266,7 +266,7 @@ def test_by_default_code_that_only_the_action_invalidates_gets_advice(make: Make
     run(bench, bench.launch("store"))
     overwrite(bench, 0)
     run(bench, over(bench, 0, action=0xA))
-    (text,) = bench.told(Kind.ADVICE)
+    (text,) = bench.told(FindingKind.ADVICE)
     assert "the code changed since store ran there" in text
     assert ALONE in text
 
@@ -293,7 +293,7 @@ def test_code_written_over_a_called_function_is_reported(bench: Rig):
     code.memory.view[at] ^= 1
     bench.launcher.ring.push(bench.launch("calls", code=code))
     bench.launcher.ring.wait_error()
-    assert bench.client.kernel.reports[0].kind is Kind.COHERENCE
+    assert bench.client.kernel.reports[0].kind is FindingKind.COHERENCE
 
 
 @pytest.mark.sampled(3)

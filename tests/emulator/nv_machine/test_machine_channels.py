@@ -13,7 +13,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
 from drivers.nv.layouts.uvm import UvmCommand
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.refusals import refused
@@ -103,7 +103,7 @@ def test_future_releases_of_engines_count_for_deadlocks(up: Client, kind: str) -
     memory = up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ) + promise(kind, memory.va))
     ring.wait_error()
-    assert up.kernel.reports[0].kind is Kind.DEADLOCK
+    assert up.kernel.reports[0].kind is FindingKind.DEADLOCK
 
 
 def test_a_channel_of_an_address_space_unknown_to_uvm_is_not_registered(up: Client) -> None:

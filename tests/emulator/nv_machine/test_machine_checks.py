@@ -13,7 +13,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import SecOp
 from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.layouts.rm_classes import NV83DE_ALLOC_PARAMETERS, RmClass
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, wait_word
 from tests.emulator.nv_machine.launching import (
     CONSTANTS,
@@ -211,7 +211,7 @@ def test_changed_code_needs_an_invalidate(store: Any):
     values = launcher.descriptor(code, "store", params)
     launcher.ring.push(launcher.send(launcher.qmd(values)))
     launcher.ring.wait_error()
-    assert launcher.client.kernel.reports[0].kind is Kind.COHERENCE
+    assert launcher.client.kernel.reports[0].kind is FindingKind.COHERENCE
 
 
 def test_a_reused_constant_bank_needs_an_invalidate(store: Any):
@@ -223,7 +223,7 @@ def test_a_reused_constant_bank_needs_an_invalidate(store: Any):
     launcher.run(code, "store", params, bank0=first, CONSTANT_BUFFER_INVALIDATE=(True,), **quiet)
     launcher.arguments.view[first - launcher.arguments.va + 0x218] = 8
     launcher.fails(code, "store", params, bank0=first, **quiet)
-    assert launcher.client.kernel.reports[0].kind is Kind.COHERENCE
+    assert launcher.client.kernel.reports[0].kind is FindingKind.COHERENCE
 
 
 @pytest.mark.parametrize("action", [2, 9, 3, 0xA])
@@ -239,7 +239,7 @@ def test_a_reused_descriptor_needs_an_action_that_invalidates(store: Any, action
     else:
         launcher.ring.push(launcher.send(va, action))
         launcher.ring.wait_error()
-        assert launcher.client.kernel.reports[0].kind is Kind.COHERENCE
+        assert launcher.client.kernel.reports[0].kind is FindingKind.COHERENCE
 
 
 def test_invalidating_the_scheduler_makes_reuse_legal(store: Any):
@@ -267,7 +267,7 @@ def test_a_descriptor_changed_in_flight_is_a_lifetime_error(make: Make):
             if struct.unpack_from("<Q", launcher.arguments.view, (1 << 20) - 64)[0]:
                 break
         reports = launcher.client.kernel.reports
-        found |= bool(reports) and reports[0].kind is Kind.LIFETIME
+        found |= bool(reports) and reports[0].kind is FindingKind.LIFETIME
         assert at >= 0
     assert found
 

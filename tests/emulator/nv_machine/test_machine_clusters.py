@@ -12,7 +12,7 @@ import pytest
 
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.compute import InvalidateShaderCaches
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method
 from tests.emulator.nv_machine.launching import Launcher, cubin, upload
 
@@ -142,4 +142,4 @@ def test_clusters_across_gpcs_are_refused_as_unsupported(make: Make) -> None:
     given = struct.pack("<Q", data.va)
     launcher.run(code, "plain", given, grid=(4, 1, 1), CGA_CTA_DISTRIBUTION_MODE=1, **both)
     launcher.fails(code, "plain", given, grid=(4, 1, 1), **cluster((4, 1, 1), kind=4))
-    assert launcher.client.machine.reports[-1].kind is Kind.UNSUPPORTED
+    assert launcher.client.machine.reports[-1].kind is FindingKind.UNSUPPORTED

@@ -10,7 +10,7 @@ import pytest
 from drivers.nv.layouts.gpfifo import GpfifoEntry, UsermodeRegister
 from drivers.nv.layouts.rm_classes import Coherency, Location, MemAttr, Physicality
 from emulator.ir.library import Sanitizers
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, sem, wait_word
 from tests.emulator.nv_machine.launching import STORE, Launcher, cubin, upload
 
@@ -29,7 +29,7 @@ def tell(ring: Ring) -> None:
 def late(client: Client) -> str:
     """Return the one report, which is of a missing fence."""
     (report,) = client.machine.fatal
-    assert report.kind is Kind.COHERENCE
+    assert report.kind is FindingKind.COHERENCE
     assert report.queue in report.message
     return report.message
 
@@ -62,7 +62,7 @@ def test_a_fence_missing_between_entry_and_put_is_advice_once(ready: Ready) -> N
         ring.ring(fence_entries=False)
         wait_word(memory, 0, value, up)
     (report,) = up.machine.reports
-    assert report.kind is Kind.ADVICE
+    assert report.kind is FindingKind.ADVICE
     assert "fenced behind the store of GPPut only" in report.message
 
 

@@ -16,7 +16,7 @@ from drivers.nv.layouts.dma import (
     RemapSource,
 )
 from drivers.nv.layouts.fault import RcCode
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
 from tests.limits import HANG_S
 
@@ -212,7 +212,7 @@ def test_a_semaphore_without_flush_behind_a_copy_is_found(ready: Ready):
     client, ring, memory = ready
     ring.push(copy(memory.va, memory.va + 4096, 4) + semaphore(memory.va + 0x8000, 1, FLUSH_ENABLE=False))
     ring.wait_error()
-    assert client.kernel.reports[0].kind is Kind.COHERENCE
+    assert client.kernel.reports[0].kind is FindingKind.COHERENCE
 
 
 @pytest.mark.parametrize("where", [0, 1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drivers.nv.layouts.compute import ComputeMethod as M
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method
 from tests.emulator.nv_machine.launching import (
     INCREMENT,
@@ -60,14 +60,14 @@ def test_a_release_of_one_word_has_no_wide_payload(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     ("fields", "kind", "text"),
     [
-        ({"QMD_TYPE": 3}, Kind.LAUNCH, "clusters of"),
-        ({"GPC_CGA_WIDTH": 2}, Kind.LAUNCH, "GPC_CGA_WIDTH"),
-        ({"GRID_WIDTH": 1 << 31}, Kind.LAUNCH, "wider"),
-        ({"CTA_THREAD_DIMENSION0": 1024, "REGISTER_COUNT": 255}, Kind.LAUNCH, "fit an SM"),
+        ({"QMD_TYPE": 3}, FindingKind.LAUNCH, "clusters of"),
+        ({"GPC_CGA_WIDTH": 2}, FindingKind.LAUNCH, "GPC_CGA_WIDTH"),
+        ({"GRID_WIDTH": 1 << 31}, FindingKind.LAUNCH, "wider"),
+        ({"CTA_THREAD_DIMENSION0": 1024, "REGISTER_COUNT": 255}, FindingKind.LAUNCH, "fit an SM"),
     ],
 )
 def test_more_descriptors_are_refused(
-    launcher: Launcher, fields: dict[str, int], kind: Kind, text: str
+    launcher: Launcher, fields: dict[str, int], kind: FindingKind, text: str
 ) -> None:
     code = upload(launcher.client, cubin("sm_90", STORE))
     block = (fields.get("CTA_THREAD_DIMENSION0", 1), 1, 1)
@@ -123,7 +123,7 @@ def test_a_kernel_that_writes_its_own_parameters_is_a_lifetime_error(launcher: L
     launcher.used = 4096
     first = launcher.arguments.va + launcher.used
     launcher.fails(code, "store", struct.pack("<QI", first + 0x210, 9))
-    assert launcher.client.kernel.reports[0].kind is Kind.LIFETIME
+    assert launcher.client.kernel.reports[0].kind is FindingKind.LIFETIME
 
 
 def test_a_block_that_the_kernel_does_not_allow_is_refused(launcher: Launcher) -> None:

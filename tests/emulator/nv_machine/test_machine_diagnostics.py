@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, sem
 
 
@@ -24,7 +24,7 @@ def test_diagnostics_return_each_fault_once_then_that_its_channel_is_stopped(up:
 
 def test_diagnostics_are_ordered_from_the_oldest_and_leave_advice_out(up: Client) -> None:
     machine = up.machine
-    machine.find(Kind.HOST, "first")
+    machine.find(FindingKind.HOST, "first")
     machine.advise("works")
-    machine.find(Kind.RACE, "second")
+    machine.find(FindingKind.RACE, "second")
     assert up.kernel.diagnostics() == ("host: first", "race: second")

@@ -15,7 +15,7 @@ from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from emulator.nv.profiles import PROFILES
 from hcq.errors import DriverError
 from tests.emulator.nv_machine.client import Client, Status, sem, wait_until, wait_word
@@ -62,7 +62,7 @@ def test_a_page_mapped_through_bar1_shows_no_clock(
     client = make(profile).nodes().objects()
     page = client.page(bar1=True)
     assert {page.read32(register) for _ in range(3)} == {ALL_ONES}
-    assert [one.kind for one in client.machine.fatal] == [Kind.HOST], "told once for each mapping"
+    assert [one.kind for one in client.machine.fatal] == [FindingKind.HOST], "told once for each mapping"
     assert f"{register.name} was read through BAR1, which takes stores only" in client.reports()[0]
 
 

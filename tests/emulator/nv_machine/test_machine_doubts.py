@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
 from emulator.ir.library import Sanitizers
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_until, wait_word
 from tests.emulator.nv_machine.launching import Launcher
 from tests.emulator.nv_machine.test_machine_long import WAIT, start
@@ -22,7 +22,7 @@ CHECKED = Sanitizers.all()
 def remark(client: Client) -> str:
     """Return the one report, which is advice."""
     (report,) = client.kernel.reports
-    assert report.kind is Kind.ADVICE
+    assert report.kind is FindingKind.ADVICE
     return report.message
 
 

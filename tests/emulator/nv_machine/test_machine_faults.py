@@ -15,7 +15,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import NV83DE_ALLOC_PARAMETERS, RmClass
 from drivers.nv.layouts.uvm import UvmCommand
 from drivers.nv.lines import LineTable
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, sem, wait_until, wait_word
 from tests.emulator.nv_machine.launching import HEAD, STORE, Code, Launcher, cubin, upload
 
@@ -183,7 +183,7 @@ def test_a_finished_launch_holds_no_memory(make: Make):
     code = upload(client, cubin("sm_90", STORE))
     text = launcher.fails(code, "store", struct.pack("<QI", BAD, 1))
     assert "store" in text
-    assert [r.kind for r in client.kernel.reports] == [Kind.MMU_FAULT]
+    assert [r.kind for r in client.kernel.reports] == [FindingKind.MMU_FAULT]
     run = client.machine.channels[0].run
     assert not run.busy
     assert not run.inflight

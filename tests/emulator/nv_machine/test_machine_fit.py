@@ -14,7 +14,7 @@ from drivers.nv.layouts.cubin import InfoAttribute, InfoFormat, InfoRecord
 from drivers.nv.layouts.fault import RcCode
 from emulator.ir.library import Sanitizers
 from emulator.nv.engines.cubins import Cubin
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client, method
 from tests.emulator.nv_machine.launching import (
@@ -279,7 +279,7 @@ def test_a_backing_for_the_tpcs_in_use_gets_advice_by_default(hopper: Launcher) 
     back(hopper, 66)
     hopper.run(**launch_stack(hopper))
     (report,) = hopper.client.kernel.reports
-    assert report.kind is Kind.ADVICE
+    assert report.kind is FindingKind.ADVICE
     assert "backing of local memory of stack has" in report.message
 
 
@@ -401,4 +401,4 @@ def test_an_image_whose_ptx_lacks_the_kernel_is_refused(hopper: Launcher) -> Non
     raw[at : at + 5] = b"other"
     code = upload(hopper.client, bytes(raw))
     assert "store cannot be launched" in hopper.fails(code, "store", bytes(12))
-    assert hopper.client.kernel.reports[0].kind is Kind.LAUNCH
+    assert hopper.client.kernel.reports[0].kind is FindingKind.LAUNCH

@@ -8,7 +8,7 @@ import pytest
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode, SecOp, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SemReduction
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
 
@@ -192,7 +192,7 @@ def test_the_host_refuses(ready: Ready, what: Any):
     client, ring, _ = ready
     ring.push(BAD[what])
     assert ring.wait_error() == RcCode.PBDMA_ERROR, client.reports()
-    assert client.kernel.reports[0].kind is Kind.HOST
+    assert client.kernel.reports[0].kind is FindingKind.HOST
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_an_entry_overwritten_before_it_was_fetched_is_a_lifetime_error(ready: R
         ring.push(sem(memory.va, 1))
         struct.pack_into("<Q", ring.memory.view, 8, 0)
     ring.wait_error()
-    assert client.kernel.reports[0].kind is Kind.LIFETIME
+    assert client.kernel.reports[0].kind is FindingKind.LIFETIME
 
 
 def test_a_segment_changed_before_it_was_fetched_is_a_lifetime_error(ready: Ready):
@@ -279,7 +279,7 @@ def test_a_segment_changed_before_it_was_fetched_is_a_lifetime_error(ready: Read
         ring.push(sem(memory.va, 1))
         struct.pack_into("<I", ring.memory.view, ring.segments + 64 + 12, 99)
     ring.wait_error()
-    assert client.kernel.reports[0].kind is Kind.LIFETIME
+    assert client.kernel.reports[0].kind is FindingKind.LIFETIME
 
 
 def test_a_doorbell_without_a_fence_is_found(ready: Ready):
@@ -289,7 +289,7 @@ def test_a_doorbell_without_a_fence_is_found(ready: Ready):
     ring.push(sem(memory.va, 2), ring=False)
     ring.ring(fence=False)
     ring.wait_error()
-    assert client.machine.fatal[0].kind is Kind.COHERENCE
+    assert client.machine.fatal[0].kind is FindingKind.COHERENCE
 
 
 def test_an_unknown_token_is_found(ready: Ready):

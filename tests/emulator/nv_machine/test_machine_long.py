@@ -12,7 +12,7 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import SemOperation
 from drivers.nv.layouts.uvm import UvmCommand
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, sem, wait_until, wait_word
 from tests.emulator.nv_machine.launching import SPIN, STORE, Launcher, copy_word, cubin, upload
 
@@ -108,7 +108,7 @@ def test_a_kernel_without_end_is_a_context_switch_timeout_of_its_group_alone(
     other = client.copy_channel()
     data = send(launcher, text, name)
     assert launcher.ring.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
-    assert client.kernel.reports[0].kind is Kind.KERNEL
+    assert client.kernel.reports[0].kind is FindingKind.KERNEL
     assert name in client.kernel.reports[0].message
     other.push(sem(data.va + 64, 1))
     wait_until(lambda: struct.unpack_from("<Q", data.view, 64)[0] == 1, client)
@@ -135,7 +135,7 @@ def test_a_hung_group_is_preempted_freed_and_rebuilt(launcher: Launcher, text: s
     code = upload(client, cubin("sm_90", STORE))
     again.run(code, "store", struct.pack("<QI", data.va, 3))
     assert struct.unpack_from("<I", data.view)[0] == 3
-    assert [r.kind for r in client.kernel.reports] == [Kind.ADVICE]
+    assert [r.kind for r in client.kernel.reports] == [FindingKind.ADVICE]
 
 
 def test_memory_unmapped_under_a_running_kernel_is_its_fault(launcher: Launcher):

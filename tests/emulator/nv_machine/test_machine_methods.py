@@ -14,7 +14,7 @@ from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaReduction
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemOperation, SemReduction
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.launching import STORE, Launcher, cubin, upload
 from tests.emulator.nv_machine.test_machine_copy import ONE, SIGNAL, copy, launch, semaphore
@@ -24,7 +24,7 @@ ACQUIRE = SemOperation.ACQ_STRICT_GEQ
 
 
 def fails(  # noqa: PLR0917 - the parts of a report
-    client: Client, ring: Ring, words: list[int], text: str, kind: Kind, code: RcCode
+    client: Client, ring: Ring, words: list[int], text: str, kind: FindingKind, code: RcCode
 ) -> None:
     """Push words that are refused; compare report, kind and code."""
     ring.push(words)
@@ -37,7 +37,7 @@ def fails(  # noqa: PLR0917 - the parts of a report
 def test_a_control_entry_that_does_nothing_has_no_operand(up: Client) -> None:
     ring = up.copy_channel()
     ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.NOP, OPERAND=5)))
-    fails(up, ring, sem(0x1000, 1), "NOP has operand 0x5, wanted 0", Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, ring, sem(0x1000, 1), "NOP has operand 0x5, wanted 0", FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 def twin(client: Client, size: int, va: int) -> Memory:
@@ -65,7 +65,7 @@ def test_ampere_has_no_extended_base(make: Make) -> None:
     ring = client.copy_channel()
     ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE, OPERAND=0)))
     text = "SET_PB_SEGMENT_EXTENDED_BASE is not for this channel"
-    fails(client, ring, sem(0x1000, 1), text, Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(client, ring, sem(0x1000, 1), text, FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize("subchannel", range(8))
@@ -78,7 +78,7 @@ def test_host_methods_are_taken_on_any_subchannel(up: Client, subchannel: int) -
 def test_a_method_on_a_subchannel_without_object_is_reported(up: Client) -> None:
     words = [0x2001_0000 | 7 << 13 | 0x100 >> 2, 0]
     text = "subchannel 7, which has no object"
-    fails(up, up.copy_channel(), words, text, Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, text, FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize("bits", [1 << 16, 4, 1 << 13, 1 << 12])
@@ -130,21 +130,21 @@ def test_bits_of_another_semaphore_operation_are_named(
 ) -> None:
     words = sem(up.memory(4096).va, 0, operation, **fields)
     text = f"{operation.name} with bits of {whose}"
-    fails(up, up.copy_channel(), words, text, Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, text, FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize(
     ("operation", "kind", "text"),
     [
-        (MemOperation.MMU_TLB_INVALIDATE, Kind.HOST, "needs a privileged channel"),
-        (MemOperation.MMU_TLB_INVALIDATE_TARGETED, Kind.HOST, "needs a privileged channel"),
-        (MemOperation.L2_FLUSH_DIRTY, Kind.UNSUPPORTED, "L2_FLUSH_DIRTY is not emulated"),
-        (MemOperation.L2_SYSMEM_INVALIDATE, Kind.UNSUPPORTED, "is not emulated"),
-        (MemOperation.MEMBAR, Kind.HOST, "before MEM_OP_C"),
+        (MemOperation.MMU_TLB_INVALIDATE, FindingKind.HOST, "needs a privileged channel"),
+        (MemOperation.MMU_TLB_INVALIDATE_TARGETED, FindingKind.HOST, "needs a privileged channel"),
+        (MemOperation.L2_FLUSH_DIRTY, FindingKind.UNSUPPORTED, "L2_FLUSH_DIRTY is not emulated"),
+        (MemOperation.L2_SYSMEM_INVALIDATE, FindingKind.UNSUPPORTED, "is not emulated"),
+        (MemOperation.MEMBAR, FindingKind.HOST, "before MEM_OP_C"),
     ],
 )
 def test_memory_operations_are_distinguished(
-    up: Client, operation: MemOperation, kind: Kind, text: str
+    up: Client, operation: MemOperation, kind: FindingKind, text: str
 ) -> None:
     words = method(0, HostMethod.MEM_OP_D, operation << 27)
     fails(up, up.copy_channel(), words, text, kind, RcCode.PBDMA_ERROR)
@@ -152,13 +152,13 @@ def test_memory_operations_are_distinguished(
 
 def test_set_reference_is_unsupported(up: Client) -> None:
     words = method(0, HostMethod.SET_REFERENCE, 1)
-    fails(up, up.copy_channel(), words, "SET_REFERENCE", Kind.UNSUPPORTED, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, "SET_REFERENCE", FindingKind.UNSUPPORTED, RcCode.PBDMA_ERROR)
 
 
 def test_a_semaphore_address_of_ampere_has_8_upper_bits(make: Make) -> None:
     client = make("sm_80").up()
     words = method(0, HostMethod.SEM_ADDR_HI, 1 << 8)
-    fails(client, client.copy_channel(), words, "SEM_ADDR_HI 0x100", Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(client, client.copy_channel(), words, "SEM_ADDR_HI 0x100", FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_semaphore_address_of_ampere_has_8_upper_bits(make: Make) -> None:
 )
 def test_addresses_of_semaphores_have_their_bits(up: Client, address: HostMethod, value: int) -> None:
     words = method(0, address, value)
-    fails(up, up.copy_channel(), words, f"{address.name} {value:#x}", Kind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, f"{address.name} {value:#x}", FindingKind.HOST, RcCode.PBDMA_ERROR)
 
 
 def test_an_acquire_is_aligned_and_mapped(make: Make) -> None:
@@ -184,58 +184,74 @@ COMPUTE = {
         + method(1, M.LOAD_INLINE_DATA, 1)
         + sem(0x1000, 1),
         "4 bytes of inline data are missing",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "an upload to nowhere": (
         method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x41),
         "LAUNCH_DMA before OFFSET_OUT_UPPER",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "a block-linear upload": (
         method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x40),
         "pitch-linear",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
-    "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", Kind.METHOD),
+    "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", FindingKind.METHOD),
     "the version of another architecture": (
         method(1, M.SET_SPA_VERSION, 0x806),
         "SET_SPA_VERSION 0x806: class 0xcbc0 has 0x900",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
-    "data for INVALIDATE_SKED_CACHES": (method(1, M.INVALIDATE_SKED_CACHES, 1), "takes 0", Kind.METHOD),
+    "data for INVALIDATE_SKED_CACHES": (
+        method(1, M.INVALIDATE_SKED_CACHES, 1),
+        "takes 0",
+        FindingKind.METHOD,
+    ),
     "data for a texture cache": (
         method(1, M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI, 1),
         "takes 0",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
     "data for a sampler cache": (
         method(1, M.INVALIDATE_SAMPLER_CACHE_NO_WFI, 1),
         "takes 0",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
     "a descriptor at 0": (
         method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
         "the launch descriptor touches [0x0, ",
-        Kind.MMU_FAULT,
+        FindingKind.MMU_FAULT,
     ),
-    "a wide local window": (method(1, M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 1 << 17), "WINDOW_A", Kind.METHOD),
-    "a wide backing": (method(1, M.SET_SHADER_LOCAL_MEMORY_A, 1 << 25), "MEMORY_A", Kind.METHOD),
-    "a wide size": (method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 1 << 8), "_A 0x100", Kind.METHOD),
-    "a wide report": (method(1, M.SET_REPORT_SEMAPHORE_A, 1 << 25), "SEMAPHORE_A", Kind.METHOD),
+    "a wide local window": (
+        method(1, M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 1 << 17),
+        "WINDOW_A",
+        FindingKind.METHOD,
+    ),
+    "a wide backing": (method(1, M.SET_SHADER_LOCAL_MEMORY_A, 1 << 25), "MEMORY_A", FindingKind.METHOD),
+    "a wide size": (
+        method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 1 << 8),
+        "_A 0x100",
+        FindingKind.METHOD,
+    ),
+    "a wide report": (method(1, M.SET_REPORT_SEMAPHORE_A, 1 << 25), "SEMAPHORE_A", FindingKind.METHOD),
     "a wide newer report": (
         method(1, M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, 1 << 25),
         "ADDRESS_UPPER",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
-    "an action that is not known": (method(1, M.SEND_SIGNALING_PCAS2_B, 0xE), "PCAS_ACTION", Kind.METHOD),
-    "trap handlers": (method(1, M.SET_TRAP_HANDLER_A, 0), "not emulated", Kind.UNSUPPORTED),
+    "an action that is not known": (
+        method(1, M.SEND_SIGNALING_PCAS2_B, 0xE),
+        "PCAS_ACTION",
+        FindingKind.METHOD,
+    ),
+    "trap handlers": (method(1, M.SET_TRAP_HANDLER_A, 0), "not emulated", FindingKind.UNSUPPORTED),
 }
 
 
 @pytest.mark.parametrize("what", COMPUTE)
 def test_compute_methods_are_validated(up: Client, what: str) -> None:
     words, text, kind = COMPUTE[what]
-    code = RcCode.MMU_FAULT if kind is Kind.MMU_FAULT else RcCode.GR_CLASS_ERROR
+    code = RcCode.MMU_FAULT if kind is FindingKind.MMU_FAULT else RcCode.GR_CLASS_ERROR
     fails(up, up.compute_channel(), words, text, kind, code)
 
 
@@ -245,7 +261,7 @@ def test_compute_methods_are_validated(up: Client, what: str) -> None:
 def test_upper_halves_of_ampere_are_narrow(make: Make, address: M, bits: int) -> None:
     client = make("sm_80").up()
     words = method(1, address, 1 << bits)
-    fails(client, client.compute_channel(), words, address.name, Kind.METHOD, RcCode.GR_CLASS_ERROR)
+    fails(client, client.compute_channel(), words, address.name, FindingKind.METHOD, RcCode.GR_CLASS_ERROR)
 
 
 @pytest.mark.parametrize(("profile", "version"), [("sm_80", 0x802), ("sm_90", 0x900), ("sm_120", 0xC00)])
@@ -268,26 +284,32 @@ def newer(va: int, **fields: Any) -> list[int]:
     return address + method(1, M.REPORT_SEMAPHORE_EXECUTE, data)
 
 
-REPORTS: list[tuple[Any, int, dict[str, int], str, Kind]] = [
-    (classic, 0, {"OPERATION": 1}, "RELEASE and TRAP", Kind.METHOD),
-    (classic, 0, {"OPERATION": 2}, "RELEASE and TRAP", Kind.METHOD),
-    (classic, 0, {"OPERATION": 3}, "only plain releases", Kind.UNSUPPORTED),
-    (classic, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", Kind.METHOD),
-    (classic, 0, {"REDUCTION_FORMAT": 1}, "reduction bits without reduction", Kind.METHOD),
-    (classic, 8, {}, "must be aligned to 16 bytes", Kind.METHOD),
-    (classic, 2, {"STRUCTURE_SIZE": True}, "must be aligned to 4 bytes", Kind.METHOD),
-    (newer, 0, {"OPERATION": 1}, "only plain releases", Kind.UNSUPPORTED),
-    (newer, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", Kind.METHOD),
-    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which there is not", Kind.METHOD),
-    (newer, 0, {"STRUCTURE_SIZE": 2}, "two words with a payload of 32 bits", Kind.UNSUPPORTED),
-    (newer, 0, {"STRUCTURE_SIZE": 1, "PAYLOAD_SIZE64": True}, "one word with a payload", Kind.METHOD),
-    (newer, 4, {"STRUCTURE_SIZE": 2, "PAYLOAD_SIZE64": True}, "must be aligned to 8 bytes", Kind.METHOD),
+REPORTS: list[tuple[Any, int, dict[str, int], str, FindingKind]] = [
+    (classic, 0, {"OPERATION": 1}, "RELEASE and TRAP", FindingKind.METHOD),
+    (classic, 0, {"OPERATION": 2}, "RELEASE and TRAP", FindingKind.METHOD),
+    (classic, 0, {"OPERATION": 3}, "only plain releases", FindingKind.UNSUPPORTED),
+    (classic, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", FindingKind.METHOD),
+    (classic, 0, {"REDUCTION_FORMAT": 1}, "reduction bits without reduction", FindingKind.METHOD),
+    (classic, 8, {}, "must be aligned to 16 bytes", FindingKind.METHOD),
+    (classic, 2, {"STRUCTURE_SIZE": True}, "must be aligned to 4 bytes", FindingKind.METHOD),
+    (newer, 0, {"OPERATION": 1}, "only plain releases", FindingKind.UNSUPPORTED),
+    (newer, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", FindingKind.METHOD),
+    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which there is not", FindingKind.METHOD),
+    (newer, 0, {"STRUCTURE_SIZE": 2}, "two words with a payload of 32 bits", FindingKind.UNSUPPORTED),
+    (newer, 0, {"STRUCTURE_SIZE": 1, "PAYLOAD_SIZE64": True}, "one word with a payload", FindingKind.METHOD),
+    (
+        newer,
+        4,
+        {"STRUCTURE_SIZE": 2, "PAYLOAD_SIZE64": True},
+        "must be aligned to 8 bytes",
+        FindingKind.METHOD,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("words", "offset", "fields", "text", "kind"), REPORTS)
 def test_report_semaphores_are_validated(  # noqa: PLR0917 - the columns of its table
-    up: Client, words: Any, offset: int, fields: dict[str, int], text: str, kind: Kind
+    up: Client, words: Any, offset: int, fields: dict[str, int], text: str, kind: FindingKind
 ) -> None:
     va = up.memory(4096).va + offset
     fails(up, up.compute_channel(), words(va, **fields), text, kind, RcCode.GR_CLASS_ERROR)
@@ -295,63 +317,75 @@ def test_report_semaphores_are_validated(  # noqa: PLR0917 - the columns of its 
 
 VA = 0x2_0000_0000
 NOTHING = {"DATA_TRANSFER_TYPE": DataTransferType.NONE}
-COPY_WORDS: dict[str, tuple[list[int], str, Kind]] = {
+COPY_WORDS: dict[str, tuple[list[int], str, FindingKind]] = {
     "a prefetch before Blackwell": (
         copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH),
         "class 0xc8b5 has no prefetch",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "block-linear memory": (
         copy(VA, VA + 4096, 4, DST_MEMORY_LAYOUT=False),
         "only pitch-linear",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
-    "physical memory": (copy(VA, VA + 4096, 4, SRC_TYPE=True), "SRC_TYPE is not emulated", Kind.UNSUPPORTED),
-    "protected memory": (copy(VA, VA + 4096, 4, VPRMODE=True), "VPRMODE is not", Kind.UNSUPPORTED),
+    "physical memory": (
+        copy(VA, VA + 4096, 4, SRC_TYPE=True),
+        "SRC_TYPE is not emulated",
+        FindingKind.UNSUPPORTED,
+    ),
+    "protected memory": (copy(VA, VA + 4096, 4, VPRMODE=True), "VPRMODE is not", FindingKind.UNSUPPORTED),
     "a flush of the GPU alone": (
         copy(VA, VA + 4096, 4, FLUSH_ENABLE=True, FLUSH_TYPE=True),
         "FLUSH_TYPE is not emulated",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
-    "lines of no transfer": (launch(**NOTHING, MULTI_LINE_ENABLE=True), "without a transfer", Kind.METHOD),
-    "remap of no transfer": (launch(**NOTHING, REMAP_ENABLE=True), "without a transfer", Kind.METHOD),
+    "lines of no transfer": (
+        launch(**NOTHING, MULTI_LINE_ENABLE=True),
+        "without a transfer",
+        FindingKind.METHOD,
+    ),
+    "remap of no transfer": (launch(**NOTHING, REMAP_ENABLE=True), "without a transfer", FindingKind.METHOD),
     "a payload of no semaphore": (
         launch(**SIGNAL, SEMAPHORE_PAYLOAD_SIZE=True),
         "SEMAPHORE_PAYLOAD_SIZE without a semaphore",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "a reduction of no semaphore": (
         launch(**SIGNAL, SEMAPHORE_REDUCTION_ENABLE=True),
         "SEMAPHORE_REDUCTION_ENABLE without a semaphore",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "a sign of no reduction": (
         semaphore(VA, 1, ONE, SEMAPHORE_REDUCTION_SIGN=True),
         "SEMAPHORE_REDUCTION_SIGN without reduction",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
-    "a semaphore off its alignment": (semaphore(VA + 2, 1, ONE), "aligned to 4 bytes", Kind.METHOD),
-    "a record off its alignment": (semaphore(VA + 8, 1), "aligned to 16 bytes", Kind.METHOD),
+    "a semaphore off its alignment": (semaphore(VA + 2, 1, ONE), "aligned to 4 bytes", FindingKind.METHOD),
+    "a record off its alignment": (semaphore(VA + 8, 1), "aligned to 16 bytes", FindingKind.METHOD),
     "a float off its alignment": (
         semaphore(VA + 2, 1, ONE, SEMAPHORE_REDUCTION=DmaReduction.FADD, SEMAPHORE_REDUCTION_ENABLE=True),
         "aligned to 4 bytes",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "lines without a pitch": (
         method(4, DmaMethod.LINE_COUNT, 2) + copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
         "before PITCH_IN",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
     "no lines": (
         method(4, DmaMethod.PITCH_IN, 8, 8)
         + method(4, DmaMethod.LINE_COUNT, 0)
         + copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
         "4 bytes and 0 lines",
-        Kind.METHOD,
+        FindingKind.METHOD,
     ),
-    "a wide target": (method(4, DmaMethod.OFFSET_OUT_UPPER, 1 << 25), "OFFSET_OUT_UPPER", Kind.METHOD),
-    "a wide semaphore": (method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 25), "SET_SEMAPHORE_A", Kind.METHOD),
-    "reserved bits": ([*launch(**SIGNAL)[:1], 1 << 28], "no field declares it", Kind.METHOD),
+    "a wide target": (method(4, DmaMethod.OFFSET_OUT_UPPER, 1 << 25), "OFFSET_OUT_UPPER", FindingKind.METHOD),
+    "a wide semaphore": (
+        method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 25),
+        "SET_SEMAPHORE_A",
+        FindingKind.METHOD,
+    ),
+    "reserved bits": ([*launch(**SIGNAL)[:1], 1 << 28], "no field declares it", FindingKind.METHOD),
 }
 
 
@@ -365,7 +399,7 @@ def test_blackwells_prefetch_is_known_and_not_emulated(make: Make) -> None:
     client = make("sm_120").up()
     words = copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH)
     text = "a prefetching transfer is not emulated"
-    fails(client, client.copy_channel(), words, text, Kind.UNSUPPORTED, RcCode.CE2_ERROR)
+    fails(client, client.copy_channel(), words, text, FindingKind.UNSUPPORTED, RcCode.CE2_ERROR)
 
 
 def test_old_copy_classes_have_payloads_of_one_word(make: Make) -> None:
@@ -373,7 +407,7 @@ def test_old_copy_classes_have_payloads_of_one_word(make: Make) -> None:
     words = method(4, DmaMethod.SET_SEMAPHORE_A, VA >> 32, 0, 7)
     words += launch(**SIGNAL, SEMAPHORE_TYPE=ONE, SEMAPHORE_PAYLOAD_SIZE=True)
     text = "class 0xc6b5 has payloads of 32 bits"
-    fails(client, client.copy_channel(), words, text, Kind.METHOD, RcCode.CE2_ERROR)
+    fails(client, client.copy_channel(), words, text, FindingKind.METHOD, RcCode.CE2_ERROR)
 
 
 def test_a_sum_of_floats_overflows_to_infinity(up: Client) -> None:
@@ -390,7 +424,7 @@ def test_the_engine_of_a_graphics_channel_posts_the_first_copy_error(up: Client)
     ring = up.compute_channel()
     up.alloc(ring.handle, up.generation.copy[0])
     words = method(4, 0, up.generation.copy[0]) + method(4, 0x104, 0)
-    fails(up, ring, words, "has no method 0x104", Kind.METHOD, RcCode.CE0_ERROR)
+    fails(up, ring, words, "has no method 0x104", FindingKind.METHOD, RcCode.CE0_ERROR)
 
 
 @pytest.fixture
@@ -399,54 +433,58 @@ def launcher(up: Client) -> Launcher:
 
 
 RELEASE = {"RELEASE_ENABLE": (True,), "RELEASE_MEMBAR_TYPE": (1,)}
-DESCRIPTORS: dict[str, tuple[dict[str, Any], str, Kind]] = {
+DESCRIPTORS: dict[str, tuple[dict[str, Any], str, FindingKind]] = {
     "a wide payload in one word": (
         {"RELEASE_STRUCTURE_SIZE": (1,), "RELEASE_PAYLOAD64B": (True,)},
         "release 0: one word with a payload of 64 bits",
-        Kind.LAUNCH,
+        FindingKind.LAUNCH,
     ),
     "a narrow payload in two words": (
         {"RELEASE_STRUCTURE_SIZE": (2,)},
         "release 0: two words with a payload of 32 bits",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
     "a reduction of four words": (
         {"RELEASE_REDUCTION_ENABLE": (True,)},
         "release 0: a reduction of four words",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
     "an operation without reduction": (
         {"RELEASE_REDUCTION_OP": (1,)},
         "release 0: reduction bits without reduction",
-        Kind.LAUNCH,
+        FindingKind.LAUNCH,
     ),
     "a condition of a trap": (
         {"RELEASE_TRAP_TYPE": (2,)},
         "release 0: trap type 2",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
-    "an unknown structure": ({"RELEASE_STRUCTURE_SIZE": (3,)}, "not a SemaphoreSize", Kind.LAUNCH),
+    "an unknown structure": ({"RELEASE_STRUCTURE_SIZE": (3,)}, "not a SemaphoreSize", FindingKind.LAUNCH),
     "a release off its alignment": (
         {"RELEASE_SEMAPHORE0_ADDR_LOWER": 8, "RELEASE_SEMAPHORE0_ADDR_UPPER": 2},
         "the grid's release at 0x200000008 must be aligned to 16 bytes",
-        Kind.LAUNCH,
+        FindingKind.LAUNCH,
     ),
     "the second release": (
         {"RELEASE_ENABLE": (False, True), "RELEASE_MEMBAR_TYPE": (0, 1), "RELEASE_TRAP_TYPE": (0, 3)},
         "release 1: trap type 3",
-        Kind.UNSUPPORTED,
+        FindingKind.UNSUPPORTED,
     ),
     "a bank of more than 64 KiB": (
         {"CONSTANT_BUFFER_SIZE_SHIFTED4": (0x1001,)},
         "constant bank 0 has 0x10010 bytes, wanted",
-        Kind.LAUNCH,
+        FindingKind.LAUNCH,
     ),
-    "an unknown membar": ({"CWD_MEMBAR_TYPE": 2}, "not a MembarType", Kind.LAUNCH),
-    "an unknown prefetch of a bank": ({"CONSTANT_BUFFER_PREFETCH": (3,)}, "ConstantPrefetch", Kind.LAUNCH),
+    "an unknown membar": ({"CWD_MEMBAR_TYPE": 2}, "not a MembarType", FindingKind.LAUNCH),
+    "an unknown prefetch of a bank": (
+        {"CONSTANT_BUFFER_PREFETCH": (3,)},
+        "ConstantPrefetch",
+        FindingKind.LAUNCH,
+    ),
     "a dependent at 0": (
         {"RELEASE_ENABLE": (), "DEPENDENT_QMD_ENABLE": (True,), "DEPENDENT_QMD_ACTION": (1,)},
         "the launch descriptor touches [0x0, ",
-        Kind.MMU_FAULT,
+        FindingKind.MMU_FAULT,
     ),
 }
 
@@ -497,7 +535,7 @@ def test_a_reused_dependent_is_taken_by_its_own_action(
         launcher.finish(launcher.send(head, first))
     else:
         bad = launcher.send(head, first)
-        fails(client, launcher.ring, bad, "was reused", Kind.COHERENCE, RcCode.GR_EXCEPTION)
+        fails(client, launcher.ring, bad, "was reused", FindingKind.COHERENCE, RcCode.GR_EXCEPTION)
 
 
 def test_a_longer_binding_of_the_same_bank_is_no_change(launcher: Launcher) -> None:

@@ -9,7 +9,7 @@ import pytest
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, SemOperation
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_until, wait_word
 from tests.emulator.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
 
@@ -63,7 +63,7 @@ def test_channels_that_wait_for_each_other_are_reported_at_once(up: Client):
     assert first.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
     assert second.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
     report = up.kernel.reports[0]
-    assert report.kind is Kind.DEADLOCK
+    assert report.kind is FindingKind.DEADLOCK
     assert f"{a:#x}" in report.message
     assert f"{b:#x}" in report.message
 
@@ -80,7 +80,7 @@ def test_a_wait_for_a_release_in_a_later_entry_is_a_deadlock(up: Client):
     ring.push(sem(memory.va, 1, GEQ), ring=False)
     ring.push(sem(memory.va, 1))
     ring.wait_error()
-    assert up.kernel.reports[0].kind is Kind.DEADLOCK
+    assert up.kernel.reports[0].kind is FindingKind.DEADLOCK
 
 
 def test_waiting_for_the_host_is_no_deadlock(up: Client):

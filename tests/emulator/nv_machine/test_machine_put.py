@@ -8,7 +8,7 @@ import pytest
 
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoOpcode, UsermodeRegister
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, sem, wait_word
 
 GP_PUT = 0x4000 + 0x8C
@@ -33,7 +33,7 @@ def submit(ring: Ring, put: int) -> None:
 def stops(ring: Ring, text: str) -> None:
     assert ring.error() == RcCode.PBDMA_ERROR, "stopped by the doorbell itself, without a wait"
     report = ring.client.machine.fatal[-1]
-    assert report.kind is Kind.HOST
+    assert report.kind is FindingKind.HOST
     assert text in report.message, report.message
 
 

@@ -12,9 +12,9 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
 from emulator.ir.library import Sanitizers
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from emulator.shared.releases import Releases, VectorClock
-from emulator.shared.vaspace import Access
+from emulator.shared.vaspace import AccessKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.launching import (
     HEAD,
@@ -76,7 +76,7 @@ def races(two: Rig) -> Sequence[str]:
     while not any(r.error() for r in rings):
         if struct.unpack_from("<QQQ", two.signals.view)[::2] == (1, 1):
             break
-    return two.told(Kind.RACE)
+    return two.told(FindingKind.RACE)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_release_that_does_not_wait_for_the_engine_orders_nothing(two: Rig):
     push(two, store(two, 0) + early + two.done(2), two.wait(0) + two.copy(0, 128) + two.done(1))
     while not two.client.kernel.reports:
         pass
-    assert two.client.kernel.reports[0].kind is Kind.RACE
+    assert two.client.kernel.reports[0].kind is FindingKind.RACE
 
 
 def test_another_address_of_the_same_semaphore_orders_too(two: Rig):
@@ -185,7 +185,7 @@ def test_grids_of_one_channel_without_a_barrier_are_reported(two: Rig, barrier: 
         assert two.client.kernel.reports == []
     else:
         two.launcher.ring.wait_error()
-        assert two.client.kernel.reports[0].kind is Kind.RACE
+        assert two.client.kernel.reports[0].kind is FindingKind.RACE
 
 
 def test_copies_of_two_channels_are_reported(two: Rig):
@@ -195,7 +195,7 @@ def test_copies_of_two_channels_are_reported(two: Rig):
         other.push(two.copy(128, 256) + two.done(2))
     while not two.client.kernel.reports:
         pass
-    assert two.client.kernel.reports[0].kind is Kind.RACE
+    assert two.client.kernel.reports[0].kind is FindingKind.RACE
 
 
 def test_optional_checks_are_off_by_default(make: Make):
@@ -239,7 +239,7 @@ def test_an_atomic_and_a_plain_store_do(two: Rig, other: str):
     two.launcher.ring.push(two.launch("count", 0) + two.launch(other, 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
-    assert first.kind is Kind.RACE
+    assert first.kind is FindingKind.RACE
     assert "atomically" in first.message
     assert "atom.global.add" in first.message
 
@@ -260,7 +260,7 @@ def test_a_flag_that_is_set_by_a_plain_store_is_one(two: Rig):
     two.launcher.ring.push(two.launch("tell", 0) + two.launch("poll", 0) + store(two, 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
-    assert first.kind is Kind.RACE
+    assert first.kind is FindingKind.RACE
     assert "st.global.u32" in first.message
 
 
@@ -268,7 +268,7 @@ def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Rig
     two.launcher.ring.push(store(two, 0) + two.launch("poll", 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
-    assert first.kind is Kind.RACE
+    assert first.kind is FindingKind.RACE
     assert "poll" in first.message
     assert "ld.acquire.sys.global.u32" in first.message
 
@@ -282,7 +282,7 @@ def test_an_inline_upload_waits_for_no_grid(two: Rig, barrier: bool):  # noqa: F
         assert two.client.kernel.reports == []
     else:
         two.launcher.ring.wait_error()
-        (text,) = (r.message for r in two.client.kernel.reports if r.kind is Kind.RACE)
+        (text,) = (r.message for r in two.client.kernel.reports if r.kind is FindingKind.RACE)
         assert "inline upload" in text
         assert "st.global.u32" in text
 
@@ -302,7 +302,7 @@ def test_a_release_is_recorded_before_its_value_is_visible(two: Rig):
     """Otherwise a host that reads it and writes a doorbell at once would get a false race."""
     machine, seen = two.client.machine, []
     assert machine.races is not None
-    words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, Access.READ, "")
+    words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, AccessKind.READ, "")
 
     class Spy(Releases):
         def record(self, channel: int, one: SemaphoreStore, known: VectorClock) -> None:

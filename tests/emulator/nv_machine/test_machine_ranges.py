@@ -14,7 +14,7 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import MIB, Client, Ring, sem, wait_word
 from tests.emulator.nv_machine.refusals import invalid, refused
 
@@ -204,7 +204,7 @@ def test_the_second_descriptor_is_kept_open_on_a_bare_machine(make: Make) -> Non
     ring = up.compute_channel()
     up.kernel.close(up.uvm_fd2)
     assert ring.wait_error() == RcCode.RESET_CHANNEL
-    assert up.kernel.reports[0].kind is Kind.LIFETIME
+    assert up.kernel.reports[0].kind is FindingKind.LIFETIME
 
 
 def test_a_sandbox_does_not_miss_the_second_descriptor(up: Client) -> None:
@@ -253,7 +253,7 @@ def test_a_mapping_a_page_short_is_named_when_it_is_made_accessed_and_freed(up: 
     handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(size))
     up.map_gpu(handle, BASE, size - page)
     (report,) = up.machine.reports
-    assert report.kind is Kind.ADVICE
+    assert report.kind is FindingKind.ADVICE
     assert f"UVM_MAP_EXTERNAL_ALLOCATION at {BASE:#x} maps {size - page:#x} bytes of" in report.message
     assert f"the GPU has no address for the last {page:#x}" in report.message
     refused(0x1E, up.uvm_call, UvmCommand.UVM_FREE, base=BASE, length=size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts.host import SemOperation
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, sem, wait_until, wait_word
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_an_equality_acquire_that_was_passed_is_named(up: Client) -> None:
     second.push(sem(memory.va, 2, EQUAL))
     second.wait_error()
     (report,) = up.machine.fatal
-    assert report.kind is Kind.DEADLOCK
+    assert report.kind is FindingKind.DEADLOCK
     assert up.machine.channels[1].run.name in report.message
     for what in (f"{memory.va:#x}", "equals 0x2", "seen 0x3", "passed"):
         assert what in report.message

@@ -18,7 +18,7 @@ from drivers.nv.layouts.host import SemOperation
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.refusals import invalid, refused
 from tests.emulator.nv_machine.test_machine_objects import descriptor
@@ -209,7 +209,7 @@ def test_an_error_while_its_siblings_wait_frees_them_all(up: Client) -> None:
     struct.pack_into("<Q", memory.view, 0, 1)
     assert not any(channel.run.busy for channel in up.machine.channels)
     up.free(group, up.device)
-    assert [one.kind for one in up.kernel.reports] == [Kind.MMU_FAULT]
+    assert [one.kind for one in up.kernel.reports] == [FindingKind.MMU_FAULT]
 
 
 def test_as_many_sm_states_are_cleared_as_requested(up: Client) -> None:

@@ -12,7 +12,7 @@ from drivers.nv.layouts.dma import DmaMethod, RemapComponents, RemapSource
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
 from emulator.ir.library import Sanitizers
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import MIB, Client, Memory, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
 from tests.emulator.nv_machine.test_machine_copy import launch
@@ -58,7 +58,7 @@ class Lab:
         self.launcher.ring.push(self.send("increment", at))
         self.launcher.ring.wait_error()
         (report,) = self.client.kernel.reports
-        assert report.kind is Kind.KERNEL
+        assert report.kind is FindingKind.KERNEL
         assert "read of uninitialized memory" in report.message
         return report.message
 

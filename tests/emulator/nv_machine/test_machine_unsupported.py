@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.nv.machine import Kind
+from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.launching import Launcher, cubin, upload
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_an_instruction_that_is_not_emulated_is_named_with_its_line(
     client = make(profile).up()
     launcher, code = Launcher.make(client), upload(client, raw := cubin(profile, VIDEO))
     launcher.fails(code, "video", struct.pack("<Q", client.memory(4096).va))
-    assert client.machine.fatal[0].kind is Kind.UNSUPPORTED
+    assert client.machine.fatal[0].kind is FindingKind.UNSUPPORTED
     text = raw[: raw.index(b"vabsdiff")]
     line = text[text.rindex(b".version") :].count(b"\n") + 1
     (told,) = client.kernel.diagnostics()

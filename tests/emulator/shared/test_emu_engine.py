@@ -21,12 +21,12 @@ from emulator.ir.library import Library, Sanitizers
 from emulator.ir.state import LAUNCH, THREAD
 from emulator.shared.memory import AddressSpace
 from emulator.simt import access, dispatch
-from emulator.simt.blocks import Block
-from emulator.simt.engine import Program, Settings, engine
+from emulator.simt.blocks import WarpBlock
+from emulator.simt.engine import Settings, TranslatedProgram, engine
 from emulator.simt.launch import host_threads, launch
-from emulator.simt.running import GroupMemory, Running, prepare
+from emulator.simt.running import GroupMemory, RunningLaunch, prepare
 from emulator.simt.warp_function import WarpFunction
-from emulator.simt.work import Options, Work
+from emulator.simt.work import LaunchOptions, LaunchWork
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -38,7 +38,7 @@ WORDS = ((32, 1),)
 """The only access of the kernel here: an engine for it compiles in a tenth of the time."""
 
 
-def program(settings: Settings, address: int) -> Program:
+def program(settings: Settings, address: int) -> TranslatedProgram:
     """Count down from the lane number, then store thread id * 10 + the number of rounds."""
     made = engine(settings)
 
@@ -62,17 +62,17 @@ def program(settings: Settings, address: int) -> Program:
 
     nothing = frozenset()
     blocks = [
-        Block(begin, (1,), nothing, frozenset({"n", "rounds"})),
-        Block(loop, (1, 2), frozenset({"n", "rounds"}), frozenset({"n", "rounds"})),
-        Block(end, (), frozenset({"rounds"}), nothing),
+        WarpBlock(begin, (1,), nothing, frozenset({"n", "rounds"})),
+        WarpBlock(loop, (1, 2), frozenset({"n", "rounds"}), frozenset({"n", "rounds"})),
+        WarpBlock(end, (), frozenset({"rounds"}), nothing),
     ]
     wf = WarpFunction(made.library, "count", blocks, {"n": 32, "rounds": 32}, spins=False)
-    return Program(made, wf.translate())
+    return TranslatedProgram(made, wf.translate())
 
 
 def test_a_kernel_is_optimised_after_it_ran_for_as_long_as_that_takes():
     short = program(Settings(cache=config().cache, shapes=WORDS), 64)
-    long = Program(short.engine, replace(short.translation, text=1000 * short.translation.text))
+    long = TranslatedProgram(short.engine, replace(short.translation, text=1000 * short.translation.text))
     assert short.promote_after_s == 0.05
     assert long.promote_after_s == pytest.approx(2e-6 * 1000 * len(short.translation.text))
 
@@ -82,8 +82,8 @@ def test_warps_of_any_width_get_as_many_host_threads_for_as_many_lanes():
         program(Settings(cache=config().cache, shapes=WORDS, lanes=lanes), 64) for lanes in (32, 64)
     )
     for groups, several in ((15, False), (16, True)):
-        work = Work(grid=(groups, 1, 1), block=(16, 16, 1), params=b"", shared_bytes=0)
-        counts = {host_threads(one, work, Options()) for one in (narrow, wide)}
+        work = LaunchWork(grid=(groups, 1, 1), block=(16, 16, 1), params=b"", shared_bytes=0)
+        counts = {host_threads(one, work, LaunchOptions()) for one in (narrow, wide)}
         assert counts == {min(os.cpu_count() or 1, groups) if several else 1}
 
 
@@ -94,8 +94,8 @@ def test_lanes_leave_a_loop_one_by_one(lanes: Any, tier: Any):
     memory = AddressSpace()
     memory.map(out.ctypes.data, out.nbytes)
     one = program(Settings(lanes=lanes, cache=config().cache, shapes=WORDS), out.ctypes.data)
-    work = Work(grid=(1, 1, 1), block=(100, 1, 1), params=b"", shared_bytes=0)
-    done = launch(one, work, memory, Options(tier=tier))
+    work = LaunchWork(grid=(1, 1, 1), block=(100, 1, 1), params=b"", shared_bytes=0)
+    done = launch(one, work, memory, LaunchOptions(tier=tier))
     assert done.fault is None
     assert done.tier == tier
     assert out.tolist() == [10 * t + (t & 7) + 1 for t in range(100)]
@@ -150,7 +150,7 @@ def test_disabled_sanitizers_emit_no_code():
 def test_invalid_shapes_are_refused(grid: Any, block: Any):
     one = program(Settings(cache=config().cache, shapes=WORDS), 0x1000)
     with pytest.raises(UsageError, match="threads"):
-        launch(one, Work(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())
+        launch(one, LaunchWork(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())
 
 
 def test_threads_that_make_an_engine_at_once_share_one():
@@ -197,7 +197,7 @@ def test_slots_unused_by_a_smaller_launch_are_reset():
     assert heads == [bytes(8)] * 3
 
 
-def laid_out(memory: AddressSpace, *, threads: int = 1, groups: int = 1, **options: Any) -> Running:
+def laid_out(memory: AddressSpace, *, threads: int = 1, groups: int = 1, **options: Any) -> RunningLaunch:
     """Return a launch in warps of 32 lanes that is laid out and not run: nothing is compiled."""
     one: Any = SimpleNamespace(
         engine=SimpleNamespace(settings=Settings(checks=Sanitizers())),
@@ -205,8 +205,8 @@ def laid_out(memory: AddressSpace, *, threads: int = 1, groups: int = 1, **optio
         plans={},
         keep_plan=lambda *_: None,
     )
-    work = Work(grid=(groups, 1, 1), block=(threads, 1, 1), params=b"", shared_bytes=0)
-    return prepare(one, work, memory, Options(**options), 0, 1)
+    work = LaunchWork(grid=(groups, 1, 1), block=(threads, 1, 1), params=b"", shared_bytes=0)
+    return prepare(one, work, memory, LaunchOptions(**options), 0, 1)
 
 
 def test_a_launch_that_is_over_does_not_stop_the_next_one():
@@ -263,8 +263,8 @@ def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile(
         plans={},
         keep_plan=lambda *_: None,
     )  # nothing is compiled: the launch is laid out and not run
-    work = Work(grid=(1, 1, 1), block=(1, 1, 1), params=b"", shared_bytes=0)
-    running = prepare(one, work, memory, Options(), 0, 1)
+    work = LaunchWork(grid=(1, 1, 1), block=(1, 1, 1), params=b"", shared_bytes=0)
+    running = prepare(one, work, memory, LaunchOptions(), 0, 1)
     before = weakref.ref(memory.mappings()[0].touched)
     memory.map(0x2000, 0x100)
     running.refresh_map(memory, shadows=True)

@@ -12,11 +12,11 @@ import pytest
 from drivers.kernel import LinuxKernel
 from emulator.shared.backing import PAGE, Backing
 from emulator.shared.caches import PAGE as CACHE_PAGE
-from emulator.shared.caches import Fill, IncoherentCache
-from emulator.shared.combining import Missing, Part, WriteCombining
+from emulator.shared.caches import CacheFill, IncoherentCache
+from emulator.shared.combining import EntryPart, Missing, WriteCombining
 from emulator.shared.releases import SemaphoreStore
-from emulator.shared.scheduler import Outcome, Scheduler, TurnLock
-from emulator.shared.vaspace import Access, Miss, VaSpace
+from emulator.shared.scheduler import Scheduler, StepOutcome, TurnLock
+from emulator.shared.vaspace import AccessKind, Miss, VaSpace
 from emulator.shared.waits import SemaphoreHistory, find_deadlock
 
 if TYPE_CHECKING:
@@ -120,13 +120,13 @@ class Counter:
     def busy(self) -> bool:
         return self.steps > 0 or self.waits
 
-    def step(self) -> Outcome:
+    def step(self) -> StepOutcome:
         if not self.steps:
-            return Outcome.BLOCKED if self.waits else Outcome.IDLE
+            return StepOutcome.BLOCKED if self.waits else StepOutcome.IDLE
         self.steps -= 1
         if self.fails and not self.steps:
             raise ValueError("the last step")
-        return Outcome.PROGRESS
+        return StepOutcome.PROGRESS
 
 
 @dataclass(eq=False)
@@ -185,8 +185,8 @@ class Ring:
         del number
         return 0
 
-    def parts(self, number: int, raw: int) -> tuple[Part, ...]:
-        return (Part(f"the packet of entry {number}", self.packets.get(raw)),)
+    def parts(self, number: int, raw: int) -> tuple[EntryPart, ...]:
+        return (EntryPart(f"the packet of entry {number}", self.packets.get(raw)),)
 
 
 def submit(ring: Ring, fences: WriteCombining, *, without: str = "") -> Missing | None:
@@ -217,7 +217,7 @@ def test_a_missing_fence_is_named(without: str, named: str) -> None:
 
 
 class Fault(Exception):  # noqa: N818 - what the vendor's MMU calls it
-    def __init__(self, va: int, access: Access, message: str, miss: Miss) -> None:
+    def __init__(self, va: int, access: AccessKind, message: str, miss: Miss) -> None:
         super().__init__(message)
         self.seen = (va, access, miss)
 
@@ -229,9 +229,9 @@ def test_an_address_space_raises_the_error_of_its_vendor() -> None:
     backing.drop()
     assert space.read(AT, 4, "a copy") == bytes(4)
     wrong = [
-        (AT - 4, Access.READ, Miss.UNMAPPED),
-        (AT, Access.WRITE, Miss.READ_ONLY),
-        (1 << 40, Access.ATOMIC, Miss.BEYOND),
+        (AT - 4, AccessKind.READ, Miss.UNMAPPED),
+        (AT, AccessKind.WRITE, Miss.READ_ONLY),
+        (1 << 40, AccessKind.ATOMIC, Miss.BEYOND),
     ]
     for va, access, miss in wrong:
         with pytest.raises(Fault) as caught:
@@ -242,7 +242,7 @@ def test_an_address_space_raises_the_error_of_its_vendor() -> None:
 
 
 def test_a_cache_returns_the_first_stale_byte_and_who_read_it() -> None:
-    cache, fill = IncoherentCache(), Fill(1, "kernel a")
+    cache, fill = IncoherentCache(), CacheFill(1, "kernel a")
     cache.fill(0, CACHE_PAGE - 2, b"abcd", fill)
     assert cache.stale(0, CACHE_PAGE - 2, b"abcd") is None
     stale = cache.stale(0, CACHE_PAGE - 2, b"abXd")

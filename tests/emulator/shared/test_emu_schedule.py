@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from emulator.simt.schedule import Node, liveness, order
+from emulator.simt.schedule import FlowNode, liveness, order
 
 
-def nodes(*successors: Any) -> list[Node]:
-    return [Node(tuple(s)) for s in successors]
+def nodes(*successors: Any) -> list[FlowNode]:
+    return [FlowNode(tuple(s)) for s in successors]
 
 
 def test_a_join_follows_both_branches_in_any_source_order():
@@ -60,9 +60,9 @@ def test_random_graphs_are_ordered_once_each_and_forward_where_they_have_no_loop
 
 def test_registers_live_through_a_loop():
     graph = [
-        Node((1,), frozenset(), frozenset({"x", "n"})),
-        Node((1, 2), frozenset({"x", "n"}), frozenset({"x"})),
-        Node((), frozenset({"x"})),
+        FlowNode((1,), frozenset(), frozenset({"x", "n"})),
+        FlowNode((1, 2), frozenset({"x", "n"}), frozenset({"x"})),
+        FlowNode((), frozenset({"x"})),
     ]
     liveness(graph, order(graph))
     assert graph[1].live_in == {"x", "n"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.shared.surprises import LOST, Status, Surprises
+from emulator.shared.surprises import LOST, StatusReply, Surprises
 from hcq.errors import DriverError
 from tools.surprises import amd, nv
 from tools.surprises.row import Row, run
@@ -49,12 +49,12 @@ def test_the_page_has_every_row_once(vendor: ModuleType) -> None:
 
 
 def test_a_place_is_named_by_text_pattern_or_number() -> None:
-    found = Surprises({"open /dev/a*": errno.EACCES, "doorbell #2": LOST, "RM_ALLOC X": Status(3)})
+    found = Surprises({"open /dev/a*": errno.EACCES, "doorbell #2": LOST, "RM_ALLOC X": StatusReply(3)})
     with pytest.raises(DriverError, match="open failed with EACCES"):
         found.call("open /dev/ab")
     assert found.call("open /dev/b") is None
     assert [found.doorbell(None, None) for _ in range(3)] == [True, False, True]
-    assert found.call("RM_ALLOC X") == Status(3)
+    assert found.call("RM_ALLOC X") == StatusReply(3)
 
 
 def test_files_and_folders_are_replaced_changed_or_gone() -> None:

@@ -10,7 +10,7 @@ import threading
 from emulator.nv.ptx.module import load_ptx, work_of
 from emulator.simt.engine import OPTIMISED, QUICK
 from emulator.simt.running import address_of, prepare
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.nv.conftest import Bench
 
 POLLS = """.version 8.0
@@ -32,7 +32,7 @@ def test_the_code_changes_by_one_store() -> None:
     program = kernel.program
     work = work_of(kernel, (3, 1, 1), (64, 1, 1), flag.ctypes.data.to_bytes(8, "little"), 0)
     tiers = program.entry(QUICK), program.entry(OPTIMISED)
-    running = prepare(program, work, bench.memory, Options(), tiers[0], 1)
+    running = prepare(program, work, bench.memory, LaunchOptions(), tiers[0], 1)
     thread = threading.Thread(target=program.engine.run, args=(address_of(running.threads[0]),))
     thread.start()
     try:

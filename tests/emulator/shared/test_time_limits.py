@@ -15,7 +15,7 @@ from emulator.ir.report import ReportKind
 from emulator.nv.ptx.module import load_ptx, work_of
 from emulator.simt.deadline import Deadline, HostTime, thread_seconds
 from emulator.simt.slices import SlicedLaunch
-from emulator.simt.work import Options
+from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench as AmdBench
 from tests.emulator.nv.conftest import Bench
@@ -67,7 +67,7 @@ def sliced(text: str, flag: np.ndarray, clock: Clock, bench: Bench) -> SlicedLau
     kernel = module.kernel("k", module.place(bench.memory))
     work = work_of(kernel, (3, 1, 1), (64, 1, 1), flag.ctypes.data.to_bytes(8, "little"), 0)
     return SlicedLaunch(
-        kernel.program, work, bench.memory, Options(timeout_s=SHORT_S, clock=clock), on_end=lambda: None
+        kernel.program, work, bench.memory, LaunchOptions(timeout_s=SHORT_S, clock=clock), on_end=lambda: None
     )
 
 
@@ -125,14 +125,14 @@ def test_a_kernel_whose_threads_get_no_cpu_time_is_not_ended(threads: int) -> No
         flag[0] = calls > 4 * threads
         return 0.0
 
-    options = Options(timeout_s=SHORT_S, clock=Clock(late), threads=threads)
+    options = LaunchOptions(timeout_s=SHORT_S, clock=Clock(late), threads=threads)
     assert bench.run(UNTIL_SET, "k", 3, 64, flag, options=options).fault is None
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_kernel_that_computes_beyond_its_limit_is_ended(threads: int) -> None:
     bench = Bench()
-    options = Options(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
+    options = LaunchOptions(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
     fault = bench.run(ENDLESS, "k", 3, 64, bench.new([0], "u4"), options=options).fault
     assert fault is not None
     assert fault.kind is ReportKind.HANG
@@ -142,7 +142,7 @@ def test_a_kernel_that_computes_beyond_its_limit_is_ended(threads: int) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_loop_of_a_kernel_that_polls_in_vain_is_named(threads: int) -> None:
     bench = Bench()
-    options = Options(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
+    options = LaunchOptions(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
     fault = bench.run(UNTIL_SET, "k", 3, 64, bench.new([0], "u4"), options=options).fault
     assert fault is not None
     assert fault.kind is ReportKind.HANG
@@ -164,7 +164,7 @@ def test_the_loop_of_a_sliced_kernel_that_polls_in_vain_is_named() -> None:
 @pytest.mark.parametrize("processor", ["gfx1100", "gfx1201", "gfx942"])
 def test_the_loop_of_an_amd_kernel_that_polls_in_vain_is_named(processor: str) -> None:
     bench = AmdBench(processor)
-    options = Options(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=1)
+    options = LaunchOptions(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=1)
     fault = bench.run(POLLED_ON_AMD, 3, 64, bench.new([0], "u4"), options=options).fault
     assert fault is not None
     assert fault.kind is ReportKind.HANG

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.kfd.gpu import GpuSpace
     from emulator.amd.kfd.queues import QueueObject
-    from emulator.amd.machine.machine import Machine
+    from emulator.amd.machine.machine import AmdMachine
     from tests.mutants.amd.packets import Stream
     from tests.mutants.emulated import Store
     from tests.mutants.sites import Mutant, Runs
@@ -53,7 +53,7 @@ class Part:
 class Doorbells:
     """The doorbell stores of one machine, in order. Remembers where each queue's last submission ended."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: AmdMachine) -> None:
         self._machine = machine
         self._taken: dict[int, int] = {}
         """Number of the queue -> bytes that its doorbells covered."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from emulator.nv.engines.channel import ChannelRun
     from emulator.nv.engines.cubins import KernelInfo
-    from emulator.nv.engines.descriptor import Descriptor
+    from emulator.nv.engines.descriptor import LaunchDescriptor
     from tests.mutants.sites import Mutant
 
 WHAT: Final = "mutant"
@@ -96,7 +96,7 @@ def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
     run.space.write(va, new.to_bytes(size, "little"), WHAT)
 
 
-def launches(run: ChannelRun, words: Sequence[int]) -> Iterator[tuple[int, Descriptor]]:
+def launches(run: ChannelRun, words: Sequence[int]) -> Iterator[tuple[int, LaunchDescriptor]]:
     """Yield the place and the launch descriptor of every launch of a segment.
 
     The place is the index of the word that has the descriptor's address, plus `CHAINED` for each launch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from emulator.nv.engines.channel import ChannelRun
-    from emulator.nv.machine.machine import Machine
+    from emulator.nv.machine.machine import NvMachine
     from tests.mutants.emulated import Store
     from tests.mutants.sites import Mutant, Runs
 
@@ -38,7 +38,7 @@ _TOKEN, _OFFSET, _GPPUT = range(3)
 class Doorbells:
     """Finds the submissions of one machine's doorbell stores, in order."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: NvMachine) -> None:
         self._machine = machine
         self._puts: dict[int, int] = {}
         self._contents = Contents()

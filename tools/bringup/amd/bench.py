@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from drivers.amd import context, topology
 from drivers.amd.aql_ring import AqlRing
-from drivers.amd.context import Context, Event
+from drivers.amd.context import InterruptEvent, QueueContext
 from drivers.amd.device import AmdDevice
 from drivers.amd.events import Events
 from drivers.amd.layouts.chips import AmdChip, Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
-from drivers.amd.memory import Memories, Memory
-from drivers.amd.process import Process
-from drivers.amd.queues import Doorbells, Facts, HwQueue, Packets
+from drivers.amd.memory import AmdMemories, AmdMemory
+from drivers.amd.process import AmdProcess
+from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
 from drivers.amd.ring import AmdRing
 from hcq.device import Device
 from tools.bringup.checks import Checks, RungError
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from drivers.amd.context import Geometry
     from drivers.amd.layouts.drm import drm_amdgpu_info_device
-    from drivers.amd.quirks import Quirks
+    from drivers.amd.quirks import AmdQuirks
     from drivers.amd.rings import AnyRing
-    from drivers.amd.topology import Gpu
+    from drivers.amd.topology import AmdGpu
     from drivers.kernel import Kernel
 
 _POLL_S = 50e-6
@@ -50,7 +50,7 @@ class Bench(Checks):
     """
 
     kernel: Kernel
-    choices: Quirks
+    choices: AmdQuirks
     index: int = 0
     kernels: Path | None = None
     boost: bool = False
@@ -58,7 +58,7 @@ class Bench(Checks):
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[AnyRing] = field(default_factory=list["AnyRing"])
     """The rings made so far, for dumps of their contents."""
-    slots: list[Memory] = field(default_factory=list[Memory])
+    slots: list[AmdMemory] = field(default_factory=list[AmdMemory])
     """The signal slots made so far, for dumps."""
     devices: list[AmdDevice] = field(default_factory=list[AmdDevice])
     """The devices opened so far, for dumps."""
@@ -70,19 +70,19 @@ class Bench(Checks):
             raise RungError(text)
 
     @cached_property
-    def process(self) -> Process:
+    def process(self) -> AmdProcess:
         """This process as a client of KFD."""
-        process = Process(self.kernel)
+        process = AmdProcess(self.kernel)
         self.stack.callback(process.close)
         return process
 
     @cached_property
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[AmdGpu]:
         """The GPUs of the topology."""
         return topology.read(self.kernel)
 
     @property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> AmdGpu:
         """The GPU with index `index`; `RungError` if the topology lists fewer."""
         if self.index >= len(self.gpus):
             raise RungError(f"the topology lists {len(self.gpus)} GPUs, number {self.index} was requested")
@@ -129,9 +129,9 @@ class Bench(Checks):
         return bool(self.render.ids_flags & IDS_FLAGS_FUSION)
 
     @cached_property
-    def memories(self) -> Memories:
+    def memories(self) -> AmdMemories:
         """The allocator of the GPU's memory."""
-        memories = Memories(
+        memories = AmdMemories(
             self.process.kfd,
             self.process.space,
             gpu_id=self.gpu.gpu_id,
@@ -159,9 +159,9 @@ class Bench(Checks):
         return doorbells
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> QueueFacts:
         """The facts from which queues are made."""
-        return Facts(
+        return QueueFacts(
             gpu_id=self.gpu.gpu_id,
             target=self.target,
             geometry=self.geometry,
@@ -178,10 +178,10 @@ class Bench(Checks):
         return Packets.AQL if aql else Packets.PM4
 
     @property
-    def context(self) -> Context:
+    def context(self) -> QueueContext:
         """The context of the encoders."""
-        event = Event(slot_va=self.events.slot_va, number=self.events.signal)
-        return Context(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
+        event = InterruptEvent(slot_va=self.events.slot_va, number=self.events.signal)
+        return QueueContext(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
 
     def ring(self, packets: Packets) -> AnyRing:
         """Create a queue of a packet format, with its ring."""
@@ -209,7 +209,7 @@ class Bench(Checks):
         self.rings.append(ring)
         return ring
 
-    def slot(self) -> tuple[Memory, memoryview]:
+    def slot(self) -> tuple[AmdMemory, memoryview]:
         """Allocate a page of system memory for signals; return it with its u64 words."""
         memory = self.memories.system(4096, label="slot")
         assert memory.view is not None, "system memory is mapped"

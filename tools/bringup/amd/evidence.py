@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.rings import AnyRing
-    from drivers.kernel_trace import Call
+    from drivers.kernel_trace import TracedCall
     from tools.bringup.amd.bench import Bench
 
 _WORDS: Final = 64
@@ -29,7 +29,7 @@ _POINTER_BYTES: Final = 128
 """Bytes of a pointer page that are shown: they hold both pointers of every kind of queue."""
 
 
-def line(call: Call) -> str:
+def line(call: TracedCall) -> str:
     """Return a call as text: its name, its result, and the structure before and after it, in hex."""
     if call.name != "ioctl":
         return str(call)[:300]

@@ -24,7 +24,7 @@ from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.kernel import PAGE
 
 if TYPE_CHECKING:
-    from drivers.amd.memory import Memory
+    from drivers.amd.memory import AmdMemory
     from tools.bringup.amd.bench import Bench
     from tools.bringup.checks import Facts
 
@@ -145,7 +145,7 @@ def clock(bench: Bench) -> Facts:
     return {"ticks": ticks, "nanoseconds": nanoseconds, "hz": reported, "measured_hz": measured}
 
 
-def _pattern(bench: Bench, memory: Memory, what: str) -> None:
+def _pattern(bench: Bench, memory: AmdMemory, what: str) -> None:
     assert memory.view is not None, "it was requested as visible"
     memory.view[: len(_PATTERN)] = _PATTERN
     memory.view[-4:] = b"\xde\xad\xbe\xef"

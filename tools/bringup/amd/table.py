@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from drivers.amd.quirks import ALTERNATIVES, Quirks, parse
+from drivers.amd.quirks import ALTERNATIVES, AmdQuirks, parse
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from tools.bringup.amd import rungs as low
@@ -100,7 +100,7 @@ def _check_variant(variant: str) -> None:
     AMD_MACHINES(*split(variant, DOUBTS))
 
 
-def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:
+def _bench(kernel: Kernel, choices: AmdQuirks, options: BenchOptions) -> Bench:
     return Bench(
         kernel,
         choices,
@@ -117,7 +117,7 @@ def _no_presets(_facts: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, obje
     return ()
 
 
-def _changed(choices: Quirks, values: Mapping[str, Any]) -> Quirks:
+def _changed(choices: AmdQuirks, values: Mapping[str, Any]) -> AmdQuirks:
     return replace(choices, **values)
 
 
@@ -127,7 +127,7 @@ def _prepare(folder: Path) -> list[Path]:
     return prepare(folder)
 
 
-AMD: Vendor[Quirks] = Vendor(
+AMD: Vendor[AmdQuirks] = Vendor(
     name="amd",
     rungs=RUNGS,
     alternatives=ALTERNATIVES,

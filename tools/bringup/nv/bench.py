@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from drivers.nv import push, topology
-from drivers.nv.channel import Channel, ChannelKind, Context
+from drivers.nv.channel import Channel, ChannelContext, ChannelKind
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.layouts.rm_classes import EngineType
-from drivers.nv.memory import Memories, Memory
+from drivers.nv.memory import NvMemories, NvMemory
 from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.space import open_space
-from drivers.nv.vaspace import VaSpace
+from drivers.nv.vaspace import NvVaSpace
 from tools.bringup.checks import Checks, RungError
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
     from drivers.nv.device import NvDevice
-    from drivers.nv.quirks import Quirks
+    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card
-    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.topology import Handles, NvGpu
 
 _POLL_S = 50e-6
 """Between two looks at a semaphore of an emulated GPU."""
@@ -56,7 +56,7 @@ class Bench(Checks):
     """The parts of the NVIDIA driver up to a channel, each made on first use and closed with `stack`."""
 
     kernel: Kernel
-    choices: Quirks
+    choices: NvQuirks
     index: int = 0
     kernels: Path | None = None
     boost: bool = False
@@ -64,7 +64,7 @@ class Bench(Checks):
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[NvRing] = field(default_factory=list)
     """The rings made so far, for dumps of their contents."""
-    slots: list[Memory] = field(default_factory=list)
+    slots: list[NvMemory] = field(default_factory=list)
     """The pages of semaphores made so far, for dumps."""
     devices: list[NvDevice] = field(default_factory=list)
     """The devices opened so far, for dumps."""
@@ -91,7 +91,7 @@ class Bench(Checks):
         return topology.open_objects(self.rm, self.card)
 
     @cached_property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> NvGpu:
         """The properties of the GPU."""
         return topology.query_gpu(self.rm, self.handles, self.choices)
 
@@ -103,26 +103,26 @@ class Bench(Checks):
         return doorbell
 
     @cached_property
-    def unmapped(self) -> Memories:
+    def unmapped(self) -> NvMemories:
         """An allocator of memory that only the CPU maps, for the rungs before UVM is tested."""
         handles = self.handles
-        space = VaSpace(self.kernel)
+        space = NvVaSpace(self.kernel)
         self.stack.callback(space.close)
-        memories = Memories(self.rm, NoMapping(), handles, space, self.choices)
+        memories = NvMemories(self.rm, NoMapping(), handles, space, self.choices)
         self.stack.callback(memories.close)
         return memories
 
     @cached_property
-    def context(self) -> Context:
+    def context(self) -> ChannelContext:
         """Address space, UVM, memory allocator and doorbell registers, from which channels are made."""
         handles, rm, gpu = self.handles, self.rm, self.gpu
         doorbell = self.doorbell
-        addresses = VaSpace(self.kernel)
+        addresses = NvVaSpace(self.kernel)
         self.stack.callback(addresses.close)
         vaspace, space = open_space(rm, gpu, handles, self.choices, self.stack)
-        memories = Memories(rm, space, handles, addresses, self.choices)
+        memories = NvMemories(rm, space, handles, addresses, self.choices)
         self.stack.callback(memories.close)
-        return Context(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
+        return ChannelContext(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
 
     def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
         """Create a channel with a ring; `setup` is the first push buffer."""
@@ -134,7 +134,7 @@ class Bench(Checks):
         self.rings.append(ring)
         return ring
 
-    def slot(self) -> tuple[Memory, memoryview]:
+    def slot(self) -> tuple[NvMemory, memoryview]:
         """Allocate a page of host memory for a semaphore; return it with its u64 words."""
         memory = self.context.memories.host(4096, label="semaphore")
         assert memory.view is not None, "host memory has a view"

@@ -30,7 +30,7 @@ from drivers.nv.layouts.rm_classes import (
     VaspaceFlags,
     copy_engine,
 )
-from emulator.nv.rm.objects import Memory, Subdevice, Usermode
+from emulator.nv.rm.objects import RmMemory, Subdevice, Usermode
 from emulator.shared.otherwise import Doubt
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
     "arguments_in_vram": Doubt(
         "mapping",
         lambda target, _: (
-            isinstance(target, Memory)
+            isinstance(target, RmMemory)
             and target.cls == RmClass.NV01_MEMORY_LOCAL_USER
             and target.size % _BAR1_PAGE
         ),

@@ -21,7 +21,7 @@ from drivers.nv.rm import class_name
 from tools.bringup.evidence import SHOWN_BYTES, hexed
 
 if TYPE_CHECKING:
-    from drivers.kernel_trace import Call
+    from drivers.kernel_trace import TracedCall
     from drivers.nv.device import NvDevice
     from drivers.nv.ring import NvRing
     from tools.bringup.nv.bench import Bench
@@ -32,7 +32,7 @@ _BANK: Final = 0x260
 """Bytes after a descriptor that are shown: constant bank 0 up to the first arguments."""
 
 
-def line(call: Call) -> str:
+def line(call: TracedCall) -> str:
     """Return a call as text: its name, its status, and the structure before and after it, in hex."""
     if call.name != "ioctl":
         return str(call)[:300]

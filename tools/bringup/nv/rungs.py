@@ -29,7 +29,7 @@ from tools.bringup.checks import SIGNAL_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.nv.memory import Memory
+    from drivers.nv.memory import NvMemory
     from tools.bringup.checks import Facts
     from tools.bringup.nv.bench import Bench
 
@@ -122,7 +122,7 @@ def doorbell(bench: Bench) -> Facts:
     return {"first": first, "moved_ns": second - first, "class": hex(bench.gpu.usermode_class)}
 
 
-def _pattern(bench: Bench, memory: Memory, what: str) -> None:
+def _pattern(bench: Bench, memory: NvMemory, what: str) -> None:
     """Write a pattern and read it back through the CPU mapping."""
     assert memory.view is not None, "it was requested as visible"
     data = bytes(range(256)) * 16

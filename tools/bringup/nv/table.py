@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
-from drivers.nv.quirks import ALTERNATIVES, PRESETS, Quirks, fitting, parse
+from drivers.nv.quirks import ALTERNATIVES, PRESETS, NvQuirks, fitting, parse
 from emulator.nv.machine.variants import check_variant
 from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
@@ -116,7 +116,7 @@ def _make_kernel(*, emulate: str | None) -> Kernel:
     return LinuxKernel()
 
 
-def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:
+def _bench(kernel: Kernel, choices: NvQuirks, options: BenchOptions) -> Bench:
     return Bench(
         kernel,
         choices,
@@ -135,7 +135,7 @@ def _presets(facts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, objec
         yield name, dict(PRESETS[name].values)
 
 
-def _changed(choices: Quirks, values: Mapping[str, Any]) -> Quirks:
+def _changed(choices: NvQuirks, values: Mapping[str, Any]) -> NvQuirks:
     return replace(choices, **values)
 
 
@@ -145,7 +145,7 @@ def _prepare(folder: Path) -> list[Path]:
     return prepare(folder)
 
 
-NV: Vendor[Quirks] = Vendor(
+NV: Vendor[NvQuirks] = Vendor(
     name="nv",
     rungs=RUNGS,
     alternatives=ALTERNATIVES,

@@ -21,7 +21,7 @@ from emulator.amd.isa.instruction import IsaError, canonical
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.programs import engine_of
-from emulator.amd.isa.translate import Entry, read_kernel, translate
+from emulator.amd.isa.translate import KernelEntry, read_kernel, translate
 from emulator.simt.engine import Settings
 from tools.record.amd import build, exchange, matrix, memory, scalar, special, vector
 from tools.record.amd.encode import Code, base
@@ -70,7 +70,7 @@ def refusal(form: Form, arch: str) -> str:
             "k",
             struct.pack(f"<{len(words)}I", *words),
             known,
-            Entry(user_sgprs=16, group_ids=(True, False, False)),
+            KernelEntry(user_sgprs=16, group_ids=(True, False, False)),
         )
     except IsaError as error:
         return error.why
