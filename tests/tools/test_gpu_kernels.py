@@ -68,7 +68,7 @@ def test_listings_hold_the_matrix_instructions_that_the_table_counts(
     written = {path.name: path for path in (tmp_path / "new").iterdir()}
     assert written["matmul_f16_gfx1201.s"].read_text().count("v_wmma_") == amd["matrix"] > 0
     assert written["matmul_f16_sm_80.ptx"].read_text().count("mma.sync") == nv["matrix"] > 0
-    assert Elf(written["matmul_f16_sm_80.cubin"].read_bytes()).machine == Machine.CUDA
+    assert Elf(written["matmul_f16_sm_80.cubin"].read_bytes()).machine == ElfMachine.CUDA
 
 
 @pytest.mark.slow

@@ -122,7 +122,9 @@ def _index(t: IsaTranslator, shape: MatrixShape, register: IrValue) -> IrValue:
     return t.c.op("lshr", register, which * bits) if which else register
 
 
-def _broadcast(t: IsaTranslator, shape: MatrixShape, b: list[IrValue]) -> tuple[list[IrValue], tuple[int, ...]]:
+def _broadcast(
+    t: IsaTranslator, shape: MatrixShape, b: list[IrValue]
+) -> tuple[list[IrValue], tuple[int, ...]]:
     """Return B as BLGP moves it across lanes, and the blocks of A that CBSZ and ABID choose."""
     cbsz, abid, blgp = (t.instruction.get(field) for field in ("cbsz", "abid", "blgp"))
     if blgp:

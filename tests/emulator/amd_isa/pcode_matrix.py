@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.amd.isa.matrix_shapes import BYTES, Shape, shape_of
+from emulator.amd.isa.matrix_shapes import BYTES, MatrixShape, shape_of
 from emulator.amd.isa.opcodes import Opcode, target
 from emulator.shared.memory import AddressSpace
 from tests.emulator.amd_isa import pcode, single
@@ -40,7 +40,7 @@ class Form:
     opcode: Opcode
     number: int
     sizes: tuple[int, int, int]
-    shape: Shape
+    shape: MatrixShape
     lanes: int
     more: dict[str, int] = field(default_factory=dict)
     """Fields of modifiers."""
