@@ -10,7 +10,7 @@ import pytest
 from compiler.dtype import dtypes
 from compiler.emit.builder import Builder
 from compiler.emit.linear import POINTER, Line, flatten
-from drivers.elf import Elf, Machine
+from drivers.elf import Elf, ElfMachine
 from tools.bank_conflicts import Conflicts, conflicts
 from tools.gpu_kernels import main
 
