@@ -35,8 +35,6 @@ WRONG = [
     ("tools.bench.__main__", ["submit", "--device", "foo"], "no device is called 'foo'; drivers: nv, amd"),
     ("tools.bench.__main__", ["submit", "--output", NOWHERE], "in '/nowhere', which is no folder"),
     ("tools.bench.__main__", ["submit", "--plot", "/"], "wanted a file to write, '/' is a folder"),
-    ("tools.bench.bert", ["--rounds", "0"], "wanted a whole number of at least 1, saw '0'"),
-    ("tools.bench.bert", ["--torch", NOWHERE], "wanted a program, nothing that can be run is at"),
     ("tools.calibrate", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.fuzz.interrupts", ["--every", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tests.fuzz.interrupts", ["--bound", "-1"], "wanted a number above 0, saw '-1'"),

@@ -2,9 +2,7 @@
 
 Each function returns the tensors of one launch, over weights that are in memory.
 
-Not here: BERT beside PyTorch (`tools.bench.bert`), the kernels of a step in numbers
-(`tools.performance.steps`).
-Next: `lowering`.
+Not here: the kernels of a step in numbers (`tools.performance.steps`). Next: `lowering`.
 """
 
 from __future__ import annotations
