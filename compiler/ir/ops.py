@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -191,6 +191,24 @@ ANY: Final = NUMBERS | {"bool"}
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """The approximate cost of one operation, in the units of those that ask."""
+
+    instructions: float
+    """Vector instructions of a kernel, for its planners."""
+    weight: int
+    """Simple operations, for the scheduler, where a load is two."""
+    branches: bool = False
+    """Whether rare cases branch, which vectors of GPU threads cannot."""
+
+
+SIMPLE: Final = Cost(1.0, 1)
+QUOTIENT: Final = Cost(8.0, 4)
+INTEGER_QUOTIENT: Final = Cost(20.0, 6)
+POLYNOMIAL: Final = Cost(22.0, 20)
+
+
+@dataclass(frozen=True, slots=True)
 class Elementwise:
     """An elementwise operation with one or two sources; `Ops` documents it under its name.
 
@@ -198,8 +216,9 @@ class Elementwise:
     also the result's, except for a `predicate`, whose result is bool. `floats` and `whole` compute it on
     Python numbers, for constant folding: `floats` exactly or rounded once, or None if the device may round
     differently; `whole` on unbounded integers and bools, which are wrapped afterwards. `transcendental`
-    operations are expensive polynomials. The results of `exact` ones on float16 and bfloat16, computed in
-    float32, need no rounding. `oracle` is the NumPy function for tests; None if `tests.oracle` has its own.
+    operations are polynomials. The results of `exact` ones on float16 and bfloat16, computed in float32, need
+    no rounding. `oracle` is the NumPy function for tests; None if `tests.oracle` has its own. Scheduler and
+    planners read `cost`, which every row states.
 
     `compiler.emit.isel` has its instructions, by name.
     """
@@ -213,6 +232,7 @@ class Elementwise:
     transcendental: bool = False
     exact: bool = False
     oracle: str | None = None
+    cost: Cost = field(kw_only=True)
 
 
 def _div(a: float, b: float) -> float:
@@ -257,7 +277,7 @@ def _shr(a: int, b: int) -> int:
 _WIDEST: Final = 64
 
 
-def _transcendental(op: str, point: float, result: float) -> Elementwise:
+def _transcendental(op: str, point: float, result: float, *, cost: Cost = POLYNOMIAL) -> Elementwise:
     """Return the row of a function with NumPy's name.
 
     It is folded only at `point`, where the result is exact.
@@ -268,47 +288,51 @@ def _transcendental(op: str, point: float, result: float) -> Elementwise:
             return None
         return math.copysign(result, x) if result == 0 == point else result
 
-    return Elementwise(op, 1, FLOATS, floats, transcendental=True, oracle=op.lower())
+    return Elementwise(op, 1, FLOATS, floats, transcendental=True, oracle=op.lower(), cost=cost)
 
 
 _ROWS: Final = (
-    Elementwise(Ops.NEG, 1, NUMBERS, operator.neg, operator.neg, exact=True, oracle="negative"),
-    Elementwise(Ops.ABS, 1, NUMBERS, abs, abs, exact=True, oracle="abs"),
-    Elementwise(Ops.RECIP, 1, FLOATS, lambda x: _div(1.0, x), oracle="reciprocal"),
-    Elementwise(Ops.SQRT, 1, FLOATS, _sqrt, oracle="sqrt"),
+    Elementwise(Ops.NEG, 1, NUMBERS, operator.neg, operator.neg, exact=True, oracle="negative", cost=SIMPLE),
+    Elementwise(Ops.ABS, 1, NUMBERS, abs, abs, exact=True, oracle="abs", cost=SIMPLE),
+    Elementwise(Ops.RECIP, 1, FLOATS, lambda x: _div(1.0, x), oracle="reciprocal", cost=QUOTIENT),
+    Elementwise(Ops.SQRT, 1, FLOATS, _sqrt, oracle="sqrt", cost=QUOTIENT),
     _transcendental(Ops.EXP, 0, 1),
     _transcendental(Ops.EXP2, 0, 1),
     _transcendental(Ops.LOG, 1, 0),
     _transcendental(Ops.LOG2, 1, 0),
     _transcendental(Ops.EXPM1, 0, 0),
     _transcendental(Ops.LOG1P, 0, 0),
-    _transcendental(Ops.SIN, 0, 0),
-    _transcendental(Ops.COS, 0, 1),
+    _transcendental(Ops.SIN, 0, 0, cost=replace(POLYNOMIAL, branches=True)),
+    _transcendental(Ops.COS, 0, 1, cost=replace(POLYNOMIAL, branches=True)),
     _transcendental(Ops.TANH, 0, 0),
-    Elementwise(Ops.FLOOR, 1, FLOATS, _whole(math.floor), exact=True, oracle="floor"),
-    Elementwise(Ops.CEIL, 1, FLOATS, _whole(math.ceil), exact=True, oracle="ceil"),
-    Elementwise(Ops.TRUNC, 1, FLOATS, _whole(math.trunc), exact=True, oracle="trunc"),
-    Elementwise(Ops.ROUND, 1, FLOATS, _whole(round), exact=True, oracle="rint"),
-    Elementwise(Ops.NOT, 1, BITS, whole=lambda x: not x if isinstance(x, bool) else ~x, oracle="invert"),
-    Elementwise(Ops.ADD, 2, NUMBERS, operator.add, operator.add, oracle="add"),
-    Elementwise(Ops.SUB, 2, NUMBERS, operator.sub, operator.sub, oracle="subtract"),
-    Elementwise(Ops.MUL, 2, NUMBERS, operator.mul, operator.mul, oracle="multiply"),
-    Elementwise(Ops.DIV, 2, FLOATS, _div, oracle="divide"),
-    Elementwise(Ops.FLOORDIV, 2, INTEGERS, whole=lambda a, b: a // b if b else 0),
-    Elementwise(Ops.MOD, 2, INTEGERS, whole=lambda a, b: a % b if b else 0),
-    Elementwise(Ops.FMOD, 2, FLOATS, _fmod, exact=True, oracle="fmod"),
-    Elementwise(Ops.COPYSIGN, 2, FLOATS, math.copysign, exact=True, oracle="copysign"),
-    Elementwise(Ops.POW, 2, NUMBERS, whole=_pow),
-    Elementwise(Ops.MAX, 2, ANY, _extreme(max), max, exact=True, oracle="maximum"),
-    Elementwise(Ops.MIN, 2, ANY, _extreme(min), min, exact=True, oracle="minimum"),
-    Elementwise(Ops.AND, 2, BITS, whole=operator.and_, oracle="bitwise_and"),
-    Elementwise(Ops.OR, 2, BITS, whole=operator.or_, oracle="bitwise_or"),
-    Elementwise(Ops.XOR, 2, BITS, whole=operator.xor, oracle="bitwise_xor"),
-    Elementwise(Ops.SHL, 2, INTEGERS, whole=_shl),
-    Elementwise(Ops.SHR, 2, INTEGERS, whole=_shr),
-    Elementwise(Ops.LT, 2, ANY, operator.lt, operator.lt, predicate=True, oracle="less"),
-    Elementwise(Ops.EQ, 2, ANY, operator.eq, operator.eq, predicate=True, oracle="equal"),
-    Elementwise(Ops.NE, 2, ANY, operator.ne, operator.ne, predicate=True, oracle="not_equal"),
+    Elementwise(Ops.FLOOR, 1, FLOATS, _whole(math.floor), exact=True, oracle="floor", cost=SIMPLE),
+    Elementwise(Ops.CEIL, 1, FLOATS, _whole(math.ceil), exact=True, oracle="ceil", cost=SIMPLE),
+    Elementwise(Ops.TRUNC, 1, FLOATS, _whole(math.trunc), exact=True, oracle="trunc", cost=SIMPLE),
+    Elementwise(Ops.ROUND, 1, FLOATS, _whole(round), exact=True, oracle="rint", cost=SIMPLE),
+    Elementwise(
+        Ops.NOT, 1, BITS, whole=lambda x: not x if isinstance(x, bool) else ~x, oracle="invert", cost=SIMPLE
+    ),
+    Elementwise(Ops.ADD, 2, NUMBERS, operator.add, operator.add, oracle="add", cost=SIMPLE),
+    Elementwise(Ops.SUB, 2, NUMBERS, operator.sub, operator.sub, oracle="subtract", cost=SIMPLE),
+    Elementwise(Ops.MUL, 2, NUMBERS, operator.mul, operator.mul, oracle="multiply", cost=SIMPLE),
+    Elementwise(Ops.DIV, 2, FLOATS, _div, oracle="divide", cost=QUOTIENT),
+    Elementwise(Ops.FLOORDIV, 2, INTEGERS, whole=lambda a, b: a // b if b else 0, cost=INTEGER_QUOTIENT),
+    Elementwise(Ops.MOD, 2, INTEGERS, whole=lambda a, b: a % b if b else 0, cost=INTEGER_QUOTIENT),
+    Elementwise(
+        Ops.FMOD, 2, FLOATS, _fmod, exact=True, oracle="fmod", cost=replace(INTEGER_QUOTIENT, branches=True)
+    ),
+    Elementwise(Ops.COPYSIGN, 2, FLOATS, math.copysign, exact=True, oracle="copysign", cost=SIMPLE),
+    Elementwise(Ops.POW, 2, NUMBERS, whole=_pow, cost=Cost(60.0, 40, branches=True)),
+    Elementwise(Ops.MAX, 2, ANY, _extreme(max), max, exact=True, oracle="maximum", cost=SIMPLE),
+    Elementwise(Ops.MIN, 2, ANY, _extreme(min), min, exact=True, oracle="minimum", cost=SIMPLE),
+    Elementwise(Ops.AND, 2, BITS, whole=operator.and_, oracle="bitwise_and", cost=SIMPLE),
+    Elementwise(Ops.OR, 2, BITS, whole=operator.or_, oracle="bitwise_or", cost=SIMPLE),
+    Elementwise(Ops.XOR, 2, BITS, whole=operator.xor, oracle="bitwise_xor", cost=SIMPLE),
+    Elementwise(Ops.SHL, 2, INTEGERS, whole=_shl, cost=SIMPLE),
+    Elementwise(Ops.SHR, 2, INTEGERS, whole=_shr, cost=SIMPLE),
+    Elementwise(Ops.LT, 2, ANY, operator.lt, operator.lt, predicate=True, oracle="less", cost=SIMPLE),
+    Elementwise(Ops.EQ, 2, ANY, operator.eq, operator.eq, predicate=True, oracle="equal", cost=SIMPLE),
+    Elementwise(Ops.NE, 2, ANY, operator.ne, operator.ne, predicate=True, oracle="not_equal", cost=SIMPLE),
 )
 ROWS: Final = {row.op: row for row in _ROWS}
 """The elementwise operations by name, except CAST, BITCAST, WHERE and WITHIN: their sources differ in
@@ -318,6 +342,8 @@ UNARY: Final = frozenset(row.op for row in _ROWS if row.sources == 1)
 BINARY: Final = frozenset(row.op for row in _ROWS if row.sources == 2)
 COMPARE: Final = frozenset(row.op for row in _ROWS if row.predicate)
 TRANSCENDENTAL: Final = frozenset(row.op for row in _ROWS if row.transcendental)
+COSTLY: Final = frozenset(row.op for row in _ROWS if row.cost.weight > SIMPLE.weight)
+BRANCHING: Final = frozenset(row.op for row in _ROWS if row.cost.branches)
 CASTS: Final = frozenset((Ops.CAST, Ops.BITCAST))
 ELEMENTWISE: Final = UNARY | CASTS | BINARY | {Ops.WHERE, Ops.WITHIN}
 MOVEMENT: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.WINDOW))

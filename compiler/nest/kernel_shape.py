@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from compiler.dtype import register_type, storage_type
 from compiler.ir import index as symbolic
-from compiler.ir.ops import BINARY, TRANSCENDENTAL, UNARY, Ops
+from compiler.ir.ops import BINARY, ROWS, UNARY, Ops
 from compiler.ir.walk import KEPT, bound_ranges, ordered, ranges_in
 
 if TYPE_CHECKING:
@@ -88,15 +88,8 @@ class Kernel:
 
 def weight(op: str) -> float:
     """Return the approximate number of vector instructions of an operation."""
-    if op in TRANSCENDENTAL:
-        return 22.0
-    if op is Ops.POW:
-        return 60.0
-    if op in (Ops.DIV, Ops.SQRT, Ops.RECIP):
-        return 8.0
-    if op in (Ops.FLOORDIV, Ops.MOD, Ops.FMOD):
-        return 20.0
-    return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
+    row = ROWS.get(op)
+    return row.cost.instructions if row else 1.0 if op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
 
 
 def inner_nodes(roots: Iterable[UOp], ends: frozenset[UOp] = frozenset()) -> tuple[UOp, ...]:

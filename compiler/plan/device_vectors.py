@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
-from compiler.ir.ops import Ops
+from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.kernel_shape import PROBE, linear_in
 from compiler.nest.loop_nest import Step, Threads
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 ACCESS_BYTES = 16
 """The widest access of a thread."""
-SCALAR = frozenset((Ops.SIN, Ops.COS, Ops.FMOD, Ops.POW))
-"""Operations whose rare cases branch, which vectors of GPU threads cannot."""
 HELD = 32
 """Values of a row, or sums, that a thread may hold in registers."""
 IN_FLIGHT = 64
@@ -42,7 +40,7 @@ GROUPS_PER_CORE = 8
 def widened(kernel: Kernel, plan: Plan, target: Target) -> Plan:
     """Return a plan of a target with threads with vectors where they are possible, else the plan."""
     nodes = ordered(kernel.ast)
-    if kernel.in_place or plan.threads == 1 or any(n.op in SCALAR for n in nodes):
+    if kernel.in_place or plan.threads == 1 or any(n.op in BRANCHING for n in nodes):
         return plan
     axes = []
     groups = prod(plan.launch()[0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.ir.ops import TRANSCENDENTAL, Ops
+from compiler.ir.ops import COSTLY
 from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Row
 from compiler.rewrite.range_merging import replace_ranges
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 ROW_BYTES = 64 << 10
 """The largest row. It is on a worker's stack, and should stay in the first cache levels."""
-_COSTLY = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV, Ops.FMOD, Ops.POW}
 
 
 def find_rows(kernel: Kernel, split: Split) -> tuple[Row, ...]:
     """Return the rows whose second computation costs more than memory, for a plan with this split."""
-    wanted = {n for n in inner_nodes([s.src[2] for s in kernel.ast.src]) if n.op in _COSTLY}
+    wanted = {n for n in inner_nodes([s.src[2] for s in kernel.ast.src]) if n.op in COSTLY}
     out: list[Row] = []
     for family in kernel.families:
         alone = split.vector not in family.free and not any(r in split.upcast for r in family.free)
@@ -44,7 +43,7 @@ def _of_family(kernel: Kernel, family: Family, wanted: set[UOp]) -> list[Row]:
     found: list[Row] = []
     for filler in family.nodes:
         for node in inner_nodes(filler.src):
-            if node.op not in _COSTLY or k not in kernel.free[node] or k.arg[1] * 8 > ROW_BYTES:
+            if node.op not in COSTLY or k not in kernel.free[node] or k.arg[1] * 8 > ROW_BYTES:
                 continue
             for c in outs:
                 twin = replace_ranges(node, {k: c})

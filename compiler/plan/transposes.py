@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
-from compiler.ir.ops import Ops
+from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.kernel_shape import analyse
 from compiler.nest.loop_nest import Axis, Plan, Step, Threads, TurnedStage
-from compiler.plan.device_vectors import ACCESS_BYTES, SCALAR, in_row
+from compiler.plan.device_vectors import ACCESS_BYTES, in_row
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -81,7 +81,7 @@ def _plan(  # noqa: PLR0917  # one caller
     accesses = [n for n in nodes if n.op in (Ops.LOAD, Ops.STORE)]
     sizes = [storage_type(n.src[0].dtype).itemsize for n in accesses]
     if lanes > 1:
-        if lanes * max(sizes) > ACCESS_BYTES or any(n.op in SCALAR or n.op is Ops.IVALUE for n in nodes):
+        if lanes * max(sizes) > ACCESS_BYTES or any(n.op in BRANCHING or n.op is Ops.IVALUE for n in nodes):
             return None
         along = [(n, rows if n in turned else columns) for n in accesses]
         if not all(in_row(n, r, lanes, kernel.free) for n, r in along):

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.ir import index as symbolic
-from compiler.ir.ops import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, Ops
+from compiler.ir.ops import COSTLY, ELEMENTWISE, MOVEMENT, ROWS, Ops
 from compiler.ir.serialize import postorder
 
 if TYPE_CHECKING:
@@ -26,13 +26,7 @@ EXPENSIVE: Final = 16
 """A value that costs more gets a buffer instead of being computed twice."""
 _LOAD: Final = 2
 _CAP: Final = 1000
-_WEIGHT: Final = {
-    **dict.fromkeys(TRANSCENDENTAL, 20),
-    **dict.fromkeys((Ops.SQRT, Ops.RECIP, Ops.DIV), 4),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.MOD, Ops.FMOD), 6),
-    Ops.POW: 40,
-    Ops.GATHER: 20,
-}
+_WEIGHT: Final = {**{op: ROWS[op].cost.weight for op in COSTLY}, Ops.GATHER: 20}
 _HEAVY: Final = frozenset(_WEIGHT)
 _PRIME: Final = (1 << 61) - 1
 _FLOWS: Final = 4
