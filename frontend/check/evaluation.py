@@ -190,14 +190,13 @@ def _gathered(x: Value, at: Value, axis: int) -> Value:
     if n == 0:
         return Value(np.zeros(shape, x.v.dtype))
     good = (at.v >= 0) & (at.v < n)
-    index = np.where(good, at.v, 0)
+    # Not `np.take`, which copies the whole of a broadcast array.
+    index = (*[slice(None)] * axis, np.where(good, at.v, 0))
     beside = [1] * axis + list(at.v.shape) + [1] * (x.v.ndim - axis - 1)
-    v = np.where(good.reshape(beside), np.take(x.v, index, axis=axis), x.v.dtype.type(0))
+    v = np.where(good.reshape(beside), x.v[index], x.v.dtype.type(0))
     if x.e is None and at.e is None:
         return Value(v)
-    e = np.where(
-        good.reshape(beside), np.take(np.broadcast_to(bound_of(x), x.v.shape), index, axis=axis), 0.0
-    )
+    e = np.where(good.reshape(beside), np.broadcast_to(bound_of(x), x.v.shape)[index], 0.0)
     return Value(
         v, e if at.e is None else np.where(np.broadcast_to(at.e, at.v.shape).reshape(beside) > 0, np.inf, e)
     )

@@ -1,7 +1,8 @@
 """Planted mistakes: a changed line of the compiler, and a program that it makes wrong.
 
-`python -m tests.frontend.planted NAME` runs the program of a mistake under `HCQ_CHECK=1`, with the modules as
-they would be with it, and prints the first line of the error; without --planted as they are.
+`HCQ_CHECK=1 python -m tests.frontend.planted --planted NAME` runs the program of a mistake with the modules as
+they would be with it, and prints the first line of the error; without --planted, the programs of all that are
+named, one after another, with the modules as they are.
 """
 
 from __future__ import annotations
@@ -204,20 +205,24 @@ class Finder:
 
 
 def main() -> int:
-    """Run the program of one mistake."""
+    """Run the program of one mistake, or those of several without their mistakes."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=MISTAKES)
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a key of MISTAKES")
     parser.add_argument("--planted", action="store_true", help="with the mistake")
     options = parser.parse_args()
-    mistake = MISTAKES[options.name]
+    if unknown := set(options.names) - set(MISTAKES):
+        parser.error(f"no such mistakes: {sorted(unknown)}")
     if options.planted:
-        sys.meta_path.insert(0, Finder(mistake.changes))
+        if len(options.names) > 1:
+            parser.error("--planted takes one name: modules are changed before they are imported")
+        sys.meta_path.insert(0, Finder(MISTAKES[options.names[0]].changes))
     from hcq.errors import CheckError  # here, as modules are changed before they are imported
 
-    try:
-        exec(BEFORE + mistake.program, {})
-    except CheckError as error:
-        sys.stdout.write(f"{error}\n".partition("\n")[0])
+    for name in options.names:
+        try:
+            exec(BEFORE + MISTAKES[name].program, {})
+        except CheckError as error:
+            sys.stdout.write(f"{error}\n".partition("\n")[0] + "\n")
     return 0
 
 
