@@ -154,6 +154,7 @@ def test_a_wrong_result_is_a_difference(recording: Recording) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", vendor.ARCHES)
 def test_what_the_emulated_gpu_knows_has_a_form(arch: str) -> None:
     """Beside caches, waits and messages; masks of the other wave; and sums of f16 that need another mode."""

@@ -14,7 +14,7 @@ Next: `decode`, the user.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,15 +36,23 @@ class EncodingFormat:
     """Bits 31 downwards of the first dword."""
     dwords: int
     fields: Mapping[str, Field]
+    base: int = field(init=False)
+    """The encoding with every field zero."""
+    known_bits: int = field(init=False)
+    """The bits that the prefix or some field covers."""
 
-    @property
-    def base(self) -> int:
-        """The encoding with every field zero."""
-        return int(self.prefix, 2) << (32 - len(self.prefix))
+    def __post_init__(self) -> None:
+        """Compute once what decoding asks of every instruction."""
+        below = 32 - len(self.prefix)
+        known = (1 << 32) - (1 << below)
+        for low, width in self.fields.values():
+            known |= ((1 << width) - 1) << low
+        object.__setattr__(self, "base", int(self.prefix, 2) << below)
+        object.__setattr__(self, "known_bits", known)
 
     def matches(self, dword: int) -> bool:
         """Return whether an instruction's first dword has this format's prefix."""
-        return dword >> (32 - len(self.prefix)) == int(self.prefix, 2)
+        return (dword ^ self.base) >> (32 - len(self.prefix)) == 0
 
     def get(self, encoding: int, field: str) -> int:
         """Read a field; 0 where the format has none of that name."""
@@ -58,14 +66,6 @@ class EncodingFormat:
         low, width = self.fields[field]
         mask = (1 << width) - 1
         return encoding & ~(mask << low) | (value & mask) << low
-
-    @property
-    def known_bits(self) -> int:
-        """The bits that the prefix or some field covers."""
-        known = ((1 << len(self.prefix)) - 1) << (32 - len(self.prefix))
-        for low, width in self.fields.values():
-            known |= ((1 << width) - 1) << low
-        return known
 
 
 def _format(name: str, prefix: str, dwords: int = 1, /, **fields: Field) -> EncodingFormat:
@@ -233,11 +233,12 @@ class Opcode:
     """Whether a dword of constant always follows."""
     modifiers: dict[str, str]
     """Modifier fields it understands; for those of several bits, which bits."""
+    stem: str = field(init=False)
+    """The name without the suffix of the encoding."""
 
-    @property
-    def stem(self) -> str:
-        """The name without the suffix of the encoding."""
-        return self.name.removesuffix("_e32").removesuffix("_e64")
+    def __post_init__(self) -> None:
+        """Compute the stem once: translation asks for it often."""
+        object.__setattr__(self, "stem", self.name.removesuffix("_e32").removesuffix("_e64"))
 
 
 @dataclass(frozen=True, slots=True)

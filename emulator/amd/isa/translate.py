@@ -5,6 +5,7 @@ Not here: single operations (`meanings`), the function's frame (`emulator.simt.w
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -179,8 +180,6 @@ def translate_instructions(
     modes.check(entry.modes, None, name)
     blocks = cut(instructions)
     begun = modes.at_blocks(blocks, entry.modes, name)
-    registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1"}
-    registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
     full |= unobserved(blocks, target.family, lib.lanes, full)
     spins = may_wait(blocks, target.family)
@@ -199,7 +198,7 @@ def translate_instructions(
         lib,
         re.sub(r"[^\w.$-]", "_", name),
         made,
-        registers,
+        dict(_registers(lib.v("i32"))),
         lambda _: _begin(translators[0], entry),
         spins=spins,
     )
@@ -215,6 +214,13 @@ def translate_instructions(
     if lib.checks.global_races or lib.checks.shared_races:
         translators[0].guesses = guesses(blocks, target.family)
     return wf.translate()
+
+
+@functools.cache
+def _registers(vector: str) -> dict[str, str]:
+    """Return the IR types of all registers by name."""
+    scalars = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1"}
+    return scalars | {f"{file}{n}": vector for file in "va" for n in range(_VECTORS)}
 
 
 def highest_vector(instructions: list[Instruction]) -> int:

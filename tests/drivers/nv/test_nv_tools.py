@@ -81,7 +81,9 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["nv-emu", "nv-emu:checked", "amd-emu:checked"])
+@pytest.mark.parametrize(
+    "device", [pytest.param("nv-emu", marks=pytest.mark.landing), "nv-emu:checked", "amd-emu:checked"]
+)
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(
     device: str, capsys: pytest.CaptureFixture[str]
 ):

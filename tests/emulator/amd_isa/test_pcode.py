@@ -99,6 +99,7 @@ def test_plain_forms_of_short_encodings() -> None:
 
 @there
 @pytest.mark.slow
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("kind", pcode_forms.VECTOR_FORMATS)
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_forms(name: str, kind: str) -> None:
@@ -156,6 +157,7 @@ def test_every_pair_of_dual_operations(name: str) -> None:
 
 @there
 @pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_scalar_operations(name: str) -> None:
     verdict(scalars(name))
