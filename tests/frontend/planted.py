@@ -1,8 +1,8 @@
 """Planted mistakes: a changed line of the compiler, and a program that it makes wrong.
 
-`HCQ_CHECK=1 python -m tests.frontend.planted --planted NAME` runs the program of a mistake with the modules as
-they would be with it, and prints the first line of the error. Without --planted it runs the programs of all
-that are named, one after another, with the modules as they are.
+`HCQ_CHECK=1 python -m tests.frontend.planted --planted NAME` runs the program of a mistake with the modules
+as they would be with it, and prints the first line of the error. Without --planted it runs the programs of
+all that are named, one after another, with the modules as they are.
 """
 
 from __future__ import annotations

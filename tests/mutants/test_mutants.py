@@ -10,7 +10,7 @@ from hcq.errors import HcqError
 from tests.mutants.__main__ import Verdict, judge, listed, sample, score, text
 from tests.mutants.nv.packets import segment
 from tests.mutants.planted.catalogs import WIRES
-from tests.mutants.sites import DELETE, Mutant, changed, variants
+from tests.mutants.sites import DELETE, KINDS, Mutant, changed, variants
 
 ACQUIRE = [
     int(MethodHeader(ADDRESS=HostMethod.SEM_ADDR_LO, SUBCHANNEL=Subchannel.COMPUTE, COUNT=2,
@@ -63,13 +63,14 @@ def test_survivors_are_counted_and_listed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", sorted(WIRES))
-def test_emulated_machine_notices_a_sample_of_mutants(driver: str) -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.landing)])
+def test_emulated_machine_notices_a_sample_of_mutants(driver: str, count: int) -> None:
     device = {"nv": "sm_90", "amd": "gfx1100"}[driver]
     found = listed(driver, device)
     kinds = {one.kind for one in found}
     assert kinds >= {"ioctl", "stream", "memory"}
-    chosen = sample(found, 12, 7)
-    assert len(chosen) == 3 * len(kinds)
+    chosen = sample(found, count, 7)
+    assert len(chosen) == count // len(KINDS) * len(kinds)
     verdicts = [judge(driver, device, one) for one in chosen]
     assert sum(one.outcome == "error" for one in verdicts) >= len(chosen) / 2
     told = [one for one in verdicts if one.kind != "memory" or one.outcome != "wrong"]  # another argument
