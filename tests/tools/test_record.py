@@ -189,6 +189,7 @@ def test_a_result_may_differ_by_what_its_rule_allows():
         ("f32", Allowed("absolute", 0.5, "rule"), 0x3F800000, 0x3FC00000, True),
         ("f32", Allowed("absolute", 0.5, "rule"), 0x3F800000, 0x3FC00001, False),
         ("f32", Allowed("absolute", 0.5, "rule"), 0x7F800000, 0x7F800000, True),
+        ("f32", Allowed("absolute", 0.5, "rule"), 0x7F800001, 0x3F800000, False),  # a signalling NaN
         ("bf16", Allowed("absolute", 0.5, "rule"), 0x3F80, 0x3FC0, True),
         ("u32", Allowed("zero", rule="never"), 0, 0, True),
         ("u32", Allowed("zero", rule="never"), 1, 1, False),

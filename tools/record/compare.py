@@ -181,10 +181,11 @@ def _within(type_: str, mine: Any, its: Any, most: float) -> Any:
 
 def _values(type_: str, column: Any) -> Any:
     exponent, mantissa = FLOATS[type_]
-    if type_.startswith("bf16"):
-        return (column.astype("u4") << np.uint32(16)).view("f4").astype("f8")
-    size = (1 + exponent + mantissa) // 8
-    return column.astype(f"u{size}").view(f"f{size}").astype("f8")
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        if type_.startswith("bf16"):
+            return (column.astype("u4") << np.uint32(16)).view("f4").astype("f8")
+        size = (1 + exponent + mantissa) // 8
+        return column.astype(f"u{size}").view(f"f{size}").astype("f8")
 
 
 def _why(result: Result, mine: int, its: int) -> str:

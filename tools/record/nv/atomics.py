@@ -67,12 +67,8 @@ def _own(operation: str, type_: str, space: str, order: str = "") -> Iterator[Fo
 def _vectors() -> Iterator[Form]:
     """Yield atomics of vectors, each element on its own; the vector fills 8 or 16 bytes."""
     kinds = [("add", "f32", 2), ("add", "f32", 4)]
-    kinds += [
-        (name, t, count) for name in ("add", "min", "max") for t in ("f16", "bf16") for count in (2, 4, 8)
-    ]
-    kinds += [
-        (name, t, count) for name in ("add", "min", "max") for t in ("f16x2", "bf16x2") for count in (2, 4)
-    ]
+    kinds += [(name, t, count) for name in ("add", "min", "max") for t in ("f16", "bf16") for count in (2, 4, 8)]  # fmt: skip
+    kinds += [(name, t, count) for name in ("add", "min", "max") for t in ("f16x2", "bf16x2") for count in (2, 4)]  # fmt: skip
     for operation, type_, count in kinds:
         bits = 8 * BYTES[type_]
         words = f"global.{operation}.{'noftz.' if type_ in _SMALL else ''}v{count}.{type_}"
@@ -80,10 +76,7 @@ def _vectors() -> Iterator[Form]:
         operands = (type_, type_)
         olds, values = (", ".join(f"{letter}{n}" for n in range(count)) for letter in "xy")
         text = f".reg .b{bits} {olds}, {values}, z; "
-        text += " ".join(
-            f"mov.b{bits} y{n}, $a{n % 2}; st.global.b{bits} [$far+{n * bits // 8}], $a0;"
-            for n in range(count)
-        )
+        text += " ".join(f"mov.b{bits} y{n}, $a{n % 2}; st.global.b{bits} [$far+{n * bits // 8}], $a0;" for n in range(count))  # fmt: skip
         last = f"[$far+{(count - 1) * bits // 8}]"
         after = f"ld.global.b{bits} $d0, {last};"
         results = (Result("memory", type_), Result("old", type_))
@@ -126,23 +119,15 @@ def _met() -> Iterator[Form]:
         ("add", "u32"), ("min", "u32"), ("max", "s32"), ("and", "b32"), ("or", "b32"), ("xor", "b32"), ("inc", "u32"), ("dec", "u32"),
     ):  # fmt: skip
         value = {"inc": "200", "dec": "200", "min": "$a0"}.get(operation, "$a0")
-        text = (
-            _SHARED
-            + f"red.shared.{operation}.{type_} [word], {value}; bar.sync 0; ld.shared.u32 $d0, [word];"
-        )
+        text = (_SHARED + f"red.shared.{operation}.{type_} [word], {value}; bar.sync 0; ld.shared.u32 $d0, [word];")  # fmt: skip
         yield Form(
             f"red.shared.{operation}.{type_} of 96 threads", text, ("u32",), inputs, (Result("memory", "u32"),), launch=launch, doubt=3,
         )  # fmt: skip
-        text = (
-            _SHARED
-            + f".reg .b32 o; atom.shared.{operation}.{type_} o, [word], {value}; bar.sync 0; ld.shared.u32 $d0, [word];"
-        )
+        text = (_SHARED + f".reg .b32 o; atom.shared.{operation}.{type_} o, [word], {value}; bar.sync 0; ld.shared.u32 $d0, [word];")  # fmt: skip
         yield Form(
             f"atom.shared.{operation}.{type_} of 96 threads", text, ("u32",), inputs, (Result("memory", "u32"),), launch=launch, doubt=3,
         )  # fmt: skip
-    text = _SHARED + (
-        ".reg .b32 o; atom.shared.add.u32 o, [word], 3; red.shared.add.u32 [word+4], o; bar.sync 0; ld.shared.v2.b32 {$d0, $d1}, [word];"
-    )
+    text = _SHARED + (".reg .b32 o; atom.shared.add.u32 o, [word], 3; red.shared.add.u32 [word+4], o; bar.sync 0; ld.shared.v2.b32 {$d0, $d1}, [word];")  # fmt: skip
     yield Form(
         "sum of the old values of atom.shared.add.u32", text, ("u32",), inputs, (Result("memory", "u32"), Result("sum", "u32")), launch=launch, doubt=3,
     )  # fmt: skip

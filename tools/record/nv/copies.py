@@ -53,95 +53,23 @@ def _sequence(name: str, count: int, steps: tuple[str, ...], since: int = 80) ->
         for parity in (0, 1):
             text += f"mbarrier.test_wait.parity.shared.b64 p, [b], {parity}; selp.u32 o, {1 << (2 * number + parity)}, 0, p; or.b32 l, l, o; "
     text += "DONE: mov.b32 $d0, l;"
-    return Form(
-        f"mbarrier: {name}",
-        text,
-        DATA,
-        rows(),
-        (Result("phases", "u32"),),
-        launch=LAUNCH,
-        doubt=8,
-        needs=since,
-    )
+    return Form(f"mbarrier: {name}", text, DATA, rows(), (Result("phases", "u32"),), launch=LAUNCH, doubt=8, needs=since)  # fmt: skip
 
 
 def _barriers() -> Iterator[Form]:
-    arrive, inval = (
-        "mbarrier.arrive.shared.b64 u, [b];",
-        "mbarrier.inval.shared.b64 [b]; mbarrier.init.shared.b64 [b], 2;",
-    )
+    arrive, inval = ("mbarrier.arrive.shared.b64 u, [b];", "mbarrier.inval.shared.b64 [b]; mbarrier.init.shared.b64 [b], 2;")  # fmt: skip
     yield _sequence("arrive", 2, (arrive,) * 6)
-    yield _sequence(
-        "arrive by count",
-        3,
-        ("mbarrier.arrive.shared.b64 u, [b], 2;", arrive, "mbarrier.arrive.shared.b64 u, [b], 3;"),
-        HOPPER,
-    )
-    yield _sequence(
-        "noComplete",
-        3,
-        (
-            "mbarrier.arrive.noComplete.shared.b64 u, [b], 2;",
-            arrive,
-            "mbarrier.arrive.noComplete.shared.b64 u, [b], 1;",
-            arrive,
-            arrive,
-        ),
-    )
-    yield _sequence(
-        "drop",
-        3,
-        (
-            "mbarrier.arrive_drop.shared.b64 u, [b];",
-            arrive,
-            arrive,
-            arrive,
-            arrive,
-            "mbarrier.arrive_drop.noComplete.shared.b64 u, [b], 1;",
-            arrive,
-            arrive,
-        ),
-    )
-    yield _sequence(
-        "drop by count",
-        4,
-        ("mbarrier.arrive_drop.shared.b64 u, [b], 2;", arrive, arrive, arrive, arrive),
-        HOPPER,
-    )
+    yield _sequence("arrive by count", 3, ("mbarrier.arrive.shared.b64 u, [b], 2;", arrive, "mbarrier.arrive.shared.b64 u, [b], 3;"), HOPPER)  # fmt: skip
+    yield _sequence("noComplete", 3, ("mbarrier.arrive.noComplete.shared.b64 u, [b], 2;", arrive, "mbarrier.arrive.noComplete.shared.b64 u, [b], 1;", arrive, arrive))  # fmt: skip
+    yield _sequence("drop", 3, ("mbarrier.arrive_drop.shared.b64 u, [b];", arrive, arrive, arrive, arrive, "mbarrier.arrive_drop.noComplete.shared.b64 u, [b], 1;", arrive, arrive))  # fmt: skip
+    yield _sequence("drop by count", 4, ("mbarrier.arrive_drop.shared.b64 u, [b], 2;", arrive, arrive, arrive, arrive), HOPPER)  # fmt: skip
     yield _sequence("inval", 1, (arrive, inval, arrive, arrive))
-    expect, complete = (
-        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [b], 64;",
-        "mbarrier.complete_tx.shared.b64 [b], 32;",
-    )
+    expect, complete = ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [b], 64;", "mbarrier.complete_tx.shared.b64 [b], 32;")  # fmt: skip
     yield _sequence("expect_tx", 1, (expect, arrive, complete, complete, arrive), HOPPER)
-    yield _sequence(
-        "complete before expect",
-        1,
-        (complete, expect, arrive, "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [b], 32;"),
-        HOPPER,
-    )
-    yield _sequence(
-        "arrive.expect_tx",
-        2,
-        ("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 u, [b], 64;", complete, arrive, complete),
-        HOPPER,
-    )
-    yield _sequence(
-        "arrive.expect_tx plain",
-        1,
-        (
-            "mbarrier.arrive.expect_tx.shared.b64 u, [b], 32;",
-            complete,
-            "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 u, [b], 0;",
-        ),
-        HOPPER,
-    )
-    yield _sequence(
-        "arrive_drop.expect_tx",
-        2,
-        ("mbarrier.arrive_drop.expect_tx.shared::cta.b64 u, [b], 32;", arrive, complete, arrive, arrive),
-        HOPPER,
-    )
+    yield _sequence("complete before expect", 1, (complete, expect, arrive, "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [b], 32;"), HOPPER)  # fmt: skip
+    yield _sequence("arrive.expect_tx", 2, ("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 u, [b], 64;", complete, arrive, complete), HOPPER)  # fmt: skip
+    yield _sequence("arrive.expect_tx plain", 1, ("mbarrier.arrive.expect_tx.shared.b64 u, [b], 32;", complete, "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 u, [b], 0;"), HOPPER)  # fmt: skip
+    yield _sequence("arrive_drop.expect_tx", 2, ("mbarrier.arrive_drop.expect_tx.shared::cta.b64 u, [b], 32;", arrive, complete, arrive, arrive), HOPPER)  # fmt: skip
     for scope in ("cta", "cluster"):
         for order in ("release", "relaxed"):
             words = f"mbarrier.arrive.{order}.{scope}.shared::cta.b64 u, [b];"
@@ -149,15 +77,7 @@ def _barriers() -> Iterator[Form]:
         for order in ("acquire", "relaxed"):
             waits = f"{arrive} mbarrier.test_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0; mbarrier.try_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0; mbarrier.try_wait.parity.{order}.{scope}.shared::cta.b64 q, [b], 0, 1000;"
             yield _sequence(f"wait.{order}.{scope}", 1, (waits, arrive), HOPPER)
-    yield _sequence(
-        "generic address",
-        2,
-        (
-            "mov.u64 w, b; cvta.shared.u64 w, w; mbarrier.arrive.b64 u, [w];",
-            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [m];",
-        ),
-        HOPPER,
-    )
+    yield _sequence("generic address", 2, ("mov.u64 w, b; cvta.shared.u64 w, w; mbarrier.arrive.b64 u, [w];", "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [m];"), HOPPER)  # fmt: skip
     yield _sequence(
         "words of shared::cta",
         1,
@@ -174,27 +94,9 @@ def _barriers() -> Iterator[Form]:
     text += "mbarrier.arrive.noComplete.shared.b64 u, [b], 2; mbarrier.pending_count.b64 $d0, u; mbarrier.arrive.shared.b64 v, [b]; mbarrier.pending_count.b64 $d1, v; "
     text += "mbarrier.test_wait.shared.b64 p, [b], v; selp.u32 $d2, 1, 0, p; mbarrier.arrive.shared.b64 w, [b]; mbarrier.test_wait.shared.b64 p, [b], v; selp.u32 o, 2, 0, p; or.b32 $d2, $d2, o; "
     results = tuple(Result(name, "u32") for name in ("pending", "then", "waits"))
-    yield Form(
-        "mbarrier.pending_count.b64",
-        text + "DONE:",
-        DATA,
-        rows(),
-        results,
-        launch=LAUNCH,
-        doubt=8,
-        needs=80,
-    )
+    yield Form("mbarrier.pending_count.b64", text + "DONE:", DATA, rows(), results, launch=LAUNCH, doubt=8, needs=80)  # fmt: skip
     waits = "mbarrier.try_wait.shared.b64 p, [b], v; selp.u32 o, 4, 0, p; or.b32 $d2, $d2, o; mbarrier.try_wait.acquire.cta.shared::cta.b64 p, [b], v, 1000; selp.u32 o, 8, 0, p; or.b32 $d2, $d2, o; "
-    yield Form(
-        "mbarrier.try_wait.shared.b64",
-        text + waits + "DONE:",
-        DATA,
-        rows(),
-        results,
-        launch=LAUNCH,
-        doubt=8,
-        needs=HOPPER,
-    )
+    yield Form("mbarrier.try_wait.shared.b64", text + waits + "DONE:", DATA, rows(), results, launch=LAUNCH, doubt=8, needs=HOPPER)  # fmt: skip
 
 
 def _small_copies() -> Iterator[Form]:
@@ -217,22 +119,9 @@ def _small_copies() -> Iterator[Form]:
                     for space in ("shared", "shared::cta") if not (hint or tail) else ("shared",):
                         name = f"cp.async.{cache}.{space}.global{hint}"
                         operands = f"[kk], [$at], {size}{tail}{', v' if 'hint' in hint else ''}"
-                        text = (
-                            HEAD
-                            + "st.shared.v2.b64 [kk], {-1, -1}; and.b32 l, $lane, 1; setp.eq.u32 q, l, 0; "
-                            + (policy if "hint" in hint else "")
-                        )
+                        text = (HEAD + "st.shared.v2.b64 [kk], {-1, -1}; and.b32 l, $lane, 1; setp.eq.u32 q, l, 0; " + (policy if "hint" in hint else ""))  # fmt: skip
                         text += f"{name} {operands}; {waits['wait_all']}" + _BACK
-                        yield Form(
-                            f"{name} {size}{tail}",
-                            text,
-                            DATA,
-                            rows(),
-                            RESULTS,
-                            launch=LAUNCH,
-                            doubt=7,
-                            needs=80,
-                        )
+                        yield Form(f"{name} {size}{tail}", text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=7, needs=80)  # fmt: skip
     for how, wait in waits.items():
         text = HEAD + INIT_80.format(32) + f"cp.async.ca.shared.global [kk], [$at], 16; {wait}" + _BACK
         yield Form(f"cp.async, {how}", text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=7, needs=80)
@@ -249,97 +138,43 @@ def _bulk() -> Iterator[Form]:
             copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.{space}.global.{BULK} [n], [%in], {size}, [m];"
             text = HEAD + INIT.format(1) + FENCE + ONCE + copy + "DONE: " + WAIT + _BACK
             name = f"cp.async.bulk.{space}.global, {size}"
-            yield Form(
-                name, text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=8, needs=HOPPER, until=last
-            )
+            yield Form(name, text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=8, needs=HOPPER, until=last)
         fill = "st.shared.v2.b64 [kk], {$a0, $a1};" + FENCE
         for how in ("wait_group", "wait_group.read"):
             copy = f"cp.async.bulk.global.shared::cta.bulk_group [x], [n], {size}; cp.async.bulk.commit_group; cp.async.bulk.{how} 0;"
             if how.endswith("read"):
                 copy += " cp.async.bulk.wait_group 0;"
-            text = (
-                HEAD
-                + "add.u64 x, %out, SCRATCH; "
-                + fill
-                + ONCE
-                + copy
-                + " fence.proxy.async.global; DONE: bar.warp.sync -1; "
-            )
+            text = (HEAD + "add.u64 x, %out, SCRATCH; " + fill + ONCE + copy + " fence.proxy.async.global; DONE: bar.warp.sync -1; ")  # fmt: skip
             text += "mul.wide.u32 u, $lane, 16; add.u64 u, u, x; ld.global.v2.b64 {$d0, $d1}, [u]; ld.global.v2.b64 {$d2, $d3}, [u+512];"
-            yield Form(
-                f"cp.async.bulk from shared memory, {size}, {how}",
-                text.replace("SCRATCH", "1024"),
-                DATA,
-                rows(),
-                RESULTS,
-                launch=LAUNCH,
-                doubt=8,
-                needs=HOPPER,
-            )
+            yield Form(f"cp.async.bulk from shared memory, {size}, {how}", text.replace("SCRATCH", "1024"), DATA, rows(), RESULTS, launch=LAUNCH, doubt=8, needs=HOPPER)  # fmt: skip
         copy = f"mbarrier.arrive.expect_tx.shared.b64 _, [b], {size}; cp.async.bulk.shared::cluster.shared::cta.{BULK} [o], [n], {size}, [m];"
-        text = (
-            HEAD + "add.u32 o, n, 512; " + INIT.format(1) + fill + ONCE + copy + "DONE: " + WAIT + _BACK
-        )
-        yield Form(
-            f"cp.async.bulk within shared memory, {size}",
-            text,
-            DATA,
-            rows(),
-            RESULTS,
-            launch=LAUNCH,
-            doubt=8,
-            needs=HOPPER,
-        )
+        text = (HEAD + "add.u32 o, n, 512; " + INIT.format(1) + fill + ONCE + copy + "DONE: " + WAIT + _BACK)
+        yield Form(f"cp.async.bulk within shared memory, {size}", text, DATA, rows(), RESULTS, launch=LAUNCH, doubt=8, needs=HOPPER)  # fmt: skip
     text = HEAD + "@first cp.async.bulk.prefetch.L2.global [%in], 64; mov.b64 $d0, $a0;"
-    yield Form(
-        "cp.async.bulk.prefetch.L2.global", text, DATA, rows(), RESULTS[:1], launch=LAUNCH, needs=HOPPER
-    )
+    yield Form("cp.async.bulk.prefetch.L2.global", text, DATA, rows(), RESULTS[:1], launch=LAUNCH, needs=HOPPER)  # fmt: skip
     yield from _reductions()
 
 
 def _reductions() -> Iterator[Form]:
-    kinds = [("add", t) for t in ("u32", "s32", "u64", "f32", "f64")] + [
-        ("add.noftz", t) for t in ("f16", "bf16")
-    ]
+    kinds = [("add", t) for t in ("u32", "s32", "u64", "f32", "f64")] + [("add.noftz", t) for t in ("f16", "bf16")]  # fmt: skip
     kinds += [(name, t) for name in ("min", "max") for t in ("u32", "s32", "u64", "s64", "f16", "bf16")]
-    kinds += [(name, t) for name in ("and", "or", "xor") for t in ("b32", "b64")] + [
-        ("inc", "u32"),
-        ("dec", "u32"),
-    ]
+    kinds += [(name, t) for name in ("and", "or", "xor") for t in ("b32", "b64")] + [("inc", "u32"), ("dec", "u32")]  # fmt: skip
     for operation, type_ in kinds:
         name = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{type_}"
-        text = (
-            HEAD
-            + "add.u64 x, %out, 1024; mul.wide.u32 u, $lane, 16; add.u64 u, u, x; st.global.v2.b64 [u], {$a1, $a0}; st.shared.v2.b64 [kk], {$a0, $a1}; fence.proxy.async;"
-        )
+        text = (HEAD + "add.u64 x, %out, 1024; mul.wide.u32 u, $lane, 16; add.u64 u, u, x; st.global.v2.b64 [u], {$a1, $a0}; st.shared.v2.b64 [kk], {$a0, $a1}; fence.proxy.async;")  # fmt: skip
         text += f" bar.warp.sync -1; {ONCE}{name} [x], [n], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; fence.proxy.async.global; DONE: bar.warp.sync -1; ld.global.v2.b64 {{$d0, $d1}}, [u];"
         yield Form(name, text, DATA, rows(), RESULTS[:2], launch=LAUNCH, doubt=8, needs=HOPPER)
 
 
 def _remote() -> Iterator[Form]:
     """Yield stores and reductions in the shared memory of the other workgroup of a cluster."""
-    head = (
-        HEAD
-        + INIT.format(1)
-        + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 kk, kk, l; mapa.shared::cluster.u32 m, m, l; "
-    )
+    head = (HEAD + INIT.format(1) + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 kk, kk, l; mapa.shared::cluster.u32 m, m, l; ")  # fmt: skip
     meet = "barrier.cluster.arrive; barrier.cluster.wait; "
     back = WAIT + "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; ld.shared.v2.b64 {$d0, $d1}, [kk]; " + meet
     both, results = rows(64), RESULTS[:2]
     words = "shared::cluster.mbarrier::complete_tx::bytes"
-    stores = [
-        (f"st.async.{words}.b32", 4, ".reg .b32 r; cvt.u32.u64 r, $a0;", "r"),
-        (f"st.async.{words}.b64", 8, "", "$a0"),
-        (f"st.async.{words}.v2.b64", 16, "", "{$a0, $a1}"),
-    ]
-    stores += [
-        (
-            f"st.async.{words}.v4.b32",
-            16,
-            ".reg .b32 r0, r1, r2, r3; mov.b64 {r0, r1}, $a0; mov.b64 {r2, r3}, $a1;",
-            "{r0, r1, r2, r3}",
-        )
-    ]
+    stores = [(f"st.async.{words}.b32", 4, ".reg .b32 r; cvt.u32.u64 r, $a0;", "r"), (f"st.async.{words}.b64", 8, "", "$a0"), (f"st.async.{words}.v2.b64", 16, "", "{$a0, $a1}")]  # fmt: skip
+    stores += [(f"st.async.{words}.v4.b32", 16, ".reg .b32 r0, r1, r2, r3; mov.b64 {r0, r1}, $a0; mov.b64 {r2, r3}, $a1;", "{r0, r1, r2, r3}")]  # fmt: skip
     for operation, type_ in (
         ("add", "u32"),
         ("add", "s32"),
@@ -356,11 +191,7 @@ def _remote() -> Iterator[Form]:
         narrow = (".reg .b32 r; cvt.u32.u64 r, $a0;", "r") if size == 4 else ("", "$a0")
         stores.append((f"red.async.relaxed.cluster.{words}.{operation}.{type_}", size, *narrow))
     for name, size, before, value in stores:
-        text = (
-            head
-            + f"@first mbarrier.arrive.expect_tx.shared.b64 _, [b], {size * 32}; {before} {meet}{name} [kk], {value}, [m]; "
-            + back
-        )
+        text = (head + f"@first mbarrier.arrive.expect_tx.shared.b64 _, [b], {size * 32}; {before} {meet}{name} [kk], {value}, [m]; " + back)  # fmt: skip
         yield Form(name, text, DATA, both, results, launch=_PAIR, doubt=8, needs=HOPPER)
 
 

@@ -55,10 +55,7 @@ class Shape:
 def _float(type_: str, raw: Any, kind: str) -> Any:
     """Return elements of a float type, made from bits without a pattern."""
     _, exponent, mantissa = FORMATS[type_]
-    bias, sign = (
-        np.uint64((1 << (exponent - 1)) - 1),
-        (raw >> np.uint64(63)) << np.uint64(exponent + mantissa),
-    )
+    bias, sign = (np.uint64((1 << (exponent - 1)) - 1), (raw >> np.uint64(63)) << np.uint64(exponent + mantissa))  # fmt: skip
     wide = np.uint64(mantissa)
     if kind == "exact":  # 0.5, 1, 1.5, 2, 3 and 0
         table = np.array([bias - np.uint64(1), bias, bias, bias + np.uint64(1), bias + np.uint64(1), 0], "u8")
@@ -115,10 +112,7 @@ def allowance(kind: str, a: str, d: str, k: int) -> Allowed:
 
 @functools.cache
 def _inputs(types: tuple[str, ...], counts: tuple[int, ...], kind: str, warps: int) -> Inputs:
-    parts = [
-        registers(one, count, warps * WARP, kind, 31 + n)
-        for n, (one, count) in enumerate(zip(types, counts, strict=True))
-    ]
+    parts = [registers(one, count, warps * WARP, kind, 31 + n) for n, (one, count) in enumerate(zip(types, counts, strict=True))]  # fmt: skip
     return frozen(np.concatenate(parts, axis=1))
 
 
@@ -163,10 +157,7 @@ def _product(family: _Family, shape: Shape, types: tuple[str, str, str], operati
     a, b, d = types
     wide = 64 if family.bits == 64 else 32
     held = max(family.bits, 32)
-    counts = (
-        shape.m * shape.k * family.bits // (WARP * held),
-        shape.n * shape.k * family.bits // (WARP * held),
-    )
+    counts = (shape.m * shape.k * family.bits // (WARP * held), shape.n * shape.k * family.bits // (WARP * held))  # fmt: skip
     sums = shape.m * shape.n // WARP // (2 if d == "f16" else 1)
     before = operation if operation == ".satfinite" else ""
     after = "" if operation == ".satfinite" else operation
@@ -179,22 +170,12 @@ def _product(family: _Family, shape: Shape, types: tuple[str, str, str], operati
         allowed = allowance(kind, a, d, shape.k)
         results = tuple(Result(f"d{n}", type_, allowed) for n in range(sums))
         operands = (f"u{wide}",) * (total + sums)
-        yield lanes(
-            f"{name} {kind}",
-            text,
-            operands,
-            inputs,
-            results,
-            doubt=9 if kind == "far" else 6,
-            needs=family.needs,
-        )
+        yield lanes(f"{name} {kind}", text, operands, inputs, results, doubt=9 if kind == "far" else 6, needs=family.needs)  # fmt: skip
     if a in ("e4m3", "e5m2") and shape.k == WARP:
         named = name.replace(".row.col", ".row.col.kind::f8f6f4")
         inputs = _inputs((a, b, d), (*counts, sums), "exact", 1)
         results = tuple(Result(f"d{n}", type_) for n in range(sums))
-        yield lanes(
-            named, text.replace(name, named), ("u32",) * (total + sums), inputs, results, doubt=6, needs=120
-        )
+        yield lanes(named, text.replace(name, named), ("u32",) * (total + sums), inputs, results, doubt=6, needs=120)  # fmt: skip
 
 
 _WIDE: Final = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
@@ -238,10 +219,7 @@ def _wmma_form(
     count = shape.m * shape.n
     strides = (shape.k if layouts[0] == "row" else shape.m, shape.n if layouts[1] == "row" else shape.k)
     a_bytes, b_bytes = shape.m * shape.k * bits // 8, shape.k * shape.n * bits // 8
-    names = [
-        ", ".join(f"{letter}{n}" for n in range(c))
-        for letter, c in (("x", fa), ("y", fb), ("z", fc), ("w", fc))
-    ]
+    names = [", ".join(f"{letter}{n}" for n in range(c)) for letter, c in (("x", fa), ("y", fb), ("z", fc), ("w", fc))]  # fmt: skip
     sat = ".satfinite" if a[0] in "su" else ""
     form = f"wmma.mma{'.xor.popc' if a == 'b1' else ''}.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}"
     form += f".{d}.{d}" if a == "f16" else f".{d}.{a}.{b}.{d}"
@@ -256,10 +234,7 @@ def _wmma_form(
     text += f" {form} {{{names[3]}}}, {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}};\n"
     text += f" wmma.store.d.sync.aligned.row.{shape}.{global_}.{store} [%out+$c0], {{{names[3]}}}, {shape.n};"
     for kind in kinds:
-        data = b"".join(
-            _matrix(one, number, kind, 41 + n)
-            for n, (one, number) in enumerate(((a, shape.m * shape.k), (b, shape.k * shape.n), (d, count)))
-        )
+        data = b"".join(_matrix(one, number, kind, 41 + n) for n, (one, number) in enumerate(((a, shape.m * shape.k), (b, shape.k * shape.n), (d, count))))  # fmt: skip
         inputs = frozen(np.frombuffer(data, "u8"))
         result = Result("d", {"s32": "s32"}.get(store, store), allowance(kind, a, d, shape.k))
         yield Form(
@@ -307,15 +282,7 @@ def _rows_of_memory() -> Iterator[Form]:
                 given = ", ".join(f"r{n}" for n in range(count))
                 text = ".reg .b32 r0, r1, r2, r3; mov.b64 {r0, r1}, $a0; mov.b64 {r2, r3}, $a1; st.shared.v2.b64 [$cell], {0, 0};"
                 text += f" bar.warp.sync -1; {name} [$cell], {{{given}}}; bar.warp.sync -1; ld.shared.v2.b64 {{$d0, $d1}}, [$cell];"
-                yield lanes(
-                    name,
-                    text,
-                    operands,
-                    inputs,
-                    (Result("low", "u64"), Result("high", "u64")),
-                    doubt=3,
-                    needs=_HOPPER,
-                )
+                yield lanes(name, text, operands, inputs, (Result("low", "u64"), Result("high", "u64")), doubt=3, needs=_HOPPER)  # fmt: skip
     yield lanes(
         "movmatrix.sync.aligned.m8n8.trans.b16", "movmatrix.sync.aligned.m8n8.trans.b16 $d0, $a0;", ("u32",), scattered(("u32",), WARP * 4, seed=37), (Result("d", "u32"),), doubt=3,
     )  # fmt: skip

@@ -158,9 +158,7 @@ def _hinted() -> Iterator[Form]:
     ):  # fmt: skip
         yield lanes(name, f"{text} {name} $d0, [$far], y;", _DATA, _rows(), result, doubt=1)
     name = "st.global.L2::cache_hint.b64"
-    yield lanes(
-        name, f"{text} {name} [$far], $a1, y; ld.global.b64 $d0, [$far];", _DATA, _rows(), result, doubt=1
-    )
+    yield lanes(name, f"{text} {name} [$far], $a1, y; ld.global.b64 $d0, [$far];", _DATA, _rows(), result, doubt=1)  # fmt: skip
     for type_ in ("b32", "u32", "f32"):
         text = f".reg .b32 r; ld.global.nc.{type_} r, [$at]; cvt.u64.u32 $d0, r;"
         yield lanes(f"ld.global.nc.{type_}", text, _DATA, _rows(), result, doubt=1)
@@ -184,9 +182,7 @@ def _hinted() -> Iterator[Form]:
             yield lanes(name, f"{name} {target}, [$at];", _DATA, _rows(), results, doubt=1)
     name = "ld.global.nc.L1::no_allocate.L2::cache_hint.L2::128B.b64"
     yield lanes(name, f"{policy} {name} $d0, [$at], y;", _DATA, _rows(), result, doubt=1)
-    yield lanes(
-        "ldu.global.u32", ".reg .b32 r; ldu.global.u32 r, [$at]; cvt.u64.u32 $d0, r;", _DATA, _rows(), result
-    )
+    yield lanes("ldu.global.u32", ".reg .b32 r; ldu.global.u32 r, [$at]; cvt.u64.u32 $d0, r;", _DATA, _rows(), result)  # fmt: skip
     for space in ("global", "shared", "local"):
         name = f"ld.{space}.b128" if space == "global" else ""
         if name:
@@ -196,9 +192,7 @@ def _hinted() -> Iterator[Form]:
     quad = ".reg .b128 q; mov.b128 q, {$a0, $a1}; "
     results = (*result, Result("e", "u64"))
     back = "ld.global.v2.b64 {$d0, $d1}, [$far];"
-    yield lanes(
-        "st.global.b128", f"{quad} st.global.b128 [$far], q; {back}", _DATA, _rows(), results, needs=70
-    )
+    yield lanes("st.global.b128", f"{quad} st.global.b128 [$far], q; {back}", _DATA, _rows(), results, needs=70)  # fmt: skip
     for order in ("relaxed", "acquire"):
         name = f"ld.{order}.sys.global.b128"
         text = f"{quad} st.global.b128 [$far], q; {name} q, [$far]; mov.b128 {{$d0, $d1}}, q;"
@@ -240,25 +234,15 @@ def _silent() -> Iterator[Form]:
             if ".local" in one:
                 before, text = f"{LOCAL} {before} st.local.u64 [l], $a0; ", one.replace("[$far]", "[l]")
             name = one.partition(" ")[0]
-            yield lanes(
-                name, f"{before} {text}; ld.global.u64 $d0, [$far];", _DATA, _rows(), result, needs=since
-            )
+            yield lanes(name, f"{before} {text}; ld.global.u64 $d0, [$far];", _DATA, _rows(), result, needs=since)  # fmt: skip
     for scope in ("cta", "gpu", "sys", "cluster"):
         # The acquire takes the 128 bytes of a tensor map, so the address has their alignment.
         text = ".reg .b64 t; and.b64 t, $far, -128; st.global.u64 [$far], $a0; "
         name = f"fence.proxy.tensormap::generic.acquire.{scope}"
-        yield lanes(
-            name, f"{text} {name} [t], 128; ld.global.u64 $d0, [$far];", _DATA, _rows(), result, needs=_HOPPER
-        )
+        yield lanes(name, f"{text} {name} [t], 128; ld.global.u64 $d0, [$far];", _DATA, _rows(), result, needs=_HOPPER)  # fmt: skip
     # Bytes that were discarded are undefined: those that are recorded were written afterwards.
     text = ".reg .b64 t; and.b64 t, $far, -128; discard.global.L2 [t], 128; bar.warp.sync -1; st.global.u64 [$far], $a0;"
-    yield lanes(
-        "discard.global.L2",
-        f"{text} ld.global.u64 $d0, [$far];",
-        _DATA,
-        scattered(_DATA, 128, seed=11),
-        result,
-    )
+    yield lanes("discard.global.L2", f"{text} ld.global.u64 $d0, [$far];", _DATA, scattered(_DATA, 128, seed=11), result)  # fmt: skip
     opaque = (Result("d", "u64", _OPAQUE),)
     for text in (
         "createpolicy.fractional.L2::evict_last.b64 $d0, 0.5", "createpolicy.fractional.L2::evict_first.b64 $d0",
@@ -298,9 +282,7 @@ def _addresses() -> Iterator[Form]:
             text += "mov.u64 u, l; "
         text += f"cvta.{space}.u64 t, {place}; cvta.to.{space}.u64 t, t; xor.b64 $d0, t, {place};"
         yield lanes(f"cvta.{space}.u64", text, _DATA, _rows(), (Result("d", "u64"),), needs=since)
-        asked = [
-            name for name in ("global", "shared", "local", "const", "shared::cta", "shared::cluster") if name
-        ]
+        asked = [name for name in ("global", "shared", "local", "const", "shared::cta", "shared::cluster") if name]  # fmt: skip
         for what in asked:
             needs = _HOPPER if "cluster" in what + space else 0
             text = LOCAL + ".reg .b64 s, t, u; .reg .pred p; cvt.u64.u32 s, $cell; "
@@ -315,15 +297,7 @@ def _addresses() -> Iterator[Form]:
         text = f".reg .b64 t, u, v; ld.param.u64 v, [in]; {what}"
         yield Form("cvta.param.u64", text, (), _THIRTY_TWO, (Result("d", "u64"),), doubt=2, needs=70)
     text = ".reg .b64 t; .reg .pred p; cvta.param.u64 t, in; isspacep.param p, t; selp.u32 $d0, 1, 0, p;"
-    yield Form(
-        "isspacep.param::entry",
-        text.replace("isspacep.param ", "isspacep.param::entry "),
-        (),
-        _THIRTY_TWO,
-        (Result("d", "u32"),),
-        doubt=2,
-        needs=70,
-    )
+    yield Form("isspacep.param::entry", text.replace("isspacep.param ", "isspacep.param::entry "), (), _THIRTY_TWO, (Result("d", "u32"),), doubt=2, needs=70)  # fmt: skip
 
 
 def _constants() -> Iterator[Form]:

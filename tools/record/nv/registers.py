@@ -101,9 +101,7 @@ def _barriers() -> Iterator[Form]:
     ):  # fmt: skip
         yield Form(name, _TURNED + text + _READ, ("u32",), _VALUES, result, launch=_BLOCK, doubt=2)
     for modulus in (1, 2, 5, 97):
-        predicate = (
-            f".reg .pred v, w; .reg .b32 m; rem.u32 m, %t, {modulus}; setp.eq.u32 v, m, {modulus // 2}; "
-        )
+        predicate = (f".reg .pred v, w; .reg .b32 m; rem.u32 m, %t, {modulus}; setp.eq.u32 v, m, {modulus // 2}; ")  # fmt: skip
         for word in ("bar.red", "barrier.red", "barrier.red.aligned", "bar.cta.red"):
             name, _, tail = word.partition(".red")
             tail = f"red{tail}"
@@ -136,16 +134,7 @@ def _barriers() -> Iterator[Form]:
         ("mapa.u64", "mapa.u64 b, a, k; xor.b64 b, a, b; mapa.u64 a, a, 1; getctarank.u64 $d0, a;"),
         ("mapa.shared::cluster.u64", "mov.u64 a, s; mapa.shared::cluster.u64 b, a, 1; getctarank.shared::cluster.u64 $d0, b;"),
     ):  # fmt: skip
-        yield Form(
-            name,
-            address + text,
-            ("u32",),
-            values,
-            (Result("rank", "u32"),),
-            launch=cluster,
-            needs=_HOPPER,
-            doubt=4,
-        )
+        yield Form(name, address + text, ("u32",), values, (Result("rank", "u32"),), launch=cluster, needs=_HOPPER, doubt=4)  # fmt: skip
 
 
 _FUNCTION: Final = ".func (.reg .b32 %x) f(.reg .b32 %y) {\n .reg .pred %p; setp.lt.u32 %p, %y, 1000; @%p bra SMALL; shr.u32 %x, %y, 3; ret;\nSMALL: mul.lo.u32 %x, %y, 3; ret;\n}\n%%\n"
