@@ -1,8 +1,9 @@
-"""`python -m tests.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--json FILE]`.
+"""`python -m tests.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--json FILE] [--programs]`.
 
 It compares random kernels in the emulator with host code, or with `--relations` each kernel with itself under
 other vector widths, tiers, orders and numbers of threads. It prints the cases that disagree and their number,
 and exits with 1 if there is one. A seed always gives the same case; `--show` prints its PTX.
+`--programs` replaces the random kernels that the recorder keeps (`tools.record.nv.programs`).
 
 Not here: one case (`cases`), the options of all fuzzers (`campaign`).
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz import campaign
 from tests.fuzz.cases import Case, disagreements
+from tools.record.nv.programs import keep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--relations", action="store_true", help="compare each case with itself under other settings"
     )
+    parser.add_argument("--programs", action="store_true", help="keep the kernels for the recorder")
     options = parser.parse_args(argv)
+    if options.programs:
+        seeds = range(options.first, options.first + options.cases)
+        size = keep("random ", [Case(seed).program() for seed in seeds])
+        sys.stdout.write(f"{len(seeds)} random kernels, {size:,} bytes in all\n")
+        return 0
     if options.show is not None:
         sys.stdout.write(Case(options.show).ptx)
         return 0

@@ -29,6 +29,7 @@ from tests.fuzz.exchange import BINS, MOST, Exchange, State
 from tests.fuzz.exchanges_memory import Atomics, Leave, SharedSwap
 from tests.fuzz.exchanges_warp import DivergentReduction, Shuffle, ThinningLoop, Vote
 from tests.fuzz.functions import FunctionWriter, calls
+from tools.record.nv.programs import Program, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,6 +182,21 @@ class Case:
             v = functions(n + 1, v, exchange.mirror(v, state), index)
         state.out[state.alive] = v[state.alive]
         return Outcome(state.out[:, : self.threads].tobytes(), state.bins.tobytes())
+
+    def program(self) -> Program:
+        """Return the kernel as one that the recorder keeps, with the recorder's inputs, not this case's."""
+        count = len(self._x)
+        places = [("out", 0), ("in", 0), ("in", 8 * count), ("out", 8 * count)]
+        return Program(
+            name=f"random {self.seed}", text=rewritten(self.ptx, places), groups=(BLOCKS, 1, 1),
+            threads=(self.threads, 1, 1), type="u64", count=count + BINS * MOST, inputs="bits", words=2 * count,
+        )  # fmt: skip
+
+    def wanted(self, given: Any) -> bytes:
+        """Return what `program` computes for the recorder's inputs, by the host."""
+        self._x, self._y = given[: len(self._x)], given[len(self._x) :]
+        found = self.on_host()
+        return found.out + found.bins
 
     def _host_functions(self) -> Any:
         target = jit.host()

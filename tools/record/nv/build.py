@@ -1,5 +1,7 @@
 """Kernels of PTX forms: several forms of the group "lanes" in one, every other form in its own.
 
+A form of the group "program" is a whole module (`programs`).
+
 A form of the group "lanes" computes each row in one thread: `$a0` is its first operand, `$d0` its first
 result, `$lane` the lane, `$cell` the address (u32) of 64 bytes of shared memory of the thread, `$far` that
 (u64) of 64 bytes of global memory, which begin as zeros. Rows of whole warps stay together: row 32 * w + l is
@@ -31,6 +33,7 @@ import numpy as np
 from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.record.forms import BYTES, Form, Kernel, Launch
+from tools.record.nv.programs import PROGRAM, module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -176,6 +179,8 @@ def _far(form: Form) -> int:
 
 def whole(form: Form, arch: str) -> str:
     """Return the PTX of a form that is a kernel of its own."""
+    if form.group == PROGRAM:
+        return module(form.text, _VERSION, arch)
     before, mark, text = form.text.rpartition("\n%%\n")
     entry, body = _ENTRY, text
     if form.launch.cluster > 1:

@@ -23,6 +23,7 @@ from emulator.nv.ptx.core import MEANINGS
 from tools.hardware.stage import REPOSITORY
 from tools.ptx_forms import refusal, rows
 from tools.record.nv.build import whole
+from tools.record.nv.programs import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -132,13 +133,13 @@ def _kept(arch: str) -> dict[Name, str]:
 
 
 def recorded(forms: Iterable[Form], arch: str) -> set[Name]:
-    """Return the instructions of the forms' texts."""
-    return set().union(*(instructions(whole(form, arch)) for form in forms))
+    """Return the instructions of the forms' texts, but of programs."""
+    return set().union(*(instructions(whole(form, arch)) for form in forms if form.group != PROGRAM))
 
 
 def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
     """Return the names that no form has, each with the list that has it."""
-    texts = [whole(form, arch) for form in forms]
+    texts = [whole(form, arch) for form in forms if form.group != PROGRAM]
     names = set().union(*map(instructions, texts))
     whole_text = "\n".join(texts)
     opcodes = {name[0] for name in names}

@@ -23,6 +23,7 @@ from tools.record.nv import (
     litmus,
     matrices,
     moves,
+    programs,
     registers,
     tensors,
     warpgroups,
@@ -42,7 +43,7 @@ _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
     integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
     moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms, tensors.forms,
-    warpgroups.forms, litmus.forms,
+    warpgroups.forms, litmus.forms, programs.forms,
 )  # fmt: skip
 
 
