@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--json FILE] [--programs]`.
+"""`python -m tests.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--programs]`.
 
 It compares random kernels in the emulator with host code, or with `--relations` each kernel with itself under
 other vector widths, tiers, orders and numbers of threads. It prints the cases that disagree and their number,

@@ -1,4 +1,6 @@
-"""The recorder's whole kernels: random ones give what the host gives, operations of tensors what NumPy gives."""
+"""The recorder's whole kernels: random ones give what the host gives, operations what NumPy gives."""
+
+# ruff: noqa: E501 - texts read best on one line
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ FIRST: Final = 32
 VECTORS: Final = 128
 _SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
 _UNUSED: Final = ("dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "lds-kernel-id", "workgroup-id-y",
-                  "workgroup-id-z", "workitem-id-y", "workitem-id-z")  # fmt: skip
+                  "workgroup-id-z", "workitem-id-y", "workitem-id-z")
 _TEMPLATE: Final = f"""target triple = "amdgcn-amd-amdhsa"
 @cells = internal addrspace(3) global [{THREADS * CELL} x i8] poison, align 64
 declare i32 @llvm.amdgcn.workgroup.id.x()
@@ -163,13 +163,7 @@ class Pack:
                 arrays.append(np.ascontiguousarray(form.inputs).tobytes())
                 source += len(arrays[-1])
             self.at[form.name] = target
-            blocks += [
-                *_loads(c, form, seen[id(form.inputs)]),
-                *words_of(form),
-                *c.everybody(),
-                *c.settle,
-                *_stores(c, form, target),
-            ]
+            blocks += [*_loads(c, form, seen[id(form.inputs)]), *words_of(form), *c.everybody(), *c.settle, *_stores(c, form, target)]  # fmt: skip
             target += form.result_bytes
         widest = max(len(form.operands) for form in forms)
         self.inputs = b"".join(arrays) + bytes(8 * widest * THREADS)
@@ -181,13 +175,9 @@ class Pack:
     def image(self, folder: Path | None) -> KernelImage:
         """Return the image, the prepared one from `folder` if it exists."""
         file = self.file(folder) if folder is not None else None
-        code = (
-            zlib.decompress(file.read_bytes())
-            if file is not None and file.exists()
-            else linked(self.words, self.arch)
-        )
+        code = (zlib.decompress(file.read_bytes()) if file is not None and file.exists() else linked(self.words, self.arch))  # fmt: skip
         return KernelImage(name="k", arch=self.arch, code=code, args=_SLOTS, kernarg_size=16, max_threads=THREADS,
-                           shared_bytes=THREADS * CELL)  # fmt: skip
+                           shared_bytes=THREADS * CELL)
 
     def file(self, folder: Path) -> Path:
         """Return where the prepared code object is."""
@@ -196,20 +186,11 @@ class Pack:
 
     def kernel(self, folder: Path | None) -> Kernel:
         """Return the kernel with its launch, its inputs and where results lie."""
-        return Kernel(
-            self.image(folder),
-            Launch(self.groups, (THREADS, 1, 1)),
-            self.inputs,
-            self.out_bytes,
-            dict(self.at),
-        )
+        return Kernel(self.image(folder), Launch(self.groups, (THREADS, 1, 1)), self.inputs, self.out_bytes, dict(self.at))  # fmt: skip
 
 
 def packs(forms: Sequence[Form], arch: str) -> list[Pack]:
     """Return the kernels of forms, in order."""
     alone = [form for form in forms if form.launch.groups != (1, 1, 1)]
     rest = [form for form in forms if form.launch.groups == (1, 1, 1)]
-    return [
-        *(Pack(rest[at : at + PACK], arch) for at in range(0, len(rest), PACK)),
-        *(Pack([one], arch) for one in alone),
-    ]
+    return [*(Pack(rest[at : at + PACK], arch) for at in range(0, len(rest), PACK)), *(Pack([one], arch) for one in alone)]  # fmt: skip

@@ -128,7 +128,7 @@ class Code:
     def bit_of(self, register: int, mask: int) -> list[int]:
         """Return register = 1 in the lanes of the mask in a pair of scalar registers, 0 in others; EXEC is all."""
         return [*self.vector(register, ZERO), *self.make(f"s_mov_b{self.lanes}", "SOP1", sdst=EXEC, ssrc0=mask),
-                *self.settle, *self.vector(register, ONE), *self.everybody(), *self.settle]  # fmt: skip
+                *self.settle, *self.vector(register, ONE), *self.everybody(), *self.settle]
 
     def access(
         self, kind: str, stem: str, register: int, address: int, base: int, offset: int = 0
@@ -136,21 +136,11 @@ class Code:
         """Return an access of GLOBAL, SCRATCH or DS: `base` a pair of scalar registers or 0 for none."""
         family, fields = self.family, {}
         if kind == "DS":
-            fields = {
-                "addr": address,
-                "vdst": register,
-                "data0": register,
-                "offset0": offset & 255,
-                "offset1": offset >> 8,
-            }
-            return self.make(
-                stem,
-                "DS",
-                **{k: v for k, v in fields.items() if k != ("data0" if "load" in stem else "vdst")},
-            )
+            fields = {"addr": address, "vdst": register, "data0": register, "offset0": offset & 255, "offset1": offset >> 8}  # fmt: skip
+            return self.make(stem, "DS", **{k: v for k, v in fields.items() if k != ("data0" if "load" in stem else "vdst")})  # fmt: skip
         off = 0x7F if family == "gfx9" else 124
         fields = {"vaddr": address, "saddr": base or off, "offset": offset, "vdst": register, "vdata": register,
-                  "seg": {"GLOBAL": 2, "SCRATCH": 1}[kind], "sve": int(kind == "SCRATCH")}  # fmt: skip
+                  "seg": {"GLOBAL": 2, "SCRATCH": 1}[kind], "sve": int(kind == "SCRATCH")}
         del fields["vdata" if "load" in stem else "vdst"]
         return self.make(stem, kind, **fields)
 

@@ -76,9 +76,7 @@ def modifiers(opcode: Opcode) -> Iterator[tuple[str, dict[str, int]]]:
         yield from ((f" op_sel {1 << int(n)}", {"op_sel": 1 << int(n)}) for n in known["op_sel"])
     blocks = re.search(r"_(\d+)b_", opcode.stem)
     if "cbsz" in known and blocks:
-        yield from (
-            (f" cbsz {n} abid {n}", {"cbsz": n, "abid": n}) for n in range(1, int(blocks[1]).bit_length())
-        )
+        yield from ((f" cbsz {n} abid {n}", {"cbsz": n, "abid": n}) for n in range(1, int(blocks[1]).bit_length()))  # fmt: skip
     if "abid" in known and "smfmac" in opcode.stem:
         yield " abid 1", {"abid": 1}
     if "blgp" in known:
@@ -98,40 +96,20 @@ def form(arch: str, number: int, opcode: Opcode, what: str, label: str, fields: 
     sizes = {s.field: s.dwords for s in opcode.operands}
     a, b, d = types_of(opcode.stem)
     sparse = "smfmac" in opcode.stem or "swmmac" in opcode.stem
-    columns = [
-        (size + 1) // 2
-        for size in (sizes["src0"], sizes["src1"], sizes["src2"], sizes["vdst"] if sparse else 0)
-    ]
+    columns = [(size + 1) // 2 for size in (sizes["src0"], sizes["src1"], sizes["src2"], sizes["vdst"] if sparse else 0)]  # fmt: skip
     at = [FIRST + 2 * sum(columns[:n]) for n in range(4)]
-    chosen = {
-        "vdst": _RESULTS,
-        "src0": VECTOR + at[0],
-        "src1": VECTOR + at[1],
-        "src2": VECTOR + at[2],
-        "op_sel_hi": 3,
-        "op_sel_hi2": 1,
-    }
-    moves = [
-        w for n in range(sizes["vdst"]) for w in c.vector(_RESULTS + n, VECTOR + at[3] + n if sparse else 128)
-    ]
+    chosen = {"vdst": _RESULTS, "src0": VECTOR + at[0], "src1": VECTOR + at[1], "src2": VECTOR + at[2], "op_sel_hi": 3, "op_sel_hi2": 1}  # fmt: skip
+    moves = [w for n in range(sizes["vdst"]) for w in c.vector(_RESULTS + n, VECTOR + at[3] + n if sparse else 128)]  # fmt: skip
     words = [*moves, *c.settle, *packed(opcode, number, chosen | fields), *c.settle, *c.settle]
     kinds = (a, b, "index" if sparse else d, d)
     inputs = rows(tuple(zip(kinds, (sizes["src0"], sizes["src1"], sizes["src2"], sizes["vdst"] if sparse else 0), strict=True)),
-                  what, twice=c.family == "gfx11")  # fmt: skip
+                  what, twice=c.family == "gfx11")
     exact = what == "integers"
     type_ = {"f16": "u64", "bf16": "u64", "f32": "f32x2", "f64": "f64", "i32": "u64"}[d]
     allowed = (_NAN if type_[0] == "f" else Allowed()) if exact else _UNKNOWN
     results = tuple(Result(f"v{_RESULTS + n}", type_, allowed) for n in range(0, sizes["vdst"], 2))
     name = f"matrix.{opcode.stem}{label} {what}"
-    return Form(
-        name,
-        text_of(name, words),
-        ("u64",) * (inputs.shape[1]),
-        inputs,
-        results,
-        doubt=9 if not exact else 7,
-        group="lanes",
-    )
+    return Form(name, text_of(name, words), ("u64",) * (inputs.shape[1]), inputs, results, doubt=9 if not exact else 7, group="lanes")  # fmt: skip
 
 
 @functools.cache
@@ -156,19 +134,13 @@ def dwords_of(type_: str, count: int, what: str, seed: int) -> Any:
     """Return a register's words of 128 lanes, of a type, as a set of inputs has them."""
     rng = np.random.default_rng(seed)
     if type_ == "index":  # pairs of places among four, the first lower
-        pairs = rng.choice(
-            np.array([0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110], "u4"), (THREADS, count, 8)
-        )
+        pairs = rng.choice(np.array([0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110], "u4"), (THREADS, count, 8))  # fmt: skip
         return np.bitwise_or.reduce([pairs[:, :, n] << np.uint32(4 * n) for n in range(8)])
     bits = _BITS[type_]
     shape = (THREADS, 32 * count // bits)
     small = rng.integers(-3, 4, shape).astype("f8")
     if type_[0] == "i":
-        raw = (
-            rng.integers(0, 1 << min(bits, 31), shape).astype("u8")
-            if bits < 32
-            else rng.integers(-99, 99, shape).astype("i4").view("u4").astype("u8")
-        )
+        raw = (rng.integers(0, 1 << min(bits, 31), shape).astype("u8") if bits < 32 else rng.integers(-99, 99, shape).astype("i4").view("u4").astype("u8"))  # fmt: skip
     else:
         if what == "sizes":
             reach = {"fp8": 5, "bf8": 12, "f16": 10}.get(type_, 20)

@@ -51,27 +51,18 @@ def form(c: Code, kind: str, number: int, opcode: Opcode, stem: str, *, returns:
     words = [w for n in range(4) for w in c.vector(16 + n, VECTOR + 4 + n if kind == "MUBUF" and "load" not in stem else LITERAL, *([] if kind == "MUBUF" and "load" not in stem else [0xA5A5_0001 + n]))]  # fmt: skip
     address = _address(c, kind)
     words += [*address, *_moved(c, kind, "store", (8, 12)), *c.waits, *c.executes(PARTIAL), *c.settle]
-    words += [
-        *packed(opcode, number, _fields(c, kind, opcode, returns=returns)),
-        *c.waits,
-        *c.everybody(),
-        *c.settle,
-    ]
+    words += [*packed(opcode, number, _fields(c, kind, opcode, returns=returns)), *c.waits, *c.everybody(), *c.settle]  # fmt: skip
     words += [*_moved(c, kind, "load", (24, 26)), *c.waits]
     found = re.search(r"(bf16|f16|f32|f64)", stem)
     data = {"f64": "f64", "f32": "f32x2", "f16": "f16x2", "bf16": "bf16x2"}[found[1]] if found else "u64"
     memory = data if data in ("f64", "f32x2") else "u64"
     types = (data, memory, memory, "u64")
     if "cmp" in stem:  # a comparison holds where both are of few values
-        inputs = grid(
-            types, few=True, most=64, given=tuple((n, (0, 1, 1 << 32, (1 << 32) + 1)) for n in range(3))
-        )
+        inputs = grid(types, few=True, most=64, given=tuple((n, (0, 1, 1 << 32, (1 << 32) + 1)) for n in range(3)))  # fmt: skip
     else:
         inputs = grid(types, few=True, most=64, more=0)
     kind_of = memory if memory != "u64" else "u64"
-    allowed = (
-        Allowed("ulp", 0, rule="NaNs are equal, whatever their payloads") if kind_of != "u64" else Allowed()
-    )
+    allowed = (Allowed("ulp", 0, rule="NaNs are equal, whatever their payloads") if kind_of != "u64" else Allowed())  # fmt: skip
     results = tuple(Result(name, kind_of, allowed) for name in ("v16", "v18", "v24", "v26"))
     if "load" in stem or kind_of == "u64":
         results = tuple(Result(one.name, "u64") for one in results)
@@ -82,13 +73,10 @@ def form(c: Code, kind: str, number: int, opcode: Opcode, stem: str, *, returns:
 def _address(c: Code, kind: str) -> list[int]:
     """Return code that makes the address: v[14:15] of FLAT, the descriptor s[24:27] of MUBUF, v2 of SCRATCH."""
     if kind == "FLAT":
-        return [
-            *c.settle,
-            *c.make("v_mad_u64_u32", "VOP3SD", vdst=14, sdst=106, src0=VECTOR + 3, src1=ONE, src2=42),
-        ]
+        return [*c.settle, *c.make("v_mad_u64_u32", "VOP3SD", vdst=14, sdst=106, src0=VECTOR + 3, src1=ONE, src2=42)]  # fmt: skip
     if kind == "MUBUF":
         return [*c.scalar(24, 42), *c.make("s_and_b32", "SOP2", 0xFFFF, sdst=25, ssrc0=43, ssrc1=LITERAL), *c.scalar(26, LITERAL, 128 * 64),
-                *c.scalar(27, LITERAL, _DESCRIPTOR[c.family])]  # fmt: skip
+                *c.scalar(27, LITERAL, _DESCRIPTOR[c.family])]
     return c.vector(2, ZERO + _IN_SCRATCH)
 
 
@@ -101,19 +89,12 @@ def _fields(c: Code, kind: str, opcode: Opcode, *, returns: bool) -> dict[str, i
     elif kind == "SCRATCH":
         fields |= {"vaddr": 2, "sve": 1, "seg": 1}
     elif kind == "MUBUF":
-        fields |= {
-            "vdata": 16,
-            "offen": 1,
-            "srsrc": 24 if c.family == "gfx12" else 6,
-            "soffset": 124 if c.family == "gfx12" else ZERO,
-        }
+        fields |= {"vdata": 16, "offen": 1, "srsrc": 24 if c.family == "gfx12" else 6, "soffset": 124 if c.family == "gfx12" else ZERO}  # fmt: skip
     elif "2addr" in canonical(opcode.stem, c.family) and "stride64" not in canonical(opcode.stem, c.family):
         fields |= {"offset1": 1 if opcode.stem.endswith("64") else 3}
     if not returns and not any(s.field == "vdst" for s in opcode.operands):
         del fields["vdst"]
-    return fields | (
-        {"gfx9": {"sc0": 1}, "gfx11": {"glc": 1}, "gfx12": {"th": 1}}[c.family] if returns else {}
-    )
+    return fields | ({"gfx9": {"sc0": 1}, "gfx11": {"glc": 1}, "gfx12": {"th": 1}}[c.family] if returns else {})  # fmt: skip
 
 
 def _moved(c: Code, kind: str, verb: str, registers: tuple[int, int]) -> list[int]:
@@ -136,23 +117,8 @@ def scalar_load(c: Code, number: int, opcode: Opcode, stem: str) -> Form:
     """
     size = next(s.dwords for s in opcode.operands if s.field == "sdata")
     buffer = "buffer" in stem
-    fields = {"sdata": 64, "sbase": 12 if buffer else 21, "soffset": 124} | (
-        {"imm": 1} if c.family == "gfx9" else {}
-    )
-    words = [
-        *(w for n in range(8) for w in c.access("GLOBAL", "global_store_b64", 4, 3, 42, 8 * n)),
-        *c.waits,
-        *(_address(c, "MUBUF") if buffer else []),
-        *c.settle,
-    ]
+    fields = {"sdata": 64, "sbase": 12 if buffer else 21, "soffset": 124} | ({"imm": 1} if c.family == "gfx9" else {})  # fmt: skip
+    words = [*(w for n in range(8) for w in c.access("GLOBAL", "global_store_b64", 4, 3, 42, 8 * n)), *c.waits, *(_address(c, "MUBUF") if buffer else []), *c.settle]  # fmt: skip
     words += [*packed(opcode, number, fields), *c.waits, *c.vector(12, 64), *c.vector(13, 64 + size - 1)]
     name = f"smem.{opcode.stem}"
-    return Form(
-        name,
-        text_of(name, words),
-        ("u64",),
-        grid(("u64",), most=32),
-        (Result("v12", "u64"),),
-        rows=32,
-        group="lanes",
-    )
+    return Form(name, text_of(name, words), ("u64",), grid(("u64",), most=32), (Result("v12", "u64"),), rows=32, group="lanes")  # fmt: skip

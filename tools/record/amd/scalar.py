@@ -49,16 +49,10 @@ def forms(arch: str) -> Iterator[Form]:
             types = (*kinds, "pred", "u64")
             given = tuple((n, (0,)) for n, one in enumerate(("ssrc0", "ssrc1")) if not sizes.get(one))
             inputs = grid(types, most=72, more=24, few=True, given=(*given, (3, (0x8000_0001_1234_5678,))))
-            results = (
-                [_result(stem, sizes.get("sdst", 0)), Result("v20", "pred")]
-                if sizes.get("sdst")
-                else [Result("v20", "pred")]
-            )
+            results = ([_result(stem, sizes.get("sdst", 0)), Result("v20", "pred")] if sizes.get("sdst") else [Result("v20", "pred")])  # fmt: skip
             results += [Result("v22", "u64")] if changes else []
             name = f"{kind.lower()}.{opcode.stem}{label}"
-            yield Form(
-                name, text_of(name, loop(c, words)), types, inputs, tuple(results), doubt=1, group="lanes"
-            )
+            yield Form(name, text_of(name, loop(c, words)), types, inputs, tuple(results), doubt=1, group="lanes")  # fmt: skip
 
 
 def _edges(stem: str, dwords: int) -> str:

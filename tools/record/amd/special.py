@@ -44,7 +44,7 @@ def one(name: str, words: list[int], results: tuple[Result, ...], *, inputs: obj
     """Return a form of code that sets its own results."""
     count = getattr(inputs, "shape", (0, 0))[1]
     return Form(name, text_of(name, words), ("u64",) * count, inputs, results, doubt=doubt, group="lanes", rows=rows,
-                launch=Launch((groups, 1, 1), (128, 1, 1)))  # fmt: skip
+                launch=Launch((groups, 1, 1), (128, 1, 1)))
 
 
 def constants(c: Code) -> Iterator[Form]:
@@ -54,94 +54,47 @@ def constants(c: Code) -> Iterator[Form]:
         words = [*c.constant(VCC, 0), *c.make("s_cmp_eq_u32", "SOPC", ssrc0=ZERO, ssrc1=ZERO), *c.settle]
         for n, code in enumerate(codes):
             words += c.vector(16 + n, code)
-        yield one(
-            f"special.constants {codes[0]} to {codes[-1]}",
-            words,
-            tuple(Result(f"v{16 + n}", "u32") for n in range(len(codes))),
-            doubt=1,
-        )
+        yield one(f"special.constants {codes[0]} to {codes[-1]}", words, tuple(Result(f"v{16 + n}", "u32") for n in range(len(codes))), doubt=1)  # fmt: skip
         words = []
         for n, code in enumerate(codes):
             if code < 251:
-                words += [
-                    *c.make("s_mov_b64", "SOP1", sdst=10, ssrc0=code),
-                    *c.vector(16 + 2 * n, 10),
-                    *c.vector(17 + 2 * n, 11),
-                ]
+                words += [*c.make("s_mov_b64", "SOP1", sdst=10, ssrc0=code), *c.vector(16 + 2 * n, 10), *c.vector(17 + 2 * n, 11)]  # fmt: skip
         yield one(f"special.wide constants {codes[0]} to {codes[-1]}", words,
                   tuple(Result(f"v{16 + 2 * n}", "u64") for n, code in enumerate(codes) if code < 251), doubt=1)  # fmt: skip
     words = c.make("s_getreg_b32", "SOPK", sdst=10, simm16=1 | 31 << 11)
     yield one("special.MODE", [*words, *c.vector(16, 10)], (Result("v16", "u32"),))
-    words = [
-        *c.make("s_getpc_b64", "SOP1", sdst=10),
-        *c.make("s_getpc_b64", "SOP1", sdst=12),
-        *c.make("s_sub_u32", "SOP2", sdst=10, ssrc0=12, ssrc1=10),
-    ]
+    words = [*c.make("s_getpc_b64", "SOP1", sdst=10), *c.make("s_getpc_b64", "SOP1", sdst=12), *c.make("s_sub_u32", "SOP2", sdst=10, ssrc0=12, ssrc1=10)]  # fmt: skip
     yield one("special.s_getpc_b64", [*words, *c.vector(16, 10)], (Result("v16", "u32"),))
 
 
 def modes(c: Code) -> Iterator[Form]:
     """Yield arithmetic on subnormals in every mode of them, and overflow of halves under FP16_OVFL."""
-    values = frozen(
-        [
-            [x, y, 0, 0]
-            for x in (*_HALVES, 0x0040_0000, 0x8000_0001, 0x3F80_0000)
-            for y in (*_HALVES, 0x0000_0001, 0xBF80_0000)
-        ]
-    )
-    operations = (
-        ("v_mul_f32", "f32"),
-        ("v_add_f32", "f32"),
-        ("v_max_f32", "f32"),
-        ("v_mul_f16", "f16x2"),
-        ("v_add_f16", "f16x2"),
-    )
+    values = frozen([[x, y, 0, 0] for x in (*_HALVES, 0x0040_0000, 0x8000_0001, 0x3F80_0000) for y in (*_HALVES, 0x0000_0001, 0xBF80_0000)])  # fmt: skip
+    operations = (("v_mul_f32", "f32"), ("v_add_f32", "f32"), ("v_max_f32", "f32"), ("v_mul_f16", "f16x2"), ("v_add_f16", "f16x2"))  # fmt: skip
     for mode in range(16):
-        words = [
-            *c.make("s_setreg_imm32_b32", "SOPK", mode, simm16=1 | 4 << 6 | 3 << 11),
-            *c.settle,
-            *_several(c, operations),
-        ]
+        words = [*c.make("s_setreg_imm32_b32", "SOPK", mode, simm16=1 | 4 << 6 | 3 << 11), *c.settle, *_several(c, operations)]  # fmt: skip
         words += [*c.make("s_setreg_imm32_b32", "SOPK", 15, simm16=1 | 4 << 6 | 3 << 11), *c.settle]
         results = tuple(Result(f"v{16 + n}", type_, SAME) for n, (_, type_) in enumerate(operations))
         yield one(f"special.subnormals {mode:04b}", words, results, inputs=values, doubt=4)
     if c.family != "gfx9":
-        words = [
-            *c.make("s_denorm_mode", "SOPP", simm16=0),
-            *c.settle,
-            *_several(c, operations),
-            *c.make("s_denorm_mode", "SOPP", simm16=15),
-        ]
+        words = [*c.make("s_denorm_mode", "SOPP", simm16=0), *c.settle, *_several(c, operations), *c.make("s_denorm_mode", "SOPP", simm16=15)]  # fmt: skip
         words += [*c.make("s_round_mode", "SOPP", simm16=0), *c.settle]
         results = tuple(Result(f"v{16 + n}", type_, SAME) for n, (_, type_) in enumerate(operations))
         yield one("special.s_denorm_mode 0000", words, results, inputs=values, doubt=4)
-    words = [
-        *c.make("s_setreg_imm32_b32", "SOPK", 1, simm16=1 | 23 << 6),
-        *c.settle,
-        *_several(c, operations[3:]),
-    ]
+    words = [*c.make("s_setreg_imm32_b32", "SOPK", 1, simm16=1 | 23 << 6), *c.settle, *_several(c, operations[3:])]  # fmt: skip
     words += [*c.make("s_setreg_imm32_b32", "SOPK", 0, simm16=1 | 23 << 6), *c.settle]
-    yield one(
-        "special.FP16_OVFL",
-        words,
-        tuple(Result(f"v{16 + n}", "f16x2", SAME) for n in range(2)),
-        inputs=values,
-        doubt=6,
-    )
+    yield one("special.FP16_OVFL", words, tuple(Result(f"v{16 + n}", "f16x2", SAME) for n in range(2)), inputs=values, doubt=6)  # fmt: skip
 
 
 def _several(c: Code, operations: tuple[tuple[str, str], ...]) -> list[int]:
     return [w for n, (stem, _) in enumerate(operations) for w in
-            (*c.vector(16 + n, ZERO), *c.make(stem, "VOP2", vdst=16 + n, src0=VECTOR + 4, vsrc1=6))]  # fmt: skip
+            (*c.vector(16 + n, ZERO), *c.make(stem, "VOP2", vdst=16 + n, src0=VECTOR + 4, vsrc1=6))]
 
 
 def barrier(c: Code) -> list[int]:
     """Return a barrier of the workgroup."""
     if c.family == "gfx12":
-        return [
-            *c.make("s_barrier_signal", "SOP1", ssrc0=193),
-            *c.make("s_barrier_wait", "SOPP", simm16=0xFFFF),
-        ]
+        return [*c.make("s_barrier_signal", "SOP1", ssrc0=193), *c.make("s_barrier_wait", "SOPP", simm16=0xFFFF)]  # fmt: skip
     return c.make("s_barrier", "SOPP")
 
 
@@ -153,31 +106,10 @@ def between(c: Code, words: list[int]) -> list[int]:
 def shared(c: Code) -> Iterator[Form]:
     """Yield an exchange through LDS behind a barrier: each thread reads what the thread 77 further on wrote."""
     for size in (32, 64, 128):
-        words = [
-            *c.vector(4, VECTOR),
-            *c.vector(5, VECTOR + 3),
-            *c.vector(6, LITERAL, 0x1234),
-            *c.vector(7, VECTOR),
-            *c.access("DS", f"ds_store_b{size}", 4, 3, 0),
-        ]
-        words += [
-            *c.waits,
-            *barrier(c),
-            *c.add(2, 77 * 64, 3),
-            *c.make("v_and_b32", "VOP2", 128 * 64 - 1, vdst=2, src0=LITERAL, vsrc1=2),
-        ]
-        words += [
-            *(w for n in range(4) for w in c.vector(16 + n, ZERO)),
-            *c.access("DS", f"ds_load_b{size}", 16, 2, 0),
-            *c.waits,
-        ]
-        yield one(
-            f"special.LDS behind a barrier {size}",
-            between(c, words),
-            (Result("v16", "u64"), Result("v18", "u64")),
-            rows=128,
-            doubt=2,
-        )
+        words = [*c.vector(4, VECTOR), *c.vector(5, VECTOR + 3), *c.vector(6, LITERAL, 0x1234), *c.vector(7, VECTOR), *c.access("DS", f"ds_store_b{size}", 4, 3, 0)]  # fmt: skip
+        words += [*c.waits, *barrier(c), *c.add(2, 77 * 64, 3), *c.make("v_and_b32", "VOP2", 128 * 64 - 1, vdst=2, src0=LITERAL, vsrc1=2)]  # fmt: skip
+        words += [*(w for n in range(4) for w in c.vector(16 + n, ZERO)), *c.access("DS", f"ds_load_b{size}", 16, 2, 0), *c.waits]  # fmt: skip
+        yield one(f"special.LDS behind a barrier {size}", between(c, words), (Result("v16", "u64"), Result("v18", "u64")), rows=128, doubt=2)  # fmt: skip
 
 
 def contended(c: Code) -> Iterator[Form]:
@@ -193,51 +125,16 @@ def contended(c: Code) -> Iterator[Form]:
         ("or_b32", 1),
         ("add_f32", 0x3F80_0000),
     ):
-        words = [
-            *c.vector(2, ZERO),
-            *c.vector(5, ZERO),
-            *store(c, 5, 2),
-            *fence(c, release=True),
-            *barrier(c),
-            *fence(c, release=False),
-        ]
+        words = [*c.vector(2, ZERO), *c.vector(5, ZERO), *store(c, 5, 2), *fence(c, release=True), *barrier(c), *fence(c, release=False)]  # fmt: skip
         words += c.vector(4, VECTOR) if not value else c.vector(4, LITERAL, value)
-        words += [
-            *c.make(f"global_atomic_{stem}", "GLOBAL", **seg, **back, vdst=16, vdata=4, vaddr=2, saddr=42),
-            *c.waits,
-            *barrier(c),
-        ]
+        words += [*c.make(f"global_atomic_{stem}", "GLOBAL", **seg, **back, vdst=16, vdata=4, vaddr=2, saddr=42), *c.waits, *barrier(c)]  # fmt: skip
         words += [*fence(c, release=True), *fence(c, release=False), *load(c, 17, 2)]
-        yield one(
-            f"special.one address {stem}",
-            between(c, words),
-            (Result("v16", "u32", order), Result("v17", "u32")),
-            rows=128,
-            doubt=5,
-        )
-        words = [
-            *c.vector(2, ZERO),
-            *c.vector(5, ZERO),
-            *c.access("DS", "ds_store_b32", 5, 2, 0),
-            *c.waits,
-            *barrier(c),
-        ]
+        yield one(f"special.one address {stem}", between(c, words), (Result("v16", "u32", order), Result("v17", "u32")), rows=128, doubt=5)  # fmt: skip
+        words = [*c.vector(2, ZERO), *c.vector(5, ZERO), *c.access("DS", "ds_store_b32", 5, 2, 0), *c.waits, *barrier(c)]  # fmt: skip
         words += [*(c.vector(4, VECTOR) if not value else c.vector(4, LITERAL, value))]
         name = f"ds_{stem.replace('_', '_rtn_')}"
-        words += [
-            *c.make(name, "DS", addr=2, data0=4, vdst=16),
-            *c.waits,
-            *barrier(c),
-            *c.access("DS", "ds_load_b32", 17, 2, 0),
-            *c.waits,
-        ]
-        yield one(
-            f"special.one address {name}",
-            between(c, words),
-            (Result("v16", "u32", order), Result("v17", "u32")),
-            rows=128,
-            doubt=5,
-        )
+        words += [*c.make(name, "DS", addr=2, data0=4, vdst=16), *c.waits, *barrier(c), *c.access("DS", "ds_load_b32", 17, 2, 0), *c.waits]  # fmt: skip
+        yield one(f"special.one address {name}", between(c, words), (Result("v16", "u32", order), Result("v17", "u32")), rows=128, doubt=5)  # fmt: skip
 
 
 def fence(c: Code, *, release: bool) -> list[int]:
@@ -254,20 +151,13 @@ def fence(c: Code, *, release: bool) -> list[int]:
 def load(c: Code, register: int, address: int, offset: int = 0) -> list[int]:
     """Return an atomic load that other workgroups' stores reach."""
     how = {"gfx9": {"sc1": 1}, "gfx11": {"glc": 1}, "gfx12": {"scope": 2}}[c.family]
-    return [
-        *c.make(
-            "global_load_b32", "GLOBAL", seg=2, **how, vdst=register, vaddr=address, saddr=42, offset=offset
-        ),
-        *c.waits,
-    ]
+    return [*c.make("global_load_b32", "GLOBAL", seg=2, **how, vdst=register, vaddr=address, saddr=42, offset=offset), *c.waits]  # fmt: skip
 
 
 def store(c: Code, register: int, address: int, offset: int = 0) -> list[int]:
     """Return an atomic store that reaches other workgroups' loads."""
     how = {"gfx9": {"sc1": 1}, "gfx11": {}, "gfx12": {"scope": 2}}[c.family]
-    return c.make(
-        "global_store_b32", "GLOBAL", seg=2, **how, vdata=register, vaddr=address, saddr=42, offset=offset
-    )
+    return c.make("global_store_b32", "GLOBAL", seg=2, **how, vdata=register, vaddr=address, saddr=42, offset=offset)  # fmt: skip
 
 
 def litmus(c: Code) -> Iterator[Form]:
@@ -297,10 +187,7 @@ def two(c: Code, name: str, writer: list[int], reader: list[int], allowed: Allow
     ):
         counts += [*words, *c.settle, *c.make("v_cndmask_b32", "VOP2", vdst=7, src0=ZERO, vsrc1=11), *c.make(add, "VOP2", vdst=register, src0=VECTOR + 7, vsrc1=register)]  # fmt: skip
     counts += c.vector(6, VECTOR + 4)
-    end = [
-        *c.make("s_add_u32", "SOP2", sdst=turn, ssrc0=turn, ssrc1=ONE),
-        *c.make("s_cmp_le_u32", "SOPC", _TURNS, ssrc0=turn, ssrc1=LITERAL),
-    ]
+    end = [*c.make("s_add_u32", "SOP2", sdst=turn, ssrc0=turn, ssrc1=ONE), *c.make("s_cmp_le_u32", "SOPC", _TURNS, ssrc0=turn, ssrc1=LITERAL)]  # fmt: skip
 
     def loop(body: list[int]) -> list[int]:
         whole = [*c.vector(10, turn), *body, *end]
@@ -310,11 +197,6 @@ def two(c: Code, name: str, writer: list[int], reader: list[int], allowed: Allow
     second = loop([*reader, *counts])
     first += c.make("s_branch", "SOPP", simm16=len(second))
     words = [*c.scalar(turn, ONE), *(w for v in (6, 16, 17) for w in c.vector(v, ZERO)), *c.vector(11, ONE)]
-    words += [
-        *c.make("s_cmp_lg_u32", "SOPC", ssrc0=40, ssrc1=ZERO),
-        *c.make("s_cbranch_scc1", "SOPP", simm16=len(first)),
-        *first,
-        *second,
-    ]
+    words += [*c.make("s_cmp_lg_u32", "SOPC", ssrc0=40, ssrc1=ZERO), *c.make("s_cbranch_scc1", "SOPP", simm16=len(first)), *first, *second]  # fmt: skip
     results = (Result("v16", "u32", allowed), Result("v17", "u32", _COUNTS))
     return one(name, words, results, rows=128, doubt=8, groups=2)

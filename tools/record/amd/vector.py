@@ -83,9 +83,7 @@ def result_of(stem: str, register: str, dwords: int) -> Result:
 
 def is_mask(slot: Slot, stem: str) -> bool:
     """Return whether an operand is a mask of lanes that an operation reads."""
-    return slot.mask or (
-        slot.field == "src2" and bool(re.fullmatch(r"v_cndmask_b(16|32)|v_\w+_co_ci_u32", stem))
-    )
+    return slot.mask or (slot.field == "src2" and bool(re.fullmatch(r"v_cndmask_b(16|32)|v_\w+_co_ci_u32", stem)))  # fmt: skip
 
 
 def forms(arch: str) -> Iterator[Form]:
@@ -103,20 +101,12 @@ def variants(
 ) -> Iterator[tuple[str, dict[str, int], list[int]]]:
     """Yield a label, fields and words behind it: the plain form, and one of each modifier."""
     known, family = opcode.modifiers, target(arch).family
-    plain = (
-        {"op_sel_hi": 3, "op_sel_hi2": 1}
-        if kind == "VOP3P" and "dot4" not in stem and "dot8" not in stem
-        else {}
-    )
+    plain = ({"op_sel_hi": 3, "op_sel_hi2": 1} if kind == "VOP3P" and "dot4" not in stem and "dot8" not in stem else {})  # fmt: skip
     tail = [0xC123_4567] if opcode.literal else []
     yield "", plain, tail
     sources = [s.field for s in opcode.operands if s.field in ("src0", "src1", "src2", "vsrc1")]
     for what in ("neg", "abs", "neg_hi"):
-        bits = sum(
-            1 << n
-            for n in range(len(sources))
-            if what in known and (not known[what] or str(n) in known[what])
-        )
+        bits = sum(1 << n for n in range(len(sources)) if what in known and (not known[what] or str(n) in known[what]))  # fmt: skip
         if bits:
             yield f" {what} {bits:03b}", plain | {what: bits}, tail
     for n in range(4) if "op_sel" in known else ():
@@ -199,30 +189,16 @@ def form(
         results.append(Result(f"v{20 + n}", "pred"))
     columns = []
     for n in range(3):
-        slots = [
-            s
-            for s in opcode.operands
-            if s.field in ("src0", "src1", "src2", "vsrc1") and not is_mask(s, stem)
-        ]
+        slots = [s for s in opcode.operands if s.field in ("src0", "src1", "src2", "vsrc1") and not is_mask(s, stem)]  # fmt: skip
         columns.append(operand_type(stem, slots[n].dwords) if n < len(slots) else "u32")
     live = sum(s.field in ("src0", "src1", "src2", "vsrc1") and not is_mask(s, stem) for s in opcode.operands)
     accumulates = bool(re.search("mac|fmac|dot2acc|dot.c_", stem))
     old = operand_type(stem, 1) if accumulates else "u64"
     given = [(n, (0,)) for n in range(live, 3)] + ([] if accumulates else [(3, (_OLD,))])
     few = label != "" or live + accumulates > 2
-    inputs = grid(
-        (*columns, old), few=few, most=24 if label else 96, more=8 if label else 32, given=tuple(given)
-    )
+    inputs = grid((*columns, old), few=few, most=24 if label else 96, more=8 if label else 32, given=tuple(given))  # fmt: skip
     name = f"{kind.lower()}.{opcode.stem}{label}"
-    return Form(
-        name,
-        text_of(name, words),
-        (*columns, old),
-        inputs,
-        tuple(results),
-        doubt=doubt_of(stem, label),
-        group="lanes",
-    )
+    return Form(name, text_of(name, words), (*columns, old), inputs, tuple(results), doubt=doubt_of(stem, label), group="lanes")  # fmt: skip
 
 
 def doubt_of(stem: str, label: str) -> int:

@@ -53,19 +53,9 @@ def _setp(type_: str) -> Iterator[Form]:
             inputs = grid(operands, most=240, more=16)
             name = f"setp.{operator}{ftz}.{type_}"
             if pair:
-                yield lanes(
-                    name,
-                    f"{name} $d0|$d1, $a0, $a1;",
-                    operands,
-                    inputs,
-                    results,
-                    doubt=3,
-                    needs=_since(type_),
-                )
+                yield lanes(name, f"{name} $d0|$d1, $a0, $a1;", operands, inputs, results, doubt=3, needs=_since(type_))  # fmt: skip
                 continue
-            yield lanes(
-                name, f"{name} $d0, $a0, $a1;", operands, inputs, results[:1], doubt=2, needs=_since(type_)
-            )
+            yield lanes(name, f"{name} $d0, $a0, $a1;", operands, inputs, results[:1], doubt=2, needs=_since(type_))  # fmt: skip
     joined = (held, held, "pred")
     for join in _JOINS:
         for ftz in ftzs:
@@ -98,10 +88,7 @@ def _set(target: str, type_: str) -> Iterator[Form]:
     results = tuple(Result(operator, _held(target)) for operator in operators)
     for join in _JOINS:
         for ftz in ftzs:
-            text = " ".join(
-                f"set.{operator}.{join}{ftz}.{target}.{type_} $d{n}, $a0, $a1, $a2;"
-                for n, operator in enumerate(operators)
-            )
+            text = " ".join(f"set.{operator}.{join}{ftz}.{target}.{type_} $d{n}, $a0, $a1, $a2;" for n, operator in enumerate(operators))  # fmt: skip
             yield lanes(
                 f"set.*.{join}{ftz}.{target}.{type_}", text, operands, grid(operands, few=True, most=_JOINED),
                 results, doubt=3, needs=since,

@@ -94,12 +94,7 @@ _FLOATS: Final = (
 
 
 def _float_reductions() -> list[list[int]]:
-    return [
-        [_FLOATS[(lane * step + start) % (2 if start == 0 else len(_FLOATS))], mask]
-        for mask in MASKS
-        for step, start in ((1, 0), (1, 2), (5, 3), (7, 1))
-        for lane in range(WARP)
-    ]
+    return [[_FLOATS[(lane * step + start) % (2 if start == 0 else len(_FLOATS))], mask] for mask in MASKS for step, start in ((1, 0), (1, 2), (5, 3), (7, 1)) for lane in range(WARP)]  # fmt: skip
 
 
 def forms() -> Iterator[Form]:
@@ -111,22 +106,13 @@ def forms() -> Iterator[Form]:
         results = (Result("d", "u32"), Result("p", "u32"))
         yield lanes(name, text, ("u32",) * 4, _shuffle_rows(mode), results, doubt=6)
         constant = f"{name} $d0|p, $a0, 3, 0x181f, -1; selp.u32 $d1, 1, 0, p;"
-        yield lanes(
-            f"{name} constant",
-            ".reg .pred p; " + constant,
-            ("u32",),
-            scattered(("u32",), WARP),
-            results,
-            doubt=4,
-        )
+        yield lanes(f"{name} constant", ".reg .pred p; " + constant, ("u32",), scattered(("u32",), WARP), results, doubt=4)  # fmt: skip
     yield from _voting()
     for how in ("any", "all"):
         for bits in (32, 64):
             name = f"match.{how}.sync.b{bits}"
             value = "v" if bits == 32 else "$a0"
-            text = (
-                _IN.format(mask="$a1") + ".reg .b32 v, u; .reg .pred q; mov.b64 {v, u}, $a0; mov.u32 $d0, 0;"
-            )
+            text = (_IN.format(mask="$a1") + ".reg .b32 v, u; .reg .pred q; mov.b64 {v, u}, $a0; mov.u32 $d0, 0;")  # fmt: skip
             target = "$d0|q" if how == "all" else "$d0"
             text += f" setp.ne.u32 q, 0, 0; @in {name} {target}, {value}, $a1; selp.u32 $d1, 1, 0, q;"
             results = (Result("d", "u32"), Result("p", "u32"))
