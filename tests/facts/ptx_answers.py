@@ -13,7 +13,6 @@ writes the answers to tests/facts/ptx_answers/<arch>.txt.xz, and tells disagreem
 
 from __future__ import annotations
 
-import argparse
 import bisect
 import lzma
 import re
@@ -30,6 +29,7 @@ from tests.facts import ptx_illegal, ptx_table
 from tests.facts.ptx_form import ANY_NAN, Form, folded, results, same
 from tests.facts.ptx_numbers import F32, FORMATS, NAN
 from tests.facts.sass_values import opcodes, stores
+from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -196,11 +196,9 @@ def accepted(arch: str) -> frozenset[str]:
     return frozenset((KEPT / f"{arch}_accepts.txt").read_text().splitlines()[1:])
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Ask about every form of the table, tell what differs from it, and keep the answers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("tests.facts.ptx_answers", __doc__)
     parser.add_argument("--ptxas", required=True)
     parser.add_argument("--nvdisasm", required=True)
     parser.add_argument("--arch", action="append", help="architectures, all of them by default")
@@ -283,4 +281,4 @@ def excused(form: Form, values: tuple[int, ...], wanted: int | None, seen: int) 
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

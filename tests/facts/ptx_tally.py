@@ -19,6 +19,7 @@ from emulator.nv.ptx.module import PtxError
 from tests.emulator.nv.conftest import Bench
 from tests.facts import ptx_table
 from tests.facts.ptx_form import Form, batch, results, same
+from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -106,11 +107,14 @@ def _hex(values: Iterable[int | None]) -> str:
     return ", ".join("open" if v is None else "a NaN" if v < 0 else f"{v:#x}" for v in values)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Print the tally of each family of forms."""
-    arch = next((a for a in arguments if a.startswith("sm_")), "sm_90")
-    wrong = False
-    for family in [a for a in arguments if not a.startswith("sm_")] or ptx_table.FAMILIES:
+    parser = command("tests.facts.ptx_tally", __doc__)
+    parser.add_argument("arch", nargs="?", default="sm_90", help="(default sm_90)")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of: {', '.join(ptx_table.FAMILIES)} (default: all)")
+    options = parser.parse_args(arguments)
+    arch, wrong = options.arch, False
+    for family in options.families or ptx_table.FAMILIES:
         found = tally(arch, ptx_table.of(arch, family))
         print(
             f"{arch} {family}: {found.forms} forms, {found.inputs} inputs ({found.open} of them left open by the"
@@ -125,4 +129,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

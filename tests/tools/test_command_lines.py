@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOWHERE = "/nowhere/file"
 ROOT = Path(__file__).parents[2]
 VERIFY = ("foreign", "fuzz", "guests", "mutants", "oracles", "support")
-FOLDERS = ("tools", *(f"tests/{name}" for name in VERIFY))
+FOLDERS = ("tools", *(f"tests/{name}" for name in (*VERIFY, "facts", "emulator", "drivers")))
 STARTED_BY_OTHERS = ("program.py", "wired.py", "walked.py", "worker.py", "cell.py")
 """Programs that another tool starts."""
 COMMANDS = sorted(
@@ -96,7 +96,6 @@ def test_an_unknown_option_is_refused(module: str, capsys: pytest.CaptureFixture
 def test_every_command_is_on_its_page(page: str, package: str):
     text = (ROOT / "docs" / page).read_text()
     named = set(re.findall(r"^\| `python -m ((?:tools|tests)\.[\w.]*)", text, re.MULTILINE))
-    named -= {"tests.facts.ptx_tally", "tests.facts.ptx_answers"}  # which take lists of words
     assert named == {module.removesuffix(".__main__") for module in COMMANDS if module.startswith(package)}
 
 

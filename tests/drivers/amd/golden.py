@@ -6,6 +6,7 @@ shown as the memory they lie in, so that the text is alike in every process.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from hcq.driver import BufferSpec, Place
 from hcq.graph import Graph
 from tests.drivers.amd.rig import image, opened, read
 from tests.limits import HANG_S
+from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,11 +133,13 @@ def text(name: str) -> str:
     return "\n".join([*_stream(arch, run), ""])
 
 
-def main() -> None:
-    """Write all files."""
+def main(argv: list[str] | None = None) -> int:
+    """Write all files; return 0."""
+    command("tests.drivers.amd.golden", __doc__).parse_args(argv)
     for name in GOLDEN:
         (FOLDER / f"{name}.txt").write_text(text(name))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,6 +26,7 @@ from tests.emulator.amd_isa import (
 )
 from tests.emulator.amd_isa.lane_cases import Case, differences
 from tests.emulator.amd_isa.pcode_values import PcodeError
+from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -214,9 +215,11 @@ def refused(name: str, words: list[int], modes: int = KEEP_ALL) -> str:
     return ""
 
 
-def main() -> None:
-    """Print the tally of each target named."""
-    for name in sys.argv[1:] or single.NAMES:
+def main(argv: list[str] | None = None) -> int:
+    """Print the tally of each target named; return 0."""
+    parser = command("tests.emulator.amd_isa.pcode_tally", __doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of: {', '.join(single.NAMES)} (default: all)")
+    for name in parser.parse_args(argv).targets or single.NAMES:
         parts = {
             "vector": tally(name, pcode_forms.choices),
             "lanes and parts": tally(name, pcode_products.choices),
@@ -239,7 +242,8 @@ def main() -> None:
                 sys.stdout.write(f"  {label}: {why}\n")
         for label in pcode_forms.without(name):
             sys.stdout.write(f"  {label}: no pseudo-code\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
