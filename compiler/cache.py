@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from compiler import llvm
-from hcq.config import config
 from hcq.store import key_of as _key_of
 from hcq.store import store
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    from hcq.config import Config
 
 Value = TypeVar("Value")
 KIND = "kernels"
@@ -47,14 +48,14 @@ def key_of(text: str, arch: str, settings: str) -> str:
     return _key_of(compiler_digest(), arch, settings, text)
 
 
-def get(key: str) -> bytes | None:
+def get(key: str, settings: Config) -> bytes | None:
     """Return the payload of a key, or None."""
-    return store(config().cache).get(KIND, key)
+    return store(settings.cache, settings.cache_bytes).get(KIND, key)
 
 
-def put(key: str, payload: bytes) -> None:
+def put(key: str, payload: bytes, settings: Config) -> None:
     """Store a payload. A failure is not an error: the next run compiles the kernel again."""
-    store(config().cache).put(KIND, key, payload)
+    store(settings.cache, settings.cache_bytes).put(KIND, key, payload)
 
 
 class Recent(Generic[Value]):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from compiler.pipeline import Steps
     from compiler.plan.choice import Choice
     from compiler.targets.shared.target import Target
+    from hcq.config import Config
 
 OPT_LEVEL = 0
 """LLVM's optimisation level: no passes, because the linear form has no repeated or loop-invariant work."""
@@ -67,32 +68,39 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     stack. Raises `CompileError` with the kernel's text, or `UnsupportedError` for an architecture without a
     target.
     """
-    found, place = _lookup(ast, arch)
+    settings = config()
+    target = target_of(arch, settings)
+    found, place = _lookup(ast, arch, target, settings)
     if found is not None:
         return found
-    return _keep(ast, arch, place, _compile(ast, target_of(arch), place))
+    return _keep(ast, arch, place, _compile(ast, target, place), settings)
 
 
-def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
+def compile_many(
+    asts: Sequence[UOp], arch: str, *, isolate: bool = False, settings: Config | None = None
+) -> list[CompiledKernel]:
     """Compile several kernels, and return them in order; three or more missing ones are compiled in parallel.
 
     Threads compile for targets on which LLVM does not abort. Spawned worker processes compile for other
     targets, or with `isolate`; a kernel on which LLVM aborts becomes a `CompileError` with its text. Equal
     kernels are compiled once. Before the first error is raised, all other kernels are compiled and cached.
+    `settings` are those of the process, if the caller has them.
     """
+    settings = settings or config()
+    target = target_of(arch, settings)
     found: dict[UOp, CompiledKernel] = {}
     missing: dict[UOp, Place] = {}
     for ast in asts:
         if ast not in found and ast not in missing:
-            kernel, place = _lookup(ast, arch)
+            kernel, place = _lookup(ast, arch, target, settings)
             if kernel is not None:
                 found[ast] = kernel
             else:
                 missing[ast] = place
     errors: list[HcqError] = []
-    for ast, result in _compile_all(missing, arch, isolate=isolate):
+    for ast, result in _compile_all(missing, arch, target, isolate=isolate):
         if isinstance(result, CompiledKernel):
-            found[ast] = _keep(ast, arch, missing[ast], result)
+            found[ast] = _keep(ast, arch, missing[ast], result, settings)
         else:
             errors.append(result)
     if errors:
@@ -101,10 +109,9 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
 
 
 def _compile_all(
-    missing: dict[UOp, Place], arch: str, *, isolate: bool
+    missing: dict[UOp, Place], arch: str, target: Target, *, isolate: bool
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Return every missing kernel with its result or its error."""
-    target = target_of(arch)
     if len(missing) >= SEVERAL or (isolate and missing):
         if isolate or target.may_abort:
             from compiler import workers  # noqa: PLC0415  # rarely needed
@@ -142,54 +149,53 @@ def _on_threads(missing: dict[UOp, Place], target: Target) -> list[tuple[UOp, Co
     return out
 
 
-def _variant(arch: str) -> str:
+def _variant(arch: str, settings: Config) -> str:
     """Return the name of an architecture with the settings that can change in a process."""
-    return arch if config().winograd else f"{arch} without winograd"
+    return arch if settings.winograd else f"{arch} without winograd"
 
 
-def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, Place]:
+def _lookup(ast: UOp, arch: str, target: Target, settings: Config) -> tuple[CompiledKernel | None, Place]:
     """Return the kernel if a cache has it, else None; and its place in the caches."""
-    beam = config().beam
-    made = _made.get((ast, _variant(arch))) if not beam else None
+    beam = settings.beam
+    made = _made.get((ast, _variant(arch, settings))) if not beam else None
     if made is not None:
         return made, _NOWHERE
     text = kernel_key(ast)
     sys.audit("compiler.kernel", text, arch)
-    target = target_of(arch)
-    settings, chosen = f"{target.settings} O{OPT_LEVEL}", ""
+    made_with, chosen = f"{target.settings} O{OPT_LEVEL}", ""
     if beam:
         winner = winners.choice_of(text, target)
         if winner is not None:
             chosen = to_text(winner)
-            settings += f" {chosen}"
-    place = Place(cache.key_of(text, arch, settings), text, chosen)
-    payload = cache.get(place.key)
+            made_with += f" {chosen}"
+    place = Place(cache.key_of(text, arch, made_with), text, chosen)
+    payload = cache.get(place.key, settings)
     if payload is None:
         return None, place
     try:
         kernel = from_bytes(payload, arch=target.arch)
     except MalformedError as error:
-        if config().debug:
+        if settings.debug:
             _print(f"compiler cache: {error}; compiling again")
         return None, place
     stats.hits += 1
-    _remember(ast, arch, kernel, text)
-    _show(ast, kernel, cached=True)
+    _remember(ast, arch, kernel, text, settings)
+    _show(ast, kernel, settings.debug, cached=True)
     return kernel, place
 
 
-def _keep(ast: UOp, arch: str, place: Place, kernel: CompiledKernel) -> CompiledKernel:
+def _keep(ast: UOp, arch: str, place: Place, kernel: CompiledKernel, settings: Config) -> CompiledKernel:
     """Store a kernel in both caches and return it."""
-    cache.put(place.key, to_bytes(kernel))
-    _remember(ast, arch, kernel, place.text)
-    _show(ast, kernel, cached=False)
+    cache.put(place.key, to_bytes(kernel), settings)
+    _remember(ast, arch, kernel, place.text, settings)
+    _show(ast, kernel, settings.debug, cached=False)
     return kernel
 
 
-def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str) -> None:
+def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str, settings: Config) -> None:
     """Keep a kernel in this process, unless a search may still find another plan for it."""
-    if not config().beam:
-        _made.put((ast, _variant(arch)), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
+    if not settings.beam:
+        _made.put((ast, _variant(arch, settings)), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
 
 
 def forget() -> None:
@@ -245,9 +251,8 @@ def _emit(made: Steps, target: Target) -> CompiledKernel:
     return CompiledKernel(image, groups, threads)
 
 
-def _show(ast: UOp, kernel: CompiledKernel, *, cached: bool) -> None:
+def _show(ast: UOp, kernel: CompiledKernel, level: int, *, cached: bool) -> None:
     """Print what DEBUG asks for: compiled kernels from 1 on, from 3 on also those of the disk cache."""
-    level = config().debug
     if level >= (3 if cached else 1):
         from compiler import show  # noqa: PLC0415  # rarely needed
 

@@ -255,9 +255,12 @@ def _kept_bytes(path: Path, found: os.stat_result, now: float) -> int:
     return 0
 
 
-def store(root: Path | None) -> Store:
-    """Return the store of this process for a folder. Sharing it makes warnings appear once."""
-    return _store(root, config().cache_bytes)
+def store(root: Path | None, limit: int | None = None) -> Store:
+    """Return the store of this process for a folder. Sharing it makes warnings appear once.
+
+    `limit` is its most bytes; None: the setting.
+    """
+    return _store(root, config().cache_bytes if limit is None else limit)
 
 
 @functools.lru_cache(maxsize=64)

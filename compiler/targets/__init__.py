@@ -15,13 +15,15 @@ from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from compiler.targets.shared.target import Target
+    from hcq.config import Config
     from hcq.hardware import DeviceInfo
 
 
-def target_of(arch: str) -> Target:
+def target_of(arch: str, settings: Config | None = None) -> Target:
     """Return the target of an architecture: `x86_64-...`, `aarch64-...`, `sm_...` (NVIDIA), `gfx...` (AMD).
 
-    It may have options of an opened device, as `arch_for` writes them. Raises UnsupportedError for any other.
+    It may have options of an opened device, as `arch_for` writes them. `settings` are those of the process,
+    if the caller has them. Raises UnsupportedError for any other.
     """
     name, *options = arch.split(":")
     own = tuple([option for option in options if "=" in option])
@@ -30,7 +32,7 @@ def target_of(arch: str) -> Target:
     if arch.startswith(("x86_64-", "aarch64-")):
         from compiler.targets.host import target as host  # noqa: PLC0415  # only the one that is needed
 
-        return host.target(arch)
+        return host.target(arch, settings)
     if arch.startswith("sm_"):
         from compiler.targets.nvptx import target  # noqa: PLC0415
 

@@ -46,6 +46,7 @@ from frontend.evaluation.views import owns
 from frontend.nn.state.safetensors import SafeFile, safe_open, write
 from frontend.tensor import Tensor
 from frontend.variable import Variable
+from hcq.config import config
 from hcq.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class _Writer:
         if isinstance(structure, str):
             return structure
         if structure not in self.asts:
-            items = scheduled(structure[0], structure[1], self.captured.device.arch)[1]
+            items = scheduled(structure[0], structure[1], self.captured.device.arch, config())[1]
             self.asts[structure] = [item.ast for item in items]
         return kernel_key(self.asts[structure][at])
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import hcq
     from compiler.schedule.item import BufRef, ScheduleItem
     from frontend.check.launches import Check
+    from hcq.config import Config
 
 
 class _CaptureOfThread(threading.local):
@@ -131,8 +132,8 @@ class Plans:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, key: Any, plan: Plan, drop: Callable[[Any], None]) -> None:
-        """Add a plan as the newest; `drop(key)` is called when it is evicted."""
+    def add(self, key: Any, plan: Plan, drop: Callable[[Any], None], most: int) -> None:
+        """Add a plan as the newest; `drop(key)` is called when it is evicted. `most` bytes are kept."""
         self.remove(key)
         size = plan.nbytes
         self._kept[key] = plan, drop, size
@@ -140,7 +141,6 @@ class Plans:
         self._added += 1
         if self._added >= MEASURE:
             self._measure()
-        most = config().plan_bytes
         while self.nbytes > most and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             _, forget, _ = self._kept[oldest]
@@ -177,8 +177,9 @@ def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:
     plan = _MANY.get(key)
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
-        plan = _MANY[key] = build(parts, key[2::3], device)
-        PLANS.add(key, plan, _forget_many)
+        settings = config()
+        plan = _MANY[key] = build(parts, key[2::3], device, settings)
+        PLANS.add(key, plan, _forget_many, settings.plan_bytes)
     return plan
 
 
@@ -187,7 +188,7 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 
 
 @collector.paused()
-def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
+def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, settings: Config) -> Plan:
     """Schedule and compile expressions over joint leaves; return their plan.
 
     `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
@@ -206,13 +207,13 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
             )
     if trim_table(NODE_LIMIT):  # nodes of earlier plans are not needed
         forget()  # nor the kernels found by them
-    outputs, items = scheduled(parts, homes, device.arch)
+    outputs, items = scheduled(parts, homes, device.arch, settings)
     sys.audit("frontend.plan", outputs, items, device.name, device.arch)
-    if config().beam:
+    if settings.beam:
         from frontend.tuning.tune import tune  # noqa: PLC0415 - only with BEAM
 
         tune([item.ast for item in items], device.name, device.arch)
-    compiled = compile_many([item.ast for item in items], device.arch)
+    compiled = compile_many([item.ast for item in items], device.arch, settings=settings)
     kernels = []
     structure = tuple(parts), tuple(homes)
     for n, (item, made) in enumerate(zip(items, compiled, strict=True)):
@@ -223,7 +224,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         kernels.append(Launch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial))
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
-    if config().check and plan.executable is not None:
+    if settings.check and plan.executable is not None:
         from frontend.check.launches import Check  # noqa: PLC0415 - only under the setting
 
         plan.check = Check(outputs, items, device)
@@ -232,7 +233,9 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     return plan
 
 
-def scheduled(parts: Sequence[Part], homes: Sequence[int], arch: str) -> tuple[list[UOp], list[ScheduleItem]]:
+def scheduled(
+    parts: Sequence[Part], homes: Sequence[int], arch: str, settings: Config
+) -> tuple[list[UOp], list[ScheduleItem]]:
     """Return the graph's outputs and the schedule of expressions over joint leaves: see `build`."""
     from compiler.schedule.scheduler import limits_on, schedule  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.targets import target_of  # noqa: PLC0415 - as above
@@ -242,7 +245,8 @@ def scheduled(parts: Sequence[Part], homes: Sequence[int], arch: str) -> tuple[l
         if home >= 0:
             e = parts[i][0]
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
-    return outputs, schedule(outputs, limits=limits_on(target_of(arch)))
+    limits = limits_on(target_of(arch, settings))
+    return outputs, schedule(outputs, limits=limits, verify=settings.debug > 0)
 
 
 def _key(ref: BufRef) -> tuple[str, int]:
@@ -314,11 +318,12 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
         e.run = _same_memory
         return e.run
     device = Device[e.device]
-    plan = build([(e, tuple(range(e.n)))], (-1,), device)
+    settings = config()
+    plan = build([(e, tuple(range(e.n)))], (-1,), device, settings)
     run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)
     if plan.limits is not None:
         run = e.run = partial(_checked, plan, run)
-    PLANS.add(e, plan, _forget_run)
+    PLANS.add(e, plan, _forget_run, settings.plan_bytes)
     return run
 
 

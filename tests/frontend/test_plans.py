@@ -12,7 +12,7 @@ import pytest
 
 from frontend import Device, Tensor, TinyJit, stats
 from frontend.evaluation.plan import MEASURE, OBJECTS, PLANS, build
-from hcq.config import override, read
+from hcq.config import config, override, read
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_the_collector_is_off_while_a_plan_is_built_and_back_on_afterwards(error
     x = Tensor(np.ones(17, "f")).realize() * 3
     probe: Any = Probe(Device[x.device], error)
     with nullcontext() if error is None else pytest.raises(UsageError):
-        build([(x.expr, tuple(range(len(x.leaves))))], [-1], probe)
+        build([(x.expr, tuple(range(len(x.leaves))))], [-1], probe, config())
     assert probe.seen == [False]
     assert gc.isenabled()
 

@@ -27,6 +27,7 @@ from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from compiler.targets.shared.matrix import MatrixOp
+    from hcq.config import Config
 
 _FOOTER = """
 attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
@@ -151,9 +152,9 @@ def _dialect(name: str, vector_bytes: int) -> Dialect:
     return WIDE_X86_DIALECT if vector_bytes == 64 else X86_DIALECT
 
 
-def target(arch: str) -> Target:
+def target(arch: str, settings: Config | None = None) -> Target:
     """Return the target of a host architecture; `UnsupportedError` if its code cannot run on this machine."""
-    return _target(arch, winograd=config().winograd)
+    return _target(arch, winograd=(settings or config()).winograd)
 
 
 @functools.cache
