@@ -39,6 +39,10 @@ SHARE = 2**0.5 - 1
 """The part of them that it takes. It has no period, so that neither of two interleaved kinds is left out."""
 QUICK_GARBAGE = 20_000
 """New objects after which the quick run looks for garbage among the youngest."""
+LONG_S = 60.0
+"""CPU seconds of tests from which on a run shows its heaviest files."""
+_spent = pytest.StashKey[dict[str, float]]()
+_before = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draw as many examples as the run asks for, and compile modules once for all processes of the run."""
+    config.pluginmanager.register(_Spent(config))
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         # The source tree gets no bytecode; tests and the interpreters that they start share pytest's folder.
         sys.dont_write_bytecode = False
@@ -132,13 +137,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if item in kept]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep modules and collected tests out of the garbage collector: they live as long as the session.
 
     Tests and out-of-memory recovery collect garbage hundreds of times, each time over all of them otherwise.
     """
     gc.collect()
     gc.freeze()
+    session.config.stash[_before] = _cpu_s()
 
 
 @pytest.hookimpl(trylast=True)
@@ -147,6 +153,32 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path.parent != item.path.parent:
         gc.collect()
         gc.freeze()
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process, and of the children for whose end it has waited."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the CPU seconds since the last report into this one, for the process that sums them up."""
+    report, now = (yield), _cpu_s()
+    report.user_properties.append(("cpu_s", now - item.config.stash[_before]))
+    item.config.stash[_before] = now
+    return report
+
+
+class _Spent:
+    """Sums up the CPU seconds of reports by file."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.files = config.stash.setdefault(_spent, {})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a report, of this process or of another of the run."""
+        name, seconds = report.nodeid.partition("::")[0], dict(report.user_properties).get("cpu_s", 0.0)
+        self.files[name] = self.files.get(name, 0.0) + float(str(seconds))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -161,6 +193,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     most = terminalreporter.config.getoption("--most-kernels")
     if most is not None:
         terminalreporter.write_line(f"kernels compiled: {stats.lowered} of at most {most}")
+    files = terminalreporter.config.stash[_spent]
+    if sum(files.values()) > LONG_S:
+        heavy = sorted(files.items(), key=lambda one: -one[1])[:10]
+        terminalreporter.write_line(
+            f"CPU seconds of tests and their children: {sum(files.values()):.0f}, most of them in "
+            + ", ".join(f"{name} {seconds:.0f}" for name, seconds in heavy)
+        )
     if config().check and "frontend.check" in sys.modules:
         terminalreporter.write_line(sys.modules["frontend.check"].report())
 

@@ -52,6 +52,7 @@ def test_a_product_is_that_of_numpy(case: products.Product) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", [*SHAPES, *products.CASES])
 def test_every_case_runs(case: str) -> None:
     with_hcq(case)()
