@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import dtypes
 from frontend.arguments import checks
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, Link, Rebound, TensorBase
+from frontend.evaluation.base import BORROWED, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
@@ -186,7 +186,9 @@ def _with_histories(
     return found
 
 
-def _of_alias(t: TensorBase, alias: Link, new: TensorBase, m: TensorBase, value: TensorBase) -> TensorBase:
+def _of_alias(
+    t: TensorBase, alias: FamilyLink, new: TensorBase, m: TensorBase, value: TensorBase
+) -> TensorBase:
     """Return `value` of a view m with its history, when t, a view of the same `detach`, becomes `new`."""
     own, link = link_of(t), link_of(m)
     assert own is not None  # both are views of the alias
@@ -240,7 +242,7 @@ def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBas
 
 
 def _beside(
-    t: TensorBase, link: Link, new: TensorBase, rest: list[TensorBase]
+    t: TensorBase, link: FamilyLink, new: TensorBase, rest: list[TensorBase]
 ) -> list[tuple[TensorBase, TensorBase]]:
     """Return (view, new value) of the other views when a view of a freed root is written."""
     first = link

@@ -36,7 +36,7 @@ def _hook_forks() -> None:
         os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
-class OpenDevice:
+class TensorDevice:
     """An open device, and the programs and temporary memory that the frontend keeps for it."""
 
     def __init__(self, name: str, device: hcq.Device) -> None:
@@ -182,7 +182,7 @@ class Devices:
     """The devices of this process by name; its only instance is `Device`."""
 
     def __init__(self) -> None:
-        self._open: dict[str, OpenDevice] = {}
+        self._open: dict[str, TensorDevice] = {}
         self._names: dict[str, str] = {}
         self._default = ""
         self._lock = threading.RLock()
@@ -247,7 +247,7 @@ class Devices:
         names = [d.driver + (f":{d.index}" if d.index else "") for d in devices()]
         return ", ".join(dict.fromkeys(names)) or "no device"
 
-    def __getitem__(self, name: str) -> OpenDevice:
+    def __getitem__(self, name: str) -> TensorDevice:
         """Return the device of a name, opened at its first use. Raises as `hcq.open` and `canonical`."""
         try:
             found = self._open.get(name)
@@ -258,7 +258,7 @@ class Devices:
         with self._lock:
             return self._opened(name)
 
-    def _opened(self, name: str) -> OpenDevice:
+    def _opened(self, name: str) -> TensorDevice:
         import hcq  # noqa: PLC0415 - as above
 
         _hook_forks()
@@ -280,10 +280,10 @@ class Devices:
             if name in self._open:
                 device.close()
                 return self._open[name]
-        found = self._open[name] = OpenDevice(name, device)
+        found = self._open[name] = TensorDevice(name, device)
         return found
 
-    def forget(self, device: OpenDevice) -> None:
+    def forget(self, device: TensorDevice) -> None:
         """Remove a device that is being closed from the table, and call the `closing` callbacks."""
         if self._open.get(device.name) is device:
             del self._open[device.name]

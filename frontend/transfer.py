@@ -1,7 +1,7 @@
 """Moving a tensor to another device, through host memory.
 
 The result is realized: a leaf. If the tensor depends on one with requires_grad, the leaf keeps the expression
-that it was moved from (`frontend.evaluation.storage.Origin`), and its memory, so that gradients flow back
+that it was moved from (`frontend.evaluation.storage.LeafOrigin`), and its memory, so that gradients flow back
 (`frontend.autograd.engine`). Otherwise it keeps nothing on the other device.
 
 Not here: copies on one device (`copies`).
@@ -22,7 +22,7 @@ from frontend.evaluation.history import between, readable
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
-from frontend.evaluation.storage import NUMBERS, Origin, read, stored
+from frontend.evaluation.storage import NUMBERS, LeafOrigin, read, stored
 from frontend.evaluation.trace import make
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
@@ -72,7 +72,7 @@ def to(
     new = self.of_part(read(e, leaf, lambda data: stored(data, e.shape, e.dtype, name)))
     if differentiable is not None:
         expr, leaves = differentiable
-        new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)
+        new.leaves[0].origin = LeafOrigin(next(NUMBERS), new.expr, expr, leaves)
     return new
 
 

@@ -31,13 +31,13 @@ class _Refused:
 
 
 NO: Final = _Refused()
-"""The result of `Kind.read` for a value that it does not accept."""
+"""The result of `ArgumentKind.read` for a value that it does not accept."""
 _VARIADIC: Final = 0x04
 """The bit of a code object's flags for `*args`."""
 _EMPTY: Final = "inspect._empty"
 
 
-class Kind(NamedTuple):
+class ArgumentKind(NamedTuple):
     """One name of an annotation: the text of what it accepts, and the function that converts a value."""
 
     wanted: str
@@ -122,8 +122,8 @@ def _sequence(value: Any, like: Any) -> Any:
     return _nest(value, like) if isinstance(value, (tuple, list)) else NO
 
 
-def _choice(*names: str) -> Kind:
-    return Kind(
+def _choice(*names: str) -> ArgumentKind:
+    return ArgumentKind(
         " or ".join([repr(n) for n in names]),
         lambda value, _: value if isinstance(value, str) and value in names else NO,
     )
@@ -132,22 +132,24 @@ def _choice(*names: str) -> Kind:
 _TENSORS: Final = ("T", "Tensor", "TensorBase")
 _WHOLE: Final = "a whole number"
 _SEVERAL: Final = "a tuple of whole numbers"
-KINDS: Final[Mapping[str, Kind]] = {
-    "None": Kind("None", _none),
-    "bool": Kind("True or False", _flag),
-    "int": Kind(_WHOLE, _whole),
-    "float": Kind("a number", _number),
-    "str": Kind("a string", _text),
-    **dict.fromkeys(_TENSORS, Kind("a tensor, an array or lists of numbers", _tensor)),
-    "Number": Kind("a number", _number),
-    "Axes": Kind("an axis, a tuple of axes or None", _axes),
-    "Place": Kind(f"{_WHOLE}, {_SEVERAL}, or a tensor of them", _places),
-    "Sizes": Kind(f"{_WHOLE} or {_SEVERAL}", _sizes),
-    "Shape": Kind(_SEVERAL, _sequence),
-    "Sequence[int]": Kind(_SEVERAL, _sequence),
-    "Sequence[Any]": Kind("a tuple of whole numbers, or of pairs of them", _sequence),
-    "tuple[int, ...]": Kind(_SEVERAL, _sequence),
-    "tuple[tuple[int, int] | None, ...]": Kind("a pair of whole numbers or None for each axis", _sequence),
+KINDS: Final[Mapping[str, ArgumentKind]] = {
+    "None": ArgumentKind("None", _none),
+    "bool": ArgumentKind("True or False", _flag),
+    "int": ArgumentKind(_WHOLE, _whole),
+    "float": ArgumentKind("a number", _number),
+    "str": ArgumentKind("a string", _text),
+    **dict.fromkeys(_TENSORS, ArgumentKind("a tensor, an array or lists of numbers", _tensor)),
+    "Number": ArgumentKind("a number", _number),
+    "Axes": ArgumentKind("an axis, a tuple of axes or None", _axes),
+    "Place": ArgumentKind(f"{_WHOLE}, {_SEVERAL}, or a tensor of them", _places),
+    "Sizes": ArgumentKind(f"{_WHOLE} or {_SEVERAL}", _sizes),
+    "Shape": ArgumentKind(_SEVERAL, _sequence),
+    "Sequence[int]": ArgumentKind(_SEVERAL, _sequence),
+    "Sequence[Any]": ArgumentKind("a tuple of whole numbers, or of pairs of them", _sequence),
+    "tuple[int, ...]": ArgumentKind(_SEVERAL, _sequence),
+    "tuple[tuple[int, int] | None, ...]": ArgumentKind(
+        "a pair of whole numbers or None for each axis", _sequence
+    ),
     "Reduction": _choice("mean", "sum", "none"),
     "Literal['constant', 'reflect', 'replicate', 'circular']": _choice(
         "constant", "reflect", "replicate", "circular"

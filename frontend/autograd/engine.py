@@ -24,7 +24,7 @@ from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, EPOCH, Past, Rebound, T, TensorBase
+from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Expr, Leaves, inside
 from frontend.evaluation.gradient_state import depend, grad_from_outside, state_of, wanting, written_since
@@ -323,8 +323,8 @@ def _add_gradients(self: T, gradient: T | None) -> None:
             total = g if state.value is None else elementwise.add(state.value, g)
             state.value = total
             state.of = weakref.ref(self)
-            state_of(total).past = Past.CUT
+            state_of(total).past = KeptHistory.CUT
     if e.op is not PARAM:
-        state_of(self).past = Past.SPENT
+        state_of(self).past = KeptHistory.SPENT
     elif self.leaves[0].origin is not None and self.leaves[0].origin.read:
         self.leaves[0].origin = self.leaves[0].origin.after()

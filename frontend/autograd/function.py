@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-class Context:
+class FunctionContext:
     """What `forward` leaves for `backward`: tensors that it saves, and any attributes."""
 
     saved_tensors: tuple[Any, ...] = ()
@@ -71,7 +71,7 @@ class Function:
 
         Raises `UsageError` when there is no tensor among the arguments, or the result is not one tensor.
         """
-        ctx = Context()
+        ctx = FunctionContext()
         inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
         if not inputs:
             raise UsageError(f"{cls.__name__}.apply: wanted a tensor among the arguments, saw {shown(args)}")
@@ -80,11 +80,11 @@ class Function:
             raise UsageError(f"{cls.__name__}.forward: wanted one tensor as its result, saw {shown(value)}")
         saved = ctx.saved_tensors
         left = {n: v for n, v in vars(ctx).items() if n != "saved_tensors"}
-        rule = Rule(cls, left, len(args), tuple(inputs))
+        rule = FunctionRule(cls, left, len(args), tuple(inputs))
         return cast("Tensor", _with_rule(value, *[args[i] for i in inputs], *saved, rule=rule))
 
 
-class Rule:
+class FunctionRule:
     """The gradient of one call of a `Function`: the class and what `forward` left. Equal for equal calls."""
 
     def __init__(
@@ -104,7 +104,12 @@ class Rule:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Rule) and self._plain() and other._plain() and self._key() == other._key()
+        return (
+            isinstance(other, FunctionRule)
+            and self._plain()
+            and other._plain()
+            and self._key() == other._key()
+        )
 
     def __hash__(self) -> int:
         return hash((self.cls, self.count, self.inputs))
@@ -112,7 +117,7 @@ class Rule:
     def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
         """Return the gradient of each source: those of the arguments, and none for what was saved."""
         n = len(self.inputs)
-        ctx = Context()
+        ctx = FunctionContext()
         vars(ctx).update(self.left)
         ctx.saved_tensors = sources[n:]
         found = self.cls.backward(ctx, g)
@@ -132,5 +137,5 @@ class Rule:
 
 
 @composite
-def _with_rule(self: T, *sources: T, rule: Rule) -> T:
+def _with_rule(self: T, *sources: T, rule: FunctionRule) -> T:
     return ruled("custom", self, *sources, about=(rule,))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import root_of, write_rest
 from frontend.containers import filled
-from frontend.device import LOCK, Device, OpenDevice
-from frontend.evaluation.base import EPOCH, Link, Rebound, TensorBase
+from frontend.device import LOCK, Device, TensorDevice
+from frontend.evaluation.base import EPOCH, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, Expr
 from frontend.evaluation.gradient_state import wants
 from frontend.evaluation.history import realize_for_reading
-from frontend.evaluation.launch import Launch, assemble
+from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.modes import CHANGES, Modes
 from frontend.evaluation.plan import verify_all
 from frontend.evaluation.printing import described
@@ -34,7 +34,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.capture.guards import Guards
+    from frontend.capture.guards import NameGuards
     from frontend.evaluation.limits import Checks
 
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Assembly:
     """The arguments of `frontend.evaluation.launch.assemble`, with numbers as keys of memory."""
 
-    kernels: Sequence[Launch]
+    kernels: Sequence[KernelLaunch]
     params: Sequence[tuple[int, int]]
     fixed: Mapping[Hashable, hcq.Buffer]
     """Outside memory, by number."""
@@ -51,7 +51,7 @@ class Assembly:
     @classmethod
     def numbered(
         cls,
-        kernels: Sequence[Launch],
+        kernels: Sequence[KernelLaunch],
         params: Sequence[tuple[Hashable, int]],
         fixed: Mapping[Hashable, hcq.Buffer],
         label: str,
@@ -67,7 +67,7 @@ class Assembly:
             label,
         )
 
-    def executable(self, device: OpenDevice) -> hcq.Executable:
+    def executable(self, device: TensorDevice) -> hcq.Executable:
         """Return the executable. Raises as `hcq.Graph.compile`."""
         return assemble(device, self.kernels, self.params, self.fixed, label=self.label)
 
@@ -79,7 +79,7 @@ class Captured:
     Its executable takes the buffers of arguments, then of random draws, then of outputs.
     """
 
-    device: OpenDevice
+    device: TensorDevice
     kernels: int
     expect: list[Expr]
     """The leaf expression of each argument, which determines shape, dtype and device."""
@@ -120,14 +120,14 @@ class Captured:
     replaced: str = ""
     """An outside tensor that is read and has other memory since the capture; "": none."""
     partial: bool = False
-    """Whether outputs may keep elements that no kernel wrote; see `Launch.partial`."""
+    """Whether outputs may keep elements that no kernel wrote; see `KernelLaunch.partial`."""
     modes: Modes = field(default_factory=Modes)
     """The modes that the function read from outside."""
-    guards: Guards | None = None
+    guards: NameGuards | None = None
     """What the function read from outside; None: nothing."""
     label: str = ""
     """The label of the memory of results; see `frontend.evaluation.storage.RESULT`."""
-    relations: Sequence[Sequence[tuple[int, Link]]] = ()
+    relations: Sequence[Sequence[tuple[int, FamilyLink]]] = ()
     """The results that share elements; see `frontend.evaluation.views.relations`."""
 
     def __post_init__(self) -> None:
@@ -286,7 +286,7 @@ class Captured:
                 write_rest(t, known)
 
 
-def _same_family(link: Link, t: TensorBase) -> bool:
+def _same_family(link: FamilyLink, t: TensorBase) -> bool:
     """Return whether a tensor shares elements with those of a link."""
     own_link = link_of(t)
     return own_link is not None and own_link.family is link.family

@@ -34,9 +34,9 @@ from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.verify import verify_kernel
 from frontend.capture.captured import Assembly, Captured, own, settle
 from frontend.containers import BoundPlaceholder, Placeholder, SizedPlaceholder
-from frontend.device import LOCK, Device, OpenDevice
+from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.expr import PARAM, Expr, Leaves, leaf_expr
-from frontend.evaluation.launch import Launch
+from frontend.evaluation.launch import KernelLaunch
 from frontend.evaluation.limits import Checks
 from frontend.evaluation.plan import scheduled
 from frontend.evaluation.printing import described
@@ -200,11 +200,11 @@ class _Writer:
             return ["argument", result]
         return ["state", next(i for i, (t, _) in enumerate(self.captured.states) if t is result)]
 
-    def _launch(self, kernel: Launch) -> list[Any]:
+    def _launch(self, kernel: KernelLaunch) -> list[Any]:
         number = None if kernel.program is None else self._kernel(kernel)
         return [number, list(kernel.memory), list(kernel.sizes), list(kernel.stores)]
 
-    def _kernel(self, kernel: Launch) -> int:
+    def _kernel(self, kernel: KernelLaunch) -> int:
         assert kernel.program is not None  # checked by the caller
         assert kernel.origin is not None  # every kernel of a plan has one
         image = kernel.program.image
@@ -276,7 +276,7 @@ class _Reader:
     """Makes a captured form from the facts and parts of a file."""
 
     def __init__(
-        self, file: SafeFile, facts: dict[str, Any], device: OpenDevice, state: Mapping[str, Tensor] | None
+        self, file: SafeFile, facts: dict[str, Any], device: TensorDevice, state: Mapping[str, Tensor] | None
     ) -> None:
         self.file, self.facts, self.device, self.state = file, facts, device, state
         self.named: dict[str, Tensor] = {}
@@ -375,7 +375,7 @@ class _Reader:
             )
         return t
 
-    def _kernels(self) -> list[Launch]:
+    def _kernels(self) -> list[KernelLaunch]:
         """Return the launches, with loaded programs."""
         wanted = sorted({launch[0] for launch in self.facts["launches"]} - {None})
         made = dict(zip(wanted, self._compiled(wanted), strict=True))
@@ -384,7 +384,7 @@ class _Reader:
         for i, (number, memory, sizes, stores) in enumerate(self.facts["launches"]):
             kernel = None if number is None else made[number]
             kernels.append(
-                Launch(
+                KernelLaunch(
                     None if kernel is None else self.device.program(kernel.image),
                     (1, 1, 1) if kernel is None else kernel.groups,
                     (1, 1, 1) if kernel is None else kernel.threads,

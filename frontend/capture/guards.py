@@ -39,7 +39,7 @@ def same(a: Any, b: Any) -> bool:
     return (a.__class__ in PLAIN or number) and repr(a) == repr(b)
 
 
-class Guards:
+class NameGuards:
     """The names that a function read, and what they held."""
 
     def __init__(self, reads: Sequence[Read], held: Sequence[Held], *, who: str) -> None:
@@ -122,7 +122,7 @@ def difference(reads: Sequence[Read], held: Sequence[Held]) -> tuple[str, Any, A
     return None
 
 
-class Watch:
+class NameWatch:
     """The names that a function reads, before and after it runs."""
 
     def __init__(self, function: Any, arguments: Any, *, who: str) -> None:
@@ -136,7 +136,7 @@ class Watch:
         """Return the float tensors that the function can have read."""
         return [t for t in self._known.values() if isinstance(t, Tensor) and t.expr.dtype.is_float]
 
-    def guards(self) -> Guards | None:
+    def guards(self) -> NameGuards | None:
         """Return the guards of what the function read, after it ran; None when it read nothing.
 
         Raises `UsageError` when it left a computed tensor outside, changed what it reads, or drew random
@@ -177,7 +177,7 @@ class Watch:
                 "hint: keep it in a tensor and assign() to that, or change it outside and pass it in"
             )
         held = [h for h in after.held.values() if h.read]
-        return Guards(list(after.reads.values()), held, who=self.who) if after.reads or held else None
+        return NameGuards(list(after.reads.values()), held, who=self.who) if after.reads or held else None
 
 
 def _settled(value: Any) -> bool:

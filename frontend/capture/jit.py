@@ -355,7 +355,7 @@ class TinyJit(Generic[P, R]):
         CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
-            watch = guards.Watch(self.fn, others_of((args, names)), who=repr(self))
+            watch = guards.NameWatch(self.fn, others_of((args, names)), who=repr(self))
             result = self.fn(*args, **names)
             returned: list[Tensor] = []
             sizes: dict[Any, Any] = {}

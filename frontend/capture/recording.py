@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from frontend.capture.captured import Assembly, Captured
-from frontend.device import Device, OpenDevice
+from frontend.device import Device, TensorDevice
 from frontend.evaluation import gradient_state as grad_state
-from frontend.evaluation.base import Link, TensorBase
-from frontend.evaluation.launch import Launch
+from frontend.evaluation.base import FamilyLink, TensorBase
+from frontend.evaluation.launch import KernelLaunch
 from frontend.evaluation.modes import Modes
-from frontend.evaluation.plan import LARGE_BYTES, Plan
+from frontend.evaluation.plan import LARGE_BYTES, LaunchPlan
 from frontend.evaluation.printing import described
 from frontend.evaluation.storage import RESULT, Leaf
 from frontend.evaluation.views import others
@@ -26,7 +26,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.capture.guards import Guards
+    from frontend.capture.guards import NameGuards
     from frontend.evaluation.expr import Expr
     from frontend.evaluation.limits import Checks
     from frontend.tensor import Tensor
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Capture:
     """The record of a captured call: launches, new memory, assignments and random draws."""
 
-    steps: list[tuple[Plan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
+    steps: list[tuple[LaunchPlan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
     """(plan, input buffers, output buffers) of each launch; plan None: a copy."""
     leaves: dict[hcq.Buffer, weakref.ref[Leaf]] = field(default_factory=dict)
     """New memory -> its leaf."""
@@ -51,12 +51,12 @@ class Capture:
     """Copies of old contents, made by copy-on-write."""
     modes: Modes = field(default_factory=Modes)
     """The modes from outside that the function reads."""
-    guards: Guards | None = None
+    guards: NameGuards | None = None
     """What the function reads from outside; None: nothing."""
-    relations: list[list[tuple[int, Link]]] = field(default_factory=list)
+    relations: list[list[tuple[int, FamilyLink]]] = field(default_factory=list)
     """The returned tensors that share elements."""
 
-    def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
+    def record(self, plan: LaunchPlan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
         """Record a launch."""
         self.steps.append((plan, inputs, outputs))
 
@@ -219,7 +219,7 @@ def captured_form(
     )
 
 
-def _device(capture: Capture, stand_ins: list[Tensor], who: str) -> OpenDevice:
+def _device(capture: Capture, stand_ins: list[Tensor], who: str) -> TensorDevice:
     devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {
         t.device for t in stand_ins
     }
@@ -241,13 +241,15 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
     return found
 
 
-def kernels_of(capture: Capture) -> list[Launch]:
+def kernels_of(capture: Capture) -> list[KernelLaunch]:
     """Return all kernels of a capture. Keys of memory are buffers; temporaries are (launch number, key)."""
-    kernels: list[Launch] = []
+    kernels: list[KernelLaunch] = []
     for number, (plan, inputs, outputs) in enumerate(capture.steps):
         if plan is None:
             size = min(inputs[0].size, outputs[0].size)
-            kernels.append(Launch(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
+            kernels.append(
+                KernelLaunch(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,))
+            )
             continue
         names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
         names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}

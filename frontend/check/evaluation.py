@@ -19,8 +19,8 @@ from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from frontend.check.interpreter import (
     MOST_WORK,
     Array,
+    Bounded,
     TooLargeError,
-    Value,
     bound_of,
     elementwise,
     kept_as,
@@ -40,7 +40,7 @@ _FASTER: Final = 64
 """Products of a sum that take as long as one element of another operation."""
 
 
-def order_of(root: UOp, known: Mapping[UOp, Value]) -> list[UOp]:
+def order_of(root: UOp, known: Mapping[UOp, Bounded]) -> list[UOp]:
     """Return the nodes that the values of a root need, sources first, down to known ones."""
     done: dict[UOp, None] = {}
     stack = [(root, False)]
@@ -63,7 +63,7 @@ def needs(node: UOp) -> tuple[UOp, ...]:
     return node.src[:1] if node.op is Ops.AFTER else () if node.op is Ops.IVALUE else node.src
 
 
-def evaluate(root: UOp, known: Mapping[UOp, Value], seed: int) -> tuple[Value, Array | None]:
+def evaluate(root: UOp, known: Mapping[UOp, Bounded], seed: int) -> tuple[Bounded, Array | None]:
     """Return values of a node, and the flat positions of those elements; None: all, in its shape.
 
     Raises `TooLargeError` where not even the smallest sample takes little enough work.
@@ -98,7 +98,7 @@ def _computes(node: UOp) -> bool:
     return node.op in ELEMENTWISE or node.op in {Ops.GATHER, Ops.PAD, Ops.WINDOW, Ops.RESHAPE, Ops.IOTA}
 
 
-def _sums_of_products(order: Sequence[UOp], known: Mapping[UOp, Value], root: UOp) -> dict[UOp, UOp]:
+def _sums_of_products(order: Sequence[UOp], known: Mapping[UOp, Bounded], root: UOp) -> dict[UOp, UOp]:
     """Return the product of each sum of products of floats that nothing else uses."""
     users: dict[UOp, int] = {}
     for node in order:
@@ -119,8 +119,10 @@ def _sums_of_products(order: Sequence[UOp], known: Mapping[UOp, Value], root: UO
     }
 
 
-def _whole(root: UOp, order: Sequence[UOp], known: Mapping[UOp, Value], products: Mapping[UOp, UOp]) -> Value:
-    values: dict[UOp, Value] = {}
+def _whole(
+    root: UOp, order: Sequence[UOp], known: Mapping[UOp, Bounded], products: Mapping[UOp, UOp]
+) -> Bounded:
+    values: dict[UOp, Bounded] = {}
     inside = set(products.values())
     with np.errstate(all="ignore"):
         for node in order:
@@ -134,18 +136,18 @@ def _whole(root: UOp, order: Sequence[UOp], known: Mapping[UOp, Value], products
     return values[root]
 
 
-def computed(node: UOp, src: Sequence[Value]) -> Value:
+def computed(node: UOp, src: Sequence[Bounded]) -> Bounded:
     """Return all elements of a node, given those of its sources."""
     op, arg = node.op, node.arg
     if op in ELEMENTWISE:
         found = elementwise(node, src)
-        return Value(np.asarray(found.v), found.e)
+        return Bounded(np.asarray(found.v), found.e)
     if op is Ops.CONST:
-        return Value(np.array(arg, kept_as(node.dtype)))
+        return Bounded(np.array(arg, kept_as(node.dtype)))
     if op is Ops.IOTA:
         shape, axis = arg
         line = np.arange(shape[axis], dtype=kept_as(node.dtype))
-        return Value(
+        return Bounded(
             np.broadcast_to(line.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape)
         )
     if op is Ops.REDUCE:
@@ -154,7 +156,7 @@ def computed(node: UOp, src: Sequence[Value]) -> Value:
         return _gathered(src[0], src[1], arg)
     if op in MOVEMENT:
         x = src[0]
-        return Value(
+        return Bounded(
             _moved(node, x.v), None if x.e is None else _moved(node, np.broadcast_to(x.e, x.v.shape))
         )
     if op in {Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN}:
@@ -184,25 +186,25 @@ def _moved(node: UOp, x: Array) -> Array:
     return x
 
 
-def _gathered(x: Value, at: Value, axis: int) -> Value:
+def _gathered(x: Bounded, at: Bounded, axis: int) -> Bounded:
     n = x.v.shape[axis]
     shape = (*x.v.shape[:axis], *at.v.shape, *x.v.shape[axis + 1 :])
     if n == 0:
-        return Value(np.zeros(shape, x.v.dtype))
+        return Bounded(np.zeros(shape, x.v.dtype))
     good = (at.v >= 0) & (at.v < n)
     # Not `np.take`, which copies the whole of a broadcast array.
     index = (*[slice(None)] * axis, np.where(good, at.v, 0))
     beside = [1] * axis + list(at.v.shape) + [1] * (x.v.ndim - axis - 1)
     v = np.where(good.reshape(beside), x.v[index], x.v.dtype.type(0))
     if x.e is None and at.e is None:
-        return Value(v)
+        return Bounded(v)
     e = np.where(good.reshape(beside), np.broadcast_to(bound_of(x), x.v.shape)[index], 0.0)
-    return Value(
+    return Bounded(
         v, e if at.e is None else np.where(np.broadcast_to(at.e, at.v.shape).reshape(beside) > 0, np.inf, e)
     )
 
 
-def _of_products(node: UOp, a: Value, b: Value) -> Value:
+def _of_products(node: UOp, a: Bounded, b: Bounded) -> Bounded:
     """Return a sum of products, one matrix product of the factors without their repeated axes."""
     axes = node.arg[1]
     kept = [i for i in range(a.v.ndim) if i not in axes]
@@ -251,28 +253,28 @@ def _narrow(x: Array) -> tuple[Array, list[int]]:
 class Sample:
     """The evaluation of nodes at some of their elements."""
 
-    def __init__(self, known: Mapping[UOp, Value], root: UOp) -> None:
+    def __init__(self, known: Mapping[UOp, Bounded], root: UOp) -> None:
         self.known = known
         self.root = root
         self.work = 0
-        self.made: dict[tuple[UOp, bytes], Value] = {}
+        self.made: dict[tuple[UOp, bytes], Bounded] = {}
 
-    def values(self, node: UOp, at: Array) -> Value:
+    def values(self, node: UOp, at: Array) -> Bounded:
         """Return the elements of a node at flat positions. Raises `TooLargeError`."""
         with np.errstate(all="ignore"):
             return self._at(node, at)
 
-    def _at(self, node: UOp, at: Array) -> Value:
+    def _at(self, node: UOp, at: Array) -> Bounded:
         """Return elements of a node, each of them computed once however many operations need it."""
         key = node, at.tobytes()
         if key not in self.made:
             self.made[key] = self._computed(node, at)
         return self.made[key]
 
-    def _computed(self, node: UOp, at: Array) -> Value:
+    def _computed(self, node: UOp, at: Array) -> Bounded:
         if node in self.known and node is not self.root:
             x = self.known[node]
-            return Value(
+            return Bounded(
                 x.v.reshape(-1)[at], None if x.e is None else np.broadcast_to(x.e, x.v.shape).reshape(-1)[at]
             )
         self.work += at.size
@@ -280,16 +282,16 @@ class Sample:
             raise TooLargeError(f"{node!r} takes more than {MOST_WORK} elements")
         op, arg = node.op, node.arg
         if op is Ops.CONST:
-            return Value(np.full(at.shape, arg, kept_as(node.dtype)))
+            return Bounded(np.full(at.shape, arg, kept_as(node.dtype)))
         if op is Ops.IOTA:
-            return Value(np.unravel_index(at, arg[0])[arg[1]].astype(kept_as(node.dtype)))
+            return Bounded(np.unravel_index(at, arg[0])[arg[1]].astype(kept_as(node.dtype)))
         if op is Ops.REDUCE:
             return self._reduced(node, at)
         if op in ELEMENTWISE:
             if math.prod(node.shape) < at.size:  # each element once
                 once, back = np.unique(at, return_inverse=True)
                 x = self._at(node, once)
-                return Value(x.v[back], None if x.e is None else np.broadcast_to(x.e, x.v.shape)[back])
+                return Bounded(x.v[back], None if x.e is None else np.broadcast_to(x.e, x.v.shape)[back])
             return elementwise(node, [self._at(s, at) for s in node.src])
         if op in {Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN}:
             return self._at(needs(node)[0], at)
@@ -298,7 +300,7 @@ class Sample:
             return self._gathered(node, index, at)
         return self._moved(node, index, at)
 
-    def _reduced(self, node: UOp, at: Array) -> Value:
+    def _reduced(self, node: UOp, at: Array) -> Bounded:
         source, axes = node.src[0], node.arg[1]
         sizes = [source.shape[a] for a in axes]
         outer = iter(np.unravel_index(at, node.shape)) if node.shape else iter(())
@@ -313,9 +315,9 @@ class Sample:
         )
         x = self._at(source, flat.reshape(-1))
         e = None if x.e is None else np.broadcast_to(x.e, x.v.shape).reshape(flat.shape)
-        return reduced(node.arg[0], Value(x.v.reshape(flat.shape), e), (1,), node.dtype)
+        return reduced(node.arg[0], Bounded(x.v.reshape(flat.shape), e), (1,), node.dtype)
 
-    def _gathered(self, node: UOp, index: list[Array], at: Array) -> Value:
+    def _gathered(self, node: UOp, index: list[Array], at: Array) -> Bounded:
         x, indices = node.src
         axis, rank = node.arg, len(indices.shape)
         where = (
@@ -329,12 +331,12 @@ class Sample:
         found = self._at(x, np.ravel_multi_index(place, x.shape))
         v = np.where(good, found.v, found.v.dtype.type(0))
         if found.e is None and chosen.e is None:
-            return Value(v)
-        return Value(
+            return Bounded(v)
+        return Bounded(
             v, np.where(np.asarray(bound_of(chosen)) > 0, np.inf, np.where(good, bound_of(found), 0.0))
         )
 
-    def _moved(self, node: UOp, index: list[Array], at: Array) -> Value:
+    def _moved(self, node: UOp, index: list[Array], at: Array) -> Bounded:
         op, arg, source = node.op, node.arg, node.src[0]
         if op is Ops.RESHAPE:
             return self._at(source, at)
@@ -363,6 +365,6 @@ class Sample:
             raise TooLargeError(f"{op} {arg} is not interpreted")
         x = self._at(source, np.ravel_multi_index(place, source.shape)) if 0 not in source.shape else None
         if x is None:
-            return Value(np.zeros(at.shape, kept_as(node.dtype)))
+            return Bounded(np.zeros(at.shape, kept_as(node.dtype)))
         v = np.where(good, x.v, x.v.dtype.type(0))
-        return Value(v, None if x.e is None else np.where(good, x.e, 0.0))
+        return Bounded(v, None if x.e is None else np.where(good, x.e, 0.0))

@@ -58,7 +58,7 @@ FLOATS: Final = {
 }
 
 
-class Value(NamedTuple):
+class Bounded(NamedTuple):
     """The elements of a node, and what each may differ by; None: nothing. For bool, 1 is undecided."""
 
     v: Array
@@ -170,7 +170,7 @@ def _values(op: str, dtype: DType, src: Sequence[Array]) -> Array:
     return found if found.dtype == np.bool_ or not dtype.is_float else rounded(found, dtype)
 
 
-def bound_of(x: Value) -> Array | float:
+def bound_of(x: Bounded) -> Array | float:
     """Return what the elements of a value may differ by, 0 for an exact one."""
     return 0.0 if x.e is None else x.e
 
@@ -185,7 +185,7 @@ def _distance(a: Array, b: Array) -> Array:
     return np.where(a == b, 0.0, np.where(np.isnan(found), np.inf, found)).astype(np.float64)
 
 
-def elementwise(node: UOp, src: Sequence[Value]) -> Value:
+def elementwise(node: UOp, src: Sequence[Bounded]) -> Bounded:
     """Return one elementwise operation."""
     op, dtype = node.op, node.dtype
     source = node.src[0].dtype
@@ -193,7 +193,7 @@ def elementwise(node: UOp, src: Sequence[Value]) -> Value:
         return _where(src)
     if op is Ops.WITHIN:
         known = src[0].v if src[0].e is None else src[0].v & (src[0].e == 0)
-        return Value(src[1].v, np.where(known, bound_of(src[1]), np.inf))
+        return Bounded(src[1].v, np.where(known, bound_of(src[1]), np.inf))
     exact = all(x.e is None for x in src)
     if op is Ops.CAST:
         return _cast(src[0], source, dtype)
@@ -201,9 +201,9 @@ def elementwise(node: UOp, src: Sequence[Value]) -> Value:
         return _bitcast(src[0], source, dtype)
     v = _values(op, source, [x.v for x in src])
     if exact and not (source.is_float and (op in TRANSCENDENTAL or op is Ops.POW)):
-        return Value(v)
+        return Bounded(v)
     if ROWS[op].predicate:
-        return Value(v, _undecided(src))
+        return Bounded(v, _undecided(src))
     if source is dtypes.bool:
         return _of_bools(lambda *x: _values(op, source, x), src, v, monotone=op not in {Ops.NOT, Ops.XOR})
     e = _propagated(op, source, src, v)
@@ -216,7 +216,7 @@ def elementwise(node: UOp, src: Sequence[Value]) -> Value:
     return settled(v, e, dtype, src)
 
 
-def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Value]) -> Value:
+def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Bounded]) -> Bounded:
     """Return a value with its bound; undecided where it may overflow, exact where a source is not finite."""
     e = np.broadcast_to(np.asarray(e, np.float64), v.shape)
     if dtype.is_float:
@@ -233,22 +233,22 @@ def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Value]) -> V
     else:
         far = (_wide(v) - e < dtype.min) | (_wide(v) + e > dtype.max)
         e = np.where(far & (e > 0) | np.isnan(e), np.inf, e)
-    return Value(v, e)
+    return Bounded(v, e)
 
 
 def _of_bools(
-    function: Callable[..., Array], src: Sequence[Value], v: Array, *, monotone: bool = True
-) -> Value:
+    function: Callable[..., Array], src: Sequence[Bounded], v: Array, *, monotone: bool = True
+) -> Bounded:
     """Return a function of bools: undecided where the undecided ones matter."""
     open_ = [np.broadcast_to(np.asarray(bound_of(x)) > 0, x.v.shape) for x in src]
     if monotone:
         low = function(*[x.v & ~o for x, o in zip(src, open_, strict=True)])
         high = function(*[x.v | o for x, o in zip(src, open_, strict=True)])
-        return Value(v, (low != high).astype(np.float64))
-    return Value(v, np.any(np.broadcast_arrays(*open_), axis=0).astype(np.float64))
+        return Bounded(v, (low != high).astype(np.float64))
+    return Bounded(v, np.any(np.broadcast_arrays(*open_), axis=0).astype(np.float64))
 
 
-def _undecided(src: Sequence[Value]) -> Array:
+def _undecided(src: Sequence[Bounded]) -> Array:
     """Return 1 where a comparison of values with bounds is undecided."""
     a, b = src
     e = np.asarray(bound_of(a)) + np.asarray(bound_of(b))
@@ -256,7 +256,7 @@ def _undecided(src: Sequence[Value]) -> Array:
     return np.where((near | np.isinf(e)) & (e > 0), np.ones(a.v.shape), 0.0)
 
 
-def _propagated(op: str, dtype: DType, src: Sequence[Value], v: Array) -> Array | float:
+def _propagated(op: str, dtype: DType, src: Sequence[Bounded], v: Array) -> Array | float:
     """Return the bound that an operation makes of the bounds of its sources, before it rounds."""
     e = [bound_of(x) for x in src]
     if all(x.e is None for x in src):
@@ -290,11 +290,11 @@ def _propagated(op: str, dtype: DType, src: Sequence[Value], v: Array) -> Array 
     )
 
 
-def _where(src: Sequence[Value]) -> Value:
+def _where(src: Sequence[Bounded]) -> Bounded:
     c, a, b = src
     v = np.where(c.v, a.v, b.v)
     if c.e is None and a.e is None and b.e is None:
-        return Value(v)
+        return Bounded(v)
     e = np.where(c.v, bound_of(a), bound_of(b))
     if c.e is not None and c.e.any():
         if v.dtype == np.bool_:
@@ -305,13 +305,15 @@ def _where(src: Sequence[Value]) -> Value:
             other = np.maximum(bound_of(a), bound_of(b)) + _distance(a.v, b.v)
             other = np.where(np.isnan(a.v) & np.isnan(b.v) & ~np.isinf(other), 0.0, other)
         e = np.where(c.e > 0, other, e)
-    return Value(v, np.broadcast_to(e, v.shape))
+    return Bounded(v, np.broadcast_to(e, v.shape))
 
 
-def _cast(x: Value, source: DType, dtype: DType) -> Value:
+def _cast(x: Bounded, source: DType, dtype: DType) -> Bounded:
     if dtype is dtypes.bool:
         v = x.v != 0
-        return Value(v) if x.e is None else Value(v, ((np.abs(_wide(x.v)) <= x.e) & (x.e > 0)).astype(float))
+        return (
+            Bounded(v) if x.e is None else Bounded(v, ((np.abs(_wide(x.v)) <= x.e) & (x.e > 0)).astype(float))
+        )
 
     def cast(y: Array) -> Array:
         if source.is_float and not dtype.is_float:
@@ -320,10 +322,10 @@ def _cast(x: Value, source: DType, dtype: DType) -> Value:
 
     v = cast(x.v)
     if x.e is None:
-        return Value(v)
+        return Bounded(v)
     if source.is_float and dtype.is_int:
         e = np.maximum(_distance(cast(x.v - x.e), v), _distance(cast(x.v + x.e), v))
-        return Value(v, np.where(np.isinf(x.e), np.inf, e))
+        return Bounded(v, np.where(np.isinf(x.e), np.inf, e))
     e = x.e
     if dtype.is_float:
         digits = FLOATS[dtype]
@@ -334,13 +336,13 @@ def _cast(x: Value, source: DType, dtype: DType) -> Value:
     return settled(v, e, dtype, [x])
 
 
-def _bitcast(x: Value, source: DType, dtype: DType) -> Value:
+def _bitcast(x: Bounded, source: DType, dtype: DType) -> Bounded:
     bits = x.v
     if source is dtypes.bfloat16:
         bits = (np.ascontiguousarray(bits).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     bits = np.ascontiguousarray(bits).reshape(bits.shape)
     v = from_bytes(bits.tobytes(), dtype).reshape(bits.shape)
-    return Value(v) if x.e is None else Value(v, np.where(x.e > 0, np.inf, 0.0))
+    return Bounded(v) if x.e is None else Bounded(v, np.where(x.e > 0, np.inf, 0.0))
 
 
 def _empty(op: str, dtype: DType) -> Any:
@@ -351,28 +353,30 @@ def _empty(op: str, dtype: DType) -> Any:
     return dtype.min if op is Ops.MAX else dtype.max
 
 
-def reduced(op: str, x: Value, axes: tuple[int, ...], dtype: DType) -> Value:
+def reduced(op: str, x: Bounded, axes: tuple[int, ...], dtype: DType) -> Bounded:
     """Return a reduction over axes."""
     count = math.prod([x.v.shape[a] for a in axes])
     if not count:
-        return Value(np.full(np.delete(x.v.shape, axes), _empty(op, dtype), kept_as(dtype)))
+        return Bounded(np.full(np.delete(x.v.shape, axes), _empty(op, dtype), kept_as(dtype)))
     if dtype is dtypes.bool:
         rule = np.logical_or if op is Ops.MAX else np.logical_and
         v = np.asarray(rule.reduce(x.v, axis=axes))
-        return Value(v) if x.e is None else _of_bools(lambda y: np.asarray(rule.reduce(y, axis=axes)), [x], v)
+        return (
+            Bounded(v) if x.e is None else _of_bools(lambda y: np.asarray(rule.reduce(y, axis=axes)), [x], v)
+        )
     if op in {Ops.MAX, Ops.MIN}:
         v = np.asarray((np.maximum if op is Ops.MAX else np.minimum).reduce(x.v, axis=axes))
-        return Value(v) if x.e is None else settled(v, x.e.max(axis=axes), dtype, [])
+        return Bounded(v) if x.e is None else settled(v, x.e.max(axis=axes), dtype, [])
     if not dtype.is_float:
         function = np.add if op is Ops.ADD else np.multiply
         v = np.asarray(function.reduce(x.v, axis=axes, dtype=kept_as(dtype)))
         if x.e is None:
-            return Value(v)
+            return Bounded(v)
         e = x.e.sum(axis=axes) if op is Ops.ADD else np.where((x.e > 0).any(axis=axes), np.inf, 0.0)
         return settled(v, e, dtype, [])
     if count == 1:
         one = np.asarray(x.v.sum(axis=axes, dtype=x.v.dtype))
-        return Value(one) if x.e is None else Value(one, x.e.sum(axis=axes))
+        return Bounded(one) if x.e is None else Bounded(one, x.e.sum(axis=axes))
     values = x.v.astype(wide(dtype))
     e = None if x.e is None else np.broadcast_to(x.e, x.v.shape)
     if op is Ops.ADD:
@@ -392,7 +396,7 @@ def reduced(op: str, x: Value, axes: tuple[int, ...], dtype: DType) -> Value:
     return _multiplied(values, e, axes, count, dtype)
 
 
-def summed(total: Array, sizes: Array, e: Array | float, count: int, dtype: DType) -> Value:
+def summed(total: Array, sizes: Array, e: Array | float, count: int, dtype: DType) -> Bounded:
     """Return the sum of `count` floats: exact sum, sum of magnitudes, sum of bounds."""
     digits = FLOATS[dtype]
     adder = FLOATS[dtypes.float32] if dtype.bits == 16 else digits
@@ -404,10 +408,10 @@ def summed(total: Array, sizes: Array, e: Array | float, count: int, dtype: DTyp
     v = np.asarray(rounded(np.asarray(total), dtype))
     e = np.where(np.isfinite(v), np.where(np.isnan(e), np.inf, e), np.where(np.isinf(e), np.inf, 0.0))
     far = np.isfinite(v) & (np.abs(_wide(v)) + e > digits.most) | np.isinf(v) & np.isfinite(total)
-    return Value(v, np.where(far, np.inf, e).astype(np.float64))
+    return Bounded(v, np.where(far, np.inf, e).astype(np.float64))
 
 
-def _multiplied(values: Array, e: Array | None, axes: tuple[int, ...], count: int, dtype: DType) -> Value:
+def _multiplied(values: Array, e: Array | None, axes: tuple[int, ...], count: int, dtype: DType) -> Bounded:
     digits = FLOATS[dtype]
     adder = FLOATS[dtypes.float32] if dtype.bits == 16 else digits
     sizes = np.abs(values)
@@ -419,4 +423,4 @@ def _multiplied(values: Array, e: Array | None, axes: tuple[int, ...], count: in
     near = np.multiply.reduce(np.minimum(np.where(sizes == 0, 1, sizes), 1), axis=axes)
     far = far | (near * 2.0**-24 < digits.least)
     found = np.where(np.isfinite(v) & ~far, found, np.where(np.isnan(v) & ~far, 0.0, np.inf))
-    return Value(v, np.where(np.isnan(found), np.inf, found).astype(np.float64))
+    return Bounded(v, np.where(np.isnan(found), np.inf, found).astype(np.float64))

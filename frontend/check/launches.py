@@ -30,15 +30,15 @@ from compiler.schedule.scheduler import limits_on, share_assigned, without_empti
 from compiler.schedule.split import split_reductions
 from compiler.targets import target_of
 from frontend.check.evaluation import evaluate
-from frontend.check.interpreter import Array, TooLargeError, Value, from_bytes, kept_as
+from frontend.check.interpreter import Array, Bounded, TooLargeError, from_bytes, kept_as
 from hcq.errors import CheckError
 
 if TYPE_CHECKING:
     import hcq
     from compiler.ir.uop import UOp
     from compiler.schedule.item import ScheduleItem
-    from frontend.device import OpenDevice
-    from frontend.evaluation.plan import Plan
+    from frontend.device import TensorDevice
+    from frontend.evaluation.plan import LaunchPlan
 
 WINOGRAD: Final = 16
 """Bounds of the result with the largest one by which a result of Winograd's algorithm may differ."""
@@ -79,14 +79,14 @@ TALLY: Final = Tally()
 class Check:
     """The expressions of a plan's results, until its first launch has been checked."""
 
-    def __init__(self, outputs: Sequence[UOp], items: Sequence[ScheduleItem], device: OpenDevice) -> None:
+    def __init__(self, outputs: Sequence[UOp], items: Sequence[ScheduleItem], device: TensorDevice) -> None:
         self.items = items
         self.device = device
         self.originals = _originals(outputs, device.arch)
         self.launched = False
         """Whether the plan itself was launched: what is submitted before stores to copies only."""
 
-    def run(self, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+    def run(self, plan: LaunchPlan, given: Sequence[hcq.Buffer]) -> None:
         """Run the plan's kernels one by one and compare each; then launch the plan on `given`.
 
         Raises `CheckError` before anything is stored to `given` if a kernel is wrong, and after it if the
@@ -106,7 +106,7 @@ class Check:
         plan.executable.replay(list(given))
         run.compare_launch()
 
-    def compare(self, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+    def compare(self, plan: LaunchPlan, given: Sequence[hcq.Buffer]) -> None:
         """Compare the plan's kernels one by one without a launch of the whole. Raises `CheckError`."""
         _Run(self, plan, given).kernels_one_by_one()
 
@@ -124,17 +124,17 @@ def _originals(outputs: Sequence[UOp], arch: str) -> dict[UOp, list[UOp]]:
     return found
 
 
-def _of_winograd(wanted: Value) -> Value:
+def _of_winograd(wanted: Bounded) -> Bounded:
     if wanted.e is None:
         return wanted
     most = np.where(np.isfinite(wanted.e), wanted.e, 0.0).max(initial=0.0)
-    return Value(wanted.v, np.where(np.isinf(wanted.v), np.inf, wanted.e + WINOGRAD * most))
+    return Bounded(wanted.v, np.where(np.isinf(wanted.v), np.inf, wanted.e + WINOGRAD * most))
 
 
 class _Run:
     """One checked launch."""
 
-    def __init__(self, check: Check, plan: Plan, given: Sequence[hcq.Buffer]) -> None:
+    def __init__(self, check: Check, plan: LaunchPlan, given: Sequence[hcq.Buffer]) -> None:
         self.check, self.plan, self.device = check, plan, check.device
         keys: list[Any] = [("in", i) for i in plan.inputs] + [("out", n) for n in plan.stored]
         self.given = dict(zip(keys, given, strict=True))
@@ -143,7 +143,7 @@ class _Run:
         """What memory contains now."""
         self.open: dict[Any, Array] = {}
         """The stored elements whose bound is infinite, of a plan that need not write all."""
-        self.known: dict[UOp, Value] = {}
+        self.known: dict[UOp, Bounded] = {}
         self._prepare()
 
     def _prepare(self) -> None:
@@ -171,7 +171,7 @@ class _Run:
             slot, shape = node.arg
             data = self.bytes.get(("in", slot), b"")[: math.prod(shape) * node.dtype.itemsize]
             values = from_bytes(data, node.dtype) if data else np.arange(math.prod(shape)) % 7 + 1
-            self.known[node] = Value(values.astype(kept_as(node.dtype), copy=False).reshape(shape))
+            self.known[node] = Bounded(values.astype(kept_as(node.dtype), copy=False).reshape(shape))
 
     def kernels_one_by_one(self) -> None:
         """Run and compare each kernel."""
@@ -190,7 +190,7 @@ class _Run:
                 bad = np.flatnonzero(after != guard)
                 if bad.size:
                     what = "is stored beyond its end:"
-                    self._refuse(number, item, slot, bad, after, Value(guard), what, beyond=True)
+                    self._refuse(number, item, slot, bad, after, Bounded(guard), what, beyond=True)
             self._compare(number, item)
 
     def _compare(self, number: int, item: ScheduleItem) -> None:
@@ -198,7 +198,7 @@ class _Run:
         assert kernel.program is not None
         seed = zlib.crc32(kernel.program.name.encode())
         part = False
-        stored: dict[UOp, Value] = {}
+        stored: dict[UOp, Bounded] = {}
         try:
             for slot, node in zip(item.stores, item.values, strict=True):
                 key = kernel.memory[slot]
@@ -209,12 +209,12 @@ class _Run:
                 self._elements(number, item, slot, found, wanted, at)
                 if self.plan.partial and wanted.e is not None and at is None:
                     self.open[key] = np.broadcast_to(wanted.e, wanted.v.shape).reshape(-1) == np.inf
-                stored[node] = Value(now.reshape(node.shape), self._leaf_bound(wanted, at, node))
+                stored[node] = Bounded(now.reshape(node.shape), self._leaf_bound(wanted, at, node))
         except TooLargeError as reason:
             TALLY.skipped[f"{kernel.program.name}: {reason}"] += 1
             for slot, node in zip(item.stores, item.values, strict=True):
                 now = from_bytes(self.bytes[kernel.memory[slot]], node.dtype)
-                stored[node] = Value(now.reshape(node.shape))
+                stored[node] = Bounded(now.reshape(node.shape))
         else:
             TALLY.kernels += not part
             TALLY.sampled += part
@@ -224,13 +224,13 @@ class _Run:
                 if same.op is Ops.ASSIGN and same.src[1].op is not Ops.PARAM:
                     self.known.setdefault(same.src[1], value)
 
-    def _leaf_bound(self, wanted: Value, at: Array | None, node: UOp) -> Array | None:
+    def _leaf_bound(self, wanted: Bounded, at: Array | None, node: UOp) -> Array | None:
         """Return the bound of stored values: they are exact but where a kernel may store anything."""
         if not self.plan.partial or wanted.e is None or at is not None:
             return None
         return np.where(np.broadcast_to(wanted.e, wanted.v.shape) == np.inf, np.inf, 0.0).reshape(node.shape)
 
-    def _wanted(self, node: UOp, item: ScheduleItem, seed: int) -> tuple[Value, Array | None]:
+    def _wanted(self, node: UOp, item: ScheduleItem, seed: int) -> tuple[Bounded, Array | None]:
         """Return the values of a stored node, from its expression before the scheduler changed it."""
         root = self.check.originals.get(node, [node])[0]
         if root in self.known:
@@ -248,7 +248,7 @@ class _Run:
         return choose(prepared(item.ast), target) is not None
 
     def _elements(  # noqa: PLR0917 - positional: as above
-        self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Value, at: Array | None
+        self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Bounded, at: Array | None
     ) -> None:
         """Compare stored elements with the wanted ones."""
         v = wanted.v.reshape(-1)
@@ -268,8 +268,8 @@ class _Run:
             self._refuse(number, item, slot, bad, found, wanted, "differs", at)
 
     def _refuse(  # noqa: PLR0917 - positional: as above
-        self, number: int, item: ScheduleItem, slot: int, bad: Array, found: Array, wanted: Value, what: str,
-        at: Array | None = None, *, beyond: bool = False,
+        self, number: int, item: ScheduleItem, slot: int, bad: Array, found: Array, wanted: Bounded,
+        what: str, at: Array | None = None, *, beyond: bool = False,
     ) -> None:  # fmt: skip
         """Raise `CheckError` for differing elements, or bytes `beyond` the result."""
         from compiler import show  # noqa: PLC0415 - loaded for errors only
@@ -303,7 +303,7 @@ class _Run:
             where="bytes behind the result" if beyond else self._where(node, bad, found, wanted, at),
         )
 
-    def _where(self, node: UOp, bad: Array, found: Array, wanted: Value, at: Array | None) -> str:
+    def _where(self, node: UOp, bad: Array, found: Array, wanted: Bounded, at: Array | None) -> str:
         """Return which elements differ, axis by axis, by how much, and how many were not stored."""
         flat = bad if at is None else at[bad]
         shape = node.shape if at is not None or math.prod(node.shape) == found.size else (found.size,)
@@ -355,4 +355,4 @@ class _Run:
                 bad = np.unique(np.flatnonzero(~same) // dtype.itemsize)
                 was = from_bytes(self.bytes[key], dtype)
                 what = "differs between the launch of the whole plan and its kernels one by one"
-                self._refuse(number, item, slot, bad, from_bytes(found.tobytes(), dtype), Value(was), what)
+                self._refuse(number, item, slot, bad, from_bytes(found.tobytes(), dtype), Bounded(was), what)

@@ -43,7 +43,7 @@ class Rebound:
         self.version = version
 
 
-class Past(Enum):
+class KeptHistory(Enum):
     """The part of its history that a pending tensor keeps when its value is read."""
 
     KEPT = auto()
@@ -54,7 +54,7 @@ class Past(Enum):
     """Nothing, because it is a gradient that `backward` computed."""
 
 
-class Gradient:
+class GradientState:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
     __slots__ = ("of", "parameter", "past", "value", "wanted")
@@ -66,18 +66,18 @@ class Gradient:
         self.value: TensorBase | None = None
         self.of: weakref.ref[TensorBase] | None = None
         """The tensor whose backward computed the value."""
-        self.past = Past.KEPT
+        self.past = KeptHistory.KEPT
 
 
 Family = deque["weakref.ref[TensorBase]"]
 """Weak references to the tensors that share elements (`frontend.evaluation.views`)."""
 
 
-class Link(NamedTuple):
+class FamilyLink(NamedTuple):
     """The membership of a tensor in a family."""
 
     family: Family
-    parent: Link | None
+    parent: FamilyLink | None
     """The link of the tensor that the view was taken from; None for the root."""
     read: Any
     """The function that took the view; for the root, the expression of its memory."""
@@ -112,8 +112,8 @@ class TensorBase(metaclass=_Listed):
     """Whether other tensors were built from it."""
     epoch: int
     """The `EPOCH` in which the expression was last known to be current; 0 inside a trace."""
-    state: Gradient
-    link: Link
+    state: GradientState
+    link: FamilyLink
     """Its membership in a family of views; unset for a tensor that has no views and is none."""
     symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]]
     """The rules of methods whose arguments have symbolic sizes, by name: see `frontend.symbolic`."""

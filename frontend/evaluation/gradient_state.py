@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.arguments.conversion import flag
-from frontend.evaluation.base import Gradient, Rebound, T, TensorBase
+from frontend.evaluation.base import GradientState, Rebound, T, TensorBase
 from frontend.evaluation.constants import ruled
 from frontend.evaluation.expr import PARAM, STOP, VERSION, Leaves, join
 from frontend.evaluation.modes import GRAD, Modes, changed, read
@@ -107,12 +107,12 @@ def _forget(number: int, ref: weakref.ref[Any]) -> None:
         del _wanting[number]
 
 
-def state_of(t: TensorBase) -> Gradient:
+def state_of(t: TensorBase) -> GradientState:
     """Return the gradient state of a tensor, made at its first use."""
     try:
         return t.state
     except AttributeError:
-        t.state = Gradient()
+        t.state = GradientState()
         return t.state
 
 

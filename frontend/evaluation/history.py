@@ -2,7 +2,7 @@
 
 Reading a value computes it, and the tensor is a leaf afterwards. If a gradient would flow through it to a
 tensor with requires_grad, the leaf keeps the expression that it was computed from
-(`frontend.evaluation.storage.Origin`, as the leaf of a moved tensor does), so that `backward` continues
+(`frontend.evaluation.storage.LeafOrigin`, as the leaf of a moved tensor does), so that `backward` continues
 through it. `realize()` keeps no history: gradients end there.
 
 A history is released with the leaf; when `backward` of its tensor has run; and when no tensor with
@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.device import LOCK, Device
-from frontend.evaluation.base import EPOCH, Past, Rebound, TensorBase
+from frontend.evaluation.base import EPOCH, KeptHistory, Rebound, TensorBase
 from frontend.evaluation.expr import LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
 from frontend.evaluation.gradient_state import anyone, wanting, written_since
 from frontend.evaluation.plan import CAPTURE, aliased
 from frontend.evaluation.realize import check_concrete, realize_one
 from frontend.evaluation.refresh import refresh
-from frontend.evaluation.storage import NUMBERS, Leaf, Origin, behind
+from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
 from hcq.errors import UsageError
 
 Node = tuple[Expr, Leaves]
@@ -50,10 +50,10 @@ def realize_for_reading(t: TensorBase) -> None:
             refresh(t)
         e, leaves = t.expr, t.leaves
         past = _past(t)
-        kept = _kept(e, leaves) if past is Past.KEPT else ()
-        origin = Origin(next(NUMBERS), e.leaf, e, kept, read=True) if kept else None
-        if past is Past.SPENT:
-            origin = Origin(next(NUMBERS), e.leaf, e, (), read=True).after()
+        kept = _kept(e, leaves) if past is KeptHistory.KEPT else ()
+        origin = LeafOrigin(next(NUMBERS), e.leaf, e, kept, read=True) if kept else None
+        if past is KeptHistory.SPENT:
+            origin = LeafOrigin(next(NUMBERS), e.leaf, e, (), read=True).after()
         realize_one(t)
         if t.leaves[0] not in leaves:
             t.leaves[0].origin = origin
@@ -80,11 +80,11 @@ def readable(t: TensorBase) -> tuple[Expr, Leaf]:
     return e, leaves[0]
 
 
-def _past(t: TensorBase) -> Past:
+def _past(t: TensorBase) -> KeptHistory:
     try:
         return t.state.past
     except AttributeError:
-        return Past.KEPT
+        return KeptHistory.KEPT
 
 
 def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,11 +17,11 @@ from compiler.schedule.memory import place
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.device import OpenDevice
+    from frontend.device import TensorDevice
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """One kernel launch, with its memory by key. Without a program it copies `memory[1]` to `memory[0]`."""
 
     program: hcq.Program | None
@@ -38,13 +38,13 @@ class Launch:
     partial: bool = False
     """Whether it may leave elements beyond a symbolic size unwritten, which others load and discard."""
 
-    def renamed(self, names: Mapping[Hashable, Hashable]) -> Launch:
+    def renamed(self, names: Mapping[Hashable, Hashable]) -> KernelLaunch:
         """Return the launch with keys replaced by `names`."""
         memory = tuple([names.get(key, key) for key in self.memory])
         return replace(self, memory=memory)
 
 
-def _lives(kernels: Sequence[Launch], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
+def _lives(kernels: Sequence[KernelLaunch], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
     """Return (bytes, first kernel, last kernel) of every temporary."""
     lives: dict[Hashable, tuple[int, int, int]] = {}
     for i, kernel in enumerate(kernels):
@@ -63,7 +63,7 @@ class _Hazards:
         self._read: set[Any] = set()
         self._written: set[Any] = set()
 
-    def needs_barrier(self, kernel: Launch) -> bool:
+    def needs_barrier(self, kernel: KernelLaunch) -> bool:
         """Add a kernel; return whether a barrier must precede it."""
         written = [kernel.memory[i] for i in kernel.stores]
         read = [key for i, key in enumerate(kernel.memory) if i not in kernel.stores]
@@ -92,8 +92,8 @@ class _Hazards:
 
 
 def assemble(
-    device: OpenDevice,
-    kernels: Sequence[Launch],
+    device: TensorDevice,
+    kernels: Sequence[KernelLaunch],
     params: Sequence[tuple[Hashable, int]],
     fixed: Mapping[Hashable, hcq.Buffer],
     *,

@@ -31,7 +31,7 @@ _SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CO
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class IndexLimit:
     """A limit on each element of an integer tensor: low <= element < high."""
 
     what: str
@@ -68,7 +68,7 @@ class Divisor:
         )
 
 
-Demand = Limit | Divisor
+Demand = IndexLimit | Divisor
 """The requirement for each element: the argument of a LIMIT."""
 
 

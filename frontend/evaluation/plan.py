@@ -21,9 +21,9 @@ from compiler import collector
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, trim_table
-from frontend.device import Device, OpenDevice
+from frontend.device import Device, TensorDevice
 from frontend.evaluation.expr import PARAM, STOP, Expr, Leaves, uops
-from frontend.evaluation.launch import Launch, assemble
+from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.limits import Checks, limits_of
 from frontend.evaluation.storage import Leaf
 from frontend.stats import stats
@@ -46,7 +46,7 @@ class _CaptureOfThread(threading.local):
 
 CAPTURE: Final = _CaptureOfThread()
 """For each thread, as launches of other threads are not recorded; they wait for `LOCK`."""
-_MANY: Final[dict[Any, Plan]] = {}
+_MANY: Final[dict[Any, LaunchPlan]] = {}
 """Plans of several outputs, by structure."""
 NODE_LIMIT: Final = 200_000
 """The most compiler nodes kept between plans, so that a plan can reuse the kernels of another."""
@@ -71,11 +71,11 @@ Part = tuple[Expr, tuple[int, ...]]
 
 
 @dataclass(slots=True)
-class Plan:
+class LaunchPlan:
     """The launch of one structure. Keys of memory are ("in", leaf number), ("out", n) and ("temp", n)."""
 
-    device: OpenDevice
-    kernels: tuple[Launch, ...]
+    device: TensorDevice
+    kernels: tuple[KernelLaunch, ...]
     inputs: tuple[int, ...]
     """Numbers of the leaves that kernels access, in the order in which `replay` takes their buffers."""
     outputs: tuple[tuple[int, int], ...]
@@ -89,7 +89,7 @@ class Plan:
     limits: Checks | None = None
     """Limits of indices and divisors, checked under validation; None: there are none."""
     partial: bool = False
-    """Whether outputs may keep elements that no kernel wrote; see `Launch.partial`."""
+    """Whether outputs may keep elements that no kernel wrote; see `KernelLaunch.partial`."""
     check: Check | None = None
     """What the first launch is compared with under `HCQ_CHECK=1`, until then."""
 
@@ -124,7 +124,7 @@ class Plans:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Any, tuple[Plan, Callable[[Any], None], int]] = {}
+        self._kept: dict[Any, tuple[LaunchPlan, Callable[[Any], None], int]] = {}
         self.nbytes = 0
         """Bytes of all plans, as last measured."""
         self._added = 0
@@ -132,7 +132,7 @@ class Plans:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, key: Any, plan: Plan, drop: Callable[[Any], None], most: int) -> None:
+    def add(self, key: Any, plan: LaunchPlan, drop: Callable[[Any], None], most: int) -> None:
         """Add a plan as the newest; `drop(key)` is called when it is evicted. `most` bytes are kept."""
         self.remove(key)
         size = plan.nbytes
@@ -172,7 +172,7 @@ class Plans:
 PLANS: Final = Plans()
 
 
-def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:
+def plan_of(key: tuple[Any, ...], device: TensorDevice) -> LaunchPlan:
     """Return the joint plan of a key: (expression, joint leaves, number of its home or -1) of each output."""
     plan = _MANY.get(key)
     if plan is None:
@@ -188,7 +188,7 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 
 
 @collector.paused()
-def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, settings: Config) -> Plan:
+def build(parts: Sequence[Part], homes: Sequence[int], device: TensorDevice, settings: Config) -> LaunchPlan:
     """Schedule and compile expressions over joint leaves; return their plan.
 
     `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
@@ -221,7 +221,9 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, setti
         keys = tuple([_key(ref) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
         origin, partial = (structure, n), _partial(item.ast)
-        kernels.append(Launch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial))
+        kernels.append(
+            KernelLaunch(program, made.groups, made.threads, keys, sizes, item.stores, origin, partial)
+        )
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
     if settings.check and plan.executable is not None:
@@ -266,8 +268,8 @@ def _partial(ast: UOp) -> bool:
 
 
 def _planned(
-    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Launch, ...]
-) -> Plan:
+    parts: Sequence[Part], homes: Sequence[int], device: TensorDevice, kernels: tuple[KernelLaunch, ...]
+) -> LaunchPlan:
     touched = {key[1] for k in kernels for key in k.memory if key[0] == "in"}  # type: ignore[index]  # made by `build`
     sizes: dict[int, int] = {}
     for e, leaves in parts:
@@ -293,10 +295,10 @@ def _planned(
     large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
     written = tuple([n for n, _ in outputs if n in stored])
     partial = any([kernel.partial for kernel in kernels])  # noqa: C419 - a list is faster
-    return Plan(device, kernels, inputs, outputs, written, executable, large, partial=partial)
+    return LaunchPlan(device, kernels, inputs, outputs, written, executable, large, partial=partial)
 
 
-def _label(kernels: Sequence[Launch]) -> str:
+def _label(kernels: Sequence[KernelLaunch]) -> str:
     """Return the name of a plan in a trace: that of its last kernel, and the number of others."""
     name = "copy" if kernels[-1].program is None else kernels[-1].program.name
     return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
@@ -331,12 +333,12 @@ def _forget_run(e: Expr) -> None:
     e.run = None
 
 
-def _checked(plan: Plan, run: Callable[[Leaves], Leaves], leaves: Leaves) -> Leaves:
+def _checked(plan: LaunchPlan, run: Callable[[Leaves], Leaves], leaves: Leaves) -> Leaves:
     verify(plan, leaves)
     return run(leaves)
 
 
-def verify(plan: Plan, leaves: Leaves) -> None:
+def verify(plan: LaunchPlan, leaves: Leaves) -> None:
     """Check the indices and divisors of a plan over its joint leaves, if validation is on.
 
     The checks launch kernels and wait. They change no statistics, and are not captured.
@@ -370,7 +372,7 @@ def _same_memory(leaves: Leaves) -> Leaves:
     return leaves
 
 
-def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
+def _runner(plan: LaunchPlan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
     alloc = plan.device.alloc_partial if plan.partial else plan.device.hcq.alloc
     inputs, count, counted = plan.inputs, len(plan.kernels), plan.large or plan.check is not None
     whole = tuple(inputs) == tuple(range(leaf_count))

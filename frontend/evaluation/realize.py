@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.device import LOCK, Device, OpenDevice
+from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import BORROWED, EPOCH, Rebound, TensorBase
 from frontend.evaluation.expr import LEAVES, PARAM, TABLE, Expr
-from frontend.evaluation.plan import CAPTURE, PLANS, Plan, build_run, plan_of, verify
+from frontend.evaluation.plan import CAPTURE, PLANS, LaunchPlan, build_run, plan_of, verify
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import UNSUBMITTED, Home, Leaf, preserve
 from frontend.evaluation.trace import become
@@ -159,7 +159,7 @@ def _home(t: TensorBase) -> Home | None:
     return recipe.home if recipe.__class__ is Rebound else None
 
 
-def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
+def _realize_group(group: list[TensorBase], device: TensorDevice) -> None:
     _separate_homes(group, device)
     key, index = _joint(group)
     plan = plan_of(key, device)
@@ -182,7 +182,7 @@ def _joint(group: Sequence[TensorBase]) -> tuple[tuple[Any, ...], dict[Leaf | Ho
     return tuple(key), index
 
 
-def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
+def _separate_homes(group: list[TensorBase], device: TensorDevice) -> None:
     """Give a tensor a new buffer if its own contains, or will receive, the value of another tensor."""
     seen: set[Home] = set()
     for t in group:
@@ -196,7 +196,7 @@ def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
         seen.add(recipe.home)
 
 
-def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
+def _launch(plan: LaunchPlan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
     """Launch a joint plan on the memory of its leaves and homes; give the tensors their new leaves.
 
     They get them before the submission. An old leaf that is still alive then belongs to a tensor outside the

@@ -20,7 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import DType, by_name, dtypes
-from frontend.device import LOCK, Device, OpenDevice
+from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.expr import Expr, Leaves, Part, leaf_expr
 from hcq.errors import UsageError
@@ -54,7 +54,7 @@ class Leaf:
     home: Home | None
     """The buffer as a target of assignments; None before the first one, and for a copy."""
     origin: Any
-    """The `Origin` that it was moved or computed from; None when no gradient flows back."""
+    """The `LeafOrigin` that it was moved or computed from; None when no gradient flows back."""
     of: weakref.ref[TensorBase] | None
     """The tensor with requires_grad whose memory it was before a write in place; None: not written since."""
 
@@ -105,7 +105,7 @@ def home_of(leaf: Leaf) -> Home:
     return leaf.home
 
 
-def preserve(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
+def preserve(before: weakref.ref[Leaf] | None, device: TensorDevice) -> hcq.Buffer | None:
     """Copy-on-write: copy contents that are about to be overwritten, if tensors alias them.
 
     `before` references the leaf of that version, of which the caller holds no strong reference. Return the
@@ -124,11 +124,11 @@ UNSUBMITTED: Final[set[Leaf]] = set()
 
 
 NUMBERS: Final = count()
-"""Gives each `Origin` its number."""
+"""Gives each `LeafOrigin` its number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LeafOrigin:
     """The part that a leaf was made from, kept so that gradients flow back to it.
 
     It is a part on another device, from which the leaf was moved, or (`read`) a part whose value was read.
@@ -144,7 +144,7 @@ class Origin:
     spent: bool = False
     """Backward has run: `leaves` were released, and a gradient that would flow there raises an error."""
 
-    def after(self) -> Origin:
+    def after(self) -> LeafOrigin:
         """Return the origin as it is after backward, without leaves."""
         return replace(self, expr=self.there, leaves=(), spent=True)
 

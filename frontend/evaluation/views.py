@@ -6,9 +6,9 @@ changes the views. As a tensor is an expression over leaves, no memory is shared
 of the root (`put_back`), and derives every other tensor of the family again (`frontend.assignment`).
 
 A *family* is the set of all tensors that share elements, referenced weakly; its first member is the *root*. A
-view has a `Link`: the family, the link of the tensor that it was taken from, and the function and arguments
-that took it. A view therefore keeps neither its root nor other views alive. A tensor without views has no
-family.
+view has a `FamilyLink`: the family, the link of the tensor that it was taken from, and the function and
+arguments that took it. A view therefore keeps neither its root nor other views alive. A tensor without views
+has no family.
 
 Not here: the write (`frontend.assignment`), views of buffers (`hcq.memory`). Decision: ADR 12.
 """
@@ -24,7 +24,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, Family, Link, Rebound, T, TensorBase
+from frontend.evaluation.base import BORROWED, Family, FamilyLink, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM, RULED, STOP, Expr, inside, leaf_expr
 from frontend.evaluation.trace import CUT, abstract, apply, become, composite, make, method, traced
@@ -51,11 +51,11 @@ def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], 
     try:
         link = base.link
     except AttributeError:
-        link = base.link = Link(deque([_ref(base)]), None, base.expr.leaf)
+        link = base.link = FamilyLink(deque([_ref(base)]), None, base.expr.leaf)
     family = link[0]
-    view.link = _tuple(Link, (family, link, read, args, names))
+    view.link = _tuple(FamilyLink, (family, link, read, args, names))
     if CUT and view.expr.dtype.is_float:
-        view.link = Link(family, view.link, detach)
+        view.link = FamilyLink(family, view.link, detach)
     family.append(_ref(view))
     if not len(family) % SWEEP:
         _sweep(family)
@@ -81,7 +81,7 @@ def leave(t: TensorBase) -> None:
         del t.link
 
 
-def link_of(t: TensorBase) -> Link | None:
+def link_of(t: TensorBase) -> FamilyLink | None:
     """Return the link of a tensor; None when it has no views and is none."""
     try:
         return t.link
@@ -98,9 +98,9 @@ def others(t: TensorBase) -> list[TensorBase]:
     return [m for m in found if m is not None and m is not t]
 
 
-def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, Link]]]:
+def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, FamilyLink]]]:
     """Return (index, link) of the tensors that share elements with others of them, by family."""
-    found: dict[int, list[tuple[int, Link]]] = {}
+    found: dict[int, list[tuple[int, FamilyLink]]] = {}
     for i, t in enumerate(tensors):
         link = link_of(t)
         if link is not None:
@@ -110,7 +110,7 @@ def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, Link]]]:
     ]
 
 
-def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int, Link]]]) -> None:
+def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int, FamilyLink]]]) -> None:
     """Let tensors share elements as those did of which `relations` were taken.
 
     The first of each family may have a family already, which the others join.
@@ -119,10 +119,10 @@ def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int
         first, link = members[0]
         base = tensors[first]
         if link.parent is None and link_of(base) is None:
-            base.link = Link(deque([_ref(base)]), None, base.expr.leaf)
+            base.link = FamilyLink(deque([_ref(base)]), None, base.expr.leaf)
         now = link_of(base) if link.parent is None else None
         family: Family = deque() if now is None else now.family
-        new: dict[int, Link] = {} if now is None else {id(link): now}
+        new: dict[int, FamilyLink] = {} if now is None else {id(link): now}
         for i, link in members[now is not None :]:
             before = link_of(tensors[i])
             if before is None or before.family is not family:
@@ -132,7 +132,7 @@ def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int
                     _sweep(family)
 
 
-def _moved(link: Link, family: Family, new: dict[int, Link]) -> Link:
+def _moved(link: FamilyLink, family: Family, new: dict[int, FamilyLink]) -> FamilyLink:
     """Return a link in another family; `new` are the links there by the ids of those that they stand for."""
     if id(link) not in new:
         parent = None if link.parent is None else _moved(link.parent, family, new)
@@ -193,7 +193,7 @@ def beside(parent: T, value: T) -> T:
 BACK[detach] = beside
 
 
-def alias_of(t: TensorBase) -> Link | None:
+def alias_of(t: TensorBase) -> FamilyLink | None:
     """Return the link at which a view was detached, the last one; None for a tensor that was not.
 
     The views of one `detach` share a history of gradients.
@@ -204,7 +204,7 @@ def alias_of(t: TensorBase) -> Link | None:
     return link
 
 
-def derived(link: Link, root: TensorBase, top: Link | None = None) -> TensorBase:
+def derived(link: FamilyLink, root: TensorBase, top: FamilyLink | None = None) -> TensorBase:
     """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too.
 
     With `top`, a link behind the first one, `root` is the view of that.
@@ -215,7 +215,9 @@ def derived(link: Link, root: TensorBase, top: Link | None = None) -> TensorBase
     return found
 
 
-def written(link: Link, root: TensorBase, value: TensorBase, top: Link | None = None) -> TensorBase:
+def written(
+    link: FamilyLink, root: TensorBase, value: TensorBase, top: FamilyLink | None = None
+) -> TensorBase:
     """Return the new value of the root when the view of a link has the value `value`.
 
     With `top`, a link behind the first one, `root` is the view of that. Raises `UsageError` when several

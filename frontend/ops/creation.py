@@ -23,7 +23,7 @@ from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, suited
 from frontend.evaluation.expr import Part, source_expr
 from frontend.evaluation.gradient_state import marked
-from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
 from frontend.evaluation.trace import apply, composite
@@ -314,13 +314,13 @@ def one_hot(self: T, classes: int = -1) -> T:
         every: Any = self
         classes = every.amax().item() + 1
     count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
-    limit = Limit("one_hot", 0, count)
+    limit = IndexLimit("one_hot", 0, count)
     refuse_known(self, limit)
     return _one_hot(self, limit)
 
 
 @composite
-def _one_hot(self: T, limit: Limit) -> T:
+def _one_hot(self: T, limit: IndexLimit) -> T:
     index = limited(self, limit)
     if index.expr.dtype.bits <= 8:
         index = convert(index, dtypes.int32)

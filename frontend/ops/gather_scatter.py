@@ -22,7 +22,7 @@ from frontend.arguments.checks import Shape, axis_of, broadcast, whole
 from frontend.arguments.conversion import converting, flag, read
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import Number, constant, convert, coordinate, suited
-from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.arithmetic import div, floordiv, mod
 from frontend.ops.elementwise import add, gt, invert, lt, ne, sub, where
@@ -119,13 +119,13 @@ def rows(weight: T, index: T) -> T:
     """Return the rows of a table at non-negative indices; negative ones are out of range."""
     if hasattr(index, "dispatch"):
         return cast("T", index.dispatch(rows, (weight, index), {}))
-    limit = Limit("Embedding", 0, weight.expr.shape[0])
+    limit = IndexLimit("Embedding", 0, weight.expr.shape[0])
     refuse_known(index, limit)
     return _rows(weight, index, limit)
 
 
 @composite
-def _rows(self: T, index: T, limit: Limit) -> T:
+def _rows(self: T, index: T, limit: IndexLimit) -> T:
     index = limited(index, limit)
     if index.expr.dtype not in {dtypes.int32, dtypes.int64}:
         index = convert(index, dtypes.int64 if index.expr.dtype.bits >= 32 else dtypes.int32)

@@ -21,7 +21,7 @@ from compiler.ir.ops import Ops
 from frontend.arguments.checks import Shape, broadcast, whole, whole_or_none
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import convert, coordinate, number_like, spread
-from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
 from frontend.evaluation.views import BACK, share
@@ -418,9 +418,9 @@ def _gather_axes(x: T, axes: list[int], tensors: list[T]) -> T:
     return apply(Ops.GATHER, first, x, index)
 
 
-def limit_of(what: str, axis: int, n: int) -> Limit:
+def limit_of(what: str, axis: int, n: int) -> IndexLimit:
     """Return the limits of an index along an axis of n elements; negative ones count from the end."""
-    return Limit(f"{what}, axis {axis}", -n, n)
+    return IndexLimit(f"{what}, axis {axis}", -n, n)
 
 
 def wrapped(index: T, n: int, what: str, axis: int) -> T:

@@ -15,7 +15,7 @@ from frontend.arguments.checks import whole
 from frontend.arguments.conversion import read
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import convert, coordinate, narrowed, ruled, spread, widened
-from frontend.evaluation.limits import Limit, limited, refuse_known
+from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite
 from frontend.ops import reductions
 from frontend.ops.arithmetic import div
@@ -43,7 +43,7 @@ def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) ->
     """Return integer classes as a tensor; raise when a value known on the host is out of range."""
     found: T = target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
     if found.expr.dtype.is_int and logits.expr.shape:
-        refuse_known(found, Limit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
+        refuse_known(found, IndexLimit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
     return found
 
 
@@ -51,7 +51,7 @@ def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
     """Return logs (..., classes) at integer classes (...): NaN for one outside, 0 for the ignored one."""
     shape = logs.expr.shape
     classes = shape[-1]
-    target = limited(target, Limit(f"{what}, classes", 0, classes, ignore))
+    target = limited(target, IndexLimit(f"{what}, classes", 0, classes, ignore))
     target = convert(target, dtypes.int32 if target.expr.dtype.bits < 32 else target.expr.dtype)
     place = convert(coordinate(logs, shape, len(shape) - 1), target.expr.dtype)
     hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))

@@ -68,7 +68,7 @@ def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
     return _along(Ops.MUL, self, axis, "cumprod", dtype)
 
 
-class Running(NamedTuple, Generic[T]):
+class RunningExtreme(NamedTuple, Generic[T]):
     """Running extremes along an axis, and the indices (int32) of the last elements that attain them."""
 
     values: T
@@ -76,7 +76,7 @@ class Running(NamedTuple, Generic[T]):
 
 
 @accepts_aliases
-def cummax(self: T, axis: int) -> Running[T]:
+def cummax(self: T, axis: int) -> RunningExtreme[T]:
     """Return the greatest value up to each element of an axis, and where it is: of equals the last.
 
     From the first NaN on, values are NaN. The gradient of a value goes to its place.
@@ -85,7 +85,7 @@ def cummax(self: T, axis: int) -> Running[T]:
 
 
 @accepts_aliases
-def cummin(self: T, axis: int) -> Running[T]:
+def cummin(self: T, axis: int) -> RunningExtreme[T]:
     """Return the least value up to each element of an axis, and where it is: of equals the last.
 
     From the first NaN on, values are NaN. The gradient of a value goes to its place.
@@ -93,9 +93,9 @@ def cummin(self: T, axis: int) -> Running[T]:
     return _extremes(self, axis, "cummin")
 
 
-def _extremes(x: T, axis: int, what: str) -> Running[T]:
+def _extremes(x: T, axis: int, what: str) -> RunningExtreme[T]:
     places = _places(x, Ops.MAX if what == "cummax" else Ops.MIN, axis, what)
-    return Running(_at(x, places, axis), places)
+    return RunningExtreme(_at(x, places, axis), places)
 
 
 @method

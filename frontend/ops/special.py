@@ -220,19 +220,19 @@ def i0(self: T) -> T:
     return narrowed(where(near, low, high), self)
 
 
-class Parts(NamedTuple, Generic[T]):
+class FloatParts(NamedTuple, Generic[T]):
     """A number in 0.5 to 1, or 0, with the sign of the value, and the power of two to multiply it by."""
 
     mantissa: T
     exponent: T
 
 
-def frexp(self: T) -> Parts[T]:
+def frexp(self: T) -> FloatParts[T]:
     """Return numbers in 0.5..1 and the whole exponents (int32) of 2 with which they give self."""
     if not self.expr.dtype.is_float:
         raise UsageError(f"frexp: wanted floats, saw {self.expr.dtype.name}; cast first")
     exponent = _exponent(self)
-    return Parts(_mantissa(self, exponent), exponent)
+    return FloatParts(_mantissa(self, exponent), exponent)
 
 
 @method

@@ -22,7 +22,7 @@ from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AxisPart:
     """A part of an axis with a symbolic start or size; `start` is where the cut of fixed size begins."""
 
     start: Size
@@ -60,7 +60,7 @@ def part_of(x: Any, sizes: Sizes, key: Any) -> Any:
     return made(y, tuple([n if s is None else s for s, n in zip(found, y.expr.shape, strict=True)]))
 
 
-def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, Part]]:
+def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, AxisPart]]:
     """Return the key without ..., and the parts of axes where it or the size is symbolic."""
     given = list(key) if isinstance(key, tuple) else [key]
     if any(hasattr(p, "__array__") or isinstance(p, list) for p in given):
@@ -73,7 +73,7 @@ def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, Part]]:
         raise UsageIndexError(f"{used} indices for the shape {sizes}: it has only {len(sizes)} axes")
     at = next((i for i, p in enumerate(given) if p is Ellipsis), len(given))
     given[at : at + 1] = [slice(None)] * (len(sizes) - used)
-    parts: dict[int, Part] = {}
+    parts: dict[int, AxisPart] = {}
     axis = 0
     for p in given:
         if p is None:
@@ -84,9 +84,9 @@ def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, Part]]:
     return given, parts
 
 
-def _part(p: Any, n: Size, axis: int) -> Part:
+def _part(p: Any, n: Size, axis: int) -> AxisPart:
     if not isinstance(p, slice):
-        return Part(_place(p, n, axis), 1, drop=True)
+        return AxisPart(_place(p, n, axis), 1, drop=True)
     if p.step not in {None, 1}:
         raise UnsupportedError(f"axis {axis}: a slice with a symbolic size has the step 1, saw {p.step}")
     start = _end(0 if p.start is None else p.start, n, axis)
@@ -106,7 +106,7 @@ def _part(p: Any, n: Size, axis: int) -> Part:
             f"axis {axis}: {p.start} : {p.stop} reaches {start + capacity(size)} of {capacity(n)} elements\n"
             "hint: declare the variable with the greatest value that the axis can hold"
         )
-    return Part(start, size)
+    return AxisPart(start, size)
 
 
 def _end(value: Any, n: Size, axis: int) -> Size:

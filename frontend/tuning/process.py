@@ -36,7 +36,7 @@ class FailedError(Exception):
     """A request without an answer; the text is the reason. Internal to `frontend.tuning`."""
 
 
-class Process:
+class TuningProcess:
     """A spawned interpreter that serves one device. Not thread-safe."""
 
     def __init__(self, device: str, *, limit_s: float = LIMIT_S, prelude: str = "") -> None:

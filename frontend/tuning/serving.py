@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 import hcq
 from compiler.ir.serialize import parse_kernel
 from compiler.plan.choice import Choice, from_text
-from frontend.tuning.trial import Loaded, Trial
+from frontend.tuning.trial import LoadedTrial, Trial
 from hcq.config import override
 from hcq.errors import HcqError, UsageError
 
@@ -55,7 +55,7 @@ class _Server:
     def __init__(self, device: hcq.Device) -> None:
         self.device = device
         self.trial: Trial | None = None
-        self.first: Loaded | None = None
+        self.first: LoadedTrial | None = None
         self.wanted: dict[int, bytes] = {}
 
     def answer(self, request: Reply) -> Reply:

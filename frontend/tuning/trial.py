@@ -24,7 +24,7 @@ from compiler.ir.serialize import kernel_key, postorder
 from compiler.pipeline import arguments
 from compiler.search import count
 from compiler.targets import target_of
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.commands import Scope
 from hcq.errors import CompileError, UsageError
 
@@ -47,7 +47,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTrial:
     """A kernel under one plan, loaded on the device."""
 
     compiled: CompiledKernel
@@ -71,7 +71,7 @@ class Trial:
                 "try BEAM=0 for it"
             )
         self.ast = ast
-        self.device = OpenDevice(device.name, device)
+        self.device = TensorDevice(device.name, device)
         self.emulated = device.info.driver.endswith("-emu")
         """Whether times mean nothing: `cost` then counts instructions."""
         self._clock = clock
@@ -97,15 +97,15 @@ class Trial:
             out.append(np.frombuffer(data[: len(data) - GUARD_BYTES], kind).copy())
         return out
 
-    def load(self, choice: Choice | None) -> Loaded:
+    def load(self, choice: Choice | None) -> LoadedTrial:
         """Compile the kernel under a choice, None for the estimated plan, and load it.
 
         Raises `CompileError`, `UnsupportedError`, and as `hcq.Device.load`.
         """
         compiled = compile_uncached(self.ast, self.device.arch, choice)
-        return Loaded(compiled, self.device.hcq.load(compiled.image))
+        return LoadedTrial(compiled, self.device.hcq.load(compiled.image))
 
-    def results(self, kernel: Loaded) -> dict[int, bytes]:
+    def results(self, kernel: LoadedTrial) -> dict[int, bytes]:
         """Launch once on the inputs; return the bytes of each output by slot.
 
         Raises `CompileError` if the kernel wrote after the end of a buffer, and as `hcq.Point.wait`.
@@ -149,7 +149,9 @@ class Trial:
                 return f"b{slot}: wanted at most {bound:.0f} units in the last place, saw {error:.3g}"
         return ""
 
-    def nanoseconds(self, kernel: Loaded, *, least_ns: int = LEAST_NS, most: int = MOST_LAUNCHES) -> float:
+    def nanoseconds(
+        self, kernel: LoadedTrial, *, least_ns: int = LEAST_NS, most: int = MOST_LAUNCHES
+    ) -> float:
         """Return the nanoseconds of one launch: the mean of one submission with several, in order.
 
         It has as many as take `least_ns`, at most `most`. Raises as `hcq.Point.wait`.
@@ -160,7 +162,7 @@ class Trial:
             taken = self._launch(kernel, launches)
         return taken / launches
 
-    def cost(self, kernel: Loaded, choice: Choice | None) -> float:
+    def cost(self, kernel: LoadedTrial, choice: Choice | None) -> float:
         """Return what is compared: nanoseconds of a launch, on an emulated GPU counted instructions."""
         if self.emulated:
             return count.instructions(self.ast, target_of(self.device.arch), choice)
@@ -176,7 +178,7 @@ class Trial:
         self.close()
         self._buffers = [self.device.write(data) for data in self._given]
 
-    def recorded(self, kernel: Loaded, launches: int) -> hcq.CommandBuffer:
+    def recorded(self, kernel: LoadedTrial, launches: int) -> hcq.CommandBuffer:
         """Return the commands of some launches in order, on the current buffers."""
         commands = self.device.queue.record(label="trial")
         args = kernel.program.args(*self._buffers, *self._values)
@@ -187,7 +189,7 @@ class Trial:
             commands.exec(kernel.program, args, groups=compiled.groups, threads=compiled.threads)
         return commands
 
-    def _launch(self, kernel: Loaded, launches: int) -> int:
+    def _launch(self, kernel: LoadedTrial, launches: int) -> int:
         """Launch some times in order; return the nanoseconds of the whole submission."""
         commands = self.recorded(kernel, launches)
         begun = self._clock()

@@ -21,7 +21,7 @@ from compiler.search import winners
 from compiler.search.beam import search
 from compiler.search.space import Candidate, Space
 from compiler.targets import target_of
-from frontend.tuning.process import FailedError, Process
+from frontend.tuning.process import FailedError, TuningProcess
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    asts: Iterable[UOp], device: str, arch: str, *, start: Callable[[str], Process] = Process
+    asts: Iterable[UOp], device: str, arch: str, *, start: Callable[[str], TuningProcess] = TuningProcess
 ) -> list[Found]:
     """Search the plans of the kernels that have no stored result; return what was found, in order.
 
@@ -41,7 +41,7 @@ def tune(
     """
     width, target = config().beam, target_of(arch)
     found: list[Found] = []
-    process: Process | None = None
+    process: TuningProcess | None = None
     try:
         for ast in dict.fromkeys(asts):
             text = kernel_key(ast)
@@ -68,7 +68,12 @@ class _Search:
     """The measurements of one kernel; `process` is replaced when it ends."""
 
     def __init__(  # called here only
-        self, ast: UOp, text: str, device: str, process: Process | None, start: Callable[[str], Process]
+        self,
+        ast: UOp,
+        text: str,
+        device: str,
+        process: TuningProcess | None,
+        start: Callable[[str], TuningProcess],
     ) -> None:
         self.process = process
         self._ast = ast
@@ -102,7 +107,7 @@ class _Search:
             return None
         return ratio
 
-    def _started(self) -> Process:
+    def _started(self) -> TuningProcess:
         if self.process is not None and self.process.dead:
             self.process.close()
             self.process = None

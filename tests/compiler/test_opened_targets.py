@@ -11,7 +11,7 @@ import hcq
 from compiler.compile import compile_kernel
 from compiler.pipeline import planned
 from compiler.targets import arch_for, target_of
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.errors import UnsupportedError
 from hcq.hardware import DeviceInfo
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store
@@ -74,6 +74,6 @@ def test_kernels_of_a_name_with_options_are_images_of_the_architecture() -> None
 
 def test_tensors_use_the_name_of_the_opened_device() -> None:
     with hcq.open("cpu") as device:
-        opened = OpenDevice("cpu", device)
+        opened = TensorDevice("cpu", device)
         device.info = replace(device.info, compute_units=target_of(device.info.arch).cores + 1)
         assert opened.arch == f"{device.info.arch}:units={device.info.compute_units}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
-    from frontend.check.interpreter import Value
+    from frontend.check.interpreter import Bounded
 
 QUICK = (
     "chain of rows of one matrix",
@@ -63,14 +63,14 @@ def test_programs_without_their_mistakes_have_no_error(tmp_path: Path) -> None:
     assert run_planted(tmp_path, *MISTAKES) == ""
 
 
-def program_of(seed: int) -> tuple[list[UOp], dict[UOp, Value], dict[int, np.ndarray]]:
+def program_of(seed: int) -> tuple[list[UOp], dict[UOp, Bounded], dict[int, np.ndarray]]:
     """Return the nodes of a random graph, the values of its parameters, and these as arrays."""
     dtype = (dtypes.int64, dtypes.float64, dtypes.float32)[seed % 3]
     outputs = Program(random.Random(seed), length=12, dtype=dtype).outputs()
     rng = np.random.default_rng(seed)
     nodes = postorder(outputs)
     arrays = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in nodes if n.op is Ops.PARAM}
-    known = {n: interpreter.Value(arrays[n.arg[0]]) for n in nodes if n.op is Ops.PARAM}
+    known = {n: interpreter.Bounded(arrays[n.arg[0]]) for n in nodes if n.op is Ops.PARAM}
     return [n for n in nodes if n.dtype is not dtypes.index and n.op is not Ops.PARAM], known, arrays
 
 
@@ -98,7 +98,7 @@ def test_a_sample_computes_each_operation_once() -> None:
     node = x
     for _ in range(24):
         node = graph.binary("ADD", node, graph.flip(graph.binary("ADD", node, x), (0,)))
-    values = interpreter.Value(np.arange(64))
+    values = interpreter.Bounded(np.arange(64))
     sample = evaluation.Sample({x: values}, node)
     whole, _ = evaluation.evaluate(node, {x: values}, 0)
     np.testing.assert_array_equal(sample.values(node, np.arange(8)).v, whole.v[:8])

@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 from frontend import Device, Tensor, TinyJit, nn
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.errors import HcqError, UsageError
 from tests.children import environment
 from tests.limits import CHILD_S
@@ -19,7 +19,7 @@ from tests.limits import CHILD_S
 @pytest.fixture
 def opened():
     """A second device under another name."""
-    device = OpenDevice("cpu:9", hcq.open("cpu"))
+    device = TensorDevice("cpu:9", hcq.open("cpu"))
     Device._open["cpu:9"] = device
     yield device
     device.close()
@@ -56,7 +56,7 @@ def test_a_closed_device_refuses_everything_and_its_name_reopens():
 
 def test_plans_of_a_closed_device_are_void():
     for _ in range(2):
-        device = OpenDevice("cpu:8", hcq.open("cpu"))
+        device = TensorDevice("cpu:8", hcq.open("cpu"))
         Device._open["cpu:8"] = device
         a = Tensor([1.0, 2.0], device="cpu:8")
         b, c = a + 1, a * 2
@@ -65,7 +65,7 @@ def test_plans_of_a_closed_device_are_void():
         device.close()
 
 
-def test_tensors_move_between_devices(opened: OpenDevice):
+def test_tensors_move_between_devices(opened: TensorDevice):
     a = Tensor([1.0, 2.0]) * 3
     home = re.escape(a.device)
     assert a.device == Device.DEFAULT
@@ -83,7 +83,7 @@ def test_tensors_move_between_devices(opened: OpenDevice):
     assert opened.hcq.closed is False
 
 
-def test_the_default_device_may_be_set(opened: OpenDevice):
+def test_the_default_device_may_be_set(opened: TensorDevice):
     before = Device.DEFAULT
     try:
         Device.DEFAULT = "cpu:9"

@@ -323,8 +323,8 @@ def test_the_reader_of_pickles_reads_what_pickle_writes():
     }
     for protocol in range(2, 6):
         text = pickle.dumps(data, protocol)
-        encode = pickled.Call("encode", lambda args: args[0].encode(args[1]))
+        encode = pickled.PickledGlobal("encode", lambda args: args[0].encode(args[1]))
         known: dict[str, Any] = {"_codecs.encode": encode}
         for module in ("builtins", "__builtin__"):
-            known[f"{module}.set"] = pickled.Call("set", lambda args: set(args[0]))
+            known[f"{module}.set"] = pickled.PickledGlobal("set", lambda args: set(args[0]))
         assert pickled.read(io.BytesIO(text), known, lambda _: None, "test") == data

@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 from frontend import Device, Tensor, TinyJit, nn
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.errors import UsageError
 
 X = np.array([0.5, -1.0, 2.0])
@@ -19,7 +19,7 @@ X = np.array([0.5, -1.0, 2.0])
 @pytest.fixture
 def other():
     """The name of a device of its own, beside the default one."""
-    device = OpenDevice("cpu:9", hcq.open("cpu"))
+    device = TensorDevice("cpu:9", hcq.open("cpu"))
     Device._open["cpu:9"] = device
     yield "cpu:9"
     device.close()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from frontend import Device
-from frontend.evaluation.launch import Launch, assemble
+from frontend.evaluation.launch import KernelLaunch, assemble
 from hcq.commands import Barrier, Copy, Scope
 
 SIZE = 64
 
 
-def copy(target: str, source: str) -> Launch:
-    return Launch(None, (1, 1, 1), (1, 1, 1), (target, source), (SIZE, SIZE), (0,))
+def copy(target: str, source: str) -> KernelLaunch:
+    return KernelLaunch(None, (1, 1, 1), (1, 1, 1), (target, source), (SIZE, SIZE), (0,))
 
 
 def test_barriers_between_kernels_of_one_device_are_for_that_device():

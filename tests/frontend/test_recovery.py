@@ -9,7 +9,7 @@ import pytest
 import hcq
 from drivers.cpu import layouts
 from frontend import Device, Tensor, TinyJit
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.pushbuffer import PushBuffer
 from tests.limits import HANG_S
 
@@ -32,7 +32,7 @@ class Faulty:
     """A device whose compute queue can be held, and that faults on request."""
 
     def __init__(self) -> None:
-        self.opened = OpenDevice(NAME, hcq.open("cpu"))
+        self.opened = TensorDevice(NAME, hcq.open("cpu"))
         Device._open[NAME] = self.opened
 
     def hold(self) -> None:

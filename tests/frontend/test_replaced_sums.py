@@ -12,7 +12,7 @@ import pytest
 
 import hcq
 from frontend import Device, Tensor, nn
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 from hcq.config import override
 
 NAME = "nv-emu:7"
@@ -22,7 +22,7 @@ NAME = "nv-emu:7"
 def test_threads_load_what_one_of_them_replaces_before_it_does(gpu: str) -> None:
     given = np.arange(1280, dtype=np.float32).reshape(128, 10) / 1280
     with override(emu_checked=True, validate=True):
-        made = OpenDevice(NAME, hcq.open(f"{gpu}+checked"))
+        made = TensorDevice(NAME, hcq.open(f"{gpu}+checked"))
     Device._open[NAME] = made
     try:
         x = Tensor(given, device=NAME).realize()

@@ -12,7 +12,7 @@ import pytest
 
 import hcq
 from frontend import Device, Tensor, TinyJit, Variable
-from frontend.device import OpenDevice
+from frontend.device import TensorDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ X = np.arange(2.0 * CAPACITY * 3, dtype=np.float32).reshape(2, CAPACITY, 3)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def opened() -> Iterator[OpenDevice]:
-    made = OpenDevice(NAME, hcq.open("amd-emu:gfx1100+checked"))
+def opened() -> Iterator[TensorDevice]:
+    made = TensorDevice(NAME, hcq.open("amd-emu:gfx1100+checked"))
     Device._open[NAME] = made
     yield made
     made.close()
@@ -43,7 +43,7 @@ def test_one_result():
     check_sum((part(1) * 2).realize(), X[:, :1] * 2)
 
 
-def test_temporary_memory(opened: OpenDevice):
+def test_temporary_memory(opened: TensorDevice):
     assert opened._scratch is None
     q = Tensor(np.ones((2, 2, 3), np.float32), device=NAME)
     found = q.scaled_dot_product_attention(part(1), part(1))

@@ -16,7 +16,7 @@ from compiler.search import winners
 from compiler.search.count import instructions
 from compiler.targets import target_of
 from frontend import Tensor
-from frontend.tuning.process import FailedError, Process
+from frontend.tuning.process import FailedError, TuningProcess
 from frontend.tuning.trial import Trial
 from frontend.tuning.tune import tune
 from hcq.config import override
@@ -159,20 +159,20 @@ def test_a_search_imports_no_module_of_the_working_folder(
     (tmp_path / "json.py").write_text("raise SystemExit('a module of the working folder ran')\n")
     monkeypatch.chdir(tmp_path)
     with override(cache=tmp_path):
-        Process("cpu").close()
+        TuningProcess("cpu").close()
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[1]", "\\xff"])
 def test_an_answer_that_is_no_object_of_json_ends_the_process(line: str) -> None:
     with pytest.raises(FailedError, match="wanted an object of JSON as the answer"):
-        Process("cpu", prelude=f"sys.stdout.buffer.write(b'{line}\\n'); sys.stdout.flush()")
+        TuningProcess("cpu", prelude=f"sys.stdout.buffer.write(b'{line}\\n'); sys.stdout.flush()")
 
 
 @pytest.mark.slow
 def test_aborts_hangs_and_errors_of_one_plan_end_at_most_its_process(tmp_path: Path) -> None:
     ast = small.ast_of("transpose")
     with override(cache=tmp_path):
-        process = Process("cpu", limit_s=PATIENT_S, prelude=PRELUDE)
+        process = TuningProcess("cpu", limit_s=PATIENT_S, prelude=PRELUDE)
         assert process.begin(kernel_key(ast))["cost"] > 0
         assert process.measure(to_text(SplitChoice(vector=1)))["ratio"] > 0
         with pytest.raises(FailedError, match="wanted a choice with a plan"):
@@ -182,7 +182,7 @@ def test_aborts_hangs_and_errors_of_one_plan_end_at_most_its_process(tmp_path: P
             process.measure(to_text(SplitChoice(vector=1, upcast=((0, 2),))))
         assert process.dead
         process.close()
-        process = Process("cpu", limit_s=3.0, prelude=PRELUDE)
+        process = TuningProcess("cpu", limit_s=3.0, prelude=PRELUDE)
         process.begin(kernel_key(ast))
         with pytest.raises(FailedError, match="within 3 s"):
             process.measure(to_text(SplitChoice(vector=1, upcast=((0, 4),))))
@@ -198,7 +198,7 @@ def test_emulated_gpus_are_searched_by_counts(device: str, tmp_path: Path) -> No
     with override(cache=tmp_path, beam=1):
         with hcq.open(device) as opened:
             target = target_of(opened.info.arch)
-        (found,) = tune([ast], device, target.arch, start=partial(Process, limit_s=PATIENT_S))
+        (found,) = tune([ast], device, target.arch, start=partial(TuningProcess, limit_s=PATIENT_S))
     assert found.tries > 0
     assert found.failed == 0
     if found.choice is not None:

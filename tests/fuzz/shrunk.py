@@ -34,8 +34,8 @@ from compiler.schedule.scheduler import limits_on, schedule
 from compiler.targets import target_of
 from frontend.check import Check
 from frontend.device import Device
-from frontend.evaluation.launch import Launch
-from frontend.evaluation.plan import Plan
+from frontend.evaluation.launch import KernelLaunch
+from frontend.evaluation.plan import LaunchPlan
 from hcq.errors import CheckError, CompileError
 from tools.arguments import command, natural, positive
 
@@ -163,13 +163,15 @@ class Tally:
             partial = any(n.op is Ops.WITHIN for n in postorder((item.ast,)))
             program = device.program(made.image)
             kernels.append(
-                Launch(program, made.groups, made.threads, tuple(keys), sizes, item.stores, None, partial)
+                KernelLaunch(
+                    program, made.groups, made.threads, tuple(keys), sizes, item.stores, None, partial
+                )
             )
         inputs, stored = (tuple([n for way, n in refs if way == end]) for end in ("in", "out"))
         given = [device.write(drawn(rng, refs["in", n])) for n in inputs]
         given += [device.alloc(refs["out", n].nbytes) for n in stored]
         partial = any(kernel.partial for kernel in kernels)
-        plan = Plan(device, tuple(kernels), inputs, (), stored, None, partial=partial)
+        plan = LaunchPlan(device, tuple(kernels), inputs, (), stored, None, partial=partial)
         try:
             Check(outputs, items, device).compare(plan, given)
         except CheckError as error:

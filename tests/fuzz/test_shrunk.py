@@ -14,7 +14,7 @@ from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from frontend.check import launches
-from frontend.check.interpreter import Value
+from frontend.check.interpreter import Bounded
 from frontend.device import Device
 from tests.children import ROOT, environment
 from tests.fuzz import shrunk
@@ -91,7 +91,7 @@ def test_differences_are_counted_and_told(
     tally("frontend.plan", (outputs, [], "cpu", Device["cpu"].arch))
     assert (tally.plans, tally.compared, tally.wrong) == (1, 2, 0)
     monkeypatch.setattr(
-        launches, "evaluate", lambda root, *_: (Value(np.full(root.shape, 9, np.float32)), None)
+        launches, "evaluate", lambda root, *_: (Bounded(np.full(root.shape, 9, np.float32)), None)
     )
     tally("frontend.plan", (outputs, [], "cpu", Device["cpu"].arch))
     assert (tally.plans, tally.compared, tally.wrong) == (2, 4, 2)

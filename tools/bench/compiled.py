@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frontend.evaluation.launch import Launch
+    from frontend.evaluation.launch import KernelLaunch
     from tools.bench.rows import Bench
 
     Array = NDArray[np.float64]
@@ -220,7 +220,7 @@ class Measured:
                     self._memory[key] = self._owned[-1]
         self._check(operands, out)
 
-    def _chosen(self, out: Tensor, kernels: tuple[Launch, ...]) -> tuple[Launch, ...]:
+    def _chosen(self, out: Tensor, kernels: tuple[KernelLaunch, ...]) -> tuple[KernelLaunch, ...]:
         """Return the one kernel under the plan of the work's choice."""
         (item,) = schedule(uops([(out.expr, tuple(range(len(out.leaves))))]))
         (kernel,) = kernels
@@ -266,7 +266,7 @@ class Measured:
             self._launch(commands, kernel)
             commands.barrier(hcq.Scope.DEVICE)
 
-    def _launch(self, commands: hcq.CommandBuffer, kernel: Launch) -> None:
+    def _launch(self, commands: hcq.CommandBuffer, kernel: KernelLaunch) -> None:
         memory = [self._memory[key] for key in kernel.memory]
         if kernel.program is None:
             commands.copy(memory[0], memory[1], kernel.sizes[0])

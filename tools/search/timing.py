@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import hcq
 
 if TYPE_CHECKING:
-    from frontend.tuning.trial import Loaded, Trial
+    from frontend.tuning.trial import LoadedTrial, Trial
 
 LEAST_NS = 400_000
 """The least time of a sample, where `MOST_LAUNCHES` take as long: to wake the thread takes up to 10,000."""
@@ -31,7 +31,7 @@ GROWTH = 8
 class Batch:
     """Launches of one kernel on the buffers of a trial; a context manager. The caller owns the trial."""
 
-    def __init__(self, trial: Trial, kernel: Loaded) -> None:
+    def __init__(self, trial: Trial, kernel: LoadedTrial) -> None:
         """Encode as many launches as take `LEAST_NS`, at most `MOST_LAUNCHES`."""
         self._trial = trial
         self._kernel = kernel

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from frontend.nn.state import pickled
-from frontend.nn.state.pickled import Call
+from frontend.nn.state.pickled import PickledGlobal
 from frontend.nn.state.tensor_file import Contents, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
@@ -125,7 +125,7 @@ class _Rebuilder:
             "builtins.set": lambda args: {pickled.plain_key(v) for v in args[0]},
             "__builtin__.set": lambda args: {pickled.plain_key(v) for v in args[0]},
         }
-        return found | {name: Call(name, read) for name, read in calls.items()}
+        return found | {name: PickledGlobal(name, read) for name, read in calls.items()}
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
@@ -234,7 +234,7 @@ def _stored(data: Contents, entry: zipfile.ZipInfo, path: str | Path) -> range:
     return range(begin, begin + entry.file_size)
 
 
-def _parsed(reader: pickled.Source, rebuilder: _Rebuilder, what: str) -> Any:
+def _parsed(reader: pickled.PickleSource, rebuilder: _Rebuilder, what: str) -> Any:
     return pickled.read(reader, rebuilder.known(), rebuilder.persistent, what)
 
 

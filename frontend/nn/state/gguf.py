@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
-from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
+from frontend.nn.state.tensor_file import Contents, TensorEntry, TensorFile, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError
 
@@ -289,7 +289,7 @@ class GgufFile(TensorFile):
                 raise UsageError(f"{path} is malformed: the tensor {name} is there twice")
             self.entries[name] = _stored(name, shape, kind, start + offset, len(data))
 
-    def tensor(self, e: Entry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
+    def tensor(self, e: TensorEntry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
         """Return bytes of a tensor as a tensor of a shape, blocks as float32."""
         if e.packing is None:
             return super().tensor(e, raw, shape)
@@ -309,7 +309,7 @@ def _described(c: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, tuple(reversed(sizes)), c.number("I"), c.number("Q")
 
 
-def _stored(name: str, shape: tuple[int, ...], kind: int, begin: int, length: int) -> Entry:
+def _stored(name: str, shape: tuple[int, ...], kind: int, begin: int, length: int) -> TensorEntry:
     """Return where a tensor lies. Raises `UsageError` if the file does not hold it."""
     packing = PACKINGS.get(kind)
     if packing is None and kind not in _PLAIN:
@@ -324,7 +324,7 @@ def _stored(name: str, shape: tuple[int, ...], kind: int, begin: int, length: in
         dtype, size = dtypes.float32, count // packing.elements * packing.size
     if begin + size > length:
         raise UsageError(f"{name}: bytes {begin} to {begin + size} of a file of {length}; it may be cut off")
-    return Entry(dtype, shape, begin, begin + size, packing)
+    return TensorEntry(dtype, shape, begin, begin + size, packing)
 
 
 def gguf_open(path: str | Path, *, device: str | None = None) -> GgufFile:

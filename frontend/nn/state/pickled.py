@@ -18,7 +18,7 @@ from typing import IO, Any, Final, Protocol, cast
 from hcq.errors import UnsupportedError, UsageError
 
 
-class Source(Protocol):
+class PickleSource(Protocol):
     """What a pickle is read from: a file, or memory that reads like one."""
 
     def read(self, n: int = ..., /) -> bytes:
@@ -28,7 +28,7 @@ class Source(Protocol):
         """Return the bytes up to the next line's end."""
 
 
-class Call:
+class PickledGlobal:
     """A global that may be called: the function that reads its arguments."""
 
     def __init__(self, name: str, read: Callable[[tuple[Any, ...]], Any]) -> None:
@@ -105,7 +105,7 @@ class _Machine:
 
     def called(self, target: Any, given: Any) -> Any:
         """Return the result of a known global for its arguments."""
-        if not isinstance(target, Call):
+        if not isinstance(target, PickledGlobal):
             raise UnsupportedError(f"a call of a value of type {type(target).__name__}")
         if not isinstance(given, tuple):
             raise UsageError(f"{target.name} is called with a value of type {type(given).__name__}")
@@ -189,10 +189,10 @@ class _Machine:
             raise UnsupportedError(f"the opcode {name}")
 
 
-def read(source: Source, known: Mapping[str, Any], persistent: Callable[[Any], Any], what: str) -> Any:
+def read(source: PickleSource, known: Mapping[str, Any], persistent: Callable[[Any], Any], what: str) -> Any:
     """Return the data of one pickle, and leave the source behind it.
 
-    `known` maps full names of globals to values, or to a `Call`. `persistent` returns the value of a
+    `known` maps full names of globals to values, or to a `PickledGlobal`. `persistent` returns the value of a
     persistent id. Raises `UnsupportedError` for anything else, by name, and `UsageError` for a malformed
     pickle; both start with `what`.
     """

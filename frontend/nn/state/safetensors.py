@@ -16,7 +16,7 @@ from typing import Any, Final, TypeGuard
 from compiler.dtype import DType, dtypes
 from frontend.arguments.conversion import shown
 from frontend.evaluation.realize import realize_many
-from frontend.nn.state.tensor_file import Contents, Entry, TensorFile, count_of
+from frontend.nn.state.tensor_file import Contents, TensorEntry, TensorFile, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -160,7 +160,7 @@ def _header(data: Contents, path: str | Path) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _entry(length: int, start: int, name: str, entry: object) -> Entry:
+def _entry(length: int, start: int, name: str, entry: object) -> TensorEntry:
     """Return where a tensor lies in a file. Raises `UsageError` when its entry is malformed."""
     if not isinstance(entry, dict):
         raise UsageError(f"{name}: the entry is {entry!r}, not an object of dtype, shape and data_offsets")
@@ -175,7 +175,7 @@ def _entry(length: int, start: int, name: str, entry: object) -> Entry:
         raise UsageError(f"{name}: bytes {begin} to {end} of {length - start} bytes of elements")
     if end - begin != count_of(tuple(shape)) * dtype.itemsize:
         raise UsageError(f"{name}: {end - begin} bytes do not fill the shape {shape} of {dtype.name}")
-    return Entry(dtype, tuple(shape), start + begin, start + end)
+    return TensorEntry(dtype, tuple(shape), start + begin, start + end)
 
 
 def _are_sizes(value: object) -> TypeGuard[list[int]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frontend.nn.state.gguf import Packing
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """Where the bytes of a tensor lie in a file: `data[begin:end]`, row-major.
 
     `packing` says how its blocks are read; None: element by element.
@@ -92,7 +92,7 @@ class TensorFile(Mapping[str, Tensor]):
 
     def __init__(self, path: str | Path, device: str | None) -> None:
         self.path, self.device = str(path), device
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TensorEntry] = {}
         """Dtype, shape and place of each tensor by name."""
         self.metadata: dict[str, Any] = {}
         """What the file has beside tensors, by name."""
@@ -117,7 +117,7 @@ class TensorFile(Mapping[str, Tensor]):
         e = self.entries[name]
         return self.tensor(e, self.raw(e.begin, e.end), e.shape)
 
-    def tensor(self, e: Entry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
+    def tensor(self, e: TensorEntry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
         """Return bytes of a tensor, all or some rows, as a tensor of a shape."""
         return Tensor(raw, dtype=e.dtype, device=self.device).reshape(shape)
 
