@@ -311,24 +311,6 @@ def test_a_range_outside_the_sum_has_no_totals_between_pieces():
     np.testing.assert_allclose(out, (x @ y)[..., None] * z, rtol=1e-4, atol=1e-4)
 
 
-def test_operands_are_copied_once_for_the_ranges_of_the_other():
-    """The panels of weights are outside the loops over pictures; patches are copied inside them."""
-    n, f, y, x = loop(0, 4), loop(1, 256), loop(2, 12), loop(3, 12)
-    c, p, q = loop(4, 128), loop(5, 3), loop(6, 3)
-    patch = load(1, ((n * 128 + c) * 26 + y * 2 + p) * 26 + x * 2 + q)
-    weight = load(2, ((f * 128 + c) * 3 + p) * 3 + q)
-    total = reduce(op("MUL", patch, weight), "ADD", c, p, q)
-    plan = planned(sink(store(0, ((n * 256 + f) * 12 + y) * 12 + x, total)))
-    assert plan is not None
-    copies = {s.axis: i for i, s in enumerate(plan.steps) if isinstance(s, Stage)}
-    loops = {s.range: i for i, s in enumerate(plan.steps) if isinstance(s, Step) and s.kind == "loop"}
-    weights, (patches,) = copies.pop(f), copies.values()
-    (rows,) = copies
-    outside = [loops[r] for r in (n, y, x) if r is not rows]
-    assert weights < min(outside), plan.text()
-    assert patches > max(outside), plan.text()
-
-
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("m", [2, 5, 14])
 def test_few_rows_of_a_large_matrix_are_read_in_place(m, arch):
@@ -404,16 +386,6 @@ def test_a_summed_range_of_which_only_the_remainder_is_used_is_summed_whole():
     value = reduce(op("MUL", load(1, i * 3 + k % 3), load(2, j * 3 + k % 3)), "ADD", k)
     got = run(sink(store(0, i * 8 + j, value)), {1: x, 2: y}, {0: (64, dtypes.float32)})[0]
     np.testing.assert_array_equal(got.reshape(8, 8), 2 * x @ y.T)
-
-
-def test_short_rows_that_are_read_whole_are_not_read_apart():
-    """64 x 512 x 16: a row of 16 elements is adjacent as a whole, so no operand is turned or copied."""
-    i, j, k = loop(0, 64), loop(1, 512), loop(2, 16)
-    value = op("MUL", load(1, i * 16 + k), load(2, k * 512 + j))
-    kernel = analyse(sink(store(0, i * 512 + j, reduce(value, "ADD", k))))
-    choice = contraction.estimated(kernel, target_of("x86_64-v3"))
-    assert choice is not None
-    assert (choice.role, choice.staged, choice.copied) == (0, False, "no")
 
 
 @pytest.mark.parametrize("arch", ARCHES)

@@ -13,12 +13,10 @@ import pytest
 import hcq
 from compiler import llvm
 from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
-from compiler.ir.walk import ordered, ranges_in
 from compiler.nest.loop_nest import Step
-from compiler.pipeline import changed, chosen, lower, planned, prepared
+from compiler.pipeline import chosen, lower, planned, prepared
 from compiler.plan.choice import ProductChoice
-from compiler.rewrite.packed_dot import in_words, multiplies, operation
+from compiler.rewrite.packed_dot import in_words, operation
 from compiler.targets import arch_for, target_of
 from compiler.targets.host import target as host
 from frontend import Tensor
@@ -96,15 +94,6 @@ def test_bytes_have_quads_else_pairs() -> None:
         assert operation(made).name == name
 
 
-@pytest.mark.parametrize(("k", "rest"), [(68, 0), (65, 1), (66, 2), (67, 3)])
-def test_products_after_the_last_whole_word_are_added_one_by_one(k: int, rest: int) -> None:
-    made = in_words(prepared(product(8, 16, k, dtypes.uint8, other=dtypes.int8)), target_of(WITH))
-    assert made is not None
-    nodes = ordered(made)
-    assert sum(n.op is Ops.MUL for n in nodes) == rest
-    assert [n.arg for n in nodes if n.op is Ops.RANGE and n.arg[0] == 2] == [(2, k // 4)]
-
-
 def test_sums_over_several_ranges_have_words_along_whole_ones() -> None:
     """Of 6 by 5 products pairs are along the 6; of 7 by 5 there are none."""
     for size, name in ((6, "vpdpwssd"), (7, "")):
@@ -115,28 +104,6 @@ def test_sums_over_several_ranges_have_words_along_whole_ones() -> None:
         ast = sink(store(0, i * 16 + j, reduce(op("MUL", *wide), "ADD", r, s)))
         made = in_words(prepared(ast), target_of(WITH))
         assert (operation(made).name if made is not None else "") == name
-
-
-@pytest.mark.parametrize(
-    ("kinds", "sums"),
-    [
-        ((dtypes.int8, dtypes.int8), [(2,), (3,)]),
-        ((dtypes.uint8, dtypes.uint8), [(2,), (3,)]),
-        ((dtypes.uint8, dtypes.int8), [(2,)]),
-        ((dtypes.int8, dtypes.uint8), [(2,)]),
-    ],
-)
-def test_the_operand_without_columns_is_summed_where_both_have_signs_or_none(
-    kinds: tuple[DType, DType], sums: list[tuple[int, ...]]
-) -> None:
-    made = in_words(prepared(product(8, 16, 64, kinds[0], other=kinds[1])), target_of(WITH))
-    assert made is not None
-    reduces = [n for n in ordered(made) if n.op is Ops.REDUCE]
-    assert sorted(n.arg[1] for n in reduces) == sums
-    free = ranges_in(made)
-    for n in reduces:
-        outputs = [(0, 8), (1, 16)] if multiplies(n) else [(0, 8)]
-        assert sorted(r.arg for r in free[n]) == outputs
 
 
 def test_few_products_and_other_types_have_no_words() -> None:
@@ -152,26 +119,6 @@ def test_a_constant_factor_has_no_words() -> None:
     i, r = loop(0, 64), loop(1, 64)
     ast = sink(store(0, i, reduce(op("MUL", load(1, i * 64 + r), number(0.5)), "ADD", r)))
     assert in_words(ast, target_of(WITH)) is None
-
-
-def test_adjacent_pairs_are_one_load() -> None:
-    made = changed(prepared(product(16, 16, 64, dtypes.bfloat16, "aB")), "words", target_of(WITH))
-    assert made is not None
-    loads = [n for n in ordered(made) if n.op is Ops.LOAD]
-    assert [n.dtype for n in loads] == [dtypes.uint32] * 2
-    made = changed(prepared(product(16, 16, 64, dtypes.bfloat16, "ab")), "words", target_of(WITH))
-    assert made is not None
-    assert sorted(n.dtype.name for n in ordered(made) if n.op is Ops.LOAD) == ["uint16", "uint16", "uint32"]
-
-
-def test_adjacent_quads_are_one_load() -> None:
-    made = in_words(prepared(product(16, 16, 64, dtypes.uint8, "aB", dtypes.int8)), target_of(WITH))
-    assert made is not None
-    assert [n.dtype for n in ordered(made) if n.op is Ops.LOAD] == [dtypes.uint32] * 2
-    made = in_words(prepared(product(16, 16, 64, dtypes.uint8, "ab", dtypes.int8)), target_of(WITH))
-    assert made is not None
-    names = sorted(n.dtype.name for n in ordered(made) if n.op is Ops.LOAD)
-    assert names == ["uint32", *["uint8"] * 4]
 
 
 def test_words_cost_less_than_single_values() -> None:
