@@ -238,7 +238,8 @@ def test_nothing_is_written_beside_the_two_folders(tmp_path: Path, made: Callabl
 
 @pytest.mark.slow
 def test_tools_of_the_first_rungs_need_no_package():
-    code = "import tools.hardware_run, tools.hardware.box, tools.bringup.command, tools.bringup.ladder"
+    code = "import tools.hardware_run, tools.hardware.box, tools.bringup.command, tools.bringup.ladder\n"
+    code += "import tools.bringup.nv.table, tools.bringup.amd.table"
     subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."}, check=True)
 
 

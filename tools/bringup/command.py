@@ -27,16 +27,15 @@ import math
 import re
 import sys
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hcq.errors import UsageError
 from tools.arguments import command, folder, made_folder, output, seconds
 from tools.bench.rows import four_digits
-from tools.bringup.amd.table import AMD
 from tools.bringup.doubts import print_table
 from tools.bringup.ladder import Ladder
-from tools.bringup.nv.table import NV
 from tools.bringup.run import first_line, run_rung
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Result
     from tools.bringup.vendor import Vendor
 
-VENDORS: Final[tuple[Vendor[Any], ...]] = (NV, AMD)
-"""All vendors; the first is the default."""
+VENDORS: Final = ("nv", "amd")
+"""All vendors; the first is the default. Each rung is a process that imports the modules of one vendor alone."""
 
 
 def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> int:
@@ -212,14 +211,15 @@ def _choose(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
     text = options.device
     named = re.fullmatch(r"(?:(?P<name>[a-z]+)(?P<emulated>-emu)?(?::|$))?(?P<rest>.*)", text)
     name = named["name"] if named else None
-    vendor = next((one for one in VENDORS if one.name == (name or VENDORS[0].name)), None)
+    vendor = next((one for one in VENDORS if one == (name or VENDORS[0])), None)
     number = named["rest"] if named else ""
     if named and named["emulated"]:
         options.emulate, number = number, "0"
     if vendor is None or not (number or "0").isdigit():
-        forms = ", ".join(f"{one.name}:N or {one.name}-emu[:VARIANT]" for one in VENDORS)
+        forms = ", ".join(f"{one}:N or {one}-emu[:VARIANT]" for one in VENDORS)
         parser.error(f"--device takes a number, {forms}, not {text!r}")
-    options.vendor, options.device = vendor, int(number or 0)
+    options.vendor = getattr(import_module(f"tools.bringup.{vendor}.table"), vendor.upper())
+    options.device = int(number or 0)
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
