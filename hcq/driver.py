@@ -50,9 +50,9 @@ class Encoder(Protocol):
 
         Argument blocks and launch descriptors are stored with `out.place`. A value that is a Param or Expr is
         recorded as a patch. The `Wait` and `SetSignal` of the submission itself are ordinary commands, passed
-        in a separate call. What was passed at submission has no `Wait`: the words must see even so what
-        other queues' completed work stored. Raises `UsageError` or `UnsupportedError` before any word of the
-        offending command is appended. Must not wait, and must not access the device.
+        in a separate call. Points already reached at submit are not encoded as `Wait`; the encoder must
+        still acquire the memory that other queues have completed. Raises `UsageError` or `UnsupportedError`
+        before any word of the offending command is appended. Must not wait, and must not access the device.
         """
 
 

@@ -45,10 +45,10 @@ _PERSONALISATION = b"hcq entry v2"
 _TEMPORARY = ".new-"
 _PART, _OWN = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{46}|\.new-[0-9-]+")
 """Names of an entry's folder and file: 2 and 46 digits of its key."""
-_PARTS, _LOOKED_AT = 256, 4
-"""Parts of a kind, and how many of them tell its size."""
-_TELLING = 256
-"""Files that must lie in these parts."""
+_SHARDS, _SAMPLED_SHARDS = 256, 4
+"""Folders that share the files of a kind, and how many of them are sampled to estimate its size."""
+_MIN_SAMPLED_FILES = 256
+"""Fewest files in the sampled folders for an estimate; with fewer, all are counted."""
 _ABANDONED_S = 3600
 """Seconds after which a temporary file was left by a process that was killed."""
 _USED_S = 86400
@@ -228,14 +228,15 @@ class Store:
 
         All parts are read where these have few files. Abandoned temporary files that are met are removed.
         """
-        parts = [f"{number % _PARTS:02x}" for number in range(first, first + _PARTS, _PARTS // _LOOKED_AT)]
+        step = _SHARDS // _SAMPLED_SHARDS
+        parts = [f"{number % _SHARDS:02x}" for number in range(first, first + _SHARDS, step)]
         kinds = [] if self._root is None else list(_folders(self._root))
         found = [one for kind in kinds for part in parts for one in self._files_of(kind / part)]
-        share = _LOOKED_AT
-        if len(found) < _TELLING:
-            found, share = list(self.files()), _PARTS
+        share = _SAMPLED_SHARDS
+        if len(found) < _MIN_SAMPLED_FILES:
+            found, share = list(self.files()), _SHARDS
         now = time.time()
-        return sum(_kept_bytes(path, status, now) for path, status in found) * _PARTS // share
+        return sum(_kept_bytes(path, status, now) for path, status in found) * _SHARDS // share
 
     def _refuse(self, error: RefusedError) -> None:
         text = f"compiled code is not kept: {error}\nhint: HCQ_CACHE may name another folder"

@@ -33,7 +33,7 @@ class Packet:
     name: str
     value: BitStruct
     data: tuple[int, ...] = ()
-    """What follows the layout."""
+    """The words behind the layout."""
 
     @property
     def end(self) -> int:

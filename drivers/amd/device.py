@@ -162,12 +162,12 @@ class AmdDevice:
 
     @property
     def info(self) -> DeviceInfo:
-        """What the device is."""
+        """Name, memory, limits and capabilities of the device."""
         return self._info
 
     @property
     def compute_packets(self) -> Packets:
-        """What compute queues run: AQL packets where several XCCs share the work."""
+        """The packet format of compute queues: AQL where several XCCs share the work, else PM4."""
         return self._rings.compute_packets
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:

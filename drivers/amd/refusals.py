@@ -104,10 +104,10 @@ _OF_ERRNO: Final[Mapping[int, str]] = MappingProxyType(
         ),
     }
 )
-"""What to do where a call has no line of its own, and `drivers.kernel` none for its errno."""
+"""The default cure of an errno, for calls without a row of their own."""
 _SCHEDULED: Final = frozenset({Call.CREATE_QUEUE, Call.DESTROY_QUEUE, Call.UPDATE_QUEUE})
 _SILENT: Final = frozenset({errno.ETIME, errno.ETIMEDOUT, errno.EREMOTEIO})
-"""What calls return that wait for a scheduler in vain."""
+"""The errnos of calls whose scheduler does not respond."""
 
 
 class BringUpError(HcqError):

@@ -47,7 +47,7 @@ class HardwareRing:
     words: int
     submissions: int
     unit = "words"
-    """What `taken` and `read` count."""
+    """The unit of `taken` and `read`."""
 
     def __init__(
         self,

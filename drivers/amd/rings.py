@@ -77,7 +77,7 @@ class Rings:
 
     @property
     def compute_packets(self) -> Packets:
-        """What compute queues run: AQL packets where several XCCs share the work."""
+        """The packet format of compute queues: AQL where several XCCs share the work, else PM4."""
         facts = self._facts
         aql = facts.geometry.xccs > 1 or (facts.target.compute_aql and facts.choices.single_xcc == "aql")
         return Packets.AQL if aql else Packets.PM4

@@ -26,7 +26,7 @@ STAGE_BYTES: Final = 1 << 20
 _SLOT_BYTES: Final = 4096
 _LOW: Final = 0xFFFF_FFFF
 TIMEOUT_S: Final = 20.0
-"""Seconds of its clock that a call waits for its work."""
+"""Seconds, by `clock`, that one upload may take."""
 _SNOOPED_SINCE: Final = 5
 """The version of SDMA since which fences name a memory type."""
 
@@ -35,8 +35,9 @@ class AmdUploader:
     """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory.
 
     Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in
-    `timeout_s`. `clock` makes the clock of one call: by default the CPU time of the calling thread, which
-    looks without a pause; for an emulated GPU how long its threads stand still (`hcq.idle.Standstill`).
+    `timeout_s`. `clock` makes the clock of one call. By default it is the CPU time that the calling thread
+    spends polling, so that a loaded host causes no false timeout; for an emulated GPU it is how long its
+    threads stand still (`hcq.idle.Standstill`).
     """
 
     def __init__(

@@ -30,7 +30,7 @@ HDP_FLUSH: Final = (BIF_SEGMENTS[2] + 0x106, BIF_SEGMENTS[2] + 0x107)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelProfile:
-    """What one version of the kernel driver checks and prints."""
+    """Checks and messages of one version of the kernel driver."""
 
     name: str
     minor: int
@@ -91,7 +91,7 @@ class GpuProfile:
     nbif_version: tuple[int, int, int]
     family: int
     limits: MultiprocessorLimits
-    """What one compute unit has; on RDNA a workgroup processor."""
+    """Resources of one compute unit; on RDNA of a workgroup processor."""
     boards: tuple[Board, ...]
     counter_khz: int = 100_000
     clock_mhz: int = 2400

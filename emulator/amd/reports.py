@@ -1,4 +1,4 @@
-"""What stops queues of the emulated AMD GPU, and what it objects to.
+"""Faults that stop queues of the emulated AMD GPU, and its findings.
 
 A `MemoryFault` evicts every queue of the process on its GPU and fires MEMORY events, a `QueueFault` stops one
 queue with an exception code, as on hardware. Both leave a `MachineReport`.

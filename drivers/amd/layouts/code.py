@@ -42,7 +42,7 @@ class Flags(BitStruct, source=SOURCE):
 
 
 class Feature(enum.IntEnum):
-    """What code demands of XNACK or SRAMECC."""
+    """The setting of XNACK or SRAMECC that a code object requires."""
 
     UNSUPPORTED = 0
     ANY = 1

@@ -347,7 +347,7 @@ class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
 
 
 class MmapType(enum.IntEnum):
-    """What an mmap of /dev/kfd maps."""
+    """The kind of page that an mmap of /dev/kfd maps."""
 
     MMIO = 0
     RESERVED_MEM = 1

@@ -88,7 +88,7 @@ class EventIndex(enum.IntEnum):
 
 
 class DataSel(enum.IntEnum):
-    """What RELEASE_MEM stores."""
+    """The data that RELEASE_MEM stores."""
 
     NONE = 0
     LOW_32 = 1
@@ -128,7 +128,7 @@ class Function(enum.IntEnum):
 
 
 class MemSpace(enum.IntEnum):
-    """What WAIT_REG_MEM reads."""
+    """The operand of WAIT_REG_MEM: a register or memory."""
 
     REGISTER = 0
     MEMORY = 1
@@ -152,7 +152,7 @@ class WriteDst(enum.IntEnum):
 
 
 class CopySrc(enum.IntEnum):
-    """What COPY_DATA reads."""
+    """The source of COPY_DATA."""
 
     REGISTER = 0
     MEMORY = 1
@@ -165,7 +165,7 @@ class CopySrc(enum.IntEnum):
 
 
 class DmaSrc(enum.IntEnum):
-    """What DMA_DATA reads."""
+    """The source of DMA_DATA."""
 
     MEMORY = 0
     DATA = 2

@@ -92,7 +92,7 @@ class Aql:
         self._running: tuple[BitStruct, str] | None = None
         """The packet whose PM4 the cores execute."""
         self._waits: list[PacketWait] = []
-        """What a barrier packet waits for."""
+        """The signals that a barrier packet waits for."""
         self._any = False
         """Whether one of them is enough."""
         self._barrier: BitStruct | None = None

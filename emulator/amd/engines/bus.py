@@ -118,29 +118,29 @@ class Bus:
             self.write(target + at * len(pattern), pattern * min(step, count - at), what)
 
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
-        """Take note of an access of data, where accesses are recorded."""
+        """Record a data access, if accesses are recorded."""
         if self.order is not None:
             self.space.check_range(va, size, AccessKind.WRITE if write else AccessKind.READ, what)
             self.order.touches(va, size, write=write, what=what)
 
     def drained(self, sorts: Collection[Sort]) -> None:
-        """Take note that the packet at hand has waited for all earlier work of some sorts."""
+        """Record that the current packet has waited for all earlier work of some kinds."""
         if self.order is not None:
             self.order.drained(sorts)
 
     def acquired(self, wait: PacketWait) -> None:
-        """Take note that a wait is over."""
+        """Record the end of a wait."""
         if self.order is not None:
             host = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, wait.name)
             self.order.acquired(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
 
     def maintain(self, what: frozenset[str], xcc: int | None = None) -> None:
-        """Take note of maintenance of caches by one XCC, or by all (`coherence`)."""
+        """Record cache maintenance of one XCC, or of all (`coherence`)."""
         if self.order is not None and self.order.watch.coherence is not None and what:
             self.order.watch.coherence.maintain(self.gpu, what, self.order.clock, xcc)
 
     def told(self, what: str) -> None:
-        """Take note of a release that writes no L2 back (`coherence`)."""
+        """Record a release without a write-back of L2 (`coherence`)."""
         if self.order is not None and self.order.watch.coherence is not None:
             work = self.order.acting
             assert work is not None

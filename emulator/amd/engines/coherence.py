@@ -117,7 +117,7 @@ class Covered:
         self._at = [last] * len(self._clocks)
 
     def join(self, number: int, known: VectorClock, xcc: int | None) -> None:
-        """Take note of maintenance by one XCC, or by all, that comes after `known`."""
+        """Record maintenance by one XCC, or by all, that happens after `known`."""
         for one in range(len(self._clocks)) if xcc is None else (xcc,):
             join(self._clocks[one], known)
             self._at[one] = number
@@ -182,7 +182,7 @@ class Coherence:
         return self._gpus[gpu]
 
     def maintain(self, gpu: KfdGpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
-        """Take note of maintenance behind `known`: invalidated caches, how far the L2 is written back.
+        """Record maintenance after `known`: invalidated caches, and how far the L2 is written back.
 
         That of work which is not over for sure counts for nothing, whichever came first here.
         """
@@ -201,7 +201,7 @@ class Coherence:
         return Dispatch(covered, {name: _changed(gpu, held) for name, held in one.held.items()})
 
     def done(self, gpu: KfdGpu, work: QueueWork, *, through_l2: bool) -> None:
-        """Take note of work that is over; a kernel's stores, and some copies, go through the GPU's L2."""
+        """Record completed work; stores of kernels, and some copies, go through the GPU's L2."""
         self._log.record(work)
         stores: Masks = {}
         cached, visible = set(), False
@@ -220,13 +220,13 @@ class Coherence:
             self._done.append(_Stored(work, gpu if cached else None, stores, frozenset(cached), visible))
 
     def _replace(self, gpu: KfdGpu, mapping: GpuMapping, chunk: int, mask: int) -> None:
-        """Take note that a GPU's only L2 holds new contents: what it held before is not loaded any more."""
+        """Record new contents of a GPU's only L2: what it held before is not loaded again."""
         for run in re.finditer(rb"[^\0]+", mask.to_bytes(DWORDS, "little")):
             va = mapping.va + 4 * (DWORDS * chunk + run.start())
             self._of(gpu).held["l2"].drop(_space(gpu).number, va, 4 * (run.end() - run.start()))
 
     def _replace_parts(self, gpu: KfdGpu, began: Dispatch, work: QueueWork) -> None:
-        """Take note that the only L2 of a GPU holds the bytes and halves that a kernel stored.
+        """Record that the only L2 of a GPU holds the bytes and halves that a kernel stored.
 
         They are what changed while it ran, but for the dwords that work beside it stored past this L2.
         """

@@ -120,12 +120,12 @@ _POISON: Final = 0xCCCC_CCCC
 _PRIVILEGED: Final = 11
 """The generation whose launches set PRIV (docs/sources-amd.md, D9)."""
 _KERNARG_ALIGN: Final = 8
-"""What compilers give the segment of arguments (`.kernarg_segment_align`)."""
+"""Alignment of the kernel arguments in bytes, as compilers state it (`.kernarg_segment_align`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchLaunch:
-    """What starts a grid."""
+    """A packet or register write that starts a grid."""
 
     code: int
     rsrc1: Rsrc1

@@ -78,7 +78,7 @@ class CachedCode:
     """Accumulation registers that the instructions name."""
     program: TranslatedProgram
     descriptor: Descriptor | None
-    """What lies beside it; None where no descriptor points to it."""
+    """The kernel descriptor of the code; None if none points to it."""
     found: str
     """Where the descriptor lies, for reports."""
     place: tuple[int, bytes] | None
@@ -103,11 +103,11 @@ class Kernels:
         """A kernel that takes longer hangs."""
         self._turns = Turns(_TURNS, patience_s)
         self._cached: dict[tuple[object, ...], CachedCode] = {}
-        """What the instruction caches hold."""
+        """Contents of the instruction caches."""
         self._clean: dict[int, list[GpuMapping]] = {}
         """Address space -> its allocations when its instruction caches were invalidated last."""
         self._read_before: dict[tuple[object, ...], CachedCode] = {}
-        """What was last found at an address: much of it is still the same when a cache was invalidated.
+        """The last code found at an address, which is often unchanged after an invalidation.
 
         Of `most` addresses, those used last.
         """

@@ -40,11 +40,11 @@ class Ledgers:
         self._ledgers: dict[str, AccuracyLedger] = {}
 
     def launched(self, processor: str, lanes: int, name: str, kernel: Decoded) -> None:
-        """Take note of a launch."""
+        """Count a launch."""
         self._of(processor).launched(name, *_judged(processor, lanes, kernel))
 
     def refused(self, processor: str, why: str) -> None:
-        """Take note of a kernel that is not supported, and by which instruction."""
+        """Record a kernel that is not supported, with the instruction."""
         self._of(processor).refused(why)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What engines need of the machine around them.
+"""The interface of the machine to its engines.
 
 Not here: the machine (`emulator.amd.machine`), what it needs of engines
 (`emulator.amd.machine.runs`).

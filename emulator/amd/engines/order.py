@@ -1,4 +1,4 @@
-"""What the packets of one queue come after, and the work that it started and does not wait for.
+"""Happens-before order of one queue: its vector clock, and its work in flight.
 
 Kernels, releases and copies in flight are each behind some of the others. Happens-before serves the search
 for races between queues, and caches.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Sort(enum.Enum):
-    """What kind of work it is."""
+    """The kind of work in flight."""
 
     KERNEL = enum.auto()
     RELEASE = enum.auto()
@@ -55,9 +55,9 @@ class Flight:
     steps: Iterator[SlicedLaunch]
     """The rest of it; each step of a kernel is ended by a slice."""
     after: tuple[Flight, ...]
-    """What must be over before it begins."""
+    """Work that must complete before this begins."""
     work: QueueWork | None = None
-    """What it is ordered behind and what it touches, where that is recorded."""
+    """Its clock and its accesses, if they are recorded."""
     through_l2: bool = False
     """Whether a copy reads and stores through the L2, as kernels do."""
     over: bool = False
@@ -82,7 +82,7 @@ def once(act: Callable[[], None]) -> Iterator[SlicedLaunch]:
 
 @dataclass(slots=True)
 class Flights:
-    """What one queue has in flight, the oldest first."""
+    """Work in flight of one queue, the oldest first."""
 
     order: QueueOrder | None = None
     """Records the order of work, where that is asked for."""
@@ -140,7 +140,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True)
 class OrderWatch:
-    """What all queues of one machine share."""
+    """State shared by all queues of one machine."""
 
     coherence: Coherence | None
     judges: bool = True
@@ -163,7 +163,7 @@ class QueueOrder:
         self.watch, self._queue = watch, queue
         self.number = next(_numbers)
         self.known: VectorClock = {}
-        """What was done before the packet at hand."""
+        """The vector clock of the current packet."""
         self.acting: QueueWork | None = None
         """The work in flight at hand; None: a packet."""
         self._counts: Counter[str] = Counter()
@@ -183,7 +183,7 @@ class QueueOrder:
         return QueueWork((self.number, stream), self._counts[stream], name, known)
 
     def drained(self, sorts: Collection[Sort] = tuple(Sort)) -> None:
-        """Take note that the packet at hand has waited for all earlier work of some sorts."""
+        """Record that the current packet has waited for all earlier work of some kinds."""
         join(self.known, self._all(sorts))
 
     def _all(self, sorts: Collection[Sort]) -> VectorClock:
@@ -208,7 +208,7 @@ class QueueOrder:
             coherence.done(self._queue.gpu, work, through_l2=kernel or through_l2)
 
     def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
-        """Take note of an access of data, by the work or the packet at hand."""
+        """Record a data access by the current work or packet."""
         work = self.acting
         if work is None:
             self._counts[_CORE] += 1
@@ -226,11 +226,11 @@ class QueueOrder:
 
     @property
     def clock(self) -> VectorClock:
-        """What was done before the work or the packet at hand."""
+        """Return the vector clock of the current work or packet."""
         return self.known if self.acting is None else self.acting.end_clock()
 
     def stores(self, written: SemaphoreStore) -> None:
-        """Take note, just before, of a store that others may wait for."""
+        """Record a store that others may wait for; call it just before the store."""
         self.watch.history.record(written)
         RELEASES.record(self.number, written, self.clock)
 
@@ -247,7 +247,7 @@ class QueueOrder:
             join(self.known, RELEASES.host())
 
     def covered(self, position: int) -> None:
-        """Take note of a doorbell, or of a new write pointer: dwords from `position` on are valid."""
+        """Record a doorbell or a new write pointer: dwords from `position` on are valid."""
         self._rung.append((position, RELEASES.host()))
 
     def fetched(self, position: int) -> None:

@@ -28,7 +28,7 @@ _LAG_CHANCE: Final = 1 / 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRules:
-    """What one kind of ring counts in."""
+    """The unit in which one kind of ring counts."""
 
     unit: int
     """Bytes that its pointers count as one."""

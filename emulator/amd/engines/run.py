@@ -35,7 +35,7 @@ _MOST_FLIGHTS: Final = 32
 
 
 class PacketEngine(Protocol):
-    """What executes the packets of one kind of queue."""
+    """The interface of an engine that executes the packets of one kind of queue."""
 
     @property
     def at(self) -> str:
@@ -206,7 +206,7 @@ class EngineRun:
             self._ring.rung(value)
 
     def changed(self) -> None:
-        """Take note that the queue has another ring, or is active again."""
+        """Handle a new ring, or reactivation."""
         if self._dead or not self.queue.active:
             return
         if self._ring.words != self.queue.ring_bytes // 4:
@@ -215,7 +215,7 @@ class EngineRun:
         self._ring.remap()
 
     def memory_gone(self, buffer: KfdBuffer) -> None:
-        """Take note that a buffer is about to leave the address space; work in flight holds its pages."""
+        """Handle the unmapping of a buffer, before it happens; work in flight holds its pages."""
         if self._order is not None and buffer.backing is not None:
             first = buffer.backing.host
             self._order.watch.history.forget(first, first + buffer.size)

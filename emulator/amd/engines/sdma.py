@@ -55,7 +55,7 @@ _BEHIND_COPIES: Final = (Fence, Timestamp, Atomic, Trap, GcrReq)
 _DATA_BYTES: Final = 4
 _UNCACHED: Final = 3
 _HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
-"""What ROCr sends for a flush of the host data path."""
+"""The packet that ROCr sends to flush the host data path."""
 
 
 class Sdma:

@@ -47,7 +47,7 @@ _UNMARKED = re.compile(r"(global|flat|buffer)_store_(b8|b16|b32|b64|d16_hi_b8|d1
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """What may be in flight: the youngest write and strong read of each counter, as accesses since."""
+    """Accesses that may be in flight: the youngest write and strong read of each counter."""
 
     writes: dict[str, int] = field(default_factory=dict)
     reads: dict[str, int] = field(default_factory=dict)

@@ -37,7 +37,7 @@ _DECIDERS: Final = {
     "vcc": frozenset({("s", VCC), ("s", VCC + 1)}),
     "exe": frozenset({("s", EXEC), ("s", EXEC + 1)}),
 }
-"""What a conditional branch looks at, by the first letters of its condition."""
+"""The registers that a conditional branch tests, by the first letters of its condition."""
 
 
 def may_wait(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> bool:

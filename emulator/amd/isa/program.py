@@ -31,7 +31,7 @@ HINTS = (
     "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_code_end", "s_wakeup",
     "s_singleuse_vdst",
 )  # fmt: skip
-"""What steers the machine's timing alone. `s_delay_alu` orders nothing that the hardware does not order itself."""
+"""Instructions that affect timing only. The hardware orders what `s_delay_alu` delays."""
 CACHES = (
     "buffer_gl0_inv", "buffer_gl1_inv", "s_gl1_inv", "s_dcache_inv", "buffer_inv", "buffer_wbl2", "buffer_wbinvl1",
     "buffer_wbinvl1_vol", "global_inv", "global_wb", "global_wbinv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol",

@@ -75,7 +75,7 @@ _WAVE_AT = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEntry:
-    """What a wave begins with, as a kernel descriptor says."""
+    """The initial registers of a wave, from the kernel descriptor."""
 
     user_sgprs: int
     """Scalar registers that the launch sets: the first words of its parameters."""

@@ -49,7 +49,7 @@ class IsaTranslator:
         self.index_mode = 0
         """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
         self.known = Known()
-        """What is known of the values of the basic block that is being written."""
+        """Known values of the current basic block."""
         self._aside: CodeBuilder | None = None
         """The body of a function that is being written beside the wave's."""
         self.instruction: Instruction

@@ -84,7 +84,10 @@ def _step(i: Instruction, state: _State, family: str, found: dict[int, _Early] |
 
 
 def _without(state: _State, counter: str, left: int) -> _State:
-    """Return what is pending behind a wait. While something that returns out of order is pending only zero tells."""
+    """Return the accesses pending after a wait.
+
+    If any pending access may return out of order, only a wait for 0 retires them.
+    """
     mixed = any(p.counter == counter and not p.ordered for entries in state.values() for p in entries)
     result = {}
     for register, entries in state.items():

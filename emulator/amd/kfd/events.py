@@ -48,7 +48,7 @@ class KfdEvent:
     told: bool = False
     """Whether a wait found it signalled already, and it stayed so."""
     payload: bytes = b""
-    """What a MEMORY or HW_EXCEPTION event tells."""
+    """The payload of a MEMORY or HW_EXCEPTION event."""
     waiters: list[EventWaiter] = field(default_factory=list)
 
 

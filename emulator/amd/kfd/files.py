@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AmdNode(enum.Enum):
-    """What a descriptor stands for."""
+    """The kind of file behind a descriptor."""
 
     KFD = "/dev/kfd"
     RENDER = "render node"
@@ -33,7 +33,7 @@ class AmdNode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a dma-buf holds."""
+    """The memory that a dma-buf exports."""
 
     owner: KfdGpu
     backing: Backing
@@ -54,7 +54,7 @@ class KfdFile(FileDescription):
 
 
 class KfdFiles(Protocol):
-    """What an ioctl reaches of the emulated kernel."""
+    """The interface of the emulated kernel to ioctls."""
 
     @property
     def process(self) -> KfdProcess:
@@ -66,7 +66,7 @@ class KfdFiles(Protocol):
 
     @property
     def lock(self) -> TurnLock:
-        """What guards the machine."""
+        """The lock of the machine."""
 
     def add_file(self, file: KfdFile) -> int:
         """Open a file; return its descriptor."""

@@ -1,4 +1,4 @@
-"""What one process has of the emulated kernel driver: GPUs, memory, events, queues.
+"""The state of one process in the emulated kernel driver: GPUs, memory, events, queues.
 
 All opens of /dev/kfd share it; it ends with the last of them. Not here: the calls (`ioctls`).
 """
@@ -29,7 +29,7 @@ MOST_QUEUES: Final = 1024
 
 
 class Hardware(Protocol):
-    """What the kernel driver needs of the GPUs."""
+    """The interface of the GPUs to the kernel driver."""
 
     other: Otherwise
     """The doubtful values that the machine takes the other way."""
@@ -38,13 +38,13 @@ class Hardware(Protocol):
         """Take a new queue; it may be inactive."""
 
     def queue_changed(self, queue: QueueObject) -> None:
-        """Take note that a queue has another ring, priority or state."""
+        """Handle an update of a queue: ring, priority or state."""
 
     def queue_destroyed(self, queue: QueueObject) -> None:
         """Forget a queue, finished or not."""
 
     def memory_gone(self, gpu: KfdGpu, buffer: KfdBuffer) -> None:
-        """Take note that a buffer is about to leave a GPU's address space."""
+        """Handle the unmapping of a buffer from a GPU, before it happens."""
 
     def clock(self, gpu: KfdGpu) -> int:
         """Return a GPU's counter, in its ticks."""

@@ -1,4 +1,4 @@
-"""What the CPU stores to: the doorbells of a process on one GPU, and the page of its HDP flush registers.
+"""MMIO pages of one GPU in a process: the doorbells, and the HDP flush registers.
 
 Not here: what a doorbell sets in motion (`machine`).
 """

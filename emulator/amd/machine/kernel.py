@@ -63,7 +63,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
 
     @property
     def lock(self) -> TurnLock:
-        """What guards the machine."""
+        """The lock of the machine."""
         return self.machine.lock
 
     def _refused(self, call: str, name: str, refusal: CallRefused) -> NoReturn:

@@ -94,7 +94,7 @@ class AmdMachine(ReportLog):
         self.refusals: deque[Refusal] = deque(maxlen=_KEPT)
         """Why calls were refused, the latest last."""
         self.leaks: list[Leak] = []
-        """What processes left behind."""
+        """Resources that processes did not free."""
         self.counters: dict[int, Counters] = {}
         """gpu_id -> what dispatches of the GPU are counted into."""
         self.launches: Counter[str] = Counter()
@@ -164,7 +164,7 @@ class AmdMachine(ReportLog):
         return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
 
     def fenced(self) -> None:
-        """Take note of a fence of the host, which orders the write pointers of now before later stores."""
+        """Handle a fence of the host: write pointers read now precede its later stores."""
         with self.lock:
             self._fenced = {queue: self._pointer(queue) for queue in self.runs}
 

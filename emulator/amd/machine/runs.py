@@ -1,4 +1,4 @@
-"""What the machine and its engines want of each other: `Engines` makes a `QueueRun` for each queue.
+"""The interfaces between the machine and its engines: `Engines` makes a `QueueRun` for each queue.
 
 The machine decides which queues run and what faults do; a run reads its ring and executes it. Not here: the
 order of steps (`emulator.shared.scheduler`), packets (the engines).
@@ -45,10 +45,10 @@ class QueueRun(ScheduledQueue, Protocol):
         """Take a store to the queue's doorbell."""
 
     def changed(self) -> None:
-        """Take note that the queue has another ring, or is active again: its write pointer is read anew."""
+        """Handle a new ring or reactivation: read the write pointer again."""
 
     def memory_gone(self, buffer: KfdBuffer) -> None:
-        """Take note that a buffer is about to leave the address space; may raise a `QueueFault`."""
+        """Handle the unmapping of a buffer, before it happens; may raise a `QueueFault`."""
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
         """Give up all work: the queue never runs again."""
@@ -64,7 +64,7 @@ class Engines(Protocol):
         """Return what executes a new queue."""
 
     def close(self) -> None:
-        """Take note that the machine closes; it may be used again."""
+        """Release what belongs to a closing machine; it may be used again."""
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for what can never come, and why; changes nothing."""

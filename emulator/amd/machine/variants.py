@@ -37,7 +37,7 @@ def hint() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a variant names."""
+    """The profile and options that a variant's name selects."""
 
     targets: tuple[str, ...] = ("gfx1100",)
     linux: str = _STRICTEST
