@@ -37,17 +37,17 @@ ANOTHER_ROW, NEAR_ROW = 1.5, 0.25
 """Cycles of a load or store outside reductions for each row of a block after the first, and of one whose
 operand the first-level cache holds."""
 PAGE, PAGES = 4096, 96
-"""Bytes of a page, and pages whose addresses the processor has at hand."""
+"""Bytes of a page, and pages that the TLB holds."""
 SHORT = 256
 """Vectors of a row up to which its sum overlaps with that of the next row."""
 AHEAD = 256.0
-"""Instructions that a processor executes before older ones are complete: rows of fewer overlap."""
+"""Size of the reorder window in instructions: rows of fewer instructions overlap."""
 CHAIN, HIDDEN = 0.15, 8
 """Cycles of an operation of a block that no other block hides, and operations that are hidden."""
 LINE = 64
 """Bytes of a line of the caches."""
 WHOLE = 0.7
-"""The part of a row from which on a block reads its lines one after the other."""
+"""The part of a row that a block must cover to read consecutive lines."""
 TEXT = 4000
 """Operations that double the cost: of two plans of similar speed the shorter code wins."""
 LINES = 400
@@ -60,72 +60,72 @@ class Costs:
 
     chains: int
     """Independent accumulators that hide the latency of an addition."""
-    overlapped: int
-    """As many do for the sum of a short row, of which the next one is independent; twice as many where the
-    kernel goes through each row several times, and where each addition takes longer."""
-    picked: float
-    """Steps of the larger of two floats, which keeps NaN, one after the other."""
-    rounds: int
-    """Unrolled rounds at most."""
-    stream: float
+    short_row_chains: int
+    """The same for the sum of a short row, as the next row is independent. Twice as many if the kernel reads
+    each row several times, or if each addition takes longer."""
+    nan_max_steps: float
+    """Dependent instructions of a maximum of two floats that keeps NaN."""
+    most_rounds: int
+    """The most unrolled rounds."""
+    stream_start_cycles: float
     """Cycles to start reading another row of memory."""
-    beside: float
-    """Cycles of each row beyond `STREAMS` whose vectors are read in turn."""
-    page: float
-    """How much more that costs in a matrix of more pages than the processor finds at once."""
-    across: float
-    """Cycles until the lanes of vectors are summed up; sums of several rows do so at once."""
-    each: float
-    """The part of it that every sum costs."""
-    second: float
-    """Bytes per cycle from the second-level cache, lines one after the other; 0 where it is not modelled."""
-    apart: float
-    """The same of lines of different rows."""
-    loop: float
-    """Cycles of the loop itself."""
-    block: float
-    """Cycles of a block outside its sums, besides loads, arithmetic and stores."""
-    alone: float
+    extra_stream_cycles: float
+    """Cycles of each row beyond `STREAMS` that is read at the same time."""
+    page_miss_factor: float
+    """Factor of `stream_start_cycles` for a matrix of more pages than the TLB holds."""
+    lane_sum_latency: float
+    """Cycles to sum the lanes of a vector; independent sums overlap."""
+    lane_sum_per_result: float
+    """Cycles of a lane sum that do not overlap, for each result."""
+    l2_bytes_per_cycle: float
+    """Bytes per cycle from the second-level cache for consecutive lines; 0: not modelled."""
+    l2_bytes_per_cycle_strided: float
+    """Bytes per cycle from the second-level cache for lines of different rows."""
+    loop_cycles: float
+    """Cycles of the control of a loop, an iteration."""
+    block_cycles: float
+    """Fixed cycles of a block, beside loads, arithmetic, stores and sums."""
+    block_cycles_without_sums: float
     """The same in a kernel without sums, whose blocks overlap."""
-    guarded: float
-    """Cycles of a vector of a sum after the unrolled rounds, if the last one is masked: so are the others."""
+    masked_tail_cycles: float
+    """Cycles of each vector after the unrolled rounds of a sum, if the last vector needs a mask."""
 
 
 HOST = Costs(
     chains=16,
-    overlapped=2,
-    picked=3.0,
-    rounds=8,
-    stream=0.3,
-    beside=0.9,
-    page=10.0,
-    across=8.0,
-    each=8.0,
-    second=48.0,
-    apart=32.0,
-    loop=1.0,
-    block=4.0,
-    alone=0.15,
-    guarded=2.5,
+    short_row_chains=2,
+    nan_max_steps=3.0,
+    most_rounds=8,
+    stream_start_cycles=0.3,
+    extra_stream_cycles=0.9,
+    page_miss_factor=10.0,
+    lane_sum_latency=8.0,
+    lane_sum_per_result=8.0,
+    l2_bytes_per_cycle=48.0,
+    l2_bytes_per_cycle_strided=32.0,
+    loop_cycles=1.0,
+    block_cycles=4.0,
+    block_cycles_without_sums=0.15,
+    masked_tail_cycles=2.5,
 )
 DEVICE = Costs(
     chains=8,
-    overlapped=8,
-    picked=1.0,
-    rounds=1 << 30,
-    stream=3.0,
-    beside=0.0,
-    page=1.0,
-    across=24.0,
-    each=4.0,
-    second=0.0,
-    apart=0.0,
-    loop=4.0,
-    block=2.0,
-    alone=2.0,
-    guarded=0.0,
+    short_row_chains=8,
+    nan_max_steps=1.0,
+    most_rounds=1 << 30,
+    stream_start_cycles=3.0,
+    extra_stream_cycles=0.0,
+    page_miss_factor=1.0,
+    lane_sum_latency=24.0,
+    lane_sum_per_result=4.0,
+    l2_bytes_per_cycle=0.0,
+    l2_bytes_per_cycle_strided=0.0,
+    loop_cycles=4.0,
+    block_cycles=2.0,
+    block_cycles_without_sums=2.0,
+    masked_tail_cycles=0.0,
 )
-"""Not measured: no GPU was at hand."""
+"""Estimates; not measured on a GPU."""
 
 
 @dataclass(slots=True)
@@ -236,10 +236,10 @@ class Model:
         if family.ranges in split.sums:
             r, unroll = split.sums[family.ranges]
             if along:
-                return self._rounds(family, split, None, split.lanes, unroll)
-            return self._rounds(family, split, r, 1 if r is None else self.lanes(r), unroll)
+                return self._inner_along(family, split, None, split.lanes, unroll)
+            return self._inner_along(family, split, r, 1 if r is None else self.lanes(r), unroll)
         if along:
-            return self._rounds(family, split, None, split.lanes)
+            return self._inner_along(family, split, None, split.lanes)
         v, copies = split.vector, [(r, n) for r, n in split.upcast.items() if r in family.free]
         whole = v.arg[1] if v is not None and split.block(v) == v.arg[1] else 0
         key = family.ranges, family.free, tuple(copies), whole
@@ -253,15 +253,15 @@ class Model:
 
         Only the copies along its own ranges count, and whether a block has a whole row.
         """
-        best = self._rounds(family, split, None, 1)
+        best = self._inner_along(family, split, None, 1)
         for r in sorted(family.ranges, key=lambda r: int(r.arg[0])):
             if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:
-                candidate = self._rounds(family, split, r, self.lanes(r))
+                candidate = self._inner_along(family, split, r, self.lanes(r))
                 if candidate.cycles < best.cycles:
                     best = candidate
         return best
 
-    def _rounds(  # called with positions only, here
+    def _inner_along(  # called with positions only, here
         self, family: Family, split: Split, r: UOp | None, lanes: int, unroll: int = 0
     ) -> Inner:
         """Return the costs if lanes are along the reduced range r.
@@ -284,7 +284,7 @@ class Model:
                 far += self._lines(load, along, split, times, lanes, family.trips)
             if kind == "row" and r is None:
                 started = times / split.upcast.get(along, 1) if along is not None else 0
-                streams += started * (self.costs.page if load.nbytes > PAGES * PAGE else 1.0)
+                streams += started * (self.costs.page_miss_factor if load.nbytes > PAGES * PAGE else 1.0)
             elif kind == "row":
                 beside += max(0.0, times - STREAMS)
             registers += times if kind == "row" and times < copies else 0
@@ -293,8 +293,8 @@ class Model:
             arithmetic = max(arithmetic, loads)
         v = split.vector
         whole = v is not None and r is not None and v.arg[1] == r.arg[1] == split.block(v)
-        loads += self.costs.stream * streams
-        far += self.costs.stream * streams * bool(far)
+        loads += self.costs.stream_start_cycles * streams
+        far += self.costs.stream_start_cycles * streams * bool(far)
         operations = copies * (family.ops + family.fused + len(family.loads))
 
         latency = self._latency(family) / self._overlap(family, r, lanes, operations)
@@ -306,9 +306,9 @@ class Model:
             trips = runs * -(-r.arg[1] // lanes)
             alone = len(self.kernel.families) == 1
             overlap = self._overlap(family, r, lanes, operations) if alone else 1.0
-            after = self.costs.across / overlap + self.costs.each * accumulators
-        loop = self.costs.loop * (0.25 if copies > 8 else 0.5)
-        beside *= self.costs.beside
+            after = self.costs.lane_sum_latency / overlap + self.costs.lane_sum_per_result * accumulators
+        loop = self.costs.loop_cycles * (0.25 if copies > 8 else 0.5)
+        beside *= self.costs.extra_stream_cycles
         most = unroll or self._unroll(accumulators, registers, family, r, lanes, whole=whole)
         found: list[tuple[float, int]] = []
         while most:
@@ -325,7 +325,7 @@ class Model:
         They are one chain for each result; if the last one has a mask, all of them do.
         """
         rest: int = -(-(r.arg[1] % (lanes * unroll)) // lanes)
-        masked = self.costs.guarded * (3 + copies) / 4 if r.arg[1] % lanes else 0.0
+        masked = self.costs.masked_tail_cycles * (3 + copies) / 4 if r.arg[1] % lanes else 0.0
         return rest * max(0.0, waited, masked)
 
     def _overlap(self, family: Family, r: UOp | None, lanes: int, operations: float) -> float:
@@ -345,13 +345,15 @@ class Model:
         """
         nbytes: float = times * lanes * load.itemsize
         if along is None or along is not split.vector:
-            return nbytes / self.costs.second
+            return nbytes / self.costs.l2_bytes_per_cycle
         pitch = self._pitch(load, along)
         block = split.block(along) * load.itemsize
         again = rows * (block + LINE) <= self.target.l1_bytes * 5 / 4  # the next block finds the line
         if pitch % LINE and not again:
             nbytes += times / split.upcast.get(along, 1) * LINE
-        return nbytes / (self.costs.second if block >= WHOLE * pitch else self.costs.apart)
+        return nbytes / (
+            self.costs.l2_bytes_per_cycle if block >= WHOLE * pitch else self.costs.l2_bytes_per_cycle_strided
+        )
 
     def _pitch(self, load: Access, along: UOp) -> int:
         """Return the bytes between rows along a range, 0 with one row; cached."""
@@ -364,13 +366,13 @@ class Model:
 
     def _far(self, load: Access, along: UOp | None, split: Split) -> bool:
         """Return whether a load reads from the second-level cache, not all of it in order."""
-        if not self.costs.second or load.nbytes <= self.target.l1_bytes:
+        if not self.costs.l2_bytes_per_cycle or load.nbytes <= self.target.l1_bytes:
             return False
         return along is not split.vector or along is None or split.block(along) < along.arg[1]
 
     def _latency(self, family: Family) -> float:
         """Return the cycles until an accumulator of a family can be used again."""
-        return LATENCY * (self.costs.picked if picks(family) else 1.0)
+        return LATENCY * (self.costs.nan_max_steps if picks(family) else 1.0)
 
     def _unroll(
         self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int, *, whole: bool
@@ -384,11 +386,11 @@ class Model:
         rounds = last.arg[1] // lanes
         chains = self.costs.chains
         if r is not None and family.free and accumulators == 1 and rounds <= SHORT:
-            chains = self.costs.overlapped * (2 if picks(family) else 1)
+            chains = self.costs.short_row_chains * (2 if picks(family) else 1)
             chains *= 1 if len(self.kernel.families) == 1 else 2
         unroll = 1
         while (
-            unroll * 2 <= min(rounds, self.costs.rounds)
+            unroll * 2 <= min(rounds, self.costs.most_rounds)
             and accumulators * unroll < chains
             and registers + accumulators * (2 * unroll - 1) <= self.target.registers
             and family.ops * unroll * 2 * accumulators <= lines
@@ -410,7 +412,7 @@ class Model:
             cycles += times * inner.cycles
             lines = max(lines, inner.lines)
         overlaps = split.vector is not None and not self.kernel.families
-        point = 0.0 if overlaps else self.costs.block
+        point = 0.0 if overlaps else self.costs.block_cycles
         rows = memory = 0.0
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
@@ -420,8 +422,8 @@ class Model:
             if kind == "row" and split.vector is not None and not self.threaded:
                 near = a.nbytes <= self.target.l1_bytes
                 rows += (NEAR_ROW if near else ANOTHER_ROW) * (times / split.upcast.get(split.vector, 1) - 1)
-                if self.costs.second and overlaps and not near:
-                    memory += times * split.lanes * a.itemsize / self.costs.second
+                if self.costs.l2_bytes_per_cycle and overlaps and not near:
+                    memory += times * split.lanes * a.itemsize / self.costs.l2_bytes_per_cycle
         copies = 1
         for n in split.upcast.values():
             copies *= n
@@ -431,7 +433,7 @@ class Model:
             cycles += self._operations(split, blocks) / self.target.fma_per_cycle
         if overlaps:
             chain = 0.0 if self.threaded else CHAIN * max(0.0, self.kernel.ops - HIDDEN)
-            point = max(point, memory) + self.costs.alone + chain
+            point = max(point, memory) + self.costs.block_cycles_without_sums + chain
         point += rows
         times = 1
         for n in blocks.values():
