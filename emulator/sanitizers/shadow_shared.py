@@ -94,6 +94,8 @@ ASYNC = 128
 _PLACE = (1 << 31) - 1
 _WHOLE = "<8 x i32>"
 """A cell."""
+_WRITER, _READERS = 0, (4, 8)
+"""Where a cell has the stamps of its last writer and of two readers."""
 
 
 def _is_proxy(c: CodeBuilder, cell: IrValue) -> IrValue:
@@ -131,206 +133,266 @@ def group_exits(lib: Library, c: CodeBuilder, group: IrValue) -> None:
                     )
 
 
+class _AccessBits:
+    """An access of a warp, decoded: IR values that hold for all its lanes."""
+
+    def __init__(self, c: CodeBuilder, access: IrValue) -> None:
+        self.kind = c.op("and", access, STRONG - 1)
+        """READ, WRITE, ATOMIC or a step of an asynchronous copy (COPY, LANDED), without flags."""
+        self.strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+        self.volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
+        self.unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
+        self.changes = c.icmp("eq", c.op("and", access, UNCHANGED), 0)
+        """Whether it changes memory; else it stores what is there already."""
+        self.polls = c.icmp("ne", c.op("and", access, STRONG), 0)
+        self.published = c.op("or", self.strong, self.unmarked)
+        """Whether it is strong, or may be atomic."""
+        self.writes = c.icmp("ne", self.kind, READ)
+        self.checked = c.icmp("ne", self.kind, LANDED)
+        """Whether it is compared with earlier accesses: all but the end of a copy are."""
+        self.needs_value = c.icmp("eq", c.op("and", self.kind, READ | ATOMIC), self.kind)
+        """Whether it reads, so that the bytes must have been written."""
+        self.by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
+        self.reads_later = c.op("and", self.by_proxy, c.not_(self.writes))
+        """Whether it is a read of the asynchronous proxy, which happens after its instruction."""
+
+
+class _Watch:
+    """The code that checks and records one access: `watch_byte` for each byte of each lane."""
+
+    def __init__(
+        self, lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, size: IrValue, access: IrValue
+    ) -> None:
+        self.lib, self.c, self.warp, self.site, self.size = lib, c, warp, site, size
+        self.group, self.party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
+        self.limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+        clock = c.load("i32", clocks.clock(c, self.group, self.party, self.party))
+        self.bits = bits = _AccessBits(c, access)
+        until = WARP.load(c, warp, "reads_until")
+        grouped = c.icmp("ne", until, 0)
+        later = c.intrinsic("umin", c.op("add", clock, READ_AHEAD), i32(IN_FLIGHT - 1))
+        later = c.select(grouped, until, later)
+        clock = c.select(bits.reads_later, later, clock)
+        clock = c.select(c.icmp("eq", bits.kind, COPY), i32(IN_FLIGHT), clock)
+        flag = c.select(bits.published, i32(STRONG_CLOCK), i32(0))
+        owner = c.op("shl", c.op("add", self.party, 1), PARTY_SHIFT)
+        self.stamp = c.op("or", c.op("or", owner, clock), flag)
+        """What this access leaves in a cell: party, clock, and whether it is strong."""
+        self.synced = WARP.load(c, warp, "synced")
+        if lib.checks.lane_races:
+            WARP.store(c, warp, "touched", 1)
+        with c.when(bits.reads_later):
+            who = c.select(grouped, i32(GROUPED), i32(BULK))
+            WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
+
+    def report(self, kind: ReportKind, lane: IrValue, offset: IrValue, other: IrValue) -> None:
+        """Append a report of a conflict of this access with another one."""
+        report_conflict(
+            self.lib, self.c, self.warp, kind, self.site, lane, offset, self.size, self.bits.kind, other
+        )
+
+    def of_party(self, place: IrValue, party: IrValue) -> IrValue:
+        """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
+        c = self.c
+        rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, self.warp, "thread"), "warps"))
+        return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
+
+    def watch_byte(self, cell: IrValue, lane: IrValue, offset: IrValue, place: IrValue) -> None:
+        """Append the checks and the record of one byte.
+
+        A read is compared with the last write, a write with the last write and the two readers.
+        """
+        c, bits, checks = self.c, self.bits, self.lib.checks
+        last_write = c.load("i32", cell)
+        if checks.uninitialised:
+            with c.when(c.op("and", c.icmp("eq", last_write, 0), bits.needs_value), likely=False):
+                self.report(ReportKind.UNINITIALISED, lane, offset, i32(0))
+        if checks.shared_races:
+            self.compare(cell, _WRITER, lane, offset)
+            with c.when(c.op("or", bits.strong, c.op("and", bits.unmarked, bits.changes))):
+                self.compare_with_plain_write(cell, lane, offset)
+            with c.when(bits.writes):
+                for reader in _READERS:
+                    self.compare(cell, reader, lane, offset)
+        self.record(cell, lane, place)
+
+    def compare(self, cell: IrValue, at: int, lane: IrValue, offset: IrValue) -> None:
+        """Report a race with the access that the cell has at `at`, the writer or a reader.
+
+        The access races if the warp's clock does not cover it, unless both are strong, it is a copy in
+        flight (reported as such), or this access stores what is there already and the other is a write.
+        """
+        c, bits = self.c, self.bits
+        stamp = c.load("i32", c.gep(cell, at))
+        other = c.op("lshr", stamp, PARTY_SHIFT)
+        present, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", self.party, 1))
+        allowed = c.op("and", bits.published, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+        in_flight = c.icmp("eq", c.op("and", stamp, CLOCK), IN_FLIGHT)
+        with c.when(c.op("and", in_flight, bits.checked)):
+            self.report(ReportKind.COPY_IN_FLIGHT, lane, offset, other)
+        if self.lib.checks.lane_races:
+            allowed = c.op("and", allowed, c.not_(c.op("and", own, bits.volatile)))
+        if at == _WRITER:
+            allowed = c.op("or", allowed, c.not_(bits.changes))
+        exempt = c.op("or", allowed, c.op("or", in_flight, c.not_(bits.checked)))
+        with c.when(c.op("and", present, c.not_(exempt))):
+            self.compare_clocks(cell, at, stamp, other, own, lane, offset)
+
+    def compare_clocks(
+        self,
+        cell: IrValue,
+        at: int,
+        stamp: IrValue,
+        other: IrValue,
+        own: IrValue,
+        lane: IrValue,
+        offset: IrValue,
+    ) -> None:
+        """Report an access that this warp's clock does not cover. `other` is its party plus 1; `own`: of this warp."""
+        c = self.c
+        party = c.op("sub", other, 1)
+        known = c.load("i32", clocks.clock(c, self.group, self.party, party))
+        place = c.load("i32", c.gep(cell, PLACES + at))
+        unordered = c.icmp("ugt", c.op("and", stamp, CLOCK), known)
+        for kind, wanted in ((ReportKind.SHARED_RACE, c.not_(own)), (ReportKind.ASYNC_READ, own)):
+            with c.when(c.op("and", unordered, wanted)):
+                self.report(kind, lane, offset, self.of_party(place, party))
+        if self.lib.checks.lane_races:
+            before = c.op("and", own, c.not_(unordered))
+            if at == _WRITER:
+                before = c.op("and", before, c.not_(_is_proxy(c, cell)))
+            with c.when(before):
+                self.compare_lanes(stamp, place, lane, offset, stored=at == _WRITER)
+        if at == _WRITER:
+            reads = c.op("and", self.bits.reads_later, c.not_(unordered))
+            self.check_proxy_fence(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
+
+    def compare_lanes(
+        self, stamp: IrValue, place: IrValue, lane: IrValue, offset: IrValue, *, stored: bool
+    ) -> None:
+        """Report an access of another lane of the warp that is not ordered before this one."""
+        c, lib = self.c, self.lib
+        other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
+        once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), self.site)
+        same = c.op("and", once, self.bits.writes) if stored else IrValue("i1", "false")
+        with c.when(c.not_(c.op("or", same, self.bits.by_proxy))):
+            unordered = lane_order.apart(lib, c, self.warp, lane, other, c.op("and", stamp, CLOCK))
+            with c.when(unordered):
+                self.report(ReportKind.SHARED_RACE, lane, offset, self.of_party(place, self.party))
+
+    def compare_with_plain_write(self, cell: IrValue, lane: IrValue, offset: IrValue) -> None:
+        """Report a strong access that is ordered after the last write, but not after the last plain one.
+
+        An access that polls does not race with a store that may be atomic.
+        """
+        c = self.c
+        stamp = c.load("i32", c.gep(cell, PLAIN))
+        exempt = c.op("and", self.bits.polls, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+        party, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
+        foreign = c.op("and", c.icmp("ne", stamp, 0), c.icmp("ne", party, self.party))
+        foreign = c.op("and", foreign, c.not_(exempt))
+        with c.when(c.op("and", foreign, c.icmp("ne", then, IN_FLIGHT))):
+            known = c.load("i32", clocks.clock(c, self.group, self.party, party))
+            with c.when(c.icmp("ugt", then, known)):
+                place = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
+                self.report(ReportKind.SHARED_RACE, lane, offset, self.of_party(place, party))
+
+    def check_proxy_fence(
+        self, cell: IrValue, stamp: IrValue, party: IrValue, reads: IrValue, lane: IrValue, offset: IrValue
+    ) -> None:
+        """Report a read by the asynchronous proxy of a generic write without a proxy fence in between."""
+        c = self.c
+        plain = c.not_(_is_proxy(c, cell))
+        fenced = c.load("i32", clocks.fenced(c, self.group, self.party, party))
+        missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
+        with c.when(c.op("and", reads, c.op("and", plain, missing))):
+            place = c.load("i32", c.gep(cell, PLACES))
+            self.report(ReportKind.MISSING_PROXY_FENCE, lane, offset, self.of_party(place, party))
+
+    def check_started(self, peer_group: IrValue, lane: IrValue, offset: IrValue) -> None:
+        """Report memory of a workgroup of which the accessing warp does not know that it has started."""
+        c = self.c
+        known = c.slot("i32")
+        c.store(GROUP.load(c, peer_group, "met"), known)
+        foreign = c.icmp("ne", peer_group, self.group)
+        with c.when(c.op("and", foreign, c.icmp("eq", c.load("i32", known), 0))):
+            warps = THREAD.load(c, WARP.load(c, self.warp, "thread"), "warps")
+            first = c.op("mul", GROUP.load(c, peer_group, "rank"), warps)
+            with c.count(warps) as number:
+                seen = c.load("i32", clocks.clock(c, self.group, self.party, c.op("add", first, number)))
+                c.store(c.op("or", c.load("i32", known), seen), known)
+            with c.when(c.icmp("eq", c.load("i32", known), 0)):
+                self.report(ReportKind.UNSTARTED_PEER, lane, offset, i32(0))
+
+    def record(self, cell: IrValue, lane: IrValue, place: IrValue) -> None:
+        """Store the access in a cell: as the last write, or as one of its two readers."""
+        c, bits = self.c, self.bits
+        with c.when(bits.writes):
+            c.store(self.stamp, cell)
+            c.store(place, c.gep(cell, PLACES))
+            proxy = c.op("shl", c.resize(bits.by_proxy, 32), 31)
+            kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
+            c.store(c.op("or", c.select(bits.strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
+            with c.otherwise(bits.strong):
+                c.store(self.stamp, c.gep(cell, PLAIN))
+        with c.otherwise(bits.writes):
+            first = c.load("i32", c.gep(cell, _READERS[0]))
+            at = c.select(self.replaces(first, cell, lane), i64(_READERS[0]), i64(_READERS[1]))
+            c.store(self.stamp, c.gep(cell, at))
+            c.store(place, c.gep(c.gep(cell, at), PLACES))
+
+    def replaces(self, stamp: IrValue, cell: IrValue, lane: IrValue) -> IrValue:
+        """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
+
+        Where lanes need not run in step, those of one warp are two readers.
+        """
+        c = self.c
+        other = c.op("lshr", stamp, PARTY_SHIFT)
+        mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", self.party, 1)))
+        party = c.select(mine_or_none, self.party, c.op("sub", other, 1))
+        known = c.load("i32", clocks.clock(c, self.group, self.party, party))
+        then = c.op("and", stamp, CLOCK)
+        if not self.lib.checks.lane_races:
+            return c.op("or", mine_or_none, c.icmp("ule", then, known))
+        word = c.op("sub", c.load("i32", c.gep(cell, _READERS[0] + PLACES)), 1)
+        reader = c.op("and", word, self.lib.lanes - 1)
+        apart = c.op("and", c.icmp("ne", reader, lane), c.icmp("ugt", then, self.synced))
+        mine_or_none = c.op("and", mine_or_none, c.not_(c.op("and", c.icmp("ne", other, 0), apart)))
+        ordered = c.op("and", c.icmp("ule", then, known), c.icmp("ne", party, self.party))
+        return c.op("or", mine_or_none, ordered)
+
+
 def watch_shared(lib: Library, space: str) -> str:
     """`emu.watch.SPACE(warp, addresses, mask, site, size, access)`: check and record each byte.
 
     The space is "shared" or "cluster", whose addresses (`clusters`) may lead to another workgroup.
     """
-    checks = lib.checks
 
     def body(
-        c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
+        c: CodeBuilder,
+        warp: IrValue,
+        offsets: IrValue,
+        mask: IrValue,
+        site: IrValue,
+        size: IrValue,
+        access: IrValue,
     ) -> None:
-        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
-        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
-        clock = c.load("i32", clocks.clock(c, group, index, index))
-        kind = c.op("and", access, STRONG - 1)
-        strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
-        volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
-        unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
-        changes = c.icmp("eq", c.op("and", access, UNCHANGED), 0)
-        polls = c.icmp("ne", c.op("and", access, STRONG), 0)
-        published = c.op("or", strong, unmarked)
-        writes = c.icmp("ne", kind, READ)
-        uses = c.icmp("ne", kind, LANDED)
-        relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
-        by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
-        reads_later = c.op("and", by_proxy, c.not_(writes))
-        until = WARP.load(c, warp, "reads_until")
-        grouped = c.icmp("ne", until, 0)
-        later = c.intrinsic("umin", c.op("add", clock, READ_AHEAD), i32(IN_FLIGHT - 1))
-        later = c.select(grouped, until, later)
-        clock = c.select(reads_later, later, clock)
-        clock = c.select(c.icmp("eq", kind, COPY), i32(IN_FLIGHT), clock)
-        flag = c.select(published, i32(STRONG_CLOCK), i32(0))
-        mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), PARTY_SHIFT), clock), flag)
-        synced = WARP.load(c, warp, "synced")
-        if checks.lane_races:
-            WARP.store(c, warp, "touched", 1)
-        with c.when(reads_later):
-            who = c.select(grouped, i32(GROUPED), i32(BULK))
-            WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
-        own_cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
-
-        def of_party(place: IrValue, party: IrValue) -> IrValue:
-            """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
-            rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, warp, "thread"), "warps"))
-            return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
-
-        def check_lanes(stamp: IrValue, place: IrValue, lane: IrValue, offset: IrValue, *, stored: bool) -> None:
-            """Report an access of another lane of the warp that is not ordered before this one."""
-            other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
-            once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), site)
-            same = c.op("and", once, writes) if stored else IrValue("i1", "false")
-            with c.when(c.not_(c.op("or", same, by_proxy))):
-                late = lane_order.apart(lib, c, warp, lane, other, c.op("and", stamp, CLOCK))
-                with c.when(late):
-                    whom = of_party(place, index)
-                    report_conflict(
-                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
-                    )
-
-        def check(cell: IrValue, at: int, lane: IrValue, offset: IrValue) -> None:
-            stamp = c.load("i32", c.gep(cell, at))
-            other = c.op("lshr", stamp, PARTY_SHIFT)
-            some, own = c.icmp("ne", other, 0), c.icmp("eq", other, c.op("add", index, 1))
-            both = c.op("and", published, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
-            away = c.icmp("eq", c.op("and", stamp, CLOCK), IN_FLIGHT)
-            with c.when(c.op("and", away, uses)):
-                report_conflict(
-                    lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other
-                )
-            if checks.lane_races:
-                both = c.op("and", both, c.not_(c.op("and", own, volatile)))
-            if at == 0:
-                both = c.op("or", both, c.not_(changes))
-            exempt = c.op("or", both, c.op("or", away, c.not_(uses)))
-            with c.when(c.op("and", some, c.not_(exempt))):
-                party = c.op("sub", other, 1)
-                known = c.load("i32", clocks.clock(c, group, index, party))
-                place = c.load("i32", c.gep(cell, PLACES + at))
-                late = c.icmp("ugt", c.op("and", stamp, CLOCK), known)
-                for what, wanted in ((ReportKind.SHARED_RACE, c.not_(own)), (ReportKind.ASYNC_READ, own)):
-                    with c.when(c.op("and", late, wanted)):
-                        whom = of_party(place, party)
-                        report_conflict(lib, c, warp, what, site, lane, offset, size, kind, whom)
-                if checks.lane_races:
-                    before = c.op("and", own, c.not_(late))
-                    if at == 0:
-                        before = c.op("and", before, c.not_(_is_proxy(c, cell)))
-                    with c.when(before):
-                        check_lanes(stamp, place, lane, offset, stored=at == 0)
-                if at == 0:
-                    reads = c.op("and", reads_later, c.not_(late))
-                    check_proxy(cell, stamp, c.op("sub", other, 1), reads, lane, offset)
-
-        def check_plain(cell: IrValue, lane: IrValue, offset: IrValue) -> None:
-            """Report a strong access that is ordered after the last write, but not after the last plain one.
-
-            What polls does not race with a store that may be atomic.
-            """
-            stamp = c.load("i32", c.gep(cell, PLAIN))
-            exempt = c.op("and", polls, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
-            party, then = c.op("sub", c.op("lshr", stamp, PARTY_SHIFT), 1), c.op("and", stamp, CLOCK)
-            foreign = c.op("and", c.icmp("ne", stamp, 0), c.icmp("ne", party, index))
-            foreign = c.op("and", foreign, c.not_(exempt))
-            with c.when(c.op("and", foreign, c.icmp("ne", then, IN_FLIGHT))):
-                known = c.load("i32", clocks.clock(c, group, index, party))
-                with c.when(c.icmp("ugt", then, known)):
-                    whom = of_party(c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE), party)
-                    report_conflict(
-                        lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, whom
-                    )
-
-        def check_proxy(  # a byte that the generic proxy wrote, with no fence of the proxies since
-            cell: IrValue, stamp: IrValue, party: IrValue, reads: IrValue, lane: IrValue, offset: IrValue
-        ) -> None:
-            plain = c.not_(_is_proxy(c, cell))
-            fenced = c.load("i32", clocks.fenced(c, group, index, party))
-            missing = c.icmp("ugt", c.op("and", stamp, CLOCK), fenced)
-            with c.when(c.op("and", reads, c.op("and", plain, missing))):
-                whom = of_party(c.load("i32", c.gep(cell, PLACES)), party)
-                report_conflict(
-                    lib, c, warp, ReportKind.MISSING_PROXY_FENCE, site, lane, offset, size, kind, whom
-                )
-
-        def settled(stamp: IrValue, cell: IrValue, lane: IrValue) -> IrValue:
-            """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
-
-            Where lanes need not run in step, those of one warp are two readers.
-            """
-            other = c.op("lshr", stamp, PARTY_SHIFT)
-            mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
-            party = c.select(mine_or_none, index, c.op("sub", other, 1))
-            known = c.load("i32", clocks.clock(c, group, index, party))
-            then = c.op("and", stamp, CLOCK)
-            if checks.lane_races:
-                reader = c.op("and", c.op("sub", c.load("i32", c.gep(cell, 4 + PLACES)), 1), lib.lanes - 1)
-                away = c.op("and", c.icmp("ne", reader, lane), c.icmp("ugt", then, synced))
-                mine_or_none = c.op("and", mine_or_none, c.not_(c.op("and", c.icmp("ne", other, 0), away)))
-                ordered = c.op("and", c.icmp("ule", then, known), c.icmp("ne", party, index))
-                return c.op("or", mine_or_none, ordered)
-            return c.op("or", mine_or_none, c.icmp("ule", then, known))
-
-        def check_started(one: IrValue, lane: IrValue, offset: IrValue) -> None:
-            """Report memory of a workgroup of which the accessing warp does not know that it has started."""
-            known = c.slot("i32")
-            c.store(GROUP.load(c, one, "met"), known)
-            foreign = c.icmp("ne", one, group)
-            with c.when(c.op("and", foreign, c.icmp("eq", c.load("i32", known), 0))):
-                warps = THREAD.load(c, WARP.load(c, warp, "thread"), "warps")
-                first = c.op("mul", GROUP.load(c, one, "rank"), warps)
-                with c.count(warps) as number:
-                    seen = c.load("i32", clocks.clock(c, group, index, c.op("add", first, number)))
-                    c.store(c.op("or", c.load("i32", known), seen), known)
-                with c.when(c.icmp("eq", c.load("i32", known), 0)):
-                    kind_of = ReportKind.UNSTARTED_PEER
-                    report_conflict(lib, c, warp, kind_of, site, lane, offset, size, kind, i32(0))
-
-        def note(cell: IrValue, lane: IrValue, offset: IrValue, place: IrValue) -> None:
-            """Append the checks and the record of one byte."""
-            last_write = c.load("i32", cell)
-            if checks.uninitialised:
-                with c.when(c.op("and", c.icmp("eq", last_write, 0), relies), likely=False):
-                    what = ReportKind.UNINITIALISED
-                    report_conflict(lib, c, warp, what, site, lane, offset, size, kind, i32(0))
-            if checks.shared_races:
-                check(cell, 0, lane, offset)
-                with c.when(c.op("or", strong, c.op("and", unmarked, changes))):
-                    check_plain(cell, lane, offset)
-                with c.when(writes):
-                    for reader in (4, 8):
-                        check(cell, reader, lane, offset)
-            with c.when(writes):
-                c.store(mine, cell)
-                c.store(place, c.gep(cell, PLACES))
-                proxy = c.op("shl", c.resize(by_proxy, 32), 31)
-                kept = c.op("and", c.load("i32", c.gep(cell, PLAIN_PLACE)), _PLACE)
-                c.store(c.op("or", c.select(strong, kept, place), proxy), c.gep(cell, PLAIN_PLACE))
-                with c.otherwise(strong):
-                    c.store(mine, c.gep(cell, PLAIN))
-            with c.otherwise(writes):
-                first = c.load("i32", c.gep(cell, 4))
-                at = c.select(settled(first, cell, lane), i64(4), i64(8))
-                c.store(mine, c.gep(cell, at))
-                c.store(place, c.gep(c.gep(cell, at), PLACES))
-
+        watch = _Watch(lib, c, warp, site, size, access)
+        own_cells, all_in = clocks.cells(c, watch.group), Spilled(c, offsets)
         state, after = c.slot(_WHOLE), c.slot(_WHOLE)
         with c.each_lane(mask) as lane:
             offset = all_in.get(lane)
-            inner, cells = offset, own_cells
+            inner, cells, limit = offset, own_cells, watch.limit
             if space == "cluster":
                 inner = c.op("and", offset, OFFSET)
-                one = c.call(peer(lib), "ptr", group, offset)
-                limit_here = c.select(c.icmp("ne", one, IrValue("ptr", "null")), limit, i32(0))
-                one = c.select(c.icmp("ne", one, IrValue("ptr", "null")), one, group)
+                one = c.call(peer(lib), "ptr", watch.group, offset)
+                limit = c.select(c.icmp("ne", one, IrValue("ptr", "null")), limit, i32(0))
+                one = c.select(c.icmp("ne", one, IrValue("ptr", "null")), one, watch.group)
                 cells = clocks.cells(c, one)
-                if checks.shared_races:
-                    check_started(one, lane, offset)
-            else:
-                limit_here = limit
+                if lib.checks.shared_races:
+                    watch.check_started(one, lane, offset)
             place = place_of(lib, c, warp, site, lane)
-            fits, room = c.icmp("ule", size, limit_here), c.op("sub", limit_here, size)
+            fits, room = c.icmp("ule", size, limit), c.op("sub", limit, size)
             whole = c.op("and", fits, c.icmp("ule", inner, room))  # no sum: it would wrap
             c.store(c.zero(_WHOLE), state)
             first_cell = c.gep(cells, c.op("mul", c.resize(inner, 64), CELL))
@@ -343,7 +405,7 @@ def watch_shared(lib: Library, space: str) -> str:
                     c.store(c.load(_WHOLE, after), cell, align=4)
                 with c.otherwise(alike):
                     c.store(now, state)
-                    note(cell, lane, offset, place)
+                    watch.watch_byte(cell, lane, offset, place)
                     c.store(c.load(_WHOLE, cell, align=4), after)
 
     return lib.define(f"emu.watch.{space}", "void", "ptr, i32 each, mask, i32, i32, i32", body, core=True)
