@@ -11,7 +11,7 @@ into kernels.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import ops
@@ -20,11 +20,13 @@ from compiler.ir.uop import Shape, UOp, const, uop
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    Row = tuple[str | Callable[[list[UOp], Any], UOp], Sequence[int], Any]
 
 __all__ = [
-    "assign", "binary", "bitcast", "cast", "const", "contiguous", "expand", "flip", "full", "gather", "iota",
-    "number_of", "pad", "param", "permute", "reduce", "reshape", "shrink", "unary", "where", "window",
+    "assign", "binary", "bitcast", "build", "cast", "const", "contiguous", "expand", "flip", "full", "gather",
+    "iota", "number_of", "pad", "param", "permute", "reduce", "reshape", "shrink", "unary", "where", "window",
 ]  # fmt: skip
 
 Bound = int | UOp
@@ -309,6 +311,43 @@ def assign(target: UOp, value: UOp) -> UOp:
             f" saw {base.op}"
         )
     return uop(Ops.ASSIGN, target.dtype, (target, value))
+
+
+def build(rows: Iterable[Row]) -> list[UOp]:
+    """Return the nodes of rows (operation, numbers of earlier nodes, argument), in order, in one pass.
+
+    An operation without a constructor here is itself the function that makes its node.
+    """
+    nodes: list[UOp] = []
+    for op, sources, arg in rows:
+        src = list(map(nodes.__getitem__, sources))
+        nodes.append(_MAKERS[op](op, src, arg) if isinstance(op, str) else op(src, arg))
+    return nodes
+
+
+_MAKERS: Final[dict[str, Callable[[str, list[UOp], Any], UOp]]] = {
+    **dict.fromkeys(ops.UNARY, lambda op, src, _: unary(op, src[0])),
+    **dict.fromkeys(ops.BINARY, lambda op, src, _: binary(op, src[0], src[1])),
+    Ops.PARAM: lambda _, __, arg: param(*arg),
+    Ops.CONST: lambda _, __, arg: const(*arg),
+    Ops.IOTA: lambda _, __, arg: uop(Ops.IOTA, arg[0], (), arg[1]),
+    Ops.WHERE: lambda _, src, __: where(*src),
+    Ops.WITHIN: lambda _, src, __: within(*src),
+    Ops.CAST: lambda _, src, arg: cast(src[0], arg),
+    Ops.BITCAST: lambda _, src, arg: bitcast(src[0], arg),
+    Ops.RESHAPE: lambda _, src, arg: reshape(src[0], arg),
+    Ops.PERMUTE: lambda _, src, arg: permute(src[0], arg),
+    Ops.EXPAND: lambda _, src, arg: expand(src[0], arg),
+    Ops.PAD: lambda _, src, arg: pad(src[0], arg),
+    Ops.SHRINK: lambda _, src, arg: shrink(src[0], arg),
+    Ops.FLIP: lambda _, src, arg: flip(src[0], arg),
+    Ops.WINDOW: lambda _, src, arg: window(src[0], *arg),
+    Ops.REDUCE: lambda _, src, arg: reduce(src[0], *arg),
+    Ops.GATHER: lambda _, src, arg: gather(src[0], src[1], arg),
+    Ops.CONTIGUOUS: lambda _, src, __: contiguous(src[0]),
+    Ops.AFTER: lambda _, src, __: after(*src),
+}
+"""Operation -> the constructor of a node from its name, sources and argument."""
 
 
 def _show(x: UOp) -> str:

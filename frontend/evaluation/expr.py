@@ -28,8 +28,8 @@ from weakref import WeakValueDictionary
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import graph
-from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.uop import UOp, const, uop
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, const
 from frontend.primitives import convolution, erf, gather_scatter
 from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -205,8 +205,8 @@ def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...]
             raise UsageError(
                 f"{op}: one tensor is on {device}, another on {s.device}; move one with .to({device!r})"
             )
-    stand_ins = tuple([graph.param(i, s.shape, s.dtype) for i, s in enumerate(src)])
-    node = BUILD[op](op, stand_ins, arg)
+    rows: list[graph.Row] = [(Ops.PARAM, (), (i, s.shape, s.dtype)) for i, s in enumerate(src)]
+    node = graph.build([*rows, (LOWERED.get(op, op), range(len(src)), arg)])[-1]
     params: list[Any] = [None] * n
     for s, where in zip(src, maps, strict=True):
         for leaf, at in zip(s.params, where, strict=True):
@@ -311,68 +311,51 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 
 Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
 
-BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
-    **dict.fromkeys(UNARY, lambda op, src, _: graph.unary(op, src[0])),
-    **dict.fromkeys(BINARY, lambda op, src, _: graph.binary(op, src[0], src[1])),
-    Ops.WHERE: lambda _, src, __: graph.where(src[0], src[1], src[2]),
-    Ops.WITHIN: lambda _, src, __: graph.within(src[0], src[1]),
-    Ops.CAST: lambda _, src, arg: graph.cast(src[0], arg),
-    Ops.BITCAST: lambda _, src, arg: graph.bitcast(src[0], arg),
-    Ops.RESHAPE: lambda _, src, arg: graph.reshape(src[0], arg),
-    Ops.PERMUTE: lambda _, src, arg: graph.permute(src[0], arg),
-    Ops.EXPAND: lambda _, src, arg: graph.expand(src[0], arg),
-    Ops.PAD: lambda _, src, arg: graph.pad(src[0], arg),
-    Ops.SHRINK: lambda _, src, arg: graph.shrink(src[0], arg),
-    Ops.FLIP: lambda _, src, arg: graph.flip(src[0], arg),
-    Ops.WINDOW: lambda _, src, arg: graph.window(src[0], *arg),
-    Ops.REDUCE: lambda _, src, arg: graph.reduce(src[0], *arg),
-    Ops.GATHER: lambda _, src, arg: graph.gather(src[0], src[1], arg),
-    Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
-    STOP: lambda _, src, __: src[0],
-    RULED: lambda _, src, __: src[0],
-    INPUT: lambda _, src, __: src[0],
-    SEGMENT: lambda _, src, __: src[0],
-    VERSION: lambda _, src, __: src[0],
-    Ops.AFTER: lambda _, src, __: graph.after(*src),
-    LIMIT: lambda _, src, __: src[0],
-    CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
-    ERF: lambda _, src, __: erf.lower(src[0]),
-    TAKE_ALONG_AXIS: lambda _, src, arg: gather_scatter.lower_take(src[0], src[1], arg[0]),
-    SEGMENT_SUM: lambda _, src, arg: gather_scatter.lower_sum(src, *arg),
-    LAST_INDEX: lambda _, src, arg: gather_scatter.lower_last(src, *arg),
+
+def _same(src: list[UOp], _: Any) -> UOp:
+    return src[0]
+
+
+LOWERED: Final[dict[str, Callable[[list[UOp], Any], UOp]]] = {
+    **dict.fromkeys((STOP, RULED, INPUT, SEGMENT, VERSION, LIMIT), _same),
+    CONV: lambda src, arg: convolution.lower(src[0], src[1], *arg),
+    ERF: lambda src, _: erf.lower(src[0]),
+    TAKE_ALONG_AXIS: lambda src, arg: gather_scatter.lower_take(src[0], src[1], arg[0]),
+    SEGMENT_SUM: lambda src, arg: gather_scatter.lower_sum(tuple(src), *arg),
+    LAST_INDEX: lambda src, arg: gather_scatter.lower_last(tuple(src), *arg),
 }
+"""Primitives of the frontend -> the graph that each stands for; others are operations of the compiler."""
 
 
-def _source_uop(e: Expr, leaves: Leaves) -> UOp:
+def _source_row(e: Expr, leaves: Leaves) -> graph.Row:
     if e.op is PARAM:
-        return graph.param(leaves[0], e.shape, e.dtype)
-    if e.op is Ops.CONST:
-        return const(e.arg, e.dtype)
-    return uop(Ops.IOTA, e.dtype, (), e.arg)
+        return Ops.PARAM, (), (leaves[0], e.shape, e.dtype)
+    return e.op, (), (e.arg, e.dtype) if e.op is Ops.CONST else (e.dtype, e.arg)
 
 
 def uops(parts: Sequence[Part]) -> list[UOp]:
     """Return the tensor graph of each part, in which leaf k is PARAM slot k. Equal parts share nodes."""
-    done: dict[Part, UOp] = {}
+    done: dict[Part, int] = {}
+    rows: list[graph.Row] = []
     for root in parts:
         stack: list[tuple[Part, list[Part] | None]] = [(root, None)]
         while stack:
             part, sources = stack.pop()
             e, leaves = part
-            if sources is None:
-                if part in done:
-                    continue
+            if part in done:
+                continue
+            if sources is None and e.src:
                 sources = [(s, tuple([leaves[i] for i in m])) for s, m in zip(e.src, e.maps, strict=True)]
-                waiting: list[tuple[Part, None]] = [(s, None) for s in sources if s not in done]
-                if waiting:
-                    stack.append((part, sources))
-                    stack += waiting
-                    continue
-            if e.src:
-                done[part] = BUILD[e.op](e.op, tuple([done[s] for s in sources]), e.arg)
+                stack.append((part, sources))
+                stack += [(s, None) for s in sources if s not in done]
+                continue
+            done[part] = len(rows)
+            if sources is None:
+                rows.append(_source_row(e, leaves))
             else:
-                done[part] = _source_uop(e, leaves)
-    return [done[p] for p in parts]
+                rows.append((LOWERED.get(e.op, e.op), list(map(done.__getitem__, sources)), e.arg))
+    nodes = graph.build(rows)
+    return [nodes[done[part]] for part in parts]
 
 
 def float_dtype(dtype: DType) -> DType:
