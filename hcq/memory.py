@@ -203,7 +203,7 @@ class Buffer:
             )
         if allocation.tracker is not None:
             allocation.tracker.buffer_exposed(self.va, self.size)
-        start = self.va - allocation.va
+        start = self.address - allocation.va
         return allocation.host[start : start + self.size]
 
     def count_as_written(self) -> None:

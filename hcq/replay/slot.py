@@ -79,8 +79,9 @@ class ReplaySlot:
             assert body is not None  # patches imply words
             return Placed(memories.index(body.buffer), offset, patch.lo, patch.width, expr)
         for i, buffer in enumerate(memories):
-            if buffer.device is segment.queue.device and buffer.va <= offset < buffer.va + buffer.size:
-                return Placed(i, offset - buffer.va, patch.lo, patch.width, expr)
+            at = offset - buffer.address
+            if buffer.device is segment.queue.device and 0 <= at < buffer.size:
+                return Placed(i, at, patch.lo, patch.width, expr)
         raise UsageError(f"an encoder patches {offset:#x}, where it has not placed anything")
 
     def ring_words(self, segment: Segment, waits: tuple[Signal, ...]) -> SubmitTemplate:
