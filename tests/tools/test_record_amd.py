@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hcq.errors import UnsupportedError
-from tools.record.amd import build, vendor
+from tools.record.amd import build, refusals, vendor
 from tools.record.amd.encode import base
 from tools.record.compare import compared
 from tools.record.recording import Journal, Recording
@@ -164,6 +164,21 @@ def test_what_the_emulated_gpu_knows_has_a_form(arch: str) -> None:
     )
     assert [name for name in vendor.uncovered(arch) if without.fullmatch(name) is None] == []
     assert vendor.refused(arch)
+
+
+@pytest.mark.landing
+def test_each_refused_form_is_of_a_class_with_its_reason() -> None:
+    every = {(arch, *one) for arch in vendor.ARCHES for one in vendor.refused(arch).items()}
+    classes = {one: refusals.class_of(*one[1:]) for one in every}
+    assert [one for one, found in classes.items() if not found] == []
+    assert refusals.unused(classes.values()) == []
+
+
+def test_a_refusal_without_a_reason_is_of_no_class() -> None:
+    assert refusals.class_of("vop3.v_cubeid_f32 clamp", "this instruction is not supported")
+    assert refusals.class_of("vop3.v_add_f32 clamp", "this instruction is not supported") == ""
+    assert refusals.class_of("vop3.v_add_f32", "another reason") == ""
+    assert len(refusals.unused([])) == len(refusals.OPERATIONS) + len(refusals.REASONS)
 
 
 def test_a_prepared_kernel_is_the_one_that_is_built(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What the recorder asks of AMD: forms, kernels, and what the emulated GPU knows that no form has.
 
-A form is recorded where the emulated GPU understands its code; what it refuses has no form, and is named by `uncovered`
+A form is recorded where the emulated GPU understands its code; what it refuses (`refusals` says why) has no form, and is named by `uncovered`
 only where it has a meaning for the operation.
 
 Not here: the command (`tools.record.__main__`).
