@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tools.bringup.vendor import Vendor
 
 VENDORS: Final = ("nv", "amd")
-"""All vendors; the first is the default. Each rung is a process that imports the modules of one vendor alone."""
+"""All vendors; the first is the default. The process of a rung imports the modules of its vendor alone."""
 
 
 def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> int:
