@@ -46,9 +46,9 @@ def test_doorbells_of_a_sum_an_upload_and_a_download(gpu: str) -> None:
     assert kept[1].tolist() == (data + 1).tolist()
 
 
-def test_data_of_every_size_arrives_before_kernels_copies_and_downloads(gpu: str) -> None:
+def test_data_of_several_sizes_arrives_before_kernels_copies_and_downloads(gpu: str) -> None:
     rng = np.random.default_rng(5)
-    for size in (1, 2, 3, 7, 8, 9, 31, SMALL - 1, SMALL, SMALL + 1, 1000):
+    for size in (1, 3, 8, SMALL - 1, SMALL + 1):
         data = rng.integers(-128, 128, size, dtype=np.int8)
         t = Tensor(data, device=gpu)
         assert t.tolist() == data.tolist(), f"{size} bytes, read at once"
