@@ -96,14 +96,21 @@ class Case:
 
 
 def prepared(
-    name: str, cases: Sequence[Case], lanes: int = 0, *, masked: bool = True, modes: int = KEEP_ALL
+    name: str,
+    cases: Sequence[Case],
+    lanes: int = 0,
+    *,
+    masked: bool = True,
+    modes: int = KEEP_ALL,
+    wave: int = 0,
 ) -> TranslatedProgram:
     """Translate cases one behind another: s[0:1] is where sources lie, s[2:3] where results of `lanes` lanes go.
 
     With `masked` EXEC is set from s[6:7] before each; else all lanes execute, and the translator knows it.
     """
-    lanes = lanes or target(name).lanes
-    copy = f"s_mov_b{target(name).lanes}"
+    wave = wave or target(name).lanes
+    lanes = lanes or wave
+    copy = f"s_mov_b{wave}"
     words = [
         *encode(name, "v_lshlrev_b32", "VOP2", vdst=1, src0=128 + 5, vsrc1=0),
         *single.access(name, "global_load_b128", 4, 0, 0),
@@ -133,7 +140,7 @@ def prepared(
                 *single.access(name, "global_store_b64", 2 if pair else 12, 0, 2),
                 *encode(name, "v_add_nc_u32", "VOP2", 8 * lanes, vdst=1, src0=255, vsrc1=1),
             ]
-    return single.program(name, words, modes=modes)
+    return single.program(name, words, wave, modes=modes)
 
 
 def differences(
@@ -141,7 +148,7 @@ def differences(
 ) -> list[str]:
     """Run all cases on all inputs; return the first difference of each case from its definition."""
     lanes = given[0].lanes
-    ready = prepared(name, cases, lanes, masked=masked, modes=modes)
+    ready = prepared(name, cases, lanes, masked=masked, modes=modes, wave=given[0].wave)
     rows = [len(case.stored) for case in cases]
     found: dict[int, str] = {}
     for one in given:

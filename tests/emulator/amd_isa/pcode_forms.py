@@ -115,9 +115,9 @@ def columns(kinds: tuple[str, ...]) -> list[Array]:
     return made
 
 
-def inputs(name: str, kinds: tuple[str, ...], *, masked: bool = True) -> Inputs:
+def inputs(name: str, kinds: tuple[str, ...], *, masked: bool = True, wave: int = 0) -> Inputs:
     """Return registers of 1,024 lanes for these kinds of sources and of the old destination."""
-    wave = target(name).lanes
+    wave = wave or target(name).lanes
     mask = (1 << wave) - 1
     given = columns(kinds)
     words = np.stack(

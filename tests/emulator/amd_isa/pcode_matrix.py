@@ -273,11 +273,12 @@ def difference(name: str, one: Form) -> str:
         group = 1 << one.more["cbsz"]
         a = a[[n // group * group + one.more["abid"] for n in range(shape.blocks)]]
     added = number(gathered(one, before, "d"), shape.d_type) if one.constant is None else 1
-    wanted, got = a @ b.transpose(0, 2, 1) + added, number(gathered(one, out, "d"), shape.d_type)
+    total: Array = a @ b.transpose(0, 2, 1) + added
+    got = number(gathered(one, out, "d"), shape.d_type)
     if shape.d_type == "i32":
-        wanted = wanted.astype("i8") & 0xFFFF_FFFF
-    wrong = np.argwhere(got != wanted)
+        total = total.astype("i8") & 0xFFFF_FFFF
+    wrong = np.argwhere(got != total)
     if not len(wrong):
         return ""
     at = tuple(wrong[0])
-    return f"{one.label}: {len(wrong)} elements, first {at}: {got[at]}, wanted {wanted[at]}"
+    return f"{one.label}: {len(wrong)} elements, first {at}: {got[at]}, wanted {total[at]}"

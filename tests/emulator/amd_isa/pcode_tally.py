@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from tests.emulator.amd_isa import (
     pcode_forms,
     pcode_matrix,
     pcode_memory,
+    pcode_movrel,
     pcode_products,
     pcode_scalars,
     pcode_smem,
@@ -54,8 +56,9 @@ def tally(
     chosen: Callable[[Form], Iterable[Choice]],
     wanted: Callable[[Form], bool] = lambda _: True,
     modes: int = KEEP_ALL,
+    wave: int = 0,
 ) -> Tally:
-    """Run the chosen forms of a target's vector operations in a float mode."""
+    """Run the chosen forms of a target's vector operations in a float mode, in waves of so many lanes."""
     found = Tally()
     groups: dict[tuple[tuple[str, ...], bool], list[tuple[Form, Case]]] = defaultdict(list)
     for form in pcode_forms.forms(name):
@@ -74,7 +77,7 @@ def tally(
             masked = choice == pcode_forms.Choice()
             groups[form.kinds, masked].append((form, pcode_forms.case(form, choice, modes)))
     for (kinds, masked), members in groups.items():
-        given = [pcode_forms.inputs(name, kinds, masked=masked)]
+        given = [pcode_forms.inputs(name, kinds, masked=masked, wave=wave)]
         for at in range(0, len(members), _BATCH):
             batch = members[at : at + _BATCH]
             try:
@@ -186,6 +189,33 @@ def matrices(name: str, wanted: Callable[[pcode_matrix.Form], bool] = lambda _: 
     return found
 
 
+def movrel(name: str) -> Tally:
+    """Run the moves of vector registers that M0 numbers."""
+    found = Tally()
+    for kind, stem, text, m0 in pcode_movrel.moves(name):
+        if why := refused(name, pcode_movrel.words_of(name, kind, stem, m0)):
+            found.refused[stem] = why
+            continue
+        found.forms += 1
+        found.operations.add(stem)
+        if why := pcode_movrel.difference(name, kind, stem, text, m0):
+            found.differ.append(why)
+    return found
+
+
+def wide_waves(name: str, chosen: Callable[[Form], Iterable[Choice]] = pcode_forms.choices) -> Tally:
+    """Run in waves of 64, on gfx11 and gfx12, the operations that depend on lanes or make masks."""
+    depends = re.compile("laneId|EXEC|VCC|WAVE|VGPR")
+    return tally(
+        name,
+        chosen,
+        lambda form: (
+            "rel" not in form.stem and (bool(depends.search(form.text)) or form.kind in ("VOPC", "VOP3SD"))
+        ),
+        wave=64,
+    )
+
+
 def float_modes(name: str, modes: int, wanted: Callable[[Form], bool] = lambda _: True) -> Tally:
     """Run plain forms, and those with a clamp or an output modifier, in a float mode."""
 
@@ -230,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
             **{f"mode {mode:#x}": float_modes(name, mode) for mode in modes_of(name)},
         }
         if name != "gfx942":
-            parts["dual"] = duals(name)
+            parts |= {"dual": duals(name), "movrel": movrel(name), "waves of 64": wide_waves(name)}
         for what, found in parts.items():
             sys.stdout.write(
                 f"{name} {what}: {found.forms} forms of {len(found.operations)} operations, {len(found.differ)} differ, "

@@ -21,11 +21,13 @@ from tests.emulator.amd_isa.pcode_tally import (
     matrices,
     memory,
     modes_of,
+    movrel,
     refusal,
     refused,
     scalars,
     smem,
     tally,
+    wide_waves,
 )
 from tests.emulator.amd_isa.single import NAMES
 
@@ -34,8 +36,8 @@ there = pytest.mark.skipif(
 )
 CLAMPED = pcode_forms.Choice(clamp=1)
 UNKNOWN = {
-    r"v_movrel.*|v_swaprel.*": "registers addressed by M0",
-    r"v_s?wmmac?_.*|v_mfma.*|v_smfmac.*": "matrices, in words; test_matrix has definitions",
+    r"v_movrel.*|v_swaprel.*": "registers addressed by M0: test_registers_that_m0_numbers; v_swaprel is not run",
+    r"v_s?wmmac?_.*|v_mfma.*|v_smfmac.*": "matrices, in words: test_matrix_operations",
 }
 """Operations whose pseudo-code is not evaluated, and why."""
 
@@ -153,6 +155,23 @@ def test_every_move_between_lanes_and_every_part(name: str) -> None:
 @pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
 def test_every_pair_of_dual_operations(name: str) -> None:
     verdict(duals(name))
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_registers_that_m0_numbers(name: str) -> None:
+    found = movrel(name)
+    assert (found.forms, found.differ, list(found.refused)) == (32, [], ["v_swaprel_b32"])
+
+
+@there
+@pytest.mark.slow
+@pytest.mark.landing
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_waves_of_64(name: str) -> None:
+    verdict(wide_waves(name, lambda _: [pcode_forms.Choice()]))
 
 
 @there
