@@ -425,7 +425,7 @@ def scalar_source(form: Form, number: int) -> bool:
 
 KEEPS = (
     r"v_cvt_f32_f16|v_cmpx?_class_f\d+|v_cndmask_b\d+",
-    r"v_(pk_)?(min|max|med3|minmax|maxmin)(3|_num|imum3?)?\w*_f\d+",
+    r"v_(pk_)?(min|max|med3|minmax|maxmin)(3|_num|imum3?)?\w*_f\d+|v_pack_b32_f16",
 )
 """Operations that take subnormal sources, and those that return them, whatever MODE says: docs/sources-amd.md."""
 

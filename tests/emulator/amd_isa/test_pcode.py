@@ -195,7 +195,7 @@ def test_minima_and_clamps_follow_ieee_and_dx10_clamp() -> None:
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("name", NAMES)
 def test_float_modes(name: str, number: int) -> None:
-    verdict(float_modes(name, modes_of(name)[number]))
+    verdict(tally(name, lambda _: [pcode_forms.Choice()], modes=modes_of(name)[number]))
 
 
 @there
@@ -230,7 +230,8 @@ def test_a_constant_of_16_bits_is_in_both_halves_of_c(name: str) -> None:
 @pytest.mark.landing
 @pytest.mark.parametrize("name", NAMES)
 def test_matrix_operations(name: str) -> None:
-    found = matrices(name)
+    """Two of the values of BLGP; the tally has all."""
+    found = matrices(name, lambda one: one.more.get("blgp", 0) in (0, 3) and one.more.get("abid", 0) < 3)
     assert found.differ == []
     assert found.forms >= 30
     assert all(re.search("iu4|xf32", stem) for stem in found.refused)
