@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -193,7 +193,7 @@ def _gathered(x: Bounded, at: Bounded, axis: int) -> Bounded:
         return Bounded(np.zeros(shape, x.v.dtype))
     good = (at.v >= 0) & (at.v < n)
     # Not `np.take`, which copies the whole of a broadcast array.
-    index = (*[slice(None)] * axis, np.where(good, at.v, 0))
+    index: tuple[Any, ...] = (*[slice(None)] * axis, np.where(good, at.v, 0))
     beside = [1] * axis + list(at.v.shape) + [1] * (x.v.ndim - axis - 1)
     v = np.where(good.reshape(beside), x.v[index], x.v.dtype.type(0))
     if x.e is None and at.e is None:
