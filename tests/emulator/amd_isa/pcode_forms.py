@@ -29,6 +29,7 @@ from emulator.amd.isa.opcodes import Opcode, Slot, target
 from emulator.amd.isa.vector_floats import INEXACT
 from tests.emulator.amd_isa import pcode, pcode_values, single
 from tests.emulator.amd_isa.lane_cases import ROW, Case, Inputs, source_lane
+from tests.emulator.amd_isa.pcode_decisions import decided
 from tests.emulator.amd_isa.pcode_values import Value, value
 from tests.emulator.amd_isa.single import EXEC, LITERAL, VECTOR
 
@@ -585,7 +586,7 @@ class Definition:
         exact = bool(self.choice.clamp) and form.integer
         with np.errstate(all="ignore"):
             return pcode.program(form.text).run(
-                self.registers(one), one.lanes, one.wave, _others(form.target), exact=exact
+                self.registers(one), one.lanes, one.wave, texts_by_name(form.target), exact=exact
             )
 
     def result(self, after: dict[str, Any], one: Inputs) -> Array:
@@ -684,7 +685,7 @@ def placed_part(result: Array, old: Array, select: int, unused: int) -> Array:
 
 
 @cache
-def _others(name: str) -> dict[str, str]:
+def texts_by_name(name: str) -> dict[str, str]:
     """Return the texts that others call by name."""
     return {stem: text for (kind, _), (stem, text) in pcode.table(name).items() if kind.startswith("VOP")}
 
@@ -697,88 +698,6 @@ _DESTINATIONS = {
     "vsrc1": 6,
     "sdst": 10,
 }
-
-
-# Decided differences
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Where the emulator follows another public source than the pseudo-code: how the text changes, and why."""
-
-    stems: str
-    reason: str
-    changes: tuple[tuple[str, str], ...] = ()
-    """What is replaced, by what; `T` is the type of the result."""
-    after: str = ""
-    """What follows the text."""
-    before: str = ""
-
-
-DECISIONS = (
-    Decision(
-        r"v_(s_)?(rcp|rcp_iflag|rsq|sqrt|exp|log)_f32", "the documents' notes: subnormals of f32 are flushed in every mode",
-        (("S0.f32", "flushed(S0.f32)"),), "D0.f32 = flushed(D0.f32)",
-    ),
-    Decision(r"v_fract_f\d+", "LLVM makes it of min(x - floor(x), the number below 1)", after="D0.T = belowOne(D0.T)"),
-    Decision(
-        r"v_frexp_exp_.*", "LLVM makes llvm.frexp of it alone: 0 of zeros, the true exponent of subnormals",
-        ((r"exponent\((S0\.f\d+)\) - \d+ \+ 1", r"trueExponent(\1)"),),
-    ),
-    Decision(r"[vs]_rndne_f\d+", "LLVM makes llvm.rint of it: the sign of a zero stays", after="D0.T = signedZero(D0.T, S0.T)"),
-    Decision(
-        r"v_div_fmas_f\d+", "the scale is that of v_div_scale, 2^64 or 2^128, up or down; the text has half of it, and up alone",
-        ((r"2\.0F \*\* 32", "2.0F ** (exponent(S2.f32) > 127 ? 64 : -64)"),
-         (r"2\.0 \*\* 64", "2.0 ** (exponent(S2.f64) > 1023 ? 128 : -128)")),
-    ),
-    Decision(
-        r"v_div_scale_f\d+", "where nothing is scaled the result is the first source; a denominator whose inverse is"
-        " subnormal, as f32 for f32, is scaled down alone, as it would overflow",
-        ((r"1\.0 / 64'F\(S1\.f32\) == DENORM\.f64", "1.0F / S1.f32 == DENORM.f32"),
-         (r"(?s)(&& \(S2\.f\d+ / S1\.f\d+ == DENORM\.f\d+\).*?ldexp\(S0\.f\d+, )(\d+)", r"\1-\2")), before="D0.T = S0.T;",
-    ),
-    Decision(
-        r"v_permlanex?16(_var)?_b32", "LLVM's llvm.amdgcn.permlane16: what a lane that does not execute gives",
-        ((r"VGPR\[([^\]]+)\]\[VDST\.u32\] = tmp\[(.+)\](?=\n)",
-          r"VGPR[\1][VDST.u32] = (EXEC[\2].u1 || OPSEL[0].u1) ? tmp[\2] : OPSEL[1].u1 ? 0U : VGPR[\1][VDST.u32]"),),
-    ),
-    Decision(
-        r"v_(mad|mac)\w*_f16", "two operations with the mode of each: the product's subnormals are zeros where the mode is known",
-        ((r"(S0\.f16 \* \w+\.\w+)", r"flushed(\1)"),),
-    ),
-    Decision(
-        "v_trig_preop_f64", "the text masks what a shift to the left leaves; its comment means the bits before the point",
-        ((r"64'F\(\(1201'B.*\)", "twoOverPi(shift)"),),
-    ),
-    Decision(
-        r"v_fma_mix(lo|hi)?_f(32|16)", "CDNA's name is V_MAD_MIX; LLVM selects it on gfx942 for llvm.fma (+fma-mix-insts)",
-        ((r"in\[0\] \* in\[1\] \+ in\[2\]", "fma(in[0], in[1], in[2])"),),
-    ),
-    Decision(
-        r"v_pk_mov_b32", "op_sel chooses from both registers; the text's view has one",
-        ((r"(S[01])\.u32\[OPSEL", r"\1.u64[OPSEL"),),
-    ),
-    Decision(
-        r"v_div_fixup_f\d+", "a quotient that is NaN although its operands are numbers overflowed in the steps before",
-        ((r"abs\(S0\.(f\d+)\)", r"(isNAN(64'F(S0.\1)) ? INF.\1 : abs(S0.\1))"),),
-    ),
-)  # fmt: skip
-"""What the emulator does otherwise than the pseudo-code."""
-
-
-def decision(stem: str) -> Decision | None:
-    return next((d for d in DECISIONS if re.fullmatch(d.stems, stem)), None)
-
-
-def decided(stem: str, text: str) -> str:
-    """Return the text that is held against the emulator."""
-    found = decision(stem)
-    if found is None:
-        return text
-    for old, new in found.changes:
-        text = re.sub(old, new, text)
-    to = stem.rpartition("_")[2]
-    return f"{found.before}\n{text};\n{found.after}".replace(".T", f".{to}")
 
 
 def case(form: Form, choice: Choice, modes: int = KEEP_ALL) -> Case:
@@ -916,67 +835,3 @@ def same(form: Form) -> Callable[[Array, Array], Array]:
         return found
 
     return alike
-
-
-# Two operations in one
-
-
-def duals(name: str) -> Iterator[Case]:
-    """Yield VOPD: every operation of the X half with every one of the Y half; all sources are read first.
-
-    X is v12 = v4, v6; Y is v13 = v6, v4; each accumulates on its destination, and both have one literal.
-    """
-    halves: dict[str, list[tuple[int, Opcode, str]]] = {"X": [], "Y": []}
-    for (kind, number), opcode in target(name).opcodes.items():
-        if kind in ("VOPDX", "VOPDY"):
-            text = dual_text(name, opcode.name)
-            if text is not None:
-                halves[kind[-1]].append((number, opcode, text))
-    layout = next(f for f in target(name).formats if f.name == "VOPD")
-    for (opx, x, text_x), (opy, y, text_y) in product(halves["X"], halves["Y"]):
-        fields = {"opx": opx, "opy": opy, "vdstx": 12, "vdsty": 13 >> 1, "src0x": VECTOR + 4, "src0y": VECTOR + 6,
-                  "vsrc1x": 0 if "_mov_" in x.name else 6, "vsrc1y": 0 if "_mov_" in y.name else 4}  # fmt: skip
-        encoding = layout.base
-        for field, content in fields.items():
-            encoding = layout.put(encoding, field, content)
-        literal = "fmaak" in x.name + y.name or "fmamk" in x.name + y.name
-        words = [encoding & 0xFFFF_FFFF, encoding >> 32, *([LITERAL_WORD] if literal else [])]
-
-        def result(one: Inputs, texts: tuple[str, str] = (text_x, text_y)) -> Array:
-            sources = [one.column(n) & np.uint64(0xFFFF_FFFF) for n in (0, 1)]
-            made = []
-            for n, text in enumerate(texts):
-                registers = {"S0": value("b", 32, sources[n]), "S1": value("b", 32, sources[1 - n])}
-                registers["D0"] = value("b", 32, one.column(3) >> np.uint64(32 * n))
-                registers |= {
-                    "VCC": value("b", 64, np.full(one.lanes, one.vcc, "u8")),
-                    "SIMM32": value("b", 32, LITERAL_WORD),
-                }
-                registers |= {
-                    "laneId": value("u", 32, np.arange(one.lanes) % one.wave),
-                    "WAVE_MODE.IEEE": value("u", 1, 0),
-                }
-                with np.errstate(all="ignore"):
-                    made.append(
-                        pcode.program(text).run(registers, one.lanes, one.wave, _others(name))["D0"].raw
-                    )
-            low, high = (np.broadcast_to(raw, (one.lanes,)).astype("u8") for raw in made)
-            both: Array = low | high << np.uint64(32)
-            return both
-
-        yield Case(words, result, wide=True, text=f"VOPD {x.name} :: {y.name}", same=_two_floats)
-
-
-def dual_text(name: str, stem: str) -> str | None:
-    """Return the text of one half: that of the operation alone."""
-    alone = stem.replace("v_dual_", "v_")
-    return _others(name).get(alone)
-
-
-def _two_floats(got: Array, wanted: Array) -> Array:
-    equal = np.ones(got.shape, bool)
-    for low in (0, 32):
-        a, b = (v >> np.uint64(low) & np.uint64(0xFFFF_FFFF) for v in (got, wanted))
-        nan = [np.isnan(pcode_values.floats(Value("f", 32, v))) for v in (a, b)]
-        equal &= (a == b) | (nan[0] & nan[1])
-    return equal

@@ -21,7 +21,7 @@ from emulator.amd.isa.instruction import IsaError, canonical
 from emulator.amd.isa.opcodes import Opcode, target
 from emulator.shared.memory import AddressSpace
 from tests.emulator.amd_isa import pcode, pcode_values, single
-from tests.emulator.amd_isa.pcode_forms import decided
+from tests.emulator.amd_isa.pcode_decisions import decided
 from tests.emulator.amd_isa.pcode_values import Value, value
 from tests.emulator.amd_isa.single import EXEC, LITERAL, encode, move
 

@@ -17,6 +17,7 @@ from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.modes import IEEE, KEEP_ALL, KEEPS_NAN
 from tests.emulator.amd_isa import (
     pcode,
+    pcode_duals,
     pcode_forms,
     pcode_matrix,
     pcode_memory,
@@ -110,7 +111,7 @@ def _executed(name: str, batch: list[tuple[Form, Case]], found: Tally, modes: in
 
 def duals(name: str) -> Tally:
     """Run every pair of VOPD's halves."""
-    cases = list(pcode_forms.duals(name))
+    cases = list(pcode_duals.duals(name))
     given = [pcode_forms.inputs(name, ("f32", "f32", "", "f32"), masked=False)]
     return Tally(len(cases), {case.text for case in cases}, differences(name, cases, given, masked=False))
 
