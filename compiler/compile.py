@@ -45,7 +45,7 @@ NODE_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CachePlace:
     """Where the caches have a kernel."""
 
     key: str
@@ -55,7 +55,7 @@ class Place:
     """The text of the choice by which it is planned; empty for the estimated plan."""
 
 
-_NOWHERE = Place("", "")
+_NOWHERE = CachePlace("", "")
 _made: cache.Recent[CompiledKernel] = cache.Recent(MADE_BYTES)
 
 
@@ -89,7 +89,7 @@ def compile_many(
     settings = settings or config()
     target = target_of(arch, settings)
     found: dict[UOp, CompiledKernel] = {}
-    missing: dict[UOp, Place] = {}
+    missing: dict[UOp, CachePlace] = {}
     for ast in asts:
         if ast not in found and ast not in missing:
             kernel, place = _lookup(ast, arch, target, settings)
@@ -109,7 +109,7 @@ def compile_many(
 
 
 def _compile_all(
-    missing: dict[UOp, Place], arch: str, target: Target, *, isolate: bool
+    missing: dict[UOp, CachePlace], arch: str, target: Target, *, isolate: bool
 ) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Return every missing kernel with its result or its error."""
     if len(missing) >= SEVERAL or (isolate and missing):
@@ -129,7 +129,9 @@ def _compile_all(
     return out
 
 
-def _on_threads(missing: dict[UOp, Place], target: Target) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+def _on_threads(
+    missing: dict[UOp, CachePlace], target: Target
+) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Lower the kernels in this thread, in order, while a thread pool runs LLVM on the lowered ones."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
 
@@ -154,7 +156,9 @@ def _variant(arch: str, settings: Config) -> str:
     return arch if settings.winograd else f"{arch} without winograd"
 
 
-def _lookup(ast: UOp, arch: str, target: Target, settings: Config) -> tuple[CompiledKernel | None, Place]:
+def _lookup(
+    ast: UOp, arch: str, target: Target, settings: Config
+) -> tuple[CompiledKernel | None, CachePlace]:
     """Return the kernel if a cache has it, else None; and its place in the caches."""
     beam = settings.beam
     made = _made.get((ast, _variant(arch, settings))) if not beam else None
@@ -168,7 +172,7 @@ def _lookup(ast: UOp, arch: str, target: Target, settings: Config) -> tuple[Comp
         if winner is not None:
             chosen = to_text(winner)
             made_with += f" {chosen}"
-    place = Place(cache.key_of(text, arch, made_with), text, chosen)
+    place = CachePlace(cache.key_of(text, arch, made_with), text, chosen)
     payload = cache.get(place.key, settings)
     if payload is None:
         return None, place
@@ -184,7 +188,7 @@ def _lookup(ast: UOp, arch: str, target: Target, settings: Config) -> tuple[Comp
     return kernel, place
 
 
-def _keep(ast: UOp, arch: str, place: Place, kernel: CompiledKernel, settings: Config) -> CompiledKernel:
+def _keep(ast: UOp, arch: str, place: CachePlace, kernel: CompiledKernel, settings: Config) -> CompiledKernel:
     """Store a kernel in both caches and return it."""
     cache.put(place.key, to_bytes(kernel), settings)
     _remember(ast, arch, kernel, place.text, settings)
@@ -209,14 +213,14 @@ def compile_uncached(ast: UOp, arch: str, choice: Choice | None = None) -> Compi
     Raises `CompileError` as `compiler.pipeline.planned_by`.
     """
     chosen = "" if choice is None else to_text(choice)
-    return _compile(ast, target_of(arch), Place("", kernel_key(ast), chosen))
+    return _compile(ast, target_of(arch), CachePlace("", kernel_key(ast), chosen))
 
 
-def _compile(ast: UOp, target: Target, place: Place) -> CompiledKernel:
+def _compile(ast: UOp, target: Target, place: CachePlace) -> CompiledKernel:
     return _emit(_lower(ast, target, place), target)
 
 
-def _lower(ast: UOp, target: Target, place: Place) -> Steps:
+def _lower(ast: UOp, target: Target, place: CachePlace) -> Steps:
     from compiler.pipeline import steps  # noqa: PLC0415  # a hit must not load it
 
     stats.lowered += 1

@@ -35,7 +35,7 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
     from compiler.plan.choice import Choice, Form
     from compiler.targets.shared.target import Target
 
@@ -65,14 +65,14 @@ def arguments(ast: UOp) -> Arguments:
     return Arguments(tuple(access), tuple(sorted({n.arg[0] for n in nodes if n.op is Ops.VAR})))
 
 
-def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
+def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
     """Return the verified linear form of a kernel under a plan."""
     lines = written(ast, plan, args)
     linear.verify(lines)
     return lines
 
 
-def written(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
+def written(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
     """Return the linear form of a kernel under a plan, without the check."""
     writer = Linearizer(ast, plan, len(args.access))
     writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
@@ -99,7 +99,7 @@ def changed(ast: UOp, form: Form, target: Target) -> UOp | None:
     return None if made is None else merge_ranges(made)
 
 
-def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
+def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, LoopNest] | None:
     """Return a prepared kernel after the passes of a choice, and its plan; None where it has no such plan.
 
     A tile or panels that do not fit have none. Raises `CompileError` for a range that the kernel lacks.
@@ -122,12 +122,12 @@ def chosen(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan] | None:
     return None if plan is None else (form, _named(form, plan, choice.form))
 
 
-def _named(ast: UOp, plan: Plan, form: Form) -> Plan:
+def _named(ast: UOp, plan: LoopNest, form: Form) -> LoopNest:
     """Return the plan of a form of a kernel, with its matrix operation if sums are over words."""
     return replace(plan, matrix=operation(ast)) if form == "words" else plan
 
 
-def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan]:
+def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, LoopNest]:
     """Return a kernel after all passes over its AST, and the plan of a choice.
 
     Raises `CompileError` where the kernel has no such plan.
@@ -141,7 +141,7 @@ def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, Plan]:
     return found
 
 
-def planned(ast: UOp, target: Target) -> tuple[UOp, Plan]:
+def planned(ast: UOp, target: Target) -> tuple[UOp, LoopNest]:
     """Return a kernel after all passes over its AST, and its plan.
 
     A chain (`compiler.schedule.chains`) gets the plan of `phases.choose`, which calls this for each part.
@@ -189,7 +189,7 @@ class Steps:
 
     name: str
     arguments: Arguments
-    plan: Plan
+    plan: LoopNest
     lines: list[Line]
     ir: str
 
@@ -199,14 +199,14 @@ class Steps:
         return nest_check.dynamic_bytes(self.plan)
 
 
-def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
+def lower(ast: UOp, target: Target, plan: LoopNest | None = None) -> tuple[str, LoopNest]:
     """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""
     made = steps(ast, target, plan)
     return made.ir, made.plan
 
 
 def steps(
-    ast: UOp, target: Target, plan: Plan | None = None, choice: Choice | None = None, text: str = ""
+    ast: UOp, target: Target, plan: LoopNest | None = None, choice: Choice | None = None, text: str = ""
 ) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed.
 

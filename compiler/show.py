@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
     from compiler.schedule.item import BufRef, ScheduleItem
     from hcq.program import KernelImage
 
@@ -40,7 +40,7 @@ class Forms:
     """All forms of one kernel; a form beyond the level that was asked for is empty."""
 
     name: str
-    plan: Plan
+    plan: LoopNest
     nest: str
     lines: str = ""
     ir: str = ""

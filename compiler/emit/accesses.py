@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions, indexing
 from compiler.emit.linear import POINTER
-from compiler.emit.tile_products import Source
+from compiler.emit.tile_products import FactorSource
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import MOST_STRIDE
 from compiler.nest.register_tile import APART, FEWEST
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 
 LINE = 64
@@ -50,7 +50,7 @@ class LinearKernel(Protocol):
 
     b: Builder
     index: indexing.Indexer
-    plan: Plan
+    plan: LoopNest
     free: dict[UOp, frozenset[UOp]]
     """Node -> the ranges that it depends on."""
     values: dict[tuple[object, ...], Line]
@@ -121,14 +121,14 @@ class Memory:
         where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
         return b.offset(pointer, where, kind), mask
 
-    def plain(self, node: UOp) -> Source | None:
+    def plain(self, node: UOp) -> FactorSource | None:
         """Return where the values of a LOAD are, if they are loaded without masks, and floats in memory."""
         if node.op is not Ops.LOAD or len(node.src) > 2 or node in self.ahead:
             return None
         if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.owner.free[node]):
             return None
         buffer = node.src[0]
-        return Source(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
+        return FactorSource(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
 
     def _load_transposed(self, node: UOp) -> Line | None:
         """Load a square or a part of one by rows along an unrolled range, and transpose it in registers.
@@ -214,7 +214,7 @@ class Memory:
             return self._read_whole(kind, pointer, place, mask)
         return self._read_row(kind, address, place.lanes, mask, token)
 
-    def _within(self, pointer: Line, place: indexing.Place, kind: DType, mask: Line | None) -> Line:
+    def _within(self, pointer: Line, place: indexing.AccessPlace, kind: DType, mask: Line | None) -> Line:
         """Return the address of a vector; where one mask of all lanes is false, one in the buffer.
 
         A processor that masks all lanes takes hundreds of cycles if there is no memory at the address.
@@ -233,7 +233,7 @@ class Memory:
         kept = self.index.kept.get(buffer.arg)
         return () if kept is None else kept[1:]
 
-    def _read_whole(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+    def _read_whole(self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None) -> Line:
         """Load a vector that one mask guards; where it is false, load the first of the buffer and use 0."""
         b, ix = self.b, self.index
         policy = "aligned" if self._aligned(place) else None
@@ -245,12 +245,17 @@ class Memory:
         return b.select(mask, read, zero)
 
     @staticmethod
-    def _aligned(place: indexing.Place) -> bool:
+    def _aligned(place: indexing.AccessPlace) -> bool:
         """Return whether a vector starts at a multiple of its size; GPU buffers start at one of 16 bytes."""
         return place.align % place.lanes == 0
 
     def _read_thinned(
-        self, kind: DType, address: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+        self,
+        kind: DType,
+        address: Line,
+        place: indexing.AccessPlace,
+        mask: Line | None,
+        token: tuple[Line, ...],
     ) -> Line:
         """Load lanes that are a few elements apart: load rows, and select from them.
 
@@ -286,7 +291,12 @@ class Memory:
         return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes), *token))
 
     def _read_one(
-        self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None, token: tuple[Line, ...]
+        self,
+        kind: DType,
+        pointer: Line,
+        place: indexing.AccessPlace,
+        mask: Line | None,
+        token: tuple[Line, ...],
     ) -> Line:
         """Load one element; where the mask is false, load the first of the buffer and use 0."""
         b = self.b
@@ -392,14 +402,14 @@ class Memory:
         return self._row_of(p)
 
     @staticmethod
-    def _woven(p: indexing.Parts) -> UOp | None:
+    def _woven(p: indexing.IndexParts) -> UOp | None:
         """Return the unrolled range of two elements between which strided lanes leave no others."""
         if p.stride != WOVEN:
             return None
         return next((unit for unit, c in p.units if c == 1 and unit.arg[1] == WOVEN), None)
 
     @staticmethod
-    def _side(p: indexing.Parts, *, part: bool) -> UOp | None:
+    def _side(p: indexing.IndexParts, *, part: bool) -> UOp | None:
         """Return the unrolled range of adjacent elements that is a side of a square, or a part of one."""
         for unit, c in p.units:
             count = unit.arg[1]
@@ -408,7 +418,7 @@ class Memory:
         return None
 
     @staticmethod
-    def _row_of(p: indexing.Parts) -> UOp | None:
+    def _row_of(p: indexing.IndexParts) -> UOp | None:
         """Return the unrolled range whose elements are a row, without gaps or with one element in each.
 
         It is a side of a square, of a part of one, or of several.
@@ -460,7 +470,7 @@ class Memory:
             at = b.offset(address, b.index(start), kind)
             self._store_masked(kind, at, picked, b.const(dtypes.bool, some, lanes))
 
-    def _store_woven(self, store: UOp, unit: UOp, p: indexing.Parts, values: list[Line]) -> None:
+    def _store_woven(self, store: UOp, unit: UOp, p: indexing.IndexParts, values: list[Line]) -> None:
         """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""
         b, ix = self.b, self.index
         buffer, lanes = store.src[0], p.lanes
@@ -483,7 +493,7 @@ class Memory:
             else:
                 b.line("store_masked", kind, lanes, (address, row, b.shuffle(some[0], some[1], picked)))
 
-    def _streams(self, place: indexing.Place, kind: DType) -> bool:
+    def _streams(self, place: indexing.AccessPlace, kind: DType) -> bool:
         """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""
         wide = place.stride == 1 and place.lanes * kind.itemsize >= LEAST_STREAMED
         return self.owner.plan.streamed and wide and self._aligned(place)

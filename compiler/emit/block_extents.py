@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
-    from compiler.emit.loop_limits import Limits
+    from compiler.emit.loop_limits import LoopLimits
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, Plan
+    from compiler.nest.loop_nest import Axis, LoopNest
 
 
 class Extent(NamedTuple):
@@ -47,7 +47,7 @@ class Extents(dict["UOp", Extent]):
         """Begin with all blocks of an axis."""
         self[axis.range] = Extent(self.b.index(0), self.b.index(axis.count), axis.count)
 
-    def divide(self, plan: Plan) -> None:
+    def divide(self, plan: LoopNest) -> None:
         """Restrict the extents to the workgroup; the last axis varies fastest with its number."""
         every = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
         for dim in sorted({s.dim for s in every}):
@@ -73,7 +73,7 @@ class Extents(dict["UOp", Extent]):
                 end = b.call("smin", end, b.index(counts[step.range]))
             self[step.range] = Extent(first, end, size)
 
-    def limit(self, axes: Iterable[Axis], limits: Limits) -> Line | None:
+    def limit(self, axes: Iterable[Axis], limits: LoopLimits) -> Line | None:
         """End each axis at its own limit; return whether any blocks are left, None if there are no limits."""
         b = self.b
         some: Line | None = None

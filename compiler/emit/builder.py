@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.emit.linear import EFFECTS, POINTER, READS, Arg, Block, Branch, Line, Loop
+from compiler.emit.linear import EFFECTS, POINTER, READS, Arg, Branch, Line, LineBlock, Loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class Builder:
     __slots__ = ("count", "cursor", "held", "root", "spread")
 
     def __init__(self) -> None:
-        self.root = Block(None)
+        self.root = LineBlock(None)
         self.cursor = self.root
         self.held = self.root
         """The outermost block for new lines: the root, or an open cold branch."""
@@ -165,13 +165,13 @@ class Builder:
         picked = tuple(lanes)
         return self.line("shuffle", a.dtype, len(picked), (a, b), picked)
 
-    def enter_loop(self, first: Line, end: Line, step: int, within: Block) -> Loop:
+    def enter_loop(self, first: Line, end: Line, step: int, within: LineBlock) -> Loop:
         """Open a loop inside `within`, an open block.
 
         The loop variable is `loop.index`. There must be at least one iteration.
         """
         parent = max((first.block, end.block, within), key=lambda b: b.depth)
-        body = Block(parent)
+        body = LineBlock(parent)
         self.count += 1
         loop = Loop(Line("loop", dtypes.int64, 1, (first, end), step, body, self.count), body)
         self.cursor = body
@@ -206,7 +206,7 @@ class Builder:
 
         All lines written in a cold branch stay in it, arithmetic too.
         """
-        body = Block(self.cursor, guards=True)
+        body = LineBlock(self.cursor, guards=True)
         if cold:
             assert self.held is self.root, "cold branches do not nest"
             self.held = body
@@ -242,6 +242,6 @@ class Builder:
         return branch.joins
 
     @staticmethod
-    def _close(block: Block) -> None:
+    def _close(block: LineBlock) -> None:
         block.open = False
         block.cse.clear()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.emit.device_ring import Ring
+from compiler.emit.device_ring import TileRing
 from compiler.ir import index as symbolic
 from compiler.ir.walk import bound_ranges
 from compiler.targets.shared.matrix import SharedOperand, SharedProducts
@@ -22,7 +22,7 @@ from compiler.targets.shared.matrix import SharedOperand, SharedProducts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compiler.emit.device_tile import Writer
+    from compiler.emit.device_tile import StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
@@ -37,7 +37,7 @@ SIDE = 8
 class PipelinedSum:
     """The loop of one REDUCE whose operands are copied asynchronously."""
 
-    def __init__(self, owner: Writer, node: UOp) -> None:
+    def __init__(self, owner: StagedSumWriter, node: UOp) -> None:
         self.owner = owner
         self.b = owner.b
         self.node = node
@@ -45,7 +45,7 @@ class PipelinedSum:
         (self.k,) = self.reduction.ranges
         stages = owner.plan.shared_stages()
         self.depth = stages[0].depth
-        self.rows, self.columns = [Ring(owner, s, self.k, self.reduction.staged) for s in stages]
+        self.rows, self.columns = [TileRing(owner, s, self.k, self.reduction.staged) for s in stages]
         assert owner.plan.matrix is not None
         self.shared = owner.plan.matrix.shared
         self.products = _Products(owner, self.rows, self.columns)
@@ -102,7 +102,7 @@ class PipelinedSum:
 class _Products:
     """Matrix operations of a warp on fragments of the tiles; rows and columns are in their natural order."""
 
-    def __init__(self, owner: Writer, rows: Ring, columns: Ring) -> None:
+    def __init__(self, owner: StagedSumWriter, rows: TileRing, columns: TileRing) -> None:
         assert owner.plan.matrix is not None
         self.op = owner.plan.matrix
         self.owner = owner
@@ -150,7 +150,7 @@ class _Products:
         return [self.b.line("issue", dtypes.float32, total.lanes, (*addresses, total), what)]
 
     def _operands(  # noqa: PLR0917  # two callers, side by side
-        self, ring: Ring, lanes: LaneMap, size: int, count: int, slot: Line, first: int, token: Line
+        self, ring: TileRing, lanes: LaneMap, size: int, count: int, slot: Line, first: int, token: Line
     ) -> list[list[Line]]:
         """Return the words of A (B) of `count` operations, each of `size` rows (columns)."""
         tile, base = ring.place(slot), self._warp(ring.axis)

@@ -19,7 +19,7 @@ from compiler.ir.ops import Ops
 from compiler.targets.shared.matrix import PIECE
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import Writer
+    from compiler.emit.device_tile import StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import SharedStage
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 BYTES = 16
 
 
-class Ring:
+class TileRing:
     """The tiles of one operand: `stage.depth` places that are used in turn."""
 
-    def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
+    def __init__(self, owner: StagedSumWriter, stage: SharedStage, k: UOp, block: int) -> None:
         self.owner = owner
         self.b = owner.b
         self.stage = stage

@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.emit.device_tile import Tile
-from compiler.emit.device_tile_products import MatrixProducts, Products
+from compiler.emit.device_tile import SharedTile
+from compiler.emit.device_tile_products import MatrixProducts, SharedTileProducts
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import Writer
+    from compiler.emit.device_tile import StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 class StagedSum:
     """The loop of one REDUCE whose operands are staged in shared memory."""
 
-    def __init__(self, owner: Writer, node: UOp) -> None:
+    def __init__(self, owner: StagedSumWriter, node: UOp) -> None:
         self.owner = owner
         self.b = owner.b
         self.node = node
         self.plan = owner.plan
         self.reduction = owner.plan.reductions[bound_ranges(node, owner.free)]
         (self.k,) = self.reduction.ranges
-        self.rows, self.columns = [Tile(owner, s, self.k, self.reduction.staged) for s in
+        self.rows, self.columns = [SharedTile(owner, s, self.k, self.reduction.staged) for s in
                                    owner.plan.shared_stages()]  # fmt: skip
 
     def run(self) -> None:
         """Write the loop at the cursor, and record the sums with `Linearizer.finish`."""
         b = self.b
         size, block = self.k.arg[1], self.reduction.staged
-        inner: Products | MatrixProducts = (
-            Products(self.owner, self.rows, self.columns)
+        inner: SharedTileProducts | MatrixProducts = (
+            SharedTileProducts(self.owner, self.rows, self.columns)
             if self.plan.matrix is None
             else MatrixProducts(self.owner, self.rows, self.columns)
         )
@@ -63,7 +63,7 @@ class StagedSum:
         self.owner.env.update(here)
 
     def _block(
-        self, number: Line, inner: Products | MatrixProducts, sums: list[Line], *, again: bool
+        self, number: Line, inner: SharedTileProducts | MatrixProducts, sums: list[Line], *, again: bool
     ) -> list[Line]:
         """Write the copies and the products of one block of the sum."""
         b = self.b

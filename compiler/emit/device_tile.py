@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
-    from compiler.emit.loop_limits import Limits
+    from compiler.emit.loop_limits import LoopLimits
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, Plan, SharedStage
+    from compiler.nest.loop_nest import Axis, LoopNest, SharedStage
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
@@ -35,13 +35,13 @@ VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
 
-class Writer(Protocol):
+class StagedSumWriter(Protocol):
     """What a staged sum needs of the writer of its kernel (`linearize.Linearizer`)."""
 
     b: Builder
-    plan: Plan
+    plan: LoopNest
     index: Indexer
-    limits: Limits
+    limits: LoopLimits
     env: dict[UOp, int]
     free: dict[UOp, frozenset[UOp]]
     units: dict[UOp, UOp]
@@ -67,10 +67,10 @@ class Writer(Protocol):
         ...
 
 
-class Tile:
+class SharedTile:
     """The tile of one operand in shared memory: copies to it and loads from it."""
 
-    def __init__(self, owner: Writer, stage: SharedStage, k: UOp, block: int) -> None:
+    def __init__(self, owner: StagedSumWriter, stage: SharedStage, k: UOp, block: int) -> None:
         self.owner = owner
         self.b = owner.b
         self.stage = stage

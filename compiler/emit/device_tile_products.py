@@ -20,7 +20,7 @@ from compiler.targets.shared.matrix import places
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compiler.emit.device_tile import Tile, Writer
+    from compiler.emit.device_tile import SharedTile, StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
@@ -31,7 +31,11 @@ ROUND = 16
 
 
 def in_rounds(
-    owner: Writer, words: int, step: int, sums: list[Line], one: Callable[[UOp, list[Line]], list[Line]]
+    owner: StagedSumWriter,
+    words: int,
+    step: int,
+    sums: list[Line],
+    one: Callable[[UOp, list[Line]], list[Line]],
 ) -> list[Line]:
     """Return the sums after all `words` words of a block, in rounds of `step` words.
 
@@ -47,10 +51,10 @@ def in_rounds(
     return b.leave_loop(loop, one(symbolic.mul(counter, step), carried))
 
 
-class Products:
+class SharedTileProducts:
     """Multiply-adds of a register tile: each thread loads its rows and its columns of the tiles."""
 
-    def __init__(self, owner: Writer, rows: Tile, columns: Tile) -> None:
+    def __init__(self, owner: StagedSumWriter, rows: SharedTile, columns: SharedTile) -> None:
         self.owner = owner
         self.b = owner.b
         self.rows = rows
@@ -78,7 +82,7 @@ class Products:
             ]
         return sums
 
-    def _values(self, tile: Tile, word: UOp, token: Line) -> list[Line]:
+    def _values(self, tile: SharedTile, word: UOp, token: Line) -> list[Line]:
         """Return the vectors of a thread's part of one row of a tile, in the order of its units."""
         b, axis = self.b, tile.axis
         base = symbolic.dot([d for d, _ in self.owner.digits[axis.range]],
@@ -105,7 +109,7 @@ class Products:
 class MatrixProducts:
     """Matrix operations of a warp on fragments of the tiles."""
 
-    def __init__(self, owner: Writer, rows: Tile, columns: Tile) -> None:
+    def __init__(self, owner: StagedSumWriter, rows: SharedTile, columns: SharedTile) -> None:
         assert owner.plan.matrix is not None
         self.op = owner.plan.matrix
         self.owner = owner
@@ -152,7 +156,7 @@ class MatrixProducts:
             ]
         return sums
 
-    def _fragments(self, tile: Tile, registers: int, first: UOp, token: Line) -> list[list[Line]]:
+    def _fragments(self, tile: SharedTile, registers: int, first: UOp, token: Line) -> list[list[Line]]:
         """Return the words of A (B) of each adjacent operation."""
         adjacent = self.high if tile is self.rows else self.wide
         words: dict[int, list[Line]] = {}

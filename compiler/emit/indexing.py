@@ -34,7 +34,7 @@ FIRST = 1 << 20
 
 
 @dataclass(slots=True)
-class Parts:
+class IndexParts:
     """The terms of an index (atom, coefficient), by what the atoms are."""
 
     outer: list[tuple[UOp, int]]
@@ -50,7 +50,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Place:
+class AccessPlace:
     """The elements of an access: base + offset + stride * lane, or a vector of indices."""
 
     base: Line
@@ -99,7 +99,7 @@ class Indexer:
         self.known: set[UOp] = set()
         """Parts of masks of the AST that are true at the cursor."""
         self.memo: dict[UOp, UOp] = {}
-        self.taken: dict[UOp, Parts] = {}
+        self.taken: dict[UOp, IndexParts] = {}
         self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
         """For an index, the current units and the registers of its ranges, its register."""
         self.needs: dict[UOp, tuple[list[UOp], list[UOp]] | None] = {}
@@ -119,12 +119,12 @@ class Indexer:
             return self.kept[slot][0]
         return self.b.line("argument", POINTER, 1, (), slot)
 
-    def parts(self, x: UOp) -> Parts:
+    def parts(self, x: UOp) -> IndexParts:
         """Return the terms of an index over split ranges."""
         found = self.taken.get(x)
         if found is None:
             terms, constant = symbolic.terms_of(x)
-            found = self.taken[x] = Parts([], [], [], 0, 1, constant)
+            found = self.taken[x] = IndexParts([], [], [], 0, 1, constant)
             for atom, c in terms.items():
                 if atom in self.unit_ranges:
                     found.units.append((atom, c))
@@ -141,7 +141,7 @@ class Indexer:
         """Return an index or mask of the AST as one over split ranges."""
         return symbolic.substitute(x, self.exprs, self.memo)
 
-    def place(self, index: UOp, *, strided: bool = False) -> Place:
+    def place(self, index: UOp, *, strided: bool = False) -> AccessPlace:
         """Return the elements of an access with this index of the AST.
 
         The stride is -1, 0 or 1, with `strided` up to MOST_STRIDE; any other needs a vector.
@@ -160,20 +160,22 @@ class Indexer:
         for atom, c in p.computed:
             line = self.computed(atom)
             if line.lanes > 1:
-                return Place(line, 0, 0, line.lanes, self._moved(x, shift))
+                return AccessPlace(line, 0, 0, line.lanes, self._moved(x, shift))
             if line.op == "const" and isinstance(line.arg, int):
                 offset += line.arg * c
             else:
                 terms.append((line, c))
         if p.stride not in (-1, 0, 1) and not (strided and 1 < p.stride <= MOST_STRIDE):
-            return Place(self.b.index(0), 0, 0, p.lanes, self._moved(x, shift))
-        return Place(self.sum(terms), offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in terms]))
+            return AccessPlace(self.b.index(0), 0, 0, p.lanes, self._moved(x, shift))
+        return AccessPlace(
+            self.sum(terms), offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in terms])
+        )
 
     def _moved(self, x: UOp, shift: int) -> Line:
         """Return an index over split ranges plus a number as one register."""
         return self.materialised(symbolic.add(x, symbolic.const(shift)))
 
-    def _affine(self, x: UOp, p: Parts, shift: int) -> Place:
+    def _affine(self, x: UOp, p: IndexParts, shift: int) -> AccessPlace:
         """Return the elements of an access whose index computes nothing; all units have one base."""
         offset = p.constant + shift
         for u, c in p.units:
@@ -182,7 +184,7 @@ class Indexer:
         base = self.bases.get(key)
         if base is None or not base.block.open:
             base = self.bases[key] = self.sum([(self.leaf(a), c) for a, c in p.outer])
-        return Place(base, offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in p.outer]))
+        return AccessPlace(base, offset, p.stride, p.lanes, align=gcd(offset, *[c for _, c in p.outer]))
 
     def sum(self, terms: list[tuple[Line, int]]) -> Line:
         """Add scalar terms, outermost first, so that the first sums are outside the inner loops."""
@@ -192,7 +194,7 @@ class Indexer:
             total = self.b.add(total, self.b.mul(resized(self.b, line, dtypes.int64), c))
         return total
 
-    def address(self, pointer: Line, place: Place, dtype: DType) -> Line:
+    def address(self, pointer: Line, place: AccessPlace, dtype: DType) -> Line:
         """Return the lowest address of a place."""
         offset = place.offset - (place.lanes - 1 if place.stride == -1 else 0)
         base = self.b.offset(pointer, place.base, dtype)
@@ -223,7 +225,7 @@ class Indexer:
             found = self.lines[key] = self._materialised(x, p)
         return found
 
-    def _materialised(self, x: UOp, p: Parts) -> Line:
+    def _materialised(self, x: UOp, p: IndexParts) -> Line:
         b = self.b
         computed = [(self.computed(a), c) for a, c in p.computed]
         offset = p.constant

@@ -30,7 +30,7 @@ POINTER = DType("pointer", 64, "uint", 8, None)
 Arg = object
 
 
-class Loaded(NamedTuple):
+class LoadedFactor(NamedTuple):
     """A factor of `products`: elements, or vectors, that are loaded at constant places after an address."""
 
     kind: DType
@@ -40,11 +40,11 @@ class Loaded(NamedTuple):
     """For each accumulator the elements from the address to its factor."""
 
 
-class Products(NamedTuple):
+class BundleProducts(NamedTuple):
     """The argument of `products`: one product is added to each accumulator of a bundle."""
 
-    left: Loaded
-    right: Loaded
+    left: LoadedFactor
+    right: LoadedFactor
 
 
 SIGNATURES: dict[str, tuple[int, str]] = {
@@ -136,7 +136,14 @@ class Line:
     __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
 
     def __init__(  # noqa: PLR0917  # the hottest constructor: positional on purpose
-        self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int
+        self,
+        op: str,
+        dtype: DType,
+        lanes: int,
+        src: tuple[Line, ...],
+        arg: Arg,
+        block: LineBlock,
+        number: int,
     ) -> None:
         self.op = op
         self.dtype = dtype
@@ -150,18 +157,18 @@ class Line:
         return f"%{self.id}"
 
 
-class Block:
+class LineBlock:
     """Lines that run together; `depth` grows inwards. Registers of a closed block must not be used."""
 
     __slots__ = ("body", "cse", "depth", "floor", "open", "parent")
 
-    def __init__(self, parent: Block | None, *, guards: bool = False) -> None:
+    def __init__(self, parent: LineBlock | None, *, guards: bool = False) -> None:
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent else 0
         self.body: list[Line | Loop | Branch] = []
         self.cse: dict[object, Line] = {}
         self.open = True
-        self.floor: Block = self if guards or parent is None else parent.floor
+        self.floor: LineBlock = self if guards or parent is None else parent.floor
         """The outermost block to which loads may move from here."""
 
 
@@ -170,7 +177,7 @@ class Loop:
 
     __slots__ = ("body", "end", "index", "phis", "results")
 
-    def __init__(self, index: Line, body: Block) -> None:
+    def __init__(self, index: Line, body: LineBlock) -> None:
         self.index = index
         self.body = body
         self.phis: list[Line] = []
@@ -183,7 +190,7 @@ class Branch:
 
     __slots__ = ("body", "end", "head", "joins")
 
-    def __init__(self, head: Line, body: Block) -> None:
+    def __init__(self, head: Line, body: LineBlock) -> None:
         self.head = head
         self.body = body
         self.end: Line | None = None
@@ -207,7 +214,7 @@ _SAME_COUNT = {"phi": 0, "result": 1, "alu_rows": 0, "products": 2}
 """Operation -> the source that is a bundle of as many registers, if the line is a bundle."""
 
 
-def flatten(block: Block) -> list[Line]:
+def flatten(block: LineBlock) -> list[Line]:
     """Return the lines of a block and of all blocks inside it, in the order in which they run."""
     lines: list[Line] = []
     for item in block.body:
@@ -296,7 +303,7 @@ def _same_rows(line: Line) -> str:
 
 def _products(line: Line) -> str:
     left, right, sums, *_ = line.src
-    assert isinstance(line.arg, Products)
+    assert isinstance(line.arg, BundleProducts)
     if left.dtype is not POINTER or right.dtype is not POINTER:
         return f"{left} or {right} is not an address"
     if sums.dtype is not line.dtype or sums.lanes != line.lanes:

@@ -28,7 +28,7 @@ from compiler.emit.reductions import Reducer
 from compiler.emit.results import Results
 from compiler.emit.row_scratch import KeptRows
 from compiler.emit.stages import Stages
-from compiler.emit.transposes import Turns
+from compiler.emit.transposes import TransposeTiles
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ranges_in
@@ -38,16 +38,16 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from compiler.emit.linear import Block, Branch, Line
-    from compiler.emit.tile_products import Source
+    from compiler.emit.linear import Branch, Line, LineBlock
+    from compiler.emit.tile_products import FactorSource
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, Phase, Plan, Reduction
+    from compiler.nest.loop_nest import Axis, LoopNest, Phase, Reduction
 
 
 class Linearizer:
     """Writes one kernel."""
 
-    def __init__(self, ast: UOp, plan: Plan, buffers: int, builder: Builder | None = None) -> None:
+    def __init__(self, ast: UOp, plan: LoopNest, buffers: int, builder: Builder | None = None) -> None:
         self.ast = ast
         self.plan = plan
         self.b = builder or Builder()
@@ -69,8 +69,8 @@ class Linearizer:
         """For each value that is in memory of the kernel, what loads it."""
         self.rows = KeptRows(self)
         self.stages = Stages(self)
-        self.turns = Turns(self)
-        self.limits = loop_limits.Limits(self.b, loop_limits.find(ast, self.free, plan.rows))
+        self.turns = TransposeTiles(self)
+        self.limits = loop_limits.LoopLimits(self.b, loop_limits.find(ast, self.free, plan.rows))
         turn = max([s.turn for s in plan.steps if isinstance(s, Stage)], default=1)
         self.partials = Partials(self.b, self.index, self.limits, turn)
         self.inner_steps = [
@@ -290,7 +290,7 @@ class Linearizer:
         """Return the register of a LOAD at the current position, of the type in memory."""
         return self.memory.stored(node)
 
-    def in_memory(self, operand: UOp) -> Source | None:
+    def in_memory(self, operand: UOp) -> FactorSource | None:
         """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
         if operand in self.readers:
             return self.stages.source(operand)
@@ -388,7 +388,7 @@ class Linearizer:
         )
         return [self.units[r] for r in free if r in self.units]
 
-    def _home(self, free: frozenset[UOp]) -> Block:
+    def _home(self, free: frozenset[UOp]) -> LineBlock:
         """Return the outermost block where these ranges have values, and to which loads may move."""
         home = max((self.b.cursor.floor, self.b.held), key=lambda block: block.depth)
         for r in free:

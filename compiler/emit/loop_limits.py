@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Row
+    from compiler.nest.loop_nest import ScratchRow
 
 Free = dict["UOp", frozenset["UOp"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LoopLimit:
     """The first value of a range without effect: (number * factor + plus) / divisor, rounded up."""
 
     number: UOp
@@ -41,20 +41,20 @@ class Limit:
     plus: int = 0
     divisor: int = 1
 
-    def below(self, factor: int, plus: int) -> Limit:
+    def below(self, factor: int, plus: int) -> LoopLimit:
         """Return the limit of x where `factor * x + plus` has this one."""
-        return Limit(self.number, self.factor, self.plus - plus * self.divisor, self.divisor * factor)
+        return LoopLimit(self.number, self.factor, self.plus - plus * self.divisor, self.divisor * factor)
 
-    def divided(self, divisor: int) -> Limit:
+    def divided(self, divisor: int) -> LoopLimit:
         """Return a limit of x where `x // divisor` has this one."""
         plus = self.plus if self.divisor == 1 else self.plus + self.divisor
-        return Limit(self.number, self.factor * divisor, plus * divisor, self.divisor)
+        return LoopLimit(self.number, self.factor * divisor, plus * divisor, self.divisor)
 
 
-class Limits:
+class LoopLimits:
     """The limits of the ranges of one kernel."""
 
-    def __init__(self, b: Builder, found: Mapping[UOp, tuple[Limit, ...]]) -> None:
+    def __init__(self, b: Builder, found: Mapping[UOp, tuple[LoopLimit, ...]]) -> None:
         self.b = b
         self.found = found
         self.lines: dict[UOp, Line] = {}
@@ -97,7 +97,7 @@ def _rounded_up(b: Builder, line: Line, size: int) -> Line:
     return b.alu("udiv", up, b.index(size))
 
 
-def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limit, ...]]:
+def find(ast: UOp, free: Free, rows: Iterable[ScratchRow] = ()) -> dict[UOp, tuple[LoopLimit, ...]]:
     """Return the limits of the ranges of a kernel, in the same order in every process.
 
     `rows` are those of its plan: a row that a reduction fills for an output has the limits of both.
@@ -107,7 +107,7 @@ def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limi
         return {}
     if not any(n.op is Ops.LT and not free[n.src[1]] for n in nodes):
         return {}
-    found: dict[UOp, set[Limit]] = {}
+    found: dict[UOp, set[LoopLimit]] = {}
     for store in ast.src:
         _meet(found, _of_store(store, free), frozenset(r for s in ast.src for r in free[s]))
     for node in nodes:
@@ -119,23 +119,25 @@ def find(ast: UOp, free: Free, rows: Iterable[Row] = ()) -> dict[UOp, tuple[Limi
         found[row.inner] = both
     place = {node: at for at, node in enumerate(nodes)}
 
-    def order(limit: Limit) -> tuple[int, ...]:
+    def order(limit: LoopLimit) -> tuple[int, ...]:
         return place[limit.number], limit.factor, limit.plus, limit.divisor
 
     ranges = sorted([r for r, limits in found.items() if limits], key=lambda r: int(r.arg[0]))
     return {r: tuple(sorted(found[r], key=order)) for r in ranges}
 
 
-def _meet(found: dict[UOp, set[Limit]], more: Mapping[UOp, set[Limit]], ranges: Iterable[UOp]) -> None:
+def _meet(
+    found: dict[UOp, set[LoopLimit]], more: Mapping[UOp, set[LoopLimit]], ranges: Iterable[UOp]
+) -> None:
     """Keep of the limits of some ranges those that one more user of the ranges has, too."""
     for r in ranges:
         limits = more.get(r, set())
         found[r] = found[r] & limits if r in found else limits
 
 
-def _of_store(store: UOp, free: Free) -> dict[UOp, set[Limit]]:
+def _of_store(store: UOp, free: Free) -> dict[UOp, set[LoopLimit]]:
     value = store.src[2]
-    found: dict[UOp, set[Limit]] = {}
+    found: dict[UOp, set[LoopLimit]] = {}
     while value.op is Ops.WITHIN:
         for part in _conjuncts(value.src[0]):
             _add(found, part, free)
@@ -143,9 +145,9 @@ def _of_store(store: UOp, free: Free) -> dict[UOp, set[Limit]]:
     return found
 
 
-def _of_reduction(node: UOp, bound: frozenset[UOp], free: Free) -> dict[UOp, set[Limit]]:
+def _of_reduction(node: UOp, bound: frozenset[UOp], free: Free) -> dict[UOp, set[LoopLimit]]:
     value, identity = node.src[0], fold_reduce.identity(node.arg[0], node.dtype)
-    found: dict[UOp, set[Limit]] = {}
+    found: dict[UOp, set[LoopLimit]] = {}
     for part in dict.fromkeys(_masks(value)):
         if free[part] & bound and _where_false(value, part, {}) is identity:
             _add(found, part, free)
@@ -196,7 +198,7 @@ def _where_false(x: UOp, part: UOp, known: dict[UOp, UOp | None]) -> UOp | None:
     return found
 
 
-def _add(found: dict[UOp, set[Limit]], part: UOp, free: Free) -> None:
+def _add(found: dict[UOp, set[LoopLimit]], part: UOp, free: Free) -> None:
     """Add the limits of the ranges of a comparison `coordinate < number`."""
     if part.op is not Ops.LT or not part.src[0].dtype.is_int or free[part.src[1]]:
         return
@@ -204,10 +206,10 @@ def _add(found: dict[UOp, set[Limit]], part: UOp, free: Free) -> None:
     while place.op is Ops.CAST and place.src[0].op in (Ops.CAST, Ops.IVALUE) and place.dtype.bits >= 32:
         place = place.src[0]
     if place.op is Ops.IVALUE and place.dtype.is_int:
-        _below(found, place.src[0], Limit(part.src[1]))
+        _below(found, place.src[0], LoopLimit(part.src[1]))
 
 
-def _below(found: dict[UOp, set[Limit]], x: UOp, limit: Limit) -> None:
+def _below(found: dict[UOp, set[LoopLimit]], x: UOp, limit: LoopLimit) -> None:
     if x.op is Ops.RANGE:
         found.setdefault(x, set()).add(limit)
     elif x.op is Ops.IDIV and x.src[0].vmin >= 0:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
-    from compiler.emit.loop_limits import Limits
+    from compiler.emit.loop_limits import LoopLimits
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
 
@@ -76,7 +76,7 @@ class Totals:
 class Partials:
     """The pieces of one kernel's summed ranges, and the totals between them."""
 
-    def __init__(self, b: Builder, index: Indexer, limits: Limits, turn: int) -> None:
+    def __init__(self, b: Builder, index: Indexer, limits: LoopLimits, turn: int) -> None:
         self.b = b
         self.index = index
         self.limits = limits

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Phase, Plan
+    from compiler.nest.loop_nest import LoopNest, Phase
 
     Places = dict[UOp, Line]
     Buffers = dict[int, tuple[Line, Line]]
 
 
-def write_once(b: Builder, plan: Plan, part: Callable[[Phase, Places, Buffers], None]) -> None:
+def write_once(b: Builder, plan: LoopNest, part: Callable[[Phase, Places, Buffers], None]) -> None:
     """Write the parts that run once in each workgroup, as `write` does those of a block."""
     _run(b, plan, "once", {}, part)
 
 
 def _run(
-    b: Builder, plan: Plan, when: str, places: Places, part: Callable[[Phase, Places, Buffers], None]
+    b: Builder, plan: LoopNest, when: str, places: Places, part: Callable[[Phase, Places, Buffers], None]
 ) -> None:
     """Write the parts of one time, one after the other, at the cursor."""
     memory = {
@@ -45,7 +45,7 @@ def _run(
             b.cursor = cursor
 
 
-def write(b: Builder, plan: Plan, index: Indexer, part: Callable[[Phase, Places, Buffers], None]) -> None:
+def write(b: Builder, plan: LoopNest, index: Indexer, part: Callable[[Phase, Places, Buffers], None]) -> None:
     """Write all parts for the current block, one after the other.
 
     `part` writes one of them, given registers of the block's variables and matrices in scratch memory.

@@ -26,7 +26,7 @@ from compiler.nest import convolution_borders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from compiler.emit.linear import Block, Line
+    from compiler.emit.linear import Line, LineBlock
     from compiler.emit.linearize import Linearizer
     from compiler.emit.tile_products import TileProducts
     from compiler.ir.uop import UOp
@@ -56,13 +56,13 @@ class Reducer:
         if len(family) == 1 and not self.rows:
             self.products = tile_products.find(owner, family[0], self.plan, units, self.points)
 
-    def sums(self, home: Block) -> list[Line]:
+    def sums(self, home: LineBlock) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""
         self.b.cursor = home
         totals = self._level(0, self._identities())
         return totals if self.products is None else rows_of(self.b, totals[0], len(self.points))
 
-    def run(self, home: Block) -> None:
+    def run(self, home: LineBlock) -> None:
         """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
         self.b.cursor = home
         totals = self._level(0, self._identities())

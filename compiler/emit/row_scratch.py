@@ -13,32 +13,32 @@ from compiler.emit.linear import POINTER
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import Writer
+    from compiler.emit.device_tile import StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Row
+    from compiler.nest.loop_nest import ScratchRow
 
 
 class KeptRows:
     """The rows of one kernel's plan."""
 
-    def __init__(self, owner: Writer) -> None:
+    def __init__(self, owner: StagedSumWriter) -> None:
         self.owner = owner
         self.b = owner.b
         self.rows = owner.plan.rows
         self.twins = {row.twin: row for row in self.rows}
         """For a value over an output range its row."""
         owner.readers.update(dict.fromkeys(self.twins, self.load))
-        self.tokens: dict[Row, Line] = {}
+        self.tokens: dict[ScratchRow, Line] = {}
         """For a row that is filled, the source that keeps its loads after the stores."""
 
-    def _memory(self, row: Row) -> Line:
+    def _memory(self, row: ScratchRow) -> Line:
         """Return private memory for a row, with room for a last vector."""
         kind = storage_type(register_type(row.source.dtype))
         count = row.inner.arg[1] + self.owner.plan.widest()
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
 
-    def store(self, row: Row) -> None:
+    def store(self, row: ScratchRow) -> None:
         """Store the row's value at the current position of the reduction that runs over it."""
         b, ix, value = self.b, self.owner.index, self.owner.value(row.source)
         kind = storage_type(value.dtype)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes, register_type, storage_type
 from compiler.emit import conversions, window_copies
 from compiler.emit.linear import POINTER
-from compiler.emit.tile_products import Source
+from compiler.emit.tile_products import FactorSource
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest import windows
@@ -112,12 +112,12 @@ class Stages:
             if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
                 self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
 
-    def source(self, operand: UOp) -> Source | None:
+    def source(self, operand: UOp) -> FactorSource | None:
         """Return where the values of an operand are in its panels; None without any, or of another type."""
         panels = self.panels.get(operand)
         if panels is None or panels.dtype is not register_type(operand.dtype):
             return None
-        return Source(panels.memory, panels.index, panels.dtype, (panels.token,))
+        return FactorSource(panels.memory, panels.index, panels.dtype, (panels.token,))
 
     def read(self, operand: UOp) -> Line:
         """Load the operand at the current position from its panel."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from compiler.dtype import register_type
-from compiler.emit.linear import Loaded, Products
+from compiler.emit.linear import BundleProducts, LoadedFactor
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan, Reduction
+    from compiler.nest.loop_nest import LoopNest, Reduction
 
 
-class Source(NamedTuple):
+class FactorSource(NamedTuple):
     """Where a factor is in memory."""
 
     pointer: Line
@@ -40,14 +40,14 @@ class Source(NamedTuple):
     """The source that keeps its loads after the stores to that memory; none for other memory."""
 
 
-class Writer(Protocol):
+class ProductWriter(Protocol):
     """What the products need of the writer of their kernel (`linearize.Linearizer`)."""
 
     b: Builder
     index: Indexer
-    plan: Plan
+    plan: LoopNest
 
-    def in_memory(self, operand: UOp) -> Source | None:
+    def in_memory(self, operand: UOp) -> FactorSource | None:
         """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
         ...
 
@@ -56,7 +56,11 @@ class TileProducts:
     """The products of all unrolled positions of one sum."""
 
     def __init__(
-        self, owner: Writer, units: Sequence[UOp], factors: tuple[Source, Source], what: Products
+        self,
+        owner: ProductWriter,
+        units: Sequence[UOp],
+        factors: tuple[FactorSource, FactorSource],
+        what: BundleProducts,
     ) -> None:
         self.owner = owner
         self.units = units
@@ -73,7 +77,7 @@ class TileProducts:
 
 
 def find(
-    owner: Writer, node: UOp, plan: Reduction, units: Sequence[UOp], points: Sequence[tuple[int, ...]]
+    owner: ProductWriter, node: UOp, plan: Reduction, units: Sequence[UOp], points: Sequence[tuple[int, ...]]
 ) -> TileProducts | None:
     """Return the products of a sum at all unrolled positions; None where single lines are needed.
 
@@ -99,6 +103,6 @@ def find(
         steps = [at.get(u, 0) for u in units]
         offsets = [p.constant + sum([c * n for c, n in zip(steps, point, strict=True)]) for point in points]
         factors.append(source)
-        loaded.append(Loaded(source.kind, p.lanes if p.stride else 1, tuple(offsets)))
+        loaded.append(LoadedFactor(source.kind, p.lanes if p.stride else 1, tuple(offsets)))
     left, right = factors
-    return TileProducts(owner, units, (left, right), Products(*loaded))
+    return TileProducts(owner, units, (left, right), BundleProducts(*loaded))

@@ -15,16 +15,16 @@ from compiler.ir.ops import Ops
 from compiler.nest.loop_nest import TurnedStage
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import Writer
+    from compiler.emit.device_tile import StagedSumWriter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
 
 
-class Turns:
+class TransposeTiles:
     """The tiles of a kernel that transposes."""
 
-    def __init__(self, owner: Writer) -> None:
+    def __init__(self, owner: StagedSumWriter) -> None:
         self.owner = owner
         self.b = owner.b
         self.stages = {s.value: s for s in owner.plan.steps if isinstance(s, TurnedStage)}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compiler.emit.linear import Line
     from compiler.emit.partials import Partials
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan, Side, Stage
+    from compiler.nest.loop_nest import LoopNest, Side, Stage
 
 MOST_UNROLLED = 8
 """Vectors along the last side up to which their copies are written one after the other."""
@@ -35,12 +35,12 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Protocol):
+class WindowWriter(Protocol):
     """The part of `compiler.emit.linearize.Linearizer` that a copy uses."""
 
     b: Builder
     index: Indexer
-    plan: Plan
+    plan: LoopNest
     extents: Extents
     partials: Partials
 
@@ -50,7 +50,7 @@ class Writer(Protocol):
         ...
 
 
-def fill(owner: Writer, stage: Stage, memory: Line, lanes: int) -> None:
+def fill(owner: WindowWriter, stage: Stage, memory: Line, lanes: int) -> None:
     """Write the loops that copy the window at the cursor; the cursor is after them then."""
     _Copy(owner, stage, memory, lanes).write(0, [])
 
@@ -58,7 +58,7 @@ def fill(owner: Writer, stage: Stage, memory: Line, lanes: int) -> None:
 class _Copy:
     """The loops that fill one window: one for each side, the last one by vectors."""
 
-    def __init__(self, owner: Writer, stage: Stage, memory: Line, lanes: int) -> None:
+    def __init__(self, owner: WindowWriter, stage: Stage, memory: Line, lanes: int) -> None:
         self.owner = owner
         self.b = owner.b
         self.stage = stage

@@ -30,7 +30,7 @@ PROBE = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KernelAccess:
     """One LOAD or STORE."""
 
     node: UOp
@@ -49,7 +49,7 @@ class Family:
     ranges: frozenset[UOp]
     free: frozenset[UOp]
     nodes: list[UOp] = field(default_factory=list)
-    loads: list[Access] = field(default_factory=list)
+    loads: list[KernelAccess] = field(default_factory=list)
     ops: float = 0.0
     fused: int = 0
     """Multiply-adds among `nodes`."""
@@ -64,7 +64,7 @@ class Family:
 
 
 @dataclass(slots=True)
-class Kernel:
+class KernelShape:
     """The properties of one kernel."""
 
     ast: UOp
@@ -72,9 +72,9 @@ class Kernel:
     outputs: list[UOp]
     """Output ranges, sorted by number."""
     families: list[Family]
-    loads: list[Access]
+    loads: list[KernelAccess]
     """Loads outside reductions."""
-    stores: list[Access]
+    stores: list[KernelAccess]
     ops: float
     """Weighted operations outside reductions."""
     ops_of: dict[frozenset[UOp], float]
@@ -113,17 +113,17 @@ def _inner_nodes(roots: tuple[UOp, ...], ends: frozenset[UOp]) -> tuple[UOp, ...
     return tuple(out)
 
 
-def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
+def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> KernelAccess:
     """Describe a LOAD or STORE."""
     at = 2 if node.op is Ops.LOAD else 3
     size = storage_type(node.src[0].dtype).itemsize
     ranges = free[node] if node.op is Ops.LOAD else free[node.src[1]]
     elements = min(math.prod([r.arg[1] for r in ranges]), node.src[1].vmax - node.src[1].vmin + 1)
     nbytes = float(size * elements)
-    return Access(node, node.src[1], ranges, size, len(node.src) > at, nbytes)
+    return KernelAccess(node, node.src[1], ranges, size, len(node.src) > at, nbytes)
 
 
-def analyse(ast: UOp) -> Kernel:
+def analyse(ast: UOp) -> KernelShape:
     """Find the properties of a kernel."""
     free = ranges_in(ast)
     nodes = ordered(ast)
@@ -146,7 +146,7 @@ def analyse(ast: UOp) -> Kernel:
     outputs: dict[UOp, None] = {}
     for s in ast.src:
         outputs.update(dict.fromkeys(free[s]))
-    return Kernel(
+    return KernelShape(
         ast,
         free,
         sorted(outputs, key=lambda r: int(r.arg[0])),

@@ -12,7 +12,7 @@ from compiler.nest.loop_nest import Step
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 WordKind = Literal["name", "grid", "loop", "thread", "unrolled", "vector", "sum"]
 COLOURS: Final[dict[WordKind, str]] = {
@@ -21,7 +21,7 @@ COLOURS: Final[dict[WordKind, str]] = {
 """The ANSI colour of each kind of word."""
 
 
-def parts(name: str, plan: Plan) -> list[tuple[str, WordKind]]:
+def parts(name: str, plan: LoopNest) -> list[tuple[str, WordKind]]:
     """Return the words of a label with their kinds: the name, then the axes, outermost first.
 
     `g16` are 16 workgroups, `l4` a loop of 4 iterations, `t32` 32 threads, `u8` 8 unrolled vectors or values,
@@ -47,7 +47,7 @@ def parts(name: str, plan: Plan) -> list[tuple[str, WordKind]]:
     return found
 
 
-def text(name: str, plan: Plan, *, colour: bool) -> str:
+def text(name: str, plan: LoopNest, *, colour: bool) -> str:
     """Return a label as text; `colour` adds ANSI colours by the kind of axis."""
     words = parts(name, plan)
     if not colour:

@@ -235,7 +235,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScratchRow:
     """A row in scratch memory: the loop of a reduction stores values, the loop of an output loads them."""
 
     source: UOp
@@ -265,14 +265,14 @@ class Phase:
 
     ast: UOp
     """The shared ranges are variables, and the matrices between parts are in scratch memory."""
-    plan: Plan
+    plan: LoopNest
     when: Literal["once", "before", "each", "after"] = "before"
     """Whether it runs once in a workgroup, or for each block before the loop over pieces of the rows, in each
     round, or after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMatrix:
     """A matrix between parts of a chain: the rows of a block, in scratch memory."""
 
     slot: int
@@ -282,14 +282,14 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoopNest:
     """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
     axes: tuple[Axis, ...]
     steps: tuple[Step | Stage | SharedStage | TurnedStage, ...]
     """Outermost first; groups before loops and stages. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ScratchRow, ...] = ()
     threads: int = 1
     """Threads of a workgroup."""
     warp: int = 1
@@ -304,7 +304,7 @@ class Plan:
     """The matrix operation of the staged sum; None for multiply-adds."""
     phases: tuple[Phase, ...] = ()
     """The parts of a chain, in order; the axes are those that they share, and `upcast` is a block's rows."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptMatrix, ...] = ()
     """The matrices between the parts."""
     pieces: tuple[UOp, int, int] | None = None
     """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""

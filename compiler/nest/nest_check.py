@@ -18,14 +18,14 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compiler.nest.loop_nest import Axis, Plan, SharedStage
+    from compiler.nest.loop_nest import Axis, LoopNest, SharedStage
     from compiler.targets.shared.target import Target
 
 WORD_BYTES = 4
 """A word of a tile: one float32, or two values of 16 bits."""
 
 
-def verify(plan: Plan, target: Target) -> None:
+def verify(plan: LoopNest, target: Target) -> None:
     """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element.
 
     The message names every problem. A plan of `pipeline.planned` has none: an error here is a mistake of a
@@ -40,14 +40,14 @@ def verify(plan: Plan, target: Target) -> None:
         )
 
 
-def register_estimate(plan: Plan) -> int:
+def register_estimate(plan: LoopNest) -> int:
     """Return the 32-bit registers of a thread for the sums of a staged plan; 0 for other plans."""
     if not plan.shared_stages():
         return 0
     return prod([a.upcast * a.lanes for a in plan.axes])
 
 
-def shared_estimate(plan: Plan) -> int:
+def shared_estimate(plan: LoopNest) -> int:
     """Return the bytes of shared memory of the stages of a plan."""
     stages = plan.shared_stages()
     axes = {a.range: a for a in plan.axes}
@@ -69,13 +69,13 @@ def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], stage
     return total
 
 
-def dynamic_bytes(plan: Plan) -> int:
+def dynamic_bytes(plan: LoopNest) -> int:
     """Return the bytes of shared memory that a launch must name: those of rings of tiles."""
     rings = [s for s in plan.shared_stages() if s.mechanism == "asynchronous copies"]
     return shared_estimate(plan) if rings else 0
 
 
-def _limits(plan: Plan, target: Target) -> Iterator[str]:
+def _limits(plan: LoopNest, target: Target) -> Iterator[str]:
     """Yield what exceeds the target."""
     if plan.threads > target.threads:
         yield f"wanted at most {target.threads} threads on {target.arch}, saw {plan.threads}"
@@ -92,7 +92,7 @@ def _limits(plan: Plan, target: Target) -> Iterator[str]:
             yield f"wanted {least} tiles {'or more ' * (least > 1)}with {stage.mechanism}, saw {stage.depth}"
 
 
-def _threads(plan: Plan) -> Iterator[str]:
+def _threads(plan: LoopNest) -> Iterator[str]:
     """Check that the digits of the axes are all digits of the thread's number, each once."""
     parts = sorted([t for a in plan.axes for t in a.threads], key=lambda t: t.step)
     covered = 1
@@ -104,7 +104,7 @@ def _threads(plan: Plan) -> Iterator[str]:
         yield f"wanted {plan.threads} threads in the ranges, saw {covered}"
 
 
-def _pieces(plan: Plan) -> Iterator[str]:
+def _pieces(plan: LoopNest) -> Iterator[str]:
     """Check that workgroups which divide a range twice have whole pieces."""
     groups = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
     for axis in plan.axes:

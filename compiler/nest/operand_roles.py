@@ -22,7 +22,7 @@ from compiler.rewrite.packed_dot import multiplies
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Family, Kernel
+    from compiler.nest.kernel_shape import Family, KernelShape
 
 LEAST_WORK = 1 << 15
 """Multiply-adds from which on a kernel is a contraction."""
@@ -60,7 +60,7 @@ class Contraction:
         return self.rows.arg[1], self.columns.arg[1], self.family.trips
 
 
-def candidates(kernel: Kernel) -> list[Contraction]:
+def candidates(kernel: KernelShape) -> list[Contraction]:
     """Return the choices of rows and columns of a kernel, the likely best first; none for other kernels.
 
     Beside a sum over words there may be the sum of one operand (`rewrite.packed_dot`).
@@ -101,7 +101,7 @@ def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
     return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 
-def _score(kernel: Kernel, c: Contraction) -> float:
+def _score(kernel: KernelShape, c: Contraction) -> float:
     """Return the preference of a choice of rows and columns: long ranges, results stored in rows."""
     m, n, k = c.size
     stored = all(

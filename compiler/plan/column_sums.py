@@ -18,9 +18,9 @@ from compiler.nest.loop_nest import Reduction, Step
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Access, Kernel
-    from compiler.nest.loop_nest import Plan, SharedStage, Stage, TurnedStage
-    from compiler.plan.cost import Model, Split
+    from compiler.nest.kernel_shape import KernelAccess, KernelShape
+    from compiler.nest.loop_nest import LoopNest, SharedStage, Stage, TurnedStage
+    from compiler.plan.cost import Model, RangeSplit
     from compiler.targets.shared.target import Target
 
 ROWS = 8
@@ -37,7 +37,7 @@ TOTAL_BYTES = 16 << 10
 """Bytes of the totals between pieces: they stay in the first-level cache."""
 
 
-def split_of(kernel: Kernel, model: Model, split: Split) -> Split | None:
+def split_of(kernel: KernelShape, model: Model, split: RangeSplit) -> RangeSplit | None:
     """Return the split of such a sum, in place of one with vectors along the columns; None for others."""
     v = split.vector
     if model.threaded or kernel.in_place or v is None or len(kernel.families) != 1:
@@ -63,7 +63,7 @@ def _divides(v: UOp, block: int, vectors: int, target: Target) -> bool:
     return vectors <= target.registers // 2 and size % block == 0 and size >= LEAST_BLOCKS * block
 
 
-def in_pieces(kernel: Kernel, plan: Plan, split: Split, cores: int) -> Plan:
+def in_pieces(kernel: KernelShape, plan: LoopNest, split: RangeSplit, cores: int) -> LoopNest:
     """Return the plan of a split of `split_of` with the loop over pieces outside that over columns.
 
     The plan itself where the loop over columns is not the last one. Workgroups have long parts of the rows.
@@ -89,7 +89,7 @@ def in_pieces(kernel: Kernel, plan: Plan, split: Split, cores: int) -> Plan:
     return replace(plan, steps=(*outer, *chunk, pieces, last), reductions={family.ranges: Reduction((r,))})
 
 
-def _bytes(load: Access) -> int:
+def _bytes(load: KernelAccess) -> int:
     total = load.itemsize
     for r in load.free:
         total *= r.arg[1]

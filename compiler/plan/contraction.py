@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler.nest import convolution_borders, windows
-from compiler.nest.loop_nest import Ahead, Plan, Reduction, Stage, Step
+from compiler.nest.loop_nest import Ahead, LoopNest, Reduction, Stage, Step
 from compiler.nest.operand_roles import candidates, is_computed, loads_of
 from compiler.nest.register_tile import WAYS
 from compiler.plan import in_place_reads, operand_sums
@@ -34,14 +34,14 @@ from compiler.plan.contraction_cost import (
     window_cycles,
 )
 from compiler.plan.contraction_lines import is_looped, looped_results
-from compiler.plan.contraction_tile import Tile, run
+from compiler.plan.contraction_tile import RegisterTile, run
 from compiler.plan.in_place_reads import LINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Kernel
+    from compiler.nest.kernel_shape import KernelShape
     from compiler.nest.operand_roles import Contraction
     from compiler.plan.choice import Copied
     from compiler.plan.contraction_tile import Kinds
@@ -76,13 +76,13 @@ SUMMED_AT_ONCE = 512
 """Products that are added up before they join the total; short runs keep rounding errors small."""
 
 
-def choose(kernel: Kernel, target: Target) -> Plan | None:
+def choose(kernel: KernelShape, target: Target) -> LoopNest | None:
     """Return the plan of a contraction; None for any other kernel, and where a register tile does not pay."""
     if target.threads > 1 or kernel.in_place:
         return None
     choices = candidates(kernel)[:MOST_CANDIDATES]
     kinds: Kinds = {}
-    best: Plan | None = None
+    best: LoopNest | None = None
     for planner in [
         _Planner(kernel, c, target, kinds, inside=inside) for c in choices for inside in _ways(c)
     ]:
@@ -92,7 +92,7 @@ def choose(kernel: Kernel, target: Target) -> Plan | None:
     return best
 
 
-def chosen(kernel: Kernel, target: Target, choice: ProductChoice) -> Plan | None:
+def chosen(kernel: KernelShape, target: Target, choice: ProductChoice) -> LoopNest | None:
     """Return the plan of a choice; None where its tile or panels do not fit."""
     roles = candidates(kernel)
     if target.threads > 1 or kernel.in_place or choice.role >= len(roles):
@@ -100,7 +100,7 @@ def chosen(kernel: Kernel, target: Target, choice: ProductChoice) -> Plan | None
     return _Planner(kernel, roles[choice.role], target, {}, choice).plan()
 
 
-def estimated(kernel: Kernel, target: Target) -> ProductChoice | None:
+def estimated(kernel: KernelShape, target: Target) -> ProductChoice | None:
     """Return the choice of the plan of `choose`; None where that is None."""
     if target.threads > 1 or kernel.in_place:
         return None
@@ -108,7 +108,7 @@ def estimated(kernel: Kernel, target: Target) -> ProductChoice | None:
 
 
 def estimated_of(
-    kernel: Kernel, target: Target, role: int, *, inside: bool | None = None
+    kernel: KernelShape, target: Target, role: int, *, inside: bool | None = None
 ) -> ProductChoice | None:
     """Return the estimated choice with one of the choices of rows and columns; None where it has no plan.
 
@@ -118,7 +118,7 @@ def estimated_of(
 
 
 def _best(
-    kernel: Kernel, target: Target, roles: Iterable[int], *, only: bool | None = None
+    kernel: KernelShape, target: Target, roles: Iterable[int], *, only: bool | None = None
 ) -> ProductChoice | None:
     """Return the estimated choice with one of some choices of rows and columns."""
     kinds: Kinds = {}
@@ -143,7 +143,7 @@ class _Planner:
 
     def __init__(  # called here only
         self,
-        kernel: Kernel,
+        kernel: KernelShape,
         c: Contraction,
         target: Target,
         kinds: Kinds,
@@ -163,13 +163,13 @@ class _Planner:
         self.k = c.size[2]
         size = None if choice is None else (choice.rows, choice.vectors)
         self.inside = inside if choice is None else choice.inside
-        self.tile = Tile(kernel, c, target, kinds, size, inside=self.inside)
+        self.tile = RegisterTile(kernel, c, target, kinds, size, inside=self.inside)
         self.axes = self.tile.axes
         self.order = self.tile.order_of_masks()
         self.pieces: dict[UOp, int] = {}
         self.piece = self.k
 
-    def plan(self, most_ns: float = math.inf) -> Plan | None:
+    def plan(self, most_ns: float = math.inf) -> LoopNest | None:
         """Return the plan; None where the streamed operand would be gathered for too few rows.
 
         Also None where it takes `most_ns` or more before all is counted. With a choice, None also where its
@@ -242,7 +242,7 @@ class _Planner:
         cut = staged and k * tile.rows * tile.itemsize > target.l1_bytes
         return staged, PIECE if cut else 0
 
-    def _nest(self, copies: Copies, panel: int, most_ns: float) -> Plan | None:
+    def _nest(self, copies: Copies, panel: int, most_ns: float) -> LoopNest | None:
         """Return the plan with these copies; `panel` is the bytes of a panel of columns. None as `plan`."""
         c, target, tile = self.c, self.target, self.tile
         columns, outer, inner = copies
@@ -261,7 +261,7 @@ class _Planner:
         elif tile.border is not None:
             nanoseconds += panel_cycles(tile, columns, parts) / target.gigahertz
         tail: list[Step | Stage] = [Step("loop", c.rows), *inner, Step("loop", c.columns)]
-        return Plan(
+        return LoopNest(
             tuple([self.axes[o] for o in self.kernel.outputs]),
             (
                 *groups,

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Access
+    from compiler.nest.kernel_shape import KernelAccess
     from compiler.nest.loop_nest import Side, Stage
-    from compiler.plan.contraction_tile import Tile
+    from compiler.plan.contraction_tile import RegisterTile
 
 LEAST_RUN = 32
 """Adjacent elements from which on an operand is read in place."""
@@ -56,7 +56,7 @@ class Copies(NamedTuple):
     """Of the broadcast operand, a block of rows each."""
 
 
-def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held: int) -> float:
+def cycles(tile: RegisterTile, copies: Copies, order: tuple[UOp, ...], piece: int, held: int) -> float:
     """Return the estimated cycles of the kernel on one core: register tiles, results, loads or panels.
 
     `order` is that of the summed ranges, `piece` the products that are summed before they join the totals,
@@ -100,7 +100,7 @@ def cycles(tile: Tile, copies: Copies, order: tuple[UOp, ...], piece: int, held:
     return total
 
 
-def copy_cycles(tile: Tile, copies: Copies) -> tuple[float, float]:
+def copy_cycles(tile: RegisterTile, copies: Copies) -> tuple[float, float]:
     """Return the cycles to copy each operand once: the streamed one, and the broadcast one; 0 without copies.
 
     A window counts as 0. With a copy of rows belong their sums (`operand_sums`).
@@ -113,7 +113,7 @@ def copy_cycles(tile: Tile, copies: Copies) -> tuple[float, float]:
     return columns, rows
 
 
-def _column_cycles(tile: Tile, stage: Stage) -> float:
+def _column_cycles(tile: RegisterTile, stage: Stage) -> float:
     """Return the cycles to copy the streamed operand once."""
     c, axes = tile.c, tile.axes
     loads = loads_of(c.streamed)
@@ -125,7 +125,7 @@ def _column_cycles(tile: Tile, stage: Stage) -> float:
     )
 
 
-def _row_cycles(tile: Tile, stage: Stage) -> float:
+def _row_cycles(tile: RegisterTile, stage: Stage) -> float:
     """Return the cycles to copy the broadcast operand once."""
     c, axes = tile.c, tile.axes
     each = -(-tile.rows // tile.lanes) * 2.0 if stage.wide else COPY_CYCLES * tile.rows
@@ -134,7 +134,7 @@ def _row_cycles(tile: Tile, stage: Stage) -> float:
     return each * math.prod([axes[r].count for r in (*shared, *broadcast, c.rows)]) * c.size[2]
 
 
-def _result_cycles(tile: Tile, access: Access, *, gaps: bool) -> float:
+def _result_cycles(tile: RegisterTile, access: KernelAccess, *, gaps: bool) -> float:
     """Return the cycles to store a vector of results, or to load what is added to it.
 
     A square of vectors is transposed in registers if its rows are adjacent in memory; with `gaps`, for
@@ -154,7 +154,7 @@ def _result_cycles(tile: Tile, access: Access, *, gaps: bool) -> float:
 
 
 def window_cycles(
-    tile: Tile, sides: tuple[Side, ...], columns: list[Stage], parts: Mapping[UOp, int]
+    tile: RegisterTile, sides: tuple[Side, ...], columns: list[Stage], parts: Mapping[UOp, int]
 ) -> float:
     """Return the cycles in which all workgroups fill windows, and those but one the same panels.
 
@@ -172,7 +172,7 @@ def window_cycles(
     return _WINDOW_CYCLES * vectors * times + panel_cycles(tile, columns, parts)
 
 
-def panel_cycles(tile: Tile, columns: list[Stage], parts: Mapping[UOp, int]) -> float:
+def panel_cycles(tile: RegisterTile, columns: list[Stage], parts: Mapping[UOp, int]) -> float:
     """Return the cycles in which all workgroups but one fill the same panels of columns.
 
     `parts` are the blocks of ranges of a workgroup.

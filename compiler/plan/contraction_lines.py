@@ -17,7 +17,7 @@ from compiler.plan.contraction_cost import ACROSS
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.plan.contraction_tile import Tile
+    from compiler.plan.contraction_tile import RegisterTile
 
 LONG = 192
 """Lines of an unrolled part from which on it is a loop."""
@@ -25,7 +25,7 @@ _ACCESS = 2.0
 """Lines of a load or store with its address."""
 
 
-def looped_results(tile: Tile) -> UOp | None:
+def looped_results(tile: RegisterTile) -> UOp | None:
     """Return the range of a tile over which a loop finishes the results; None where they are short.
 
     A loop over rows has all vectors of a row in its body. Results that are transposed need all rows at once,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Kernel, Kind
+    from compiler.nest.kernel_shape import KernelShape, Kind
     from compiler.nest.loop_nest import Edge
     from compiler.nest.operand_roles import Contraction
     from compiler.plan.tap_windows import TapWindow
@@ -36,12 +36,12 @@ FIRST_BYTES = 48 << 10
 """Bytes of a streamed operand that a first-level cache holds, or nearly."""
 
 
-class Tile:
+class RegisterTile:
     """The register tile of one contraction, and how the operands lie beside it."""
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelShape,
         c: Contraction,
         target: Target,
         kinds: Kinds,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Access, Family, Kernel, Kind
+    from compiler.nest.kernel_shape import Family, KernelAccess, KernelShape, Kind
     from compiler.targets.shared.target import Target
 
 LATENCY = 4.0
@@ -129,7 +129,7 @@ DEVICE = Costs(
 
 
 @dataclass(slots=True)
-class Split:
+class RangeSplit:
     """A candidate: the size of blocks along each output range, and the range along which vectors are."""
 
     vector: UOp | None
@@ -165,7 +165,7 @@ class Inner:
 class Model:
     """The costs of one kernel on one target."""
 
-    def __init__(self, kernel: Kernel, target: Target, *, most_threads: int = 1 << 30) -> None:
+    def __init__(self, kernel: KernelShape, target: Target, *, most_threads: int = 1 << 30) -> None:
         self.kernel = kernel
         self.target = target
         self.threaded = target.threads > 1
@@ -185,7 +185,9 @@ class Model:
         """Return the lanes of vectors (or the threads) along a range."""
         return self.width if self.threaded else _narrow(self.width, r.arg[1])
 
-    def kind(self, access: Access, r: UOp | None, split: Split, lanes: int, *, aligned: bool) -> Kind:
+    def kind(
+        self, access: KernelAccess, r: UOp | None, split: RangeSplit, lanes: int, *, aligned: bool
+    ) -> Kind:
         """Return how the lanes of an access along a range are in memory; cached."""
         if r is None or r not in access.free:
             return "same"
@@ -198,18 +200,20 @@ class Model:
             )
         return found
 
-    def transposed(self, access: Access, split: Split) -> UOp | None:
+    def transposed(self, access: KernelAccess, split: RangeSplit) -> UOp | None:
         """Return the unrolled range along which a scattered load has rows, to transpose them."""
         if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
             return None
         for r, n in split.upcast.items():
             if n == split.lanes and r is not split.vector and r in access.free:
                 block_aligned = r.arg[1] % n == 0
-                if self.kind(access, r, Split(r, n), n, aligned=block_aligned) == "row":
+                if self.kind(access, r, RangeSplit(r, n), n, aligned=block_aligned) == "row":
                     return r
         return None
 
-    def access_cycles(self, access: Access, kind: Kind, lanes: int, split: Split | None = None) -> float:
+    def access_cycles(
+        self, access: KernelAccess, kind: Kind, lanes: int, split: RangeSplit | None = None
+    ) -> float:
         """Return the cycles of one load or store of `lanes` values."""
         if kind == "scattered" and split is not None and self.transposed(access, split) is not None:
             return 5.0
@@ -222,7 +226,7 @@ class Model:
             return 0.5 / self.target.loads_per_cycle
         return lanes * (1.3 if self.target.gathers else 2.5)
 
-    def repeats(self, free: frozenset[UOp], split: Split) -> int:
+    def repeats(self, free: frozenset[UOp], split: RangeSplit) -> int:
         """Return how often a block repeats a value that depends on these ranges."""
         total = 1
         for r, n in split.upcast.items():
@@ -230,7 +234,7 @@ class Model:
                 total *= n
         return total
 
-    def inner(self, family: Family, split: Split) -> Inner:
+    def inner(self, family: Family, split: RangeSplit) -> Inner:
         """Return the fastest way to run a family of reductions with a split."""
         along = split.vector is not None and split.vector in family.free
         if family.ranges in split.sums:
@@ -248,7 +252,7 @@ class Model:
             found = self.inners[key] = self._apart(family, split)
         return found
 
-    def _apart(self, family: Family, split: Split) -> Inner:
+    def _apart(self, family: Family, split: RangeSplit) -> Inner:
         """Return the fastest way to run a family that does not depend on the range of the vectors.
 
         Only the copies along its own ranges count, and whether a block has a whole row.
@@ -262,7 +266,7 @@ class Model:
         return best
 
     def _inner_along(  # called with positions only, here
-        self, family: Family, split: Split, r: UOp | None, lanes: int, unroll: int = 0
+        self, family: Family, split: RangeSplit, r: UOp | None, lanes: int, unroll: int = 0
     ) -> Inner:
         """Return the costs if lanes are along the reduced range r.
 
@@ -336,7 +340,7 @@ class Model:
         return max(1.0, AHEAD / (vectors * max(1.0, operations)))
 
     def _lines(  # noqa: PLR0917  # called with positions only, here
-        self, load: Access, along: UOp | None, split: Split, times: int, lanes: int, rows: int
+        self, load: KernelAccess, along: UOp | None, split: RangeSplit, times: int, lanes: int, rows: int
     ) -> float:
         """Return the cycles in which vectors come from the second-level cache, by lines.
 
@@ -355,7 +359,7 @@ class Model:
             self.costs.l2_bytes_per_cycle if block >= WHOLE * pitch else self.costs.l2_bytes_per_cycle_strided
         )
 
-    def _pitch(self, load: Access, along: UOp) -> int:
+    def _pitch(self, load: KernelAccess, along: UOp) -> int:
         """Return the bytes between rows along a range, 0 with one row; cached."""
         key = load.index, along
         if key not in self.pitches:
@@ -364,7 +368,7 @@ class Model:
             self.pitches[key] = min(others, default=0)
         return self.pitches[key]
 
-    def _far(self, load: Access, along: UOp | None, split: Split) -> bool:
+    def _far(self, load: KernelAccess, along: UOp | None, split: RangeSplit) -> bool:
         """Return whether a load reads from the second-level cache, not all of it in order."""
         if not self.costs.l2_bytes_per_cycle or load.nbytes <= self.target.l1_bytes:
             return False
@@ -398,7 +402,7 @@ class Model:
             unroll *= 2
         return unroll
 
-    def total(self, split: Split) -> float:
+    def total(self, split: RangeSplit) -> float:
         """Return the cycles of the whole kernel."""
         blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
         cycles, lines = 0.0, 0.0
@@ -445,14 +449,14 @@ class Model:
             total *= most / min(times * min(1.0, self._busy(along) / self.target.warp), most)
         return total
 
-    def _operations(self, split: Split, blocks: Mapping[UOp, int]) -> float:
+    def _operations(self, split: RangeSplit, blocks: Mapping[UOp, int]) -> float:
         """Return the operations outside sums; what depends on some ranges is computed for these alone."""
         total = 0.0
         for free, ops in self.kernel.ops_of.items():
             total += ops * self.repeats(free, split) * math.prod([n for r, n in blocks.items() if r in free])
         return total
 
-    def busy(self, split: Split) -> int:
+    def busy(self, split: RangeSplit) -> int:
         """Return the threads of a workgroup that do different work: lanes along an output or a reduction."""
         return self._busy([split.vector, *[self.inner(f, split).vector for f in self.kernel.families]])
 
@@ -465,7 +469,7 @@ def picks(family: Family) -> bool:
     return any(n.arg[0] in (Ops.MAX, Ops.MIN) and n.dtype.is_float for n in family.nodes)
 
 
-def _workgroup(kernel: Kernel, most: int, least: int) -> int:
+def _workgroup(kernel: KernelShape, most: int, least: int) -> int:
     """Return the threads of a workgroup: as many as the longest range can use, at least a warp."""
     sizes = [r.arg[1] for r in kernel.outputs] + [r.arg[1] for f in kernel.families for r in f.ranges]
     threads = least

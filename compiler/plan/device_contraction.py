@@ -19,7 +19,7 @@ from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
-from compiler.nest.loop_nest import Axis, Plan, Reduction, SharedStage, Step, Swizzle
+from compiler.nest.loop_nest import Axis, LoopNest, Reduction, SharedStage, Step, Swizzle
 from compiler.nest.nest_check import shared_bytes
 from compiler.plan.device_product import operands, product_of
 from compiler.plan.device_splits import PANEL, WORDS_PER_CYCLE, all_splits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.plan.choice import StagedChoice
     from compiler.plan.device_product import Product
-    from compiler.plan.device_splits import Split
+    from compiler.plan.device_splits import BlockSplit
     from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target
 
@@ -47,7 +47,7 @@ OTHER_REGISTERS = 40
 """Registers of a thread for addresses, counters and masks."""
 
 
-def choose(ast: UOp, target: Target) -> tuple[UOp, Plan] | None:
+def choose(ast: UOp, target: Target) -> tuple[UOp, LoopNest] | None:
     """Return the kernel with merged ranges and its plan; None where tiles in shared memory do not pay."""
     found = product_of(ast, target)
     if found is None:
@@ -63,7 +63,7 @@ def estimated(ast: UOp, target: Target) -> StagedChoice | None:
     return None if found is None else _fastest(found[1], target)[1]
 
 
-def chosen(ast: UOp, target: Target, choice: StagedChoice) -> tuple[UOp, Plan] | None:
+def chosen(ast: UOp, target: Target, choice: StagedChoice) -> tuple[UOp, LoopNest] | None:
     """Return the kernel with merged ranges and the plan of a choice; None where it does not fit."""
     found = product_of(ast, target)
     if found is None:
@@ -92,10 +92,10 @@ def choices(ast: UOp, target: Target) -> Iterator[StagedChoice]:
             yield split.name
 
 
-def _fastest(p: Product, target: Target) -> tuple[Plan | None, StagedChoice | None]:
+def _fastest(p: Product, target: Target) -> tuple[LoopNest | None, StagedChoice | None]:
     """Return the fastest plan that fits the target, and its choice."""
     op, left, right = operands(p, target)
-    best: tuple[float, Plan, StagedChoice] | None = None
+    best: tuple[float, LoopNest, StagedChoice] | None = None
     for split in all_splits(p, op, target):
         least = _cycles(p, split, target, p.k.arg[1], split.work)
         for words in (split.name.words, *WIDER) if split.depth == 1 else (split.name.words,):
@@ -107,7 +107,7 @@ def _fastest(p: Product, target: Target) -> tuple[Plan | None, StagedChoice | No
     return (None, None) if best is None else best[1:]
 
 
-def _cycles(p: Product, split: Split, target: Target, length: int, work: float) -> float:
+def _cycles(p: Product, split: BlockSplit, target: Target, length: int, work: float) -> float:
     """Return the estimated cycles of a candidate, for sums of a length and `work` cycles for each product."""
     groups = split.rows.count * split.columns.count * prod([o.arg[1] for o in p.others])
     return float(-(-groups // target.cores) * work * length)
@@ -131,8 +131,8 @@ def _parts_of_lines(
 
 
 def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
-    p: Product, split: Split, operands: tuple[UOp, UOp], op: MatrixOp | None, target: Target, words: int
-) -> tuple[float, Plan] | None:
+    p: Product, split: BlockSplit, operands: tuple[UOp, UOp], op: MatrixOp | None, target: Target, words: int
+) -> tuple[float, LoopNest] | None:
     """Return the estimated cycles and the plan of a candidate; None where it does not fit the target."""
     op = split.group or op
     if split.group is not None and words != split.name.words:
@@ -162,9 +162,9 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
 
 
 def _made(  # noqa: PLR0917  # one caller
-    p: Product, split: Split, stages: tuple[SharedStage, SharedStage], staged: int,
+    p: Product, split: BlockSplit, stages: tuple[SharedStage, SharedStage], staged: int,
     op: MatrixOp | None, nanoseconds: float, target: Target,
-) -> Plan:  # fmt: skip
+) -> LoopNest:  # fmt: skip
     """Return the plan of a candidate."""
     batch = prod([o.arg[1] for o in p.others])
     flat = split.rows.count > GRID_LIMIT or batch > GRID_LIMIT
@@ -175,7 +175,7 @@ def _made(  # noqa: PLR0917  # one caller
         groups += [Step("group", p.rows, high), Step("group", p.columns), Step("group", p.rows)]
     else:
         groups += [Step("group", p.rows, dim=0 if flat else 1), Step("group", p.columns)]
-    return Plan(
+    return LoopNest(
         tuple([axes[r] for r in p.kernel.outputs]),
         (*[g for g in groups if axes[g.range].count > 1], *stages),
         {frozenset((p.k,)): Reduction((p.k,), staged=staged)},
@@ -205,7 +205,7 @@ def strip(rows: Axis, columns: Axis, cores: int) -> int:
     return best if best and loaded(best) <= STRIP_GAIN * loaded(1) else 0
 
 
-def _ring(p: Product, value: UOp, axis: Axis, split: Split, words: int) -> SharedStage | None:
+def _ring(p: Product, value: UOp, axis: Axis, split: BlockSplit, words: int) -> SharedStage | None:
     """Return how an operand's tiles are copied asynchronously; None where its rows are not whole pieces."""
     summed = 2 * words
     for along, r, inner, outer in (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Kernel
+    from compiler.nest.kernel_shape import KernelShape
     from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target
 
@@ -37,7 +37,7 @@ LEAST_MATRIX = 32
 class Product:
     """A kernel with one range of rows, one of columns and one that is summed."""
 
-    kernel: Kernel
+    kernel: KernelShape
     node: UOp
     """The REDUCE."""
     rows: UOp
@@ -73,7 +73,7 @@ def product_of(ast: UOp, target: Target) -> tuple[UOp, Product] | None:
     return None if p.k.arg[1] < LEAST_SUM else (merged, p)
 
 
-def _find(kernel: Kernel) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:
+def _find(kernel: KernelShape) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:
     """Return the REDUCE of a sum of products, with the ranges of rows, of columns, and those summed."""
     if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1 or kernel.in_place:
         return None
@@ -101,7 +101,7 @@ def _by_number(ranges: Iterable[UOp]) -> list[UOp]:
     return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 
-def _stored_along(kernel: Kernel, r: UOp) -> bool:
+def _stored_along(kernel: KernelShape, r: UOp) -> bool:
     """Return whether neighbours along a range are neighbours in the results."""
     return all(symbolic.terms_of(s.index)[0].get(r, 0) == 1 for s in kernel.stores)
 
@@ -122,7 +122,7 @@ def _merged(ast: UOp, product: tuple[UOp, list[UOp], list[UOp], frozenset[UOp]])
     return replace_ranges(ast, env) if env else ast
 
 
-def _single(kernel: Kernel) -> Product | None:
+def _single(kernel: KernelShape) -> Product | None:
     """Return the product of a kernel whose rows, columns and sum are one range each."""
     found = _find(kernel)
     if found is None or any(len(ranges) != 1 for ranges in found[1:]):

@@ -53,7 +53,7 @@ OVERLAP = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class BlockSplit:
     """A candidate: how the block of a workgroup is divided."""
 
     rows: Axis
@@ -72,7 +72,7 @@ class Split:
     """The operation on tiles in shared memory."""
 
 
-def all_splits(p: Product, op: MatrixOp | None, target: Target) -> Iterator[Split]:
+def all_splits(p: Product, op: MatrixOp | None, target: Target) -> Iterator[BlockSplit]:
     """Yield the candidates with a matrix operation, or of multiply-adds."""
     if op is not None and op.rows and target.async_bytes == ACCESS_BYTES and _direct(p):
         for group in target.matrix:
@@ -90,7 +90,7 @@ def _axis(  # noqa: PLR0917  # in the order of the fields of Axis
     return Axis(r, upcast, lanes, edge, threads, run, spread)
 
 
-def _splits(p: Product) -> Iterator[Split]:
+def _splits(p: Product) -> Iterator[BlockSplit]:
     """Yield the candidates of multiply-adds: vectors of 4 columns where the results allow it."""
     for ty, tx, high, wide in THREAD_TILES:
         lanes = 4 if _vectors(p, 4) else 1
@@ -100,10 +100,10 @@ def _splits(p: Product) -> Iterator[Split]:
         cycles = (1 + (high + wide) / (high * wide)) * rows.block * columns.block / 128
         cycles += (rows.block + columns.block) / WORDS_PER_CYCLE
         name = StagedChoice(rows=ty, columns=tx, high=high, wide=wide)
-        yield Split(rows, columns, ty * tx, high * wide, high + wide, cycles, name)
+        yield BlockSplit(rows, columns, ty * tx, high * wide, high + wide, cycles, name)
 
 
-def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Split]:
+def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[BlockSplit]:
     """Yield the candidates with a matrix operation: adjacent operations of a warp, and warps."""
     m, n, _ = op.shape
     for high, wide in ((32 // m, 64 // n), (32 // m, 32 // n)):
@@ -131,7 +131,7 @@ def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Split]:
             cycles *= max(1, 4 * target.warp // (wy * wx * op.lanes))
             cycles += (rows.block + columns.block) / (2 * WORDS_PER_CYCLE)
             name = StagedChoice(matrix=True, rows=wy, columns=wx, high=high, wide=wide)
-            yield Split(rows, columns, wy * wx * op.lanes, sums, operands, cycles, name)
+            yield BlockSplit(rows, columns, wy * wx * op.lanes, sums, operands, cycles, name)
 
 
 def _direct(p: Product) -> bool:
@@ -139,7 +139,7 @@ def _direct(p: Product) -> bool:
     return all(x.op is Ops.LOAD and x.dtype in HALF for x in half(p))
 
 
-def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Split]:
+def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[BlockSplit]:
     """Yield the candidates with a matrix operation and asynchronous copies.
 
     The estimate: a processor multiplies while fragments are loaded and tiles are written.
@@ -172,13 +172,13 @@ def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Spli
             operands = high * op.a.registers + wide * op.b.registers
             for depth in DEPTHS:
                 name = StagedChoice(matrix=True, rows=wy, columns=wx, high=high, wide=wide, depth=depth)
-                yield Split(
+                yield BlockSplit(
                     rows, columns, wy * wx * op.lanes, high * wide * op.d.registers, operands, cycles, name,
                     depth,
                 )  # fmt: skip
 
 
-def _group_splits(p: Product, op: MatrixOp) -> Iterator[Split]:
+def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
     """Yield the candidates with an operation of a warpgroup, whose tiles are rows of `PANEL` values."""
     m, n, _ = op.shape
     lanes = 2 if _vectors(p, 2) else 1
@@ -203,7 +203,7 @@ def _group_splits(p: Product, op: MatrixOp) -> Iterator[Split]:
             name = StagedChoice(
                 matrix=True, rows=wy, columns=wx, high=m // 16, wide=n // 8, words=PANEL // 2, depth=depth
             )
-            yield Split(
+            yield BlockSplit(
                 rows, columns, wy * wx * op.lanes, op.d.registers, 0, cycles, name, depth, op
             )  # fmt: skip
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Kernel
-    from compiler.nest.loop_nest import Axis, Plan, Reduction
+    from compiler.nest.kernel_shape import KernelShape
+    from compiler.nest.loop_nest import Axis, LoopNest, Reduction
     from compiler.targets.shared.target import Target
 
 ACCESS_BYTES = 16
@@ -37,7 +37,7 @@ GROUPS_PER_CORE = 8
 """Workgroups of a processor that must remain when a thread takes more values than the plan says."""
 
 
-def widened(kernel: Kernel, plan: Plan, target: Target) -> Plan:
+def widened(kernel: KernelShape, plan: LoopNest, target: Target) -> LoopNest:
     """Return a plan of a target with threads with vectors where they are possible, else the plan."""
     nodes = ordered(kernel.ast)
     if kernel.in_place or plan.threads == 1 or any(n.op in BRANCHING for n in nodes):
@@ -81,7 +81,7 @@ def _beside(axis: Axis, reductions: Iterable[Reduction]) -> Axis:
     return axis
 
 
-def _rounds(kernel: Kernel, axes: list[Axis], reduction: Reduction) -> int:
+def _rounds(kernel: KernelShape, axes: list[Axis], reduction: Reduction) -> int:
     """Return the unrolled iterations with which a thread has `IN_FLIGHT` bytes of its loads under way."""
     ranges = frozenset(reduction.ranges)
     family = next(f for f in kernel.families if f.ranges == ranges)
@@ -112,7 +112,7 @@ def _axis(axis: Axis, lanes: int, spare: int) -> Axis:
     return replace(wide, edge="exact" if axis.size % wide.block == 0 else "masked")
 
 
-def _most(kernel: Kernel, nodes: Iterable[UOp], r: UOp) -> int:
+def _most(kernel: KernelShape, nodes: Iterable[UOp], r: UOp) -> int:
     """Return the values of the widest vectors along a range; 1 where an access is not contiguous."""
     free = kernel.free
     moving = [n for n in nodes if r in free[n]]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Family, Kernel
+    from compiler.nest.kernel_shape import Family, KernelShape
     from compiler.nest.loop_nest import Axis
     from compiler.nest.operand_roles import Contraction
 
@@ -31,12 +31,12 @@ _ACROSS_CYCLES = 8.0
 """Cycles to add up the lanes of one sum."""
 
 
-def families(kernel: Kernel, c: Contraction) -> list[Family]:
+def families(kernel: KernelShape, c: Contraction) -> list[Family]:
     """Return the sums of a kernel beside that of the products: none or one."""
     return [family for family in kernel.families if family is not c.family]
 
 
-def reductions(kernel: Kernel, c: Contraction, lanes: int) -> dict[frozenset[UOp], Reduction]:
+def reductions(kernel: KernelShape, c: Contraction, lanes: int) -> dict[frozenset[UOp], Reduction]:
     """Return the loops of these sums: with vectors along them where the operand lies in rows."""
     out: dict[frozenset[UOp], Reduction] = {}
     for family in families(kernel, c):
@@ -47,7 +47,7 @@ def reductions(kernel: Kernel, c: Contraction, lanes: int) -> dict[frozenset[UOp
     return out
 
 
-def cycles(kernel: Kernel, c: Contraction, lanes: int, axes: Mapping[UOp, Axis]) -> float:
+def cycles(kernel: KernelShape, c: Contraction, lanes: int, axes: Mapping[UOp, Axis]) -> float:
     """Return the estimated cycles of these sums in the whole kernel."""
     total = 0.0
     for family in families(kernel, c):
@@ -61,7 +61,7 @@ def cycles(kernel: Kernel, c: Contraction, lanes: int, axes: Mapping[UOp, Axis])
     return total
 
 
-def _along(kernel: Kernel, family: Family, c: Contraction, lanes: int) -> UOp | None:
+def _along(kernel: KernelShape, family: Family, c: Contraction, lanes: int) -> UOp | None:
     """Return the range along which vectors of a sum run; None without, and where they run along columns."""
     if c.columns in family.free:
         return None

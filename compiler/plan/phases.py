@@ -18,7 +18,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered
-from compiler.nest.loop_nest import Axis, Kept, Phase, Plan, Step, starts_of
+from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
 from compiler.rewrite import online_softmax
 from compiler.rewrite.range_merging import replace_ranges
 
@@ -43,7 +43,7 @@ LONG_ROWS = 64
 """Rows of a block from which on whole rows are kept; with fewer, rows are cut into pieces where possible."""
 
 
-def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, Plan]]) -> Plan:
+def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, LoopNest]]) -> LoopNest:
     """Return the plan of a chain; `planned` plans a part."""
     externals, shared = ast.arg
     ranges = sorted(
@@ -66,7 +66,7 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
     alone = replace(target, cores=0)  # the workgroups are those of the chain
     if cut is None:
         phases = tuple([Phase(*planned(part, alone)) for part in parts])
-        kept = tuple([Kept(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
+        kept = tuple([KeptMatrix(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
         pieces = None
     else:
         phases = (
@@ -74,14 +74,14 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
             *[Phase(*planned(part, alone), "each") for part in cut.each],
             *[Phase(*planned(part, alone), "after") for part in cut.after],
         )
-        kept = tuple([Kept(slot, dtypes.float32, count) for slot, count in cut.kept.items()])
+        kept = tuple([KeptMatrix(slot, dtypes.float32, count) for slot, count in cut.kept.items()])
         pieces = cut.start, cut.size, cut.count
     edge: Edge = "exact" if rows.arg[1] % block == 0 else "overlap"
     axes = (*[Axis(r) for r in ranges[:-1]], Axis(rows, block, 1, edge))
     once = sum([p.plan.nanoseconds * (pieces[2] if pieces and p.when == "each" else 1) for p in phases])
     total = once * prod([a.count for a in axes])
     steps = steps_of(axes, _groups(total, target))
-    return Plan(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
+    return LoopNest(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
 
 
 def of_parts(
@@ -89,8 +89,8 @@ def of_parts(
     left: Sequence[UOp],
     target: Target,
     nanoseconds: float,
-    planned: Callable[[UOp, Target], tuple[UOp, Plan]],
-) -> Plan:
+    planned: Callable[[UOp, Target], tuple[UOp, LoopNest]],
+) -> LoopNest:
     """Return a plan that runs kernels one after the other; all have the output ranges `left`.
 
     The first of these that is long enough, or the longest, is divided among workgroups; `nanoseconds` is an
@@ -103,7 +103,7 @@ def of_parts(
     phases = tuple([Phase(*planned(_of_block(part, [rows], block), alone)) for part in parts])
     axes = (Axis(rows, block, 1, "exact" if rows.arg[1] % block == 0 else "overlap"),)
     total = sum([p.plan.nanoseconds for p in phases]) * axes[0].count
-    return Plan(axes, steps_of(axes, _groups(total, target)), nanoseconds=total, phases=phases)
+    return LoopNest(axes, steps_of(axes, _groups(total, target)), nanoseconds=total, phases=phases)
 
 
 def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Access, Kernel
-    from compiler.nest.loop_nest import Axis, Plan, Row
-    from compiler.plan.cost import Model, Split
+    from compiler.nest.kernel_shape import KernelAccess, KernelShape
+    from compiler.nest.loop_nest import Axis, LoopNest, ScratchRow
+    from compiler.plan.cost import Model, RangeSplit
 
 LEAST_BYTES = 2048
 """Bytes that are fetched ahead at least: shorter rows are fetched several rows ahead. It takes longer to read
@@ -31,7 +31,7 @@ CACHE_PART = 4
 """A row and the one after it take at most this part of the second-level cache."""
 
 
-def find_ahead(kernel: Kernel, model: Model, split: Split, plan: Plan) -> tuple[Ahead, ...]:
+def find_ahead(kernel: KernelShape, model: Model, split: RangeSplit, plan: LoopNest) -> tuple[Ahead, ...]:
     """Return the loads with which another row is fetched: one for each row that is read again.
 
     `plan` has the split's axes and steps, and the rows that the kernel keeps in scratch memory.
@@ -41,7 +41,7 @@ def find_ahead(kernel: Kernel, model: Model, split: Split, plan: Plan) -> tuple[
     outer = _rows(split, plan)
     if outer is None:
         return ()
-    found: dict[object, list[tuple[float, UOp, Access]]] = {}
+    found: dict[object, list[tuple[float, UOp, KernelAccess]]] = {}
     for along, loads, work in _loops(kernel, model, split, plan.rows):
         for load in loads:
             if along is not outer.range and _is_row(load, along, outer.range, model):
@@ -52,10 +52,10 @@ def find_ahead(kernel: Kernel, model: Model, split: Split, plan: Plan) -> tuple[
 
 
 def _loops(
-    kernel: Kernel, model: Model, split: Split, rows: Sequence[Row]
-) -> list[tuple[UOp, list[Access], float]]:
+    kernel: KernelShape, model: Model, split: RangeSplit, rows: Sequence[ScratchRow]
+) -> list[tuple[UOp, list[KernelAccess], float]]:
     """Return (range of the vectors, loads, operations of a value) of the loops over rows, in order."""
-    loops: list[tuple[UOp, list[Access], float]] = []
+    loops: list[tuple[UOp, list[KernelAccess], float]] = []
     for family in kernel.families:
         along = model.inner(family, split).vector
         if along is not None and len(family.ranges) == 1:
@@ -68,7 +68,7 @@ def _loops(
     return loops
 
 
-def _rows(split: Split, plan: Plan) -> Axis | None:
+def _rows(split: RangeSplit, plan: LoopNest) -> Axis | None:
     """Return the axis of the innermost loop around the row, one block after the other; None without."""
     axis = {a.range: a for a in plan.axes}
     loops = [s for s in plan.steps if isinstance(s, Step) and s.kind == "loop"]
@@ -76,7 +76,7 @@ def _rows(split: Split, plan: Plan) -> Axis | None:
     return axis[last[0].range] if last and last[0].size == 1 and axis[last[0].range].edge == "exact" else None
 
 
-def _far(load: Access, model: Model) -> bool:
+def _far(load: KernelAccess, model: Model) -> bool:
     """Return whether an operand exceeds the last cache."""
     nbytes = load.itemsize
     for r in load.free:
@@ -84,7 +84,7 @@ def _far(load: Access, model: Model) -> bool:
     return 0 < model.target.last_level_bytes < nbytes
 
 
-def _is_row(load: Access, along: UOp, outer: UOp, model: Model) -> bool:
+def _is_row(load: KernelAccess, along: UOp, outer: UOp, model: Model) -> bool:
     """Return whether a load reads a row of adjacent elements of a matrix that exceeds the last cache."""
     terms, _ = symbolic.terms_of(load.index)
     if load.masked or not {along, outer} <= load.free or any(a.op is not Ops.RANGE for a in terms):
@@ -95,7 +95,7 @@ def _is_row(load: Access, along: UOp, outer: UOp, model: Model) -> bool:
     return terms.get(along) == 1 and terms.get(outer, 0) > 0
 
 
-def _ahead(along: UOp, load: Access, outer: Axis) -> Ahead:
+def _ahead(along: UOp, load: KernelAccess, outer: Axis) -> Ahead:
     terms, _ = symbolic.terms_of(load.index)
     row = int(along.arg[1]) * load.itemsize * outer.block
     return Ahead(load.node, terms[outer.range] * outer.block * -(-LEAST_BYTES // row))

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.nest.kernel_shape import analyse, inner_nodes
-from compiler.nest.loop_nest import Axis, Plan, Reduction, Stage, Step, Threads
+from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step, Threads
 from compiler.plan import column_sums, contraction
 from compiler.plan.choice import SplitChoice
-from compiler.plan.cost import Model, Split, picks
+from compiler.plan.cost import Model, RangeSplit, picks
 from compiler.plan.device_vectors import widened
 from compiler.plan.prefetch import find_ahead
 from compiler.plan.row_reuse import find_rows
@@ -28,7 +28,7 @@ from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Family, Kernel
+    from compiler.nest.kernel_shape import Family, KernelShape
     from compiler.nest.loop_nest import Edge
     from compiler.targets.shared.target import Target
 
@@ -58,7 +58,7 @@ SIDE_BY_SIDE = (2, 4)
 """Rows whose sums, with vectors along them, run at once."""
 
 
-def choose(ast: UOp, target: Target) -> Plan:
+def choose(ast: UOp, target: Target) -> LoopNest:
     """Choose the plan of a kernel, whose ranges are merged, on a target."""
     kernel = analyse(ast)
     plan = contraction.choose(kernel, target)
@@ -67,7 +67,7 @@ def choose(ast: UOp, target: Target) -> Plan:
     return split_instead(kernel, target, plan) or plan
 
 
-def split_instead(kernel: Kernel, target: Target, plan: Plan) -> Plan | None:
+def split_instead(kernel: KernelShape, target: Target, plan: LoopNest) -> LoopNest | None:
     """Return the plan of the fastest split where that is faster than one of a contraction; else None.
 
     It may be for few rows, such as filters, with panels of masked elements: a panel of each tap is copied for
@@ -84,12 +84,12 @@ def split_instead(kernel: Kernel, target: Target, plan: Plan) -> Plan | None:
     return split if split.nanoseconds < WORTH_SPLITTING * plan.nanoseconds else None
 
 
-def split_plan(kernel: Kernel, target: Target) -> Plan:
+def split_plan(kernel: KernelShape, target: Target) -> LoopNest:
     """Return the plan of the split that is fastest by the estimate."""
     return _plan(kernel, target, *_estimated(kernel, target), SplitChoice())
 
 
-def estimated(kernel: Kernel, target: Target) -> SplitChoice:
+def estimated(kernel: KernelShape, target: Target) -> SplitChoice:
     """Return the choice of `split_plan`."""
     model, split = _estimated(kernel, target)
     sums = []
@@ -104,14 +104,14 @@ def estimated(kernel: Kernel, target: Target) -> SplitChoice:
     )
 
 
-def chosen(kernel: Kernel, target: Target, choice: SplitChoice) -> Plan:
+def chosen(kernel: KernelShape, target: Target, choice: SplitChoice) -> LoopNest:
     """Return the plan of a choice. Raises `CompileError` if the kernel has no such ranges."""
     ranges = {int(r.arg[0]): r for r in kernel.outputs}
     inner = {int(r.arg[0]): r for f in kernel.families for r in f.ranges}
     model = Model(kernel, target, most_threads=choice.threads or target.threads)
     try:
         vector = ranges[choice.vector] if choice.vector >= 0 else None
-        split = Split(
+        split = RangeSplit(
             vector,
             1 if vector is None else model.lanes(vector),
             {ranges[number]: n for number, n in choice.upcast},
@@ -129,7 +129,7 @@ def chosen(kernel: Kernel, target: Target, choice: SplitChoice) -> Plan:
         ) from error
 
 
-def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
+def _estimated(kernel: KernelShape, target: Target) -> tuple[Model, RangeSplit]:
     """Return the fastest split by the estimate, with the model of its number of threads."""
     model = Model(kernel, target)
     split = _best_split(kernel, model)
@@ -142,7 +142,9 @@ def _estimated(kernel: Kernel, target: Target) -> tuple[Model, Split]:
     return model, split
 
 
-def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: SplitChoice) -> Plan:
+def _plan(
+    kernel: KernelShape, target: Target, model: Model, split: RangeSplit, choice: SplitChoice
+) -> LoopNest:
     """Return the plan of a split; `choice` has the order of loops and the workgroups."""
     streamed = _streams(kernel, model, split) and _whole_lines(kernel, model, split) == split
     pieces = column_sums.split_of(kernel, model, split)
@@ -154,7 +156,7 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
     steps = _steps(model, split, axes, nanoseconds, choice, streamed=streamed)
     threads = model.width if model.threaded else 1
-    plan = Plan(
+    plan = LoopNest(
         axes,
         steps,
         reductions,
@@ -171,13 +173,13 @@ def _plan(kernel: Kernel, target: Target, model: Model, split: Split, choice: Sp
     return column_sums.in_pieces(kernel, plan, split, target.cores)
 
 
-def _bytes(kernel: Kernel) -> float:
+def _bytes(kernel: KernelShape) -> float:
     """Return the bytes moved if every access touched its elements once."""
     accesses = (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads])
     return sum([access.nbytes for access in accesses])
 
 
-def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
+def _streams(kernel: KernelShape, model: Model, split: RangeSplit) -> bool:
     """Return whether the results bypass the caches.
 
     They do if they are at least half as large as the last-level cache: their reader would find little of them
@@ -192,7 +194,7 @@ def _streams(kernel: Kernel, model: Model, split: Split) -> bool:
     return all(kind == "row" for kind in rows) and split.aligned(split.vector)
 
 
-def _aligned(model: Model, split: Split) -> Split:
+def _aligned(model: Model, split: RangeSplit) -> RangeSplit:
     """Return the split with blocks that divide the vector range, if any number of vectors does."""
     v = split.vector
     if v is None or model.threaded or v.arg[1] % split.lanes:
@@ -203,7 +205,7 @@ def _aligned(model: Model, split: Split) -> Split:
     return split if vectors == split.upcast.get(v, 1) else replace(split, upcast=split.upcast | {v: vectors})
 
 
-def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
+def _whole_lines(kernel: KernelShape, model: Model, split: RangeSplit) -> RangeSplit:
     """Return the split with blocks of whole lines along the vector range, if another range is unrolled."""
     v, narrow = split.vector, min([s.itemsize for s in kernel.stores])
     assert v is not None
@@ -213,10 +215,10 @@ def _whole_lines(kernel: Kernel, model: Model, split: Split) -> Split:
     return replace(split, upcast=upcast) if _fits(model, v, upcast.get(v, 1) * split.lanes) else split
 
 
-def _best_split(kernel: Kernel, model: Model) -> Split:
-    candidates = [Split(None, 1)]
+def _best_split(kernel: KernelShape, model: Model) -> RangeSplit:
+    candidates = [RangeSplit(None, 1)]
     if model.width > 1:
-        candidates += [Split(r, model.lanes(r)) for r in reversed(kernel.outputs)]
+        candidates += [RangeSplit(r, model.lanes(r)) for r in reversed(kernel.outputs)]
     if model.threaded:  # a workgroup of one busy thread is the last resort
         candidates = [split for split in candidates if model.busy(split) > 1] or candidates
     scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
@@ -241,13 +243,13 @@ def _work(family: Family) -> int:
     return total
 
 
-def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> list[Split]:
+def _tiles(model: Model, main: Family | None, base: RangeSplit, *, kept: bool) -> list[RangeSplit]:
     """Return the splits that add unrolled copies to a vector range.
 
     Copies of the vector, rows of another range, or a square of two others.
     """
     kernel, v = model.kernel, base.vector
-    out: list[Split] = []
+    out: list[RangeSplit] = []
     reuse = (
         []
         if main is None
@@ -255,12 +257,12 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
     )
     if v is not None:
         out += [
-            Split(v, base.lanes, {u: base.lanes})
+            RangeSplit(v, base.lanes, {u: base.lanes})
             for u in kernel.outputs
             if u is not v and base.lanes > 1 and _fits(model, u, base.lanes) and _fits(model, v, base.lanes)
         ]
         columns = [n for n in COLUMNS if n == 1 or model.threaded or _fits(model, v, n * base.lanes)]
-        out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
+        out += [RangeSplit(v, base.lanes, {v: n}) for n in columns if n > 1]
         rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
@@ -269,7 +271,7 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
     if main is not None and slow and v not in main.free and not model.threaded:
         whole = [n for n in columns if v is not None and n * base.lanes == v.arg[1]]
         out += [  # sums of several rows side by side: their ends wait for one another no longer
-            Split(v, base.lanes, {a: m} if v is None else {a: m, v: n})
+            RangeSplit(v, base.lanes, {a: m} if v is None else {a: m, v: n})
             for a in kernel.outputs
             if a is not v and a in main.free
             for m in (SIDE_BY_SIDE[:1] if kept else SIDE_BY_SIDE)
@@ -281,12 +283,12 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
             if not _fits(model, a, m):
                 continue
             if v is not None and columns != [1]:
-                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
+                out += [RangeSplit(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
                 continue
-            out.append(Split(v, base.lanes, {a: m}))
+            out.append(RangeSplit(v, base.lanes, {a: m}))
             if main is not None and (v is None or v not in main.free):
                 out += [
-                    Split(v, base.lanes, {a: m, c: n})
+                    RangeSplit(v, base.lanes, {a: m, c: n})
                     for c in rows
                     if c.arg[0] > a.arg[0]
                     for n in (2, 3, 4)
@@ -295,7 +297,7 @@ def _tiles(model: Model, main: Family | None, base: Split, *, kept: bool) -> lis
     return out
 
 
-def _covers(split: Split) -> bool:
+def _covers(split: RangeSplit) -> bool:
     """Return whether a block has the whole vector range: all values of a row stay in registers."""
     v = split.vector
     return v is not None and split.block(v) == v.arg[1]
@@ -312,7 +314,7 @@ def _fits(model: Model, r: UOp, block: int) -> bool:
     return size % block == 0 or (size >= block and not model.exact)
 
 
-def _axis(model: Model, split: Split, r: UOp) -> Axis:
+def _axis(model: Model, split: RangeSplit, r: UOp) -> Axis:
     upcast = split.upcast.get(r, 1)
     lanes = split.lanes if r is split.vector else 1
     size, block = r.arg[1], upcast * lanes
@@ -322,7 +324,7 @@ def _axis(model: Model, split: Split, r: UOp) -> Axis:
     return Axis(r, upcast, lanes, edge)
 
 
-def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
+def _reduction(kernel: KernelShape, family: Family, model: Model, split: RangeSplit) -> Reduction:
     """Return the loops of a family: ranges with masks outermost, so that masks leave the rest.
 
     Longest last.
@@ -343,7 +345,7 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
 
 def _steps(
     model: Model,
-    split: Split,
+    split: RangeSplit,
     axes: tuple[Axis, ...],
     nanoseconds: float,
     choice: SplitChoice,
@@ -403,14 +405,14 @@ def _wanted(nanoseconds: float, cores: int) -> int:
     return int(max(few, min(nanoseconds / LONG_NS, MOST_PER_CORE * cores)))
 
 
-def _device_steps(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
+def _device_steps(kernel: KernelShape, axes: tuple[Axis, ...]) -> tuple[Step, ...]:
     """Return workgroups along the ranges on which all reductions depend, and loops along the others."""
     many = [a.range for a in axes if a.count > 1]
     rows = [r for r in many if all(r in f.free for f in kernel.families)]
     return (*[Step("group", r) for r in rows], *[Step("loop", r) for r in many if r not in rows])
 
 
-def _turned(model: Model, split: Split) -> UOp | None:
+def _turned(model: Model, split: RangeSplit) -> UOp | None:
     """Return the unrolled range along which the plan reads the squares that it transposes; None without."""
     found = [model.transposed(load, split) for load in model.kernel.loads]
     return next((r for r in found if r is not None), None)

@@ -19,12 +19,12 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, Plan, Step, Threads, TurnedStage
+from compiler.nest.loop_nest import Axis, LoopNest, Step, Threads, TurnedStage
 from compiler.plan.device_vectors import ACCESS_BYTES, in_row
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Access, Kernel
+    from compiler.nest.kernel_shape import KernelAccess, KernelShape
     from compiler.nest.loop_nest import Edge
     from compiler.targets.shared.target import Target
 
@@ -39,7 +39,7 @@ GRID_LIMIT = 65_535
 """Workgroups along the second and the third dimension of a grid."""
 
 
-def choose(ast: UOp, target: Target) -> Plan | None:
+def choose(ast: UOp, target: Target) -> LoopNest | None:
     """Return the plan with tiles of a kernel that transposes; None for any other."""
     if not target.shared_bytes or target.threads < THREADS:
         return None
@@ -60,12 +60,12 @@ def choose(ast: UOp, target: Target) -> Plan | None:
     return None
 
 
-def _adjacent(access: Access, r: UOp) -> bool:
+def _adjacent(access: KernelAccess, r: UOp) -> bool:
     """Return whether neighbours along a range are neighbours in memory."""
     return bool(symbolic.terms_of(access.index)[0].get(r, 0) == 1)
 
 
-def _along(kernel: Kernel, access: Access, columns: UOp) -> UOp | None:
+def _along(kernel: KernelShape, access: KernelAccess, columns: UOp) -> UOp | None:
     """Return the other range along which a load lies in memory, if it is not the same for all columns."""
     if columns not in access.free or _adjacent(access, columns):
         return None
@@ -74,8 +74,8 @@ def _along(kernel: Kernel, access: Access, columns: UOp) -> UOp | None:
 
 
 def _plan(  # noqa: PLR0917  # one caller
-    kernel: Kernel, turned: list[UOp], rows: UOp, columns: UOp, lanes: int, target: Target
-) -> Plan | None:
+    kernel: KernelShape, turned: list[UOp], rows: UOp, columns: UOp, lanes: int, target: Target
+) -> LoopNest | None:
     """Return the plan with vectors of `lanes` values; None where an access has no such vectors."""
     nodes = ordered(kernel.ast)
     accesses = [n for n in nodes if n.op in (Ops.LOAD, Ops.STORE)]
@@ -101,7 +101,7 @@ def _plan(  # noqa: PLR0917  # one caller
     axes = {a.range: a for a in (wide, tall, *others)}
     stages = [TurnedStage(n, rows, columns, lanes) for n in turned]
     moved = sum([size * prod([r.arg[1] for r in kernel.outputs]) for size in sizes])
-    return Plan(
+    return LoopNest(
         tuple([axes[r] for r in kernel.outputs]),
         (*[g for g in groups if axes[g.range].count > 1], *stages),
         threads=THREADS,

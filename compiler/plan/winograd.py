@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, Kept, Phase, Plan, Stage
+from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Stage
 from compiler.nest.operand_roles import candidates
 from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
 from compiler.plan import contraction, phases, tiling
 from compiler.plan.choice import ProductChoice, SplitChoice
-from compiler.plan.winograd_parts import TILES, Parts, convolution_of
-from compiler.plan.winograd_taps import Gradient, GradientParts, gradient_of
+from compiler.plan.winograd_parts import TILES, WinogradParts, convolution_of
+from compiler.plan.winograd_taps import FilterGradient, GradientParts, gradient_of
 from compiler.plan.winograd_tiles import LEAST_CHANNELS, PLANES, TAPS, TILE
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ FAR_BYTES = 4.5
 """Bytes per cycle of transformed filters that are not in the second-level cache."""
 
 
-def choose(ast: UOp, target: Target, direct: Plan | None = None) -> Plan | None:
+def choose(ast: UOp, target: Target, direct: LoopNest | None = None) -> LoopNest | None:
     """Return the plan of a convolution or of the gradient of its filters.
 
     None for any other kernel, and where the matrices take too much. With the plan of the sum also where the
@@ -86,13 +86,13 @@ def choose(ast: UOp, target: Target, direct: Plan | None = None) -> Plan | None:
     kernel = analyse(ast)
     if kernel.in_place:
         return None
-    if isinstance(c, Gradient):
+    if isinstance(c, FilterGradient):
         return _plan_of_gradient(ast, c, target, direct)
     sizes = _sizes(c, target, len(kernel.loads))
-    return None if sizes is None else _plan(Parts(ast, c, sizes.block), sizes, target, direct)
+    return None if sizes is None else _plan(WinogradParts(ast, c, sizes.block), sizes, target, direct)
 
 
-def is_worth(plan: Plan, direct: Plan) -> bool:
+def is_worth(plan: LoopNest, direct: LoopNest) -> bool:
     """Return whether a plan of `choose` is expected to be faster than that of the sum."""
     limit = WORTH_CHANGING if plan.pieces is None else WORTH_CHANGING_GRADIENT
     if plan.pieces is not None and any(isinstance(s, Stage) and s.window for s in direct.steps):
@@ -113,14 +113,14 @@ class _Sizes:
     """Of everything else, of all blocks."""
 
 
-def _plan(p: Parts, sizes: _Sizes, target: Target, direct: Plan | None) -> Plan | None:
+def _plan(p: WinogradParts, sizes: _Sizes, target: Target, direct: LoopNest | None) -> LoopNest | None:
     """Return the plan of the parts; None where it is not worth it beside that of the sum."""
     edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
     axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
     wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
     if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
         wanted *= phases.GROUPS_PER_CORE
-    plan = Plan(axes, phases.steps_of(axes, int(wanted)))
+    plan = LoopNest(axes, phases.steps_of(axes, int(wanted)))
     cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
     plan = replace(plan, nanoseconds=cycles / target.gigahertz)
     if direct is not None and not is_worth(plan, direct):
@@ -135,17 +135,17 @@ def _plan(p: Parts, sizes: _Sizes, target: Target, direct: Plan | None) -> Plan 
     return replace(
         plan,
         phases=(Phase(*_split(p.filters(), alone, 1), "once"), *[Phase(*part) for part in parts]),
-        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+        kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
     )
 
 
-def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, Plan]:
+def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, LoopNest]:
     """Return a part with the plan that has vectors along one range; both values of others are unrolled."""
     choice = SplitChoice(vector=vector, upcast=tuple([(number, TILE) for number in unrolled]))
     return ast, tiling.chosen(analyse(ast), target, choice)
 
 
-def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, Plan]:
+def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, LoopNest]:
     """Return the products with the plan that has vectors along the tiles, which are read in place."""
     kernel = analyse(ast)
     role = next(k for k, c in enumerate(candidates(kernel)) if c.columns.arg[0] == TILES)
@@ -211,7 +211,9 @@ def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
     return best[1], best[2], best[0]
 
 
-def _plan_of_gradient(ast: UOp, c: Gradient, target: Target, direct: Plan | None) -> Plan | None:
+def _plan_of_gradient(
+    ast: UOp, c: FilterGradient, target: Target, direct: LoopNest | None
+) -> LoopNest | None:
     """Return the plan of a gradient of filters; None where the matrices take too much, or as `_plan`."""
     filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
     cores = max(1, target.cores)
@@ -226,7 +228,7 @@ def _plan_of_gradient(ast: UOp, c: Gradient, target: Target, direct: Plan | None
     return None
 
 
-def _gradient(p: GradientParts, groups: int, target: Target, direct: Plan | None) -> Plan | None:
+def _gradient(p: GradientParts, groups: int, target: Target, direct: LoopNest | None) -> LoopNest | None:
     """Return the plan of the parts, with a workgroup for each block of filters; None as `_plan`."""
     alone = replace(target, cores=0)
     products = p.products()
@@ -240,7 +242,7 @@ def _gradient(p: GradientParts, groups: int, target: Target, direct: Plan | None
     sums = p.total.count / width * SUM_CYCLES
     cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
     axis = Axis(p.c.filters, p.held)
-    plan = Plan(
+    plan = LoopNest(
         (axis,),
         phases.steps_of((axis,), groups),
         nanoseconds=cycles / target.gigahertz,
@@ -262,5 +264,5 @@ def _gradient(p: GradientParts, groups: int, target: Target, direct: Plan | None
             *[Phase(*part, "each") for part in each],
             Phase(*_split(p.taps(), alone, 1), "after"),
         ),
-        kept=tuple([Kept(m.slot, _F32, m.count) for m in p.kept]),
+        kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
     )

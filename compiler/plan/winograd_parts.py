@@ -118,7 +118,7 @@ def convolution_of(ast: UOp) -> Convolution | None:
     return None
 
 
-class Parts:
+class WinogradParts:
     """The kernels of one convolution, for blocks of `block` rows of tiles."""
 
     def __init__(self, ast: UOp, c: Convolution, block: int) -> None:

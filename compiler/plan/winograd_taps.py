@@ -54,7 +54,7 @@ PLANE, FILTER, CHANNEL, TILES = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Gradient:
+class FilterGradient:
     """The roles in a sum over pictures and places, by the ranges of the kernel."""
 
     node: UOp
@@ -75,7 +75,7 @@ class Gradient:
     """The summed range of pictures; None for one picture."""
 
 
-def gradient_of(ast: UOp) -> Gradient | None:
+def gradient_of(ast: UOp) -> FilterGradient | None:
     """Return the roles of a kernel; None for any other, and where a side of the results is odd."""
     free, nodes = ranges_in(ast), ordered(ast)
     sums = [n for n in nodes if n.op is Ops.REDUCE]
@@ -105,7 +105,7 @@ def gradient_of(ast: UOp) -> Gradient | None:
         if len(others) > 1 or not even or columns.arg[1] < TILE * LEAST_TILES:
             continue
         if min(f.arg[1], c.arg[1]) >= LEAST_CHANNELS and bound <= free[picture] & free[results]:
-            return Gradient(
+            return FilterGradient(
                 node, picture, results, f, c, rows, columns, down, across, next(iter(others), None)
             )
     return None
@@ -114,7 +114,7 @@ def gradient_of(ast: UOp) -> Gradient | None:
 class GradientParts:
     """The kernels of one gradient, for pieces of `block` rows of tiles and blocks of `filters` filters."""
 
-    def __init__(self, ast: UOp, c: Gradient, block: int, filters: int) -> None:
+    def __init__(self, ast: UOp, c: FilterGradient, block: int, filters: int) -> None:
         self.ast, self.c, self.block, self.held = ast, c, block, filters
         self.high, self.wide = c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
         slot = 1 + max(n.arg for n in ordered(ast) if n.op is Ops.BUFFER)

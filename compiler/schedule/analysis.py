@@ -77,7 +77,7 @@ class Fact:
         self.own_rows = False
         self.level = 0
         self.uniform: UOp | None = None
-        self.entries: list[Entry] = []
+        self.entries: list[Evaluation] = []
 
     @property
     def completed(self) -> list[UOp]:
@@ -290,7 +290,7 @@ Scope = tuple["UOp", ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class FusionLimits:
     """The limits of fusion, for one kernel."""
 
     buffers: int = 24
@@ -318,12 +318,12 @@ class Limits:
     """Whether a kernel may be a chain of products and a function of rows between them."""
 
 
-class Entry:
+class Evaluation:
     """The evaluation of a node in a kernel at one index."""
 
     __slots__ = ("fact", "index", "kernel", "loaded", "mask", "node", "ranges", "scopes", "src", "value")
 
-    def __init__(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> None:
+    def __init__(self, kernel: KernelDraft, fact: Fact, index: Index, mask: UOp) -> None:
         self.kernel = kernel
         self.fact = fact
         self.node = fact.node
@@ -332,11 +332,11 @@ class Entry:
         self.scopes: dict[Scope, None] = {}
         self.loaded = False
         self.ranges: Scope = ()
-        self.src: list[tuple[Entry, UOp]] = []
+        self.src: list[tuple[Evaluation, UOp]] = []
         self.value: UOp | None = None
 
 
-class Kernel:
+class KernelDraft:
     """A kernel under construction, with its number. Its output ranges are 0, 1, ..."""
 
     __slots__ = (
@@ -349,8 +349,8 @@ class Kernel:
         self.out: Scope = tuple([symbolic.loop(i, n) for i, n in enumerate(shape)])
         self.size = prod(shape)
         self.next_range = len(shape)
-        self.entries: dict[tuple[UOp, Index, UOp], Entry] = {}
-        self.stores: list[tuple[Fact, Entry]] = []
+        self.entries: dict[tuple[UOp, Index, UOp], Evaluation] = {}
+        self.stores: list[tuple[Fact, Evaluation]] = []
         self.assigned: set[int] = set()
         self.updates = False
         """Whether it loads a buffer that it assigns."""
@@ -360,7 +360,7 @@ class Kernel:
         self.rows = False
         self.leaves = 0
         self.reduces: dict[object, Scope] = {}
-        self.computed: dict[UOp, tuple[Entry, UOp]] = {}
+        self.computed: dict[UOp, tuple[Evaluation, UOp]] = {}
         self.used: dict[tuple[Index, UOp], frozenset[UOp]] = {}
         """Results of `ranges_of`: the entries of a chain of operations have one index."""
 
@@ -370,7 +370,7 @@ class Kernel:
         return tuple([next(ranges) if n > 1 else symbolic.ZERO for n in shape])
 
 
-def ranges_of(entry: Entry) -> frozenset[UOp]:
+def ranges_of(entry: Evaluation) -> frozenset[UOp]:
     """Return the ranges on which an entry's index depends, through computed indices, too."""
     kernel = entry.kernel
     found = kernel.used.get((entry.index, entry.mask))

@@ -1,9 +1,9 @@
 """Fusion: which tensor nodes share a kernel, and at which index each is evaluated there.
 
 The ranges of a kernel begin at its output. Users are visited before sources: when a node is visited, all its
-users have their kernels, so all its evaluations are known, each an `Entry` (kernel, node, index, mask). Then
-the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or a
-compatible one, and its users load it. `Grouping._stays` decides.
+users have their kernels, so all its evaluations are known, each an `Evaluation` (kernel, node, index, mask).
+Then the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or
+a compatible one, and its users load it. `Grouping._stays` decides.
 
 Not here: the costs on which it decides (`analysis`), whether a value is computed again (`recomputation`) and
 where a reduction may be (`places`), dependencies between kernels (`order`), the AST of a kernel (`lower`).
@@ -20,11 +20,11 @@ from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.uop import UOp, uop
 from compiler.schedule.analysis import (
     EXPENSIVE,
-    Entry,
+    Evaluation,
     Fact,
     Facts,
-    Kernel,
-    Limits,
+    FusionLimits,
+    KernelDraft,
     Scope,
     moved,
     param_of,
@@ -44,15 +44,15 @@ _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
 class Grouping:
     """All kernels of one graph."""
 
-    def __init__(self, outputs: Sequence[UOp], limits: Limits) -> None:
+    def __init__(self, outputs: Sequence[UOp], limits: FusionLimits) -> None:
         self.limits = limits
         self.outputs = set(outputs)
         self.facts = Facts(outputs, max_leaves=limits.buffers - 1)
-        self.kernels: list[Kernel] = []
+        self.kernels: list[KernelDraft] = []
         self.order = Order()
-        self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
+        self._by_shape: dict[tuple[int, ...], list[KernelDraft]] = {}
         self.places = Places(self.facts, limits)
-        self._waiting: dict[UOp, dict[Kernel, None]] = {}
+        self._waiting: dict[UOp, dict[KernelDraft, None]] = {}
         """Node -> the kernels that an AFTER lets wait for it."""
         for node in reversed(self.facts.order):
             self._visit(self.facts.of[node])
@@ -125,14 +125,14 @@ class Grouping:
         if fact.completed:
             self.places.take(entry, max(fact.completed, key=self.places.weight), claim=True)
 
-    def _new_kernel(self, shape: tuple[int, ...]) -> Kernel:
-        kernel = Kernel(len(self.kernels), shape)
+    def _new_kernel(self, shape: tuple[int, ...]) -> KernelDraft:
+        kernel = KernelDraft(len(self.kernels), shape)
         self.kernels.append(kernel)
         self.order.add()
         self._by_shape.setdefault(shape, []).append(kernel)
         return kernel
 
-    def copy_kernel(self, assign: UOp) -> Kernel:
+    def copy_kernel(self, assign: UOp) -> KernelDraft:
         """Return a kernel that copies an ASSIGN's value from its temporary buffer into the target."""
         kernel = self._new_kernel(squeezed(assign.shape))
         kernel.copies = assign
@@ -141,7 +141,7 @@ class Grouping:
         kernel.stores.append((self.facts.of[assign], entry))
         return kernel
 
-    def _joinable(self, fact: Fact) -> Kernel | None:
+    def _joinable(self, fact: Fact) -> KernelDraft | None:
         """Return an existing kernel that can also store this node: one that computes it, or a sibling."""
         users = dict.fromkeys([e.kernel for e in fact.entries])
         if fact.node.op not in _LEAF:
@@ -154,7 +154,7 @@ class Grouping:
                 return kernel
         return None
 
-    def _computes(self, kernel: Kernel, fact: Fact) -> bool:
+    def _computes(self, kernel: KernelDraft, fact: Fact) -> bool:
         """Return whether a kernel evaluates a node at its output elements, maybe outside its loops."""
         if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
             return False
@@ -170,7 +170,7 @@ class Grouping:
             return False
         return not completed or self.places.take(here[0], max(completed, key=self.places.weight), claim=True)
 
-    def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:
+    def _is_sibling(self, kernel: KernelDraft, fact: Fact) -> bool:
         """Return whether a kernel loads the same data: both elementwise, or reducing the same elements."""
         if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
             return False
@@ -183,7 +183,7 @@ class Grouping:
             and self.places.share(kernel.leaves, fact.inner, kernel.size)
         )
 
-    def _may_join(self, kernel: Kernel, fact: Fact, users: Iterable[Kernel]) -> bool:
+    def _may_join(self, kernel: KernelDraft, fact: Fact, users: Iterable[KernelDraft]) -> bool:
         """Return whether a kernel can store a node without too many buffers or a cycle among kernels."""
         if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
             kernel.stores
@@ -195,17 +195,17 @@ class Grouping:
             return False
         return not any(user is not kernel and self.order.must_precede(user, kernel) for user in users)
 
-    def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:
+    def _entry(self, kernel: KernelDraft, fact: Fact, index: Index, mask: UOp) -> Evaluation:
         key = (fact.node, index, mask)
         entry = kernel.entries.get(key)
         if entry is None:
-            entry = kernel.entries[key] = Entry(kernel, fact, index, mask)
+            entry = kernel.entries[key] = Evaluation(kernel, fact, index, mask)
             fact.entries.append(entry)
         return entry
 
     def _use(
-        self, user: Entry, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
-    ) -> tuple[Entry, UOp]:
+        self, user: Evaluation, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
+    ) -> tuple[Evaluation, UOp]:
         """Return the entry of a node at an index, and the mask outside which the value is 0.
 
         Movement operations are applied to the index. `mask` is true where the value is needed.
@@ -230,19 +230,19 @@ class Grouping:
                 padding = symbolic.FALSE
         if fact.uniform is not None or padding is symbolic.FALSE:
             constant = fact.uniform if fact.uniform is not None else node
-            entry = Entry(user.kernel, fact, (), symbolic.TRUE)
+            entry = Evaluation(user.kernel, fact, (), symbolic.TRUE)
             entry.value = constant if constant.op is Ops.CONST else uop(Ops.CONST, node.dtype, (), 0)
             return entry, padding
         entry = self._entry(user.kernel, fact, index, mask)
         entry.scopes.update(dict.fromkeys(scopes))
         return entry, padding
 
-    def _wait(self, kernel: Kernel, node: UOp) -> None:
+    def _wait(self, kernel: KernelDraft, node: UOp) -> None:
         """Let a kernel that uses an AFTER wait for the nodes that it names, which get their kernels later."""
         for other in node.src[1:]:
             self._waiting.setdefault(moved(other), {})[kernel] = None
 
-    def _expand(self, entry: Entry) -> None:
+    def _expand(self, entry: Evaluation) -> None:
         """Add the entries of the sources of an entry."""
         node = entry.node
         op = node.op
@@ -263,7 +263,7 @@ class Grouping:
         elif op is Ops.GATHER:
             self._expand_gather(entry)
 
-    def _expand_reduce(self, entry: Entry) -> None:
+    def _expand_reduce(self, entry: Evaluation) -> None:
         node = entry.node
         kernel = entry.kernel
         source = node.src[0]
@@ -284,7 +284,7 @@ class Grouping:
         scopes = {tuple([r for r in scope if r in used]) + entry.ranges for scope in entry.scopes}
         entry.src = [self._use(entry, source, index, entry.mask, scopes)]
 
-    def _expand_gather(self, entry: Entry) -> None:
+    def _expand_gather(self, entry: Evaluation) -> None:
         node = entry.node
         x, indices = node.src
         axis = node.arg

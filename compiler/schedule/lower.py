@@ -25,7 +25,7 @@ from compiler.schedule.item import BufRef, ParamRef, ScheduleItem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from compiler.schedule.analysis import Entry, Kernel, Scope
+    from compiler.schedule.analysis import Evaluation, KernelDraft, Scope
 
 
 Known = dict["UOp", "UOp | None"]
@@ -49,9 +49,9 @@ class Buffers:
             return assigned_place(node, index)
         return self.refs[node][0], symbolic.dot(index, symbolic.strides_of(node.shape))
 
-    def stores(self, kernel: Kernel) -> list[tuple[BufRef, UOp, Entry]]:
+    def stores(self, kernel: KernelDraft) -> list[tuple[BufRef, UOp, Evaluation]]:
         """Return what a kernel stores: buffer, offset, value."""
-        found: list[tuple[BufRef, UOp, Entry]] = []
+        found: list[tuple[BufRef, UOp, Evaluation]] = []
         for fact, entry in kernel.stores:
             node = fact.node
             index = kernel.index_of(node.shape)
@@ -75,18 +75,18 @@ def assigned_place(assign: UOp, index: Index) -> tuple[BufRef, UOp]:
     return ParamRef(slot, target.dtype, shape), symbolic.dot(index, symbolic.strides_of(shape))
 
 
-def lower(kernel: Kernel, buffers: Buffers) -> ScheduleItem:
+def lower(kernel: KernelDraft, buffers: Buffers) -> ScheduleItem:
     """Return the kernel as a schedule item."""
     return _Lowering(kernel, buffers).item()
 
 
 class _Lowering:
-    def __init__(self, kernel: Kernel, buffers: Buffers) -> None:
+    def __init__(self, kernel: KernelDraft, buffers: Buffers) -> None:
         self.kernel = kernel
         self.buffers = buffers
         self.stores = buffers.stores(kernel)
         self.sequence = self._in_order([entry for _, _, entry in self.stores])
-        self.offsets: dict[Entry, tuple[BufRef, UOp]] = {
+        self.offsets: dict[Evaluation, tuple[BufRef, UOp]] = {
             e: buffers.load(e.node, e.index)
             for e in self.sequence
             if e.value is None and (e.loaded or e.node.op is Ops.PARAM)
@@ -98,10 +98,10 @@ class _Lowering:
         self.known: dict[UOp, Known] = {}
         self.slots: dict[BufRef, int] = {}
 
-    def _in_order(self, roots: list[Entry]) -> list[Entry]:
+    def _in_order(self, roots: list[Evaluation]) -> list[Evaluation]:
         """Return every entry under the roots, sources first."""
-        done: set[Entry] = set()
-        order: list[Entry] = []
+        done: set[Evaluation] = set()
+        order: list[Evaluation] = []
         stack = roots[::-1]
         while stack:
             entry = stack[-1]
@@ -117,7 +117,7 @@ class _Lowering:
                 order.append(entry)
         return order
 
-    def _needs(self, entry: Entry) -> list[Entry]:
+    def _needs(self, entry: Evaluation) -> list[Evaluation]:
         found = [] if entry.loaded else [s for s, _ in entry.src]
         computed = self.kernel.computed
         if computed:
@@ -177,7 +177,7 @@ class _Lowering:
             self.slots.setdefault(ref, len(self.slots))
         written = tuple(range(len(self.slots)))
         values = {ref: entry.node for ref, _, entry in self.stores}
-        atoms: dict[Entry, list[tuple[UOp, UOp]]] = {}
+        atoms: dict[Evaluation, list[tuple[UOp, UOp]]] = {}
         for atom, (entry, mask) in self.kernel.computed.items():
             atoms.setdefault(entry, []).append((atom, mask))
         for entry in self.sequence:
@@ -196,7 +196,7 @@ class _Lowering:
             ast, tuple(self.slots), written, tuple([values[ref] for ref in [*self.slots][: len(written)]])
         )
 
-    def _within(self, entry: Entry, value: UOp) -> UOp:
+    def _within(self, entry: Evaluation, value: UOp) -> UOp:
         """Return a stored value with the conditions under which it is needed; other WITHINs are left out."""
         while entry not in self.offsets:
             op = entry.node.op
@@ -210,7 +210,7 @@ class _Lowering:
                 break
         return value
 
-    def _value(self, entry: Entry) -> UOp:
+    def _value(self, entry: Evaluation) -> UOp:
         node = entry.node
         op = node.op
         if entry in self.offsets:
@@ -239,11 +239,11 @@ class _Lowering:
         return values[0]
 
     @staticmethod
-    def _of(entry: Entry) -> UOp:
+    def _of(entry: Evaluation) -> UOp:
         assert entry.value is not None
         return entry.value
 
-    def _load(self, entry: Entry) -> UOp:
+    def _load(self, entry: Evaluation) -> UOp:
         ref, at = self.offsets[entry]
         mask = self._final(entry.mask)
         if mask is symbolic.FALSE:

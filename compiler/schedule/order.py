@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler.schedule.analysis import Kernel
+    from compiler.schedule.analysis import KernelDraft
 
 
 class Order:
@@ -30,7 +30,7 @@ class Order:
         self.later.append(0)
         self.users.append({})
 
-    def after(self, first: Kernel, then: Kernel) -> None:
+    def after(self, first: KernelDraft, then: KernelDraft) -> None:
         """Record that `first` must run before `then`."""
         self.users[first.number][then.number] = None
         bit = 1 << first.number
@@ -43,6 +43,6 @@ class Order:
                     if later & bit:
                         self.later[number] = later | new
 
-    def must_precede(self, first: Kernel, then: Kernel) -> bool:
+    def must_precede(self, first: KernelDraft, then: KernelDraft) -> bool:
         """Return whether `first` is already known to run before `then`."""
         return bool(self.later[first.number] >> then.number & 1)

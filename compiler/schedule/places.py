@@ -13,13 +13,13 @@ from compiler.schedule.recomputation import SLACK
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.schedule.analysis import Entry, Facts, Kernel, Limits
+    from compiler.schedule.analysis import Evaluation, Facts, FusionLimits, KernelDraft
 
 
 class Places:
     """Whether the reductions of one graph fit the kernels at which their results arrive."""
 
-    def __init__(self, facts: Facts, limits: Limits) -> None:
+    def __init__(self, facts: Facts, limits: FusionLimits) -> None:
         self.facts = facts
         self.limits = limits
         self._contractions: dict[UOp, bool] = {}
@@ -34,7 +34,7 @@ class Places:
             found = self._contractions[reduction] = is_contraction(reduction)
         return found
 
-    def take(self, entry: Entry, reduction: UOp, *, claim: bool) -> bool:
+    def take(self, entry: Evaluation, reduction: UOp, *, claim: bool) -> bool:
         """Return whether a reduction whose whole result reaches this entry may be in the entry's kernel.
 
         As *main* reduction it is evaluated once for each output element. As *row* reduction it depends on
@@ -67,7 +67,7 @@ class Places:
             kernel.leaves = leaves
         return fits
 
-    def _fits_main(self, kernel: Kernel, reduction: UOp, prefix: int) -> bool:
+    def _fits_main(self, kernel: KernelDraft, reduction: UOp, prefix: int) -> bool:
         if kernel.row not in (None, prefix):
             return False
         return kernel.main is None or kernel.main is reduction or self.alike(kernel.main, reduction)
@@ -92,7 +92,7 @@ class Places:
             common ^= low
         return False
 
-    def _fits_row(self, entry: Entry, reduction: UOp, prefix: int, rows: int) -> bool:
+    def _fits_row(self, entry: Evaluation, reduction: UOp, prefix: int, rows: int) -> bool:
         kernel = entry.kernel
         length = prod(reduced_sizes(reduction))
         limits = self.limits

@@ -13,7 +13,7 @@ from compiler.schedule.analysis import EXPENSIVE, ranges_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from compiler.schedule.analysis import Entry, Fact, Facts, Kernel, Limits
+    from compiler.schedule.analysis import Evaluation, Fact, Facts, FusionLimits, KernelDraft
 
 SLACK: Final = 1.3
 """Evaluations per element up to which a value does not count as computed twice; padding adds some."""
@@ -24,7 +24,7 @@ _AMORTISED: Final = 32
 """Evaluations per element from which even a cheap division gets a buffer."""
 
 
-def computed_twice(fact: Fact, facts: Facts, limits: Limits) -> bool:
+def computed_twice(fact: Fact, facts: Facts, limits: FusionLimits) -> bool:
     """Return whether a costly value is evaluated more often than it has elements, or in several kernels.
 
     Elements of a row that one worker computes may be evaluated once for every loop over the row.
@@ -43,7 +43,9 @@ def computed_twice(fact: Fact, facts: Facts, limits: Limits) -> bool:
     return sum(times) > SLACK
 
 
-def _cheaper_than_memory(fact: Fact, users: Iterable[Kernel], facts: Facts, limits: Limits) -> bool:
+def _cheaper_than_memory(
+    fact: Fact, users: Iterable[KernelDraft], facts: Facts, limits: FusionLimits
+) -> bool:
     """Return whether it costs less to compute a value in several kernels than to store and load it.
 
     Each of them evaluates every element about once. Compared are the bytes that the kernels but one load
@@ -69,7 +71,7 @@ def _bytes(leaves: int, facts: Facts) -> int:
     return total
 
 
-def _evaluations(entry: Entry) -> int:
+def _evaluations(entry: Evaluation) -> int:
     """Return how often an entry is evaluated; it is outside every loop on which it does not depend."""
     used = ranges_of(entry)
     most = 0

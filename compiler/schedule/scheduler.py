@@ -14,7 +14,7 @@ from compiler.ir.fold_reduce import identity
 from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop
-from compiler.schedule.analysis import Entry, Kernel, Limits, param_of
+from compiler.schedule.analysis import Evaluation, FusionLimits, KernelDraft, param_of
 from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.targets.shared.target import Target
 
-__all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
+__all__ = ["BufRef", "FusionLimits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
 
-_DEFAULT = Limits()
+_DEFAULT = FusionLimits()
 GROUPS_PER_CORE = 4
 """Workgroups that keep a processor of a device with threads busy, and its threads with a sum each."""
 THREADS_PER_CORE = 1024
 
 
 def schedule(
-    outputs: Sequence[UOp], *, limits: Limits = _DEFAULT, verify: bool | None = None
+    outputs: Sequence[UOp], *, limits: FusionLimits = _DEFAULT, verify: bool | None = None
 ) -> list[ScheduleItem]:
     """Return the kernels that compute the outputs, in an order in which they may run.
 
@@ -53,7 +53,7 @@ def schedule(
         return _schedule(outputs, limits)
 
 
-def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
+def _verified(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem]:
     """Schedule; verify the outputs before and every kernel after."""
     from compiler.ir.verify import verify_kernel, verify_tensor  # noqa: PLC0415 - loaded on demand
 
@@ -70,7 +70,7 @@ def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     return items
 
 
-def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
+def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem]:
     outputs = share_assigned(split_reductions(without_empties(outputs), limits))
     grouping = Grouping([output for output in outputs if 0 not in output.shape], limits)
     in_place = _assign_in_place(grouping)
@@ -91,11 +91,11 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     return join_chains(items) if limits.chains else items
 
 
-def limits_on(target: Target) -> Limits:
+def limits_on(target: Target) -> FusionLimits:
     """Return the limits of fusion on a target."""
     if target.threads == 1:
-        return Limits(chains=target.chains)
-    return Limits(
+        return FusionLimits(chains=target.chains)
+    return FusionLimits(
         chains=target.chains, groups=GROUPS_PER_CORE * target.cores, outputs=THREADS_PER_CORE * target.cores
     )
 
@@ -153,7 +153,7 @@ def share_assigned(outputs: Sequence[UOp]) -> list[UOp]:
     return [new[x] for x in outputs]
 
 
-def _ordered(grouping: Grouping) -> list[Kernel]:
+def _ordered(grouping: Grouping) -> list[KernelDraft]:
     """Sort kernels by the longest path to them, so that independent kernels are adjacent.
 
     A kernel without dependencies (the cast of a weight) comes just before its first user, to keep buffers
@@ -194,13 +194,13 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
     assigns = [(k, fact.node) for k in grouping.kernels for fact, _ in k.stores if fact.node.op is Ops.ASSIGN]
     if not assigns:
         return set()
-    readers: dict[int, list[Entry]] = {}
+    readers: dict[int, list[Evaluation]] = {}
     for kernel in grouping.kernels:
         for (node, _, _), entry in kernel.entries.items():
             if node.op is Ops.PARAM:
                 readers.setdefault(node.arg[0], []).append(entry)
     in_place: set[UOp] = set()
-    writers: dict[int, list[tuple[Kernel, UOp]]] = {}
+    writers: dict[int, list[tuple[KernelDraft, UOp]]] = {}
     assigns.sort(key=lambda pair: -grouping.order.later[pair[0].number].bit_count())
     for kernel, assign in assigns:
         slot = param_of(assign).arg[0]
@@ -225,7 +225,7 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
     return in_place
 
 
-def _reads_elsewhere(kernel: Kernel, assign: UOp, readers: Sequence[Entry]) -> bool:
+def _reads_elsewhere(kernel: KernelDraft, assign: UOp, readers: Sequence[Evaluation]) -> bool:
     """Return whether a kernel loads the buffer that it assigns at another index than it stores to."""
     ref, at = assigned_place(assign, kernel.index_of(assign.shape))
     own = Buffers({}, ())

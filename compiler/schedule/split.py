@@ -20,7 +20,7 @@ from compiler.ir.uop import UOp, uop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.schedule.analysis import Limits
+    from compiler.schedule.analysis import FusionLimits
 
 
 _MOST_PARTS = 256
@@ -30,10 +30,10 @@ _MOST_PARTS_THREADED = 1024
 _LEAST_THREADED = 256
 """The same where too few results would leave processors of a device with threads without work."""
 _WORTH = 32
-"""Elements, in units of `Limits.split`, from which on a second kernel pays there."""
+"""Elements, in units of `FusionLimits.split`, from which on a second kernel pays there."""
 
 
-def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
+def split_reductions(outputs: Sequence[UOp], limits: FusionLimits) -> list[UOp]:
     """Return the outputs with every large reduction to few elements split in two."""
     order = postorder(outputs)
     cuts = {x: cut for x in order if x.op is Ops.REDUCE and (cut := _cut(x, limits)) is not None}
@@ -48,7 +48,7 @@ def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
     return [new[x] for x in outputs]
 
 
-def _cut(x: UOp, limits: Limits) -> tuple[int, int] | None:
+def _cut(x: UOp, limits: FusionLimits) -> tuple[int, int] | None:
     """Return the axis to cut and the number of parts, or None when the reduction stays whole."""
     shape = x.src[0].shape
     axes = x.arg[1]

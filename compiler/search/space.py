@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import Family, Kernel
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.kernel_shape import Family, KernelShape
+    from compiler.nest.loop_nest import LoopNest
     from compiler.plan.choice import Choice, Copied, Form, Numbers
     from compiler.targets.shared.target import Target
 
@@ -58,7 +58,7 @@ class Candidate:
 
     choice: Choice
     ast: UOp
-    plan: Plan
+    plan: LoopNest
 
 
 class Space:
@@ -180,7 +180,7 @@ class Space:
             if sum(differences) == 1 or (other.matrix != choice.matrix and other.words == choice.words):
                 yield other
 
-    def _products(self, kernel: Kernel) -> Iterator[ProductChoice]:
+    def _products(self, kernel: KernelShape) -> Iterator[ProductChoice]:
         """Yield the register tiles of `every`."""
         best = contraction.estimated(kernel, self.target)
         if best is None:
@@ -222,7 +222,7 @@ class Space:
                     yield replace(made, form=choice.form)
         yield from [replace(choice, groups=groups) for groups in GROUPS]
 
-    def _splits(self, kernel: Kernel) -> Iterator[SplitChoice]:
+    def _splits(self, kernel: KernelShape) -> Iterator[SplitChoice]:
         """Yield the splits of `every`."""
         for vector in self._vectors(kernel):
             for upcast in self._upcasts(kernel, vector):
@@ -250,11 +250,11 @@ class Space:
             found += [replace(choice, groups=groups) for groups in GROUPS]
         yield from [c for c in found if self._fits(kernel, c) and self._sized(kernel, c)]
 
-    def _vectors(self, kernel: Kernel) -> list[int]:
+    def _vectors(self, kernel: KernelShape) -> list[int]:
         """Return the numbers of the ranges along which vectors can be, and -1."""
         return [-1, *[int(r.arg[0]) for r in kernel.outputs if r.arg[1] > 1]]
 
-    def _threads(self, kernel: Kernel) -> list[int]:
+    def _threads(self, kernel: KernelShape) -> list[int]:
         """Return the most threads of a workgroup; 0 alone on a target without threads."""
         if self.target.threads == 1:
             return [0]
@@ -265,7 +265,7 @@ class Space:
             threads *= 2
         return out or [self.target.warp]
 
-    def _orders(self, kernel: Kernel) -> list[tuple[int, ...]]:
+    def _orders(self, kernel: KernelShape) -> list[tuple[int, ...]]:
         """Return the orders of two or three loops; none where sums of a kernel depend on a part of them."""
         numbers = [int(r.arg[0]) for r in kernel.outputs]
         apart = any(not family.free >= frozenset(kernel.outputs) for family in kernel.families)
@@ -273,7 +273,7 @@ class Space:
             return []
         return list(permutations(numbers))
 
-    def _upcasts(self, kernel: Kernel, vector: int) -> list[Numbers]:
+    def _upcasts(self, kernel: KernelShape, vector: int) -> list[Numbers]:
         """Return the unrolled copies for a vector range: along it, another one, both, or a square."""
         out: list[Numbers] = [()]
         others = [int(r.arg[0]) for r in kernel.outputs if r.arg[0] != vector]
@@ -286,7 +286,7 @@ class Space:
             out += [tuple(sorted(((a, m), (vector, n)))) for a in others for m in ROWS for n in (2, 4)]
         return [u for u in out if self._fits(kernel, SplitChoice(vector=vector, upcast=u))]
 
-    def _fits(self, kernel: Kernel, choice: SplitChoice) -> bool:
+    def _fits(self, kernel: KernelShape, choice: SplitChoice) -> bool:
         """Return whether blocks of the upcast ranges are possible without masks."""
         exact = kernel.in_place or self.target.threads > 1
         sizes = {int(r.arg[0]): r.arg[1] for r in kernel.outputs}
@@ -298,7 +298,7 @@ class Space:
                 return False
         return all(number in sizes for number, _ in choice.upcast)
 
-    def _sized(self, kernel: Kernel, choice: SplitChoice) -> bool:
+    def _sized(self, kernel: KernelShape, choice: SplitChoice) -> bool:
         """Return whether the unrolled body has few operations, and the accumulators fit the registers."""
         copies = dict(choice.upcast)
         total = 1
@@ -315,7 +315,7 @@ class Space:
         return True
 
 
-def _sums(kernel: Kernel, vector: int, target: Target) -> list[Numbers]:
+def _sums(kernel: KernelShape, vector: int, target: Target) -> list[Numbers]:
     """Return how sums can run: vectors along one of their ranges or none, and unrolled rounds.
 
     All families of a kernel run alike, as far as each can.
@@ -340,7 +340,7 @@ def _sum(family: Family, vector: int, place: int, rounds: int, target: Target) -
     return number, rounds
 
 
-def _fitting(kernel: Kernel, vector: int, sums: Numbers) -> Numbers:
+def _fitting(kernel: KernelShape, vector: int, sums: Numbers) -> Numbers:
     """Return sums without vectors of their own where the vector range already runs along them."""
     out = []
     for family, (number, rounds) in zip(kernel.families, sums, strict=bool(sums)):
@@ -349,6 +349,6 @@ def _fitting(kernel: Kernel, vector: int, sums: Numbers) -> Numbers:
     return tuple(out)
 
 
-def _key(plan: Plan) -> tuple[object, ...]:
+def _key(plan: LoopNest) -> tuple[object, ...]:
     """Return what distinguishes plans: all fields but the estimated time."""
     return plan.axes, plan.steps, tuple(plan.reductions.items()), plan.rows, plan.threads, plan.matrix

@@ -12,14 +12,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from compiler.emit.linear import Products
+from compiler.emit.linear import BundleProducts
 from compiler.text.llvm_text import suffix, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compiler.dtype import DType
-    from compiler.emit.linear import Line, Loaded
+    from compiler.emit.linear import Line, LoadedFactor
     from compiler.text.llvm_text import Text
 
 
@@ -115,7 +115,7 @@ def _alu_rows(t: Text, line: Line) -> None:
 
 
 def _products(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, Products)
+    assert isinstance(line.arg, BundleProducts)
     left, right, sums = line.src[:3]
     kind = type_text(line.dtype, line.lanes)
     function = f"llvm.fma.{suffix(line.dtype, line.lanes)}"
@@ -127,7 +127,7 @@ def _products(t: Text, line: Line) -> None:
 
 
 @lru_cache(maxsize=16)
-def _round(what: Products, dtype: DType, lanes: int) -> str:
+def _round(what: BundleProducts, dtype: DType, lanes: int) -> str:
     """Return the text of `products` as a format: `{k}` is accumulator k, `{own}` the prefix of names.
 
     `{left}` and `{right}` are the addresses. Each factor is loaded before its first product.
@@ -148,7 +148,7 @@ def _round(what: Products, dtype: DType, lanes: int) -> str:
 class _Factors:
     """The loads of one factor of `products`, each where it is needed first."""
 
-    def __init__(self, letter: str, address: str, what: Loaded, dtype: DType, lines: list[str]) -> None:
+    def __init__(self, letter: str, address: str, what: LoadedFactor, dtype: DType, lines: list[str]) -> None:
         self.prefix = f"{{own}}{letter}"
         self.address = address
         self.what = what

@@ -18,7 +18,7 @@ from tests.compiler.host_kernel import ARCH, HostKernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 GUARD = 64
 """Bytes around every buffer that a kernel must not change."""
@@ -63,7 +63,7 @@ def build(ast: UOp, arch: str = ARCH) -> tuple[HostKernel, int]:
     return build_planned(ast, arch)
 
 
-def build_planned(ast: UOp, arch: str, plan: Plan | None = None) -> tuple[HostKernel, int]:
+def build_planned(ast: UOp, arch: str, plan: LoopNest | None = None) -> tuple[HostKernel, int]:
     """Load a kernel under a plan; return the function and its workgroups."""
     target = target_of(arch)
     ir, used = lower(ast, target, plan)
@@ -83,7 +83,7 @@ def aligned(size: int) -> np.ndarray:
 
 def run(
     ast: UOp, inputs: dict[int, np.ndarray], outputs: dict[int, tuple[int, DType]], *, arch: str = ARCH,
-    variables: Sequence[int] = (), plan: Plan | None = None,
+    variables: Sequence[int] = (), plan: LoopNest | None = None,
 ) -> dict[int, np.ndarray]:  # fmt: skip
     """Run a kernel.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
     from compiler.targets.shared.target import Target
 
 ARCHES = [ARCH, "x86_64-v3"]
@@ -60,7 +60,7 @@ class Convolution:
         at = ((n * self.filters + f) * self.out + y) * self.out + x
         return sink(store(0, at, reduce(op("MUL", picture, weight), "ADD", c, p, q)))
 
-    def check(self, arch: str, planned_as: tuple[UOp, Plan] | None = None) -> None:
+    def check(self, arch: str, planned_as: tuple[UOp, LoopNest] | None = None) -> None:
         """Compare the results for random numbers with those of NumPy, of one plan or the estimated sum."""
         rng = np.random.default_rng(0)
         image = rng.standard_normal((self.count, self.channels, self.height, self.height), dtype=np.float32)
@@ -77,12 +77,12 @@ class Convolution:
             got = run_plan(planned_as, (np.empty(want.size, np.float32), image, weights), arch)
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-3)
 
-    def plan(self, arch: str) -> Plan:
+    def plan(self, arch: str) -> LoopNest:
         """Return the plan of the sum."""
         return planned(self.ast(), replace(target_of(arch), winograd=False))[1]
 
 
-def run_plan(made: tuple[UOp, Plan], memory: Sequence[np.ndarray], arch: str = ARCH) -> np.ndarray:
+def run_plan(made: tuple[UOp, LoopNest], memory: Sequence[np.ndarray], arch: str = ARCH) -> np.ndarray:
     """Run a plan with buffers of float32, the first of them the result; return that."""
     (ast, plan), target = made, target_of(arch)
     room = np.full(memory[0].size + 64, np.nan, np.float32)
@@ -92,11 +92,11 @@ def run_plan(made: tuple[UOp, Plan], memory: Sequence[np.ndarray], arch: str = A
     return room[: memory[0].size].reshape(memory[0].shape)
 
 
-def stages(plan: Plan) -> list[Stage]:
+def stages(plan: LoopNest) -> list[Stage]:
     return [s for s in plan.steps if isinstance(s, Stage)]
 
 
-def windowed(ast: UOp, target: Target, tiles: Iterable[tuple[int, int, int]]) -> list[tuple[UOp, Plan]]:
+def windowed(ast: UOp, target: Target, tiles: Iterable[tuple[int, int, int]]) -> list[tuple[UOp, LoopNest]]:
     """Return the plans with a window of all roles of the operands, for (rows, vectors, workgroups) each."""
     space, sizes = Space(ast, target), list(tiles)
     found = [

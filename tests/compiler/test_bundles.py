@@ -167,7 +167,7 @@ def test_each_element_is_loaded_once_and_spread_once(dtype: DType):
     ast = sink(store(0, i * 64 + j, reduce(op("MUL", left, right), "ADD", k)))
     made = steps(ast, target_of(X86))
     (line,) = [line for line in made.lines if line.op == "products"]
-    assert isinstance(line.arg, linear.Products)
+    assert isinstance(line.arg, linear.BundleProducts)
     elements = next(factor for factor in line.arg if factor.lanes == 1)
     inside = next(part for part in made.ir.split("br i1") if "@llvm.fma." in part)
     assert inside.count("insertelement") == len(set(elements.places))
@@ -178,8 +178,8 @@ def filled(b: Builder, count: int) -> Line:
 
 
 def products_of(b: Builder, sums: Line, places: tuple[int, ...], lanes: int = 4) -> Line:
-    left, right = linear.Loaded(F32, 1, places), linear.Loaded(F32, lanes, (0,) * len(places))
-    return b.line("products", F32, 4, (pointer(b), pointer(b), sums), linear.Products(left, right))
+    left, right = linear.LoadedFactor(F32, 1, places), linear.LoadedFactor(F32, lanes, (0,) * len(places))
+    return b.line("products", F32, 4, (pointer(b), pointer(b), sums), linear.BundleProducts(left, right))
 
 
 def test_products_keep_their_accumulators_in_a_loop():

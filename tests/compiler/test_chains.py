@@ -20,7 +20,7 @@ from compiler.pipeline import planned
 from compiler.rewrite.range_merging import replace_ranges
 from compiler.schedule.chains import _all_stored
 from compiler.schedule.item import TempRef
-from compiler.schedule.scheduler import Limits, ScheduleItem, schedule
+from compiler.schedule.scheduler import FusionLimits, ScheduleItem, schedule
 from compiler.targets import target_of
 from frontend import Tensor, nn
 from frontend.evaluation.expr import uops
@@ -36,7 +36,7 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
 def scheduled(*results: Tensor) -> list[ScheduleItem]:
     leaves = [tuple(range(len(x.leaves))) for x in results]
     parts = uops([(x.expr, own) for x, own in zip(results, leaves, strict=True)])
-    return schedule(parts, limits=Limits(chains=True), verify=True)
+    return schedule(parts, limits=FusionLimits(chains=True), verify=True)
 
 
 def of_one(*shape: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compiler import llvm, workers
-from compiler.compile import CompiledKernel, Place, _on_threads, compile_kernel, compile_many, forget
+from compiler.compile import CachePlace, CompiledKernel, _on_threads, compile_kernel, compile_many, forget
 from compiler.ir.serialize import kernel_key
 from compiler.targets import target_of
 from hcq.config import override
@@ -127,7 +127,7 @@ def test_threads_compile_kernels_of_one_graph_side_by_side(folder):
         return host.emit(ir, machine, level)
 
     asts = [kernel_of("ADD", float(v)) for v in range(4)]
-    missing = {ast: Place("", kernel_key(ast)) for ast in asts}
+    missing = {ast: CachePlace("", kernel_key(ast)) for ast in asts}
     found = _on_threads(missing, replace(host, cores=2, emit=emit))
     assert [kernel for _, kernel in found] == [compile_kernel(ast, ARCH) for ast in asts]
 

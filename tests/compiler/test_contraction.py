@@ -16,7 +16,7 @@ from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp
 from compiler.nest import operand_roles, register_tile
 from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, Plan, Reduction, Stage, Step
+from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step
 from compiler.pipeline import lower
 from compiler.plan import contraction
 from compiler.plan.choice import ProductChoice
@@ -48,11 +48,11 @@ def matmul(m: int, n: int, k: int, layout: str = "ab") -> UOp:
     return sink(store(0, i * n + j, reduce(product(m, n, k, layout), "ADD", r)))
 
 
-def planned(ast: UOp, arch: str = "x86_64-v3") -> Plan | None:
+def planned(ast: UOp, arch: str = "x86_64-v3") -> LoopNest | None:
     return contraction.choose(analyse(ast), target_of(arch))
 
 
-def stages(plan: Plan) -> list[Stage]:
+def stages(plan: LoopNest) -> list[Stage]:
     return [s for s in plan.steps if isinstance(s, Stage)]
 
 
@@ -301,11 +301,11 @@ def test_a_range_outside_the_sum_has_no_totals_between_pieces():
     axes = (Axis(i, 4), Axis(j, 2, 8), Axis(e))
     steps = [Step("loop", r, 16), Step("loop", i), Step("loop", j), Step("loop", e)]
     with pytest.raises(CompileError, match="r2"):
-        lower(ast, target_of(ARCH), Plan(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
+        lower(ast, target_of(ARCH), LoopNest(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
     steps.insert(0, steps.pop())
     x, y, z = values(8, 64), values(64, 16, seed=1), values(4, seed=2)
     target = target_of(ARCH)
-    ir, _ = lower(ast, target, Plan(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
+    ir, _ = lower(ast, target, LoopNest(axes, tuple(steps), {frozenset([r]): Reduction((r,))}))
     out = np.zeros((8, 16, 4), np.float32)
     HostKernel(target.emit(ir, target.machine(), 0)).run([v.ctypes.data for v in (out, x, y, z)])
     np.testing.assert_allclose(out, (x @ y)[..., None] * z, rtol=1e-4, atol=1e-4)

@@ -19,10 +19,10 @@ from tests.compiler.pictures import ARCHES, Convolution, run_plan
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 
-def without_border(ast: UOp, arch: str = ARCH, *, groups: int = 0) -> list[tuple[UOp, Plan]]:
+def without_border(ast: UOp, arch: str = ARCH, *, groups: int = 0) -> list[tuple[UOp, LoopNest]]:
     """Return a kernel with each of its plans that leave out products with the border."""
     space = Space(ast, replace(target_of(arch), winograd=False))
     found = []

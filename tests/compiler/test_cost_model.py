@@ -17,7 +17,7 @@ from compiler.nest.operand_roles import candidates
 from compiler.pipeline import planned, prepared
 from compiler.plan import contraction, in_place_reads, tiling
 from compiler.plan.choice import SplitChoice
-from compiler.plan.cost import Model, Split
+from compiler.plan.cost import Model, RangeSplit
 from compiler.search.space import Space
 from compiler.targets import target_of
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
@@ -79,7 +79,7 @@ def test_blocks_of_a_sum_of_columns_touch_few_lines() -> None:
     """Rows of 87 floats begin within lines: of four vectors one line in five is also in the next block."""
     kernel = analyse(prepared(sum_of_columns(800, 87)))
     model, (columns,) = Model(kernel, host()), kernel.outputs
-    one, four = [model.total(Split(columns, 16, {columns: n})) for n in (1, 4)]
+    one, four = [model.total(RangeSplit(columns, 16, {columns: n})) for n in (1, 4)]
     assert four < 0.8 * one
     assert tiling.estimated(kernel, host()).upcast == ((0, 4),)
 
@@ -138,8 +138,8 @@ def test_sums_along_rows_cost_the_same_beside_other_splits() -> None:
     kernel = analyse(sink(store(0, i * 96 + j, op("DIV", load(1, i * 96 + j), total))))
     rows, columns = kernel.outputs
     model, (family,) = Model(kernel, host()), kernel.families
-    splits = [Split(columns, 16, {columns: n, rows: m}) for m in (1, 2, 4) for n in (1, 2, 6)]
-    splits += [Split(None, 1), Split(rows, 16)]
+    splits = [RangeSplit(columns, 16, {columns: n, rows: m}) for m in (1, 2, 4) for n in (1, 2, 6)]
+    splits += [RangeSplit(None, 1), RangeSplit(rows, 16)]
     assert [model.inner(family, s) for s in splits] == [
         Model(kernel, host()).inner(family, s) for s in splits
     ]

@@ -13,7 +13,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
 from compiler.ir.uop import UOp, uop
 from compiler.nest import nest_check
-from compiler.nest.loop_nest import Axis, Plan, Step, Threads
+from compiler.nest.loop_nest import Axis, LoopNest, Step, Threads
 from compiler.pipeline import lower, steps
 from compiler.plan.choice import StagedChoice
 from compiler.plan.device_contraction import strip
@@ -67,7 +67,7 @@ BESIDE = replace(WARPGROUP, rows=1, columns=2)
 """The same side by side."""
 
 
-def assembly(ast: UOp, arch: str) -> tuple[str, Plan]:
+def assembly(ast: UOp, arch: str) -> tuple[str, LoopNest]:
     target = target_of(arch)
     ir, plan = lower(ast, target)
     return (ptx if arch.startswith("sm") else llvm.emit_assembly)(ir, target.machine(), level=0), plan

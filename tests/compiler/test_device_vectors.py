@@ -22,7 +22,7 @@ from tests.compiler.test_nvptx import run
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 F32, F16 = dtypes.float32, dtypes.float16
 
@@ -32,7 +32,7 @@ def kernel_of(node: UOp) -> UOp:
     return item.ast
 
 
-def text_of(ast: UOp, arch: str = "sm_90a") -> tuple[str, Plan]:
+def text_of(ast: UOp, arch: str = "sm_90a") -> tuple[str, LoopNest]:
     target = target_of(arch)
     ir, plan = lower(ast, target)
     return ptx(ir, target.machine(), 0), plan

@@ -9,7 +9,7 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.emit import linear
-from compiler.emit.loop_limits import Limit, find
+from compiler.emit.loop_limits import LoopLimit, find
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
@@ -33,14 +33,14 @@ def below(index: UOp, count: UOp = COUNT) -> UOp:
     return op("LT", place(index), count)
 
 
-def limits_of(ast: UOp) -> dict[UOp, tuple[Limit, ...]]:
+def limits_of(ast: UOp) -> dict[UOp, tuple[LoopLimit, ...]]:
     return find(ast, ranges_in(ast))
 
 
 def test_a_store_of_a_value_needed_below_a_number_has_its_limit() -> None:
     i, j = loop(0, 8), loop(1, 16)
     ast = sink(store(0, i * 16 + j, op("WITHIN", below(i), load(1, i * 16 + j))))
-    assert limits_of(ast) == {i: (Limit(COUNT),)}
+    assert limits_of(ast) == {i: (LoopLimit(COUNT),)}
 
 
 def test_limits_have_the_order_of_ranges_and_numbers() -> None:
@@ -62,7 +62,7 @@ def test_limits_have_the_order_of_ranges_and_numbers() -> None:
 def test_two_stores_of_a_kernel_need_the_same_limit() -> None:
     i = loop(0, 8)
     both = [store(n, i, op("WITHIN", below(i), load(2, i))) for n in (0, 1)]
-    assert limits_of(sink(*both)) == {i: (Limit(COUNT),)}
+    assert limits_of(sink(*both)) == {i: (LoopLimit(COUNT),)}
     assert limits_of(sink(both[0], store(1, i, load(2, i)))) == {}
 
 
@@ -73,7 +73,7 @@ def test_a_reduction_with_its_identity_behind_a_number_has_its_limit(name: str, 
     r = loop(0, 64)
     value = load(1, r)
     ast = sink(store(0, symbolic.ZERO, reduce(op("WHERE", below(r), value, number(identity)), name, r)))
-    assert limits_of(ast) == {r: (Limit(COUNT),)}
+    assert limits_of(ast) == {r: (LoopLimit(COUNT),)}
     other = sink(store(0, symbolic.ZERO, reduce(op("WHERE", below(r), value, number(3.0)), name, r)))
     assert limits_of(other) == {}
 
@@ -87,7 +87,7 @@ def test_a_product_needs_zeros_on_both_sides() -> None:
     def total(value: UOp) -> UOp:
         return sink(store(0, symbolic.ZERO, reduce(value, "ADD", r)))
 
-    assert limits_of(total(op("MUL", masked(1), masked(2)))) == {r: (Limit(COUNT),)}
+    assert limits_of(total(op("MUL", masked(1), masked(2)))) == {r: (LoopLimit(COUNT),)}
     assert limits_of(total(op("MUL", masked(1), load(2, r)))) == {}  # the other factor may be NaN
 
 
@@ -100,10 +100,10 @@ def test_a_number_that_a_range_changes_is_no_limit() -> None:
 def test_parts_of_a_coordinate_have_limits_of_their_own() -> None:
     i, j = loop(0, 4), loop(1, 8)
     whole = sink(store(0, i * 8 + j, op("WITHIN", below(i * 8 + j + 3), load(1, i * 8 + j))))
-    assert limits_of(whole) == {i: (Limit(COUNT, 1, -3, 8),), j: (Limit(COUNT, 1, -3, 1),)}
+    assert limits_of(whole) == {i: (LoopLimit(COUNT, 1, -3, 8),), j: (LoopLimit(COUNT, 1, -3, 1),)}
     k = loop(0, 32)
     rows = sink(store(0, k, op("WITHIN", below(symbolic.div(k, 8)), load(1, k))))
-    assert limits_of(rows) == {k: (Limit(COUNT, 8),)}
+    assert limits_of(rows) == {k: (LoopLimit(COUNT, 8),)}
 
 
 def _sum() -> UOp:

@@ -17,7 +17,7 @@ from hcq.hardware import DeviceInfo
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store
 
 if TYPE_CHECKING:
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 
 def info(arch: str, units: int, **limits: int) -> DeviceInfo:
@@ -27,7 +27,7 @@ def info(arch: str, units: int, **limits: int) -> DeviceInfo:
     )  # fmt: skip
 
 
-def product_plan(arch: str) -> Plan:
+def product_plan(arch: str) -> LoopNest:
     i, j, k = loop(0, 1024), loop(1, 1024), loop(2, 1024)
     value = op("MUL", load(1, i * 1024 + k), load(2, k * 1024 + j))
     return planned(sink(store(0, i * 1024 + j, reduce(value, "ADD", k))), target_of(arch))[1]

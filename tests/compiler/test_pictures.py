@@ -21,7 +21,7 @@ from tests.compiler.pictures import ARCHES, Convolution, stages, windowed
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -69,7 +69,7 @@ WINDOWS = [
 ]
 
 
-def with_window(shape: Convolution, arch: str) -> list[tuple[UOp, Plan]]:
+def with_window(shape: Convolution, arch: str) -> list[tuple[UOp, LoopNest]]:
     """Return kernels and plans that copy a window: the estimated one, others with few or many groups."""
     ast, target = shape.ast(), target_of(arch)
     first = planned(ast, target)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 ARCHES = [ARCH, "x86_64-v3"]
 
@@ -58,14 +58,14 @@ def with_relu(m: int, n: int, k: int) -> UOp:
     return sink(store(0, i * n + j, op("MAX", op("ADD", summed(m, n, k), load(3, j)), number(0.0))))
 
 
-def plan_of(ast: UOp, arch: str) -> Plan:
+def plan_of(ast: UOp, arch: str) -> LoopNest:
     """Return the plan of a product."""
     plan = contraction.choose(analyse(ast), target_of(arch))
     assert plan is not None
     return plan
 
 
-def variants(plan: Plan) -> Iterator[Plan]:
+def variants(plan: LoopNest) -> Iterator[LoopNest]:
     """Yield a plan with no loop over its tile, with one for the results, and with one for each copy."""
     steps = [replace(s, looped=False) if isinstance(s, Stage) else s for s in plan.steps]
     plain = replace(plan, steps=tuple(steps), looped=None)

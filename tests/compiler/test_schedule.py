@@ -14,7 +14,7 @@ from compiler.ir.index import Variable
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.schedule.item import OutRef, ParamRef, TempRef
-from compiler.schedule.scheduler import Limits, limits_on, schedule
+from compiler.schedule.scheduler import FusionLimits, limits_on, schedule
 from compiler.targets import target_of
 from tests import oracle
 from tests.compiler.graphs import (
@@ -47,7 +47,7 @@ def exp(x: UOp) -> UOp:
 
 
 def scheduled(
-    *outputs: UOp, limits: Limits | None = None, variables: dict[str, int] | None = None
+    *outputs: UOp, limits: FusionLimits | None = None, variables: dict[str, int] | None = None
 ) -> list[ScheduleItem]:
     """Schedule, check every kernel, and compare what they compute with the graph's meaning."""
     rng = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def scheduled(
         n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
     }
     want = oracle.evaluate_all(outputs, {k: v.copy() for k, v in params.items()}, variables)
-    items = schedule(outputs, limits=limits or Limits(), verify=True)
+    items = schedule(outputs, limits=limits or FusionLimits(), verify=True)
     got = oracle.run(items, params, variables)
     for i, (output, expected) in enumerate(zip(outputs, want, strict=True)):
         if output.op is not Ops.ASSIGN and expected.size:
@@ -484,7 +484,7 @@ def test_layer_norm_and_its_gradients_keep_two_numbers_a_row() -> None:
     y = mul(centred, scale)
     along = mul(y, over(mean(mul(dy, y), (1,)), x.shape, 1))
     dx = mul(scale, sub(sub(dy, over(mean(dy, (1,)), x.shape, 1)), along))
-    items = scheduled(dx, total(mul(dy, y), 0), total(dy, 0), limits=Limits(near=1))
+    items = scheduled(dx, total(mul(dy, y), 0), total(dy, 0), limits=FusionLimits(near=1))
     stored = [b for item in items for b in item.writes if isinstance(b, TempRef)]
     assert stored
     assert all(b.nbytes <= 64 * 4 for b in stored)
@@ -492,7 +492,7 @@ def test_layer_norm_and_its_gradients_keep_two_numbers_a_row() -> None:
 
 def test_large_expensive_work_is_repeated_instead_of_stored() -> None:
     x = exp(p(0, 6, 8))
-    items = scheduled(total(x, 0), total(x, 1), limits=Limits(near=1))
+    items = scheduled(total(x, 0), total(x, 1), limits=FusionLimits(near=1))
     assert sum(count(i, Ops.EXP) for i in items) == 2
     assert not [b for item in items for b in item.writes if isinstance(b, TempRef)]
 
@@ -519,13 +519,15 @@ def test_a_pool_and_the_places_of_its_maxima_are_one_kernel() -> None:
 
 def test_sums_to_few_results_are_split_to_keep_a_device_with_threads_busy():
     wide, tall = p(0, 64, 1 << 10), p(1, 1 << 10, 64)
-    few = Limits(split=64, outputs=512, groups=256)
+    few = FusionLimits(split=64, outputs=512, groups=256)
     assert [len(scheduled(total(x, axis), limits=few)) for x, axis in ((wide, 1), (tall, 0))] == [2, 2]
-    assert len(scheduled(total(tall, 0), limits=Limits(split=64, outputs=64))) == 1, "enough threads"
-    assert len(scheduled(total(tall, 0), limits=Limits(split=1 << 12, outputs=512))) == 1, "too little work"
+    assert len(scheduled(total(tall, 0), limits=FusionLimits(split=64, outputs=64))) == 1, "enough threads"
+    assert len(scheduled(total(tall, 0), limits=FusionLimits(split=1 << 12, outputs=512))) == 1, (
+        "too little work"
+    )
 
 
 def test_limits_of_a_target_follow_from_its_processors():
     gpu, host = target_of("sm_90a"), limits_on(target_of("x86_64-v3"))
-    assert limits_on(gpu) == Limits(groups=4 * gpu.cores, outputs=1024 * gpu.cores)
+    assert limits_on(gpu) == FusionLimits(groups=4 * gpu.cores, outputs=1024 * gpu.cores)
     assert (host.groups, host.outputs, host.chains) == (0, 0, True)

@@ -11,7 +11,7 @@ import pytest
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
-from compiler.schedule.scheduler import Limits, schedule
+from compiler.schedule.scheduler import FusionLimits, schedule
 from tests import oracle
 from tests.compiler.graphs import Program
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 
-def agrees(outputs: list[UOp], seed: int, limits: Limits) -> None:
+def agrees(outputs: list[UOp], seed: int, limits: FusionLimits) -> None:
     rng = np.random.default_rng(seed)
     params = {
         n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
@@ -58,12 +58,12 @@ def run_program(seed: int) -> None:
     program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0, dtype=dtype)
     limits = choose.choice(
         (
-            Limits(),
-            Limits(),
-            Limits(buffers=4),
-            Limits(nodes=4),
-            Limits(row=3, few_rows_row=3),
-            Limits(split=4),
+            FusionLimits(),
+            FusionLimits(),
+            FusionLimits(buffers=4),
+            FusionLimits(nodes=4),
+            FusionLimits(row=3, few_rows_row=3),
+            FusionLimits(split=4),
         )
     )
     agrees(program.outputs(), seed, limits)

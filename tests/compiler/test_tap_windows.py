@@ -18,7 +18,7 @@ from tests.compiler.pictures import ARCHES, run_plan, windowed
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Gradient:
         at = ((f * self.channels + c) * self.size + p) * self.size + q
         return sink(store(0, at, reduce(op("MUL", picture, gradient), "ADD", n, y, x)))
 
-    def check(self, arch: str, made: tuple[UOp, Plan]) -> None:
+    def check(self, arch: str, made: tuple[UOp, LoopNest]) -> None:
         """Compare the results of a plan for random numbers with those of NumPy."""
         rng = np.random.default_rng(0)
         image = rng.standard_normal((self.count, self.channels, self.height, self.height), dtype=np.float32)
@@ -70,7 +70,7 @@ class Gradient:
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-3)
 
 
-def with_window(shape: Gradient, arch: str, *, groups: int = 0) -> list[tuple[UOp, Plan]]:
+def with_window(shape: Gradient, arch: str, *, groups: int = 0) -> list[tuple[UOp, LoopNest]]:
     """Return the plans that copy pieces of pictures for all taps."""
     target = replace(target_of(arch), winograd=False)
     sizes = ((2, 1), (3, 2), (8, 1), (5, 2), (12, 2))

@@ -29,14 +29,14 @@ from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Plan
+    from compiler.nest.loop_nest import LoopNest
     from compiler.targets.shared.target import Target
 
 ARCHES = [ARCH, "x86_64-v3"]
 LARGE = Convolution(32, 64, 56, 64, 3, padding=1)
 
 
-def of(case: Convolution, arch: str) -> tuple[UOp, Plan]:
+def of(case: Convolution, arch: str) -> tuple[UOp, LoopNest]:
     """Return the kernel and its plan by Winograd's algorithm, whatever the estimate is."""
     return planned_by(case.ast(), target_of(arch), WinogradChoice())
 
