@@ -28,6 +28,7 @@ from compiler.text.llvm_ir import render
 from frontend import Device, Tensor
 from frontend.evaluation.plan import scheduled
 from frontend.evaluation.realize import keys_of
+from hcq.config import config
 from tools.bench.models import MODELS, products
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def kernels_of(launches: Sequence[Sequence[Tensor]], arch: str) -> list[str]:
     for tensors in launches:
         for key in keys_of(tensors).values():
             parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
-            _, items = scheduled(parts, key[2::3], arch)
+            _, items = scheduled(parts, key[2::3], arch, config())
             texts.update(dict.fromkeys([kernel_key(item.ast) for item in items]))
     return list(texts)
 

@@ -14,13 +14,13 @@ PROGRAM = textwrap.dedent(
     """
     import os
     import signal
-    from emulator.simt.work import Options
+    from emulator.simt.work import LaunchOptions
     from emulator.ir.report import ReportKind
     from tests.emulator.nv.conftest import Bench
 
     def run(body, limit):
         head = ".version 8.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k() {"
-        return Bench().run(head + body + "}", "k", 1, 32, options=Options(timeout_s=limit)).fault
+        return Bench().run(head + body + "}", "k", 1, 32, options=LaunchOptions(timeout_s=limit)).fault
 
     assert run("ret;", 200.0) is None
     child = os.fork()
