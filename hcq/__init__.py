@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hcq.counters import Counters, KernelCounters, counting
     from hcq.device import Device
     from hcq.errors import (
+        BringUpError,
         CheckError,
         CompileError,
         DeviceFault,
@@ -64,6 +65,7 @@ __all__ = [
     "ArgKind",
     "ArgSlot",
     "Barrier",
+    "BringUpError",
     "Buffer",
     "BufferSpec",
     "CheckError",
@@ -128,7 +130,7 @@ _HOMES = {
     "config": "Config",
     "counters": "Counters KernelCounters counting",
     "device": "Device",
-    "errors": "CheckError CompileError DeviceFault DriverError FaultKind FaultReport HcqError "
+    "errors": "BringUpError CheckError CompileError DeviceFault DriverError FaultKind FaultReport HcqError "
     "OutOfMemoryError SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError "
     "UsageZeroDivisionError",
     "graph": "Executable Graph Node",

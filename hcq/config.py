@@ -173,7 +173,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class EnvironmentVariable:
     """An environment variable: the field of `Config` that it sets, its meaning and default."""
 
     name: str
@@ -182,10 +182,10 @@ class Variable:
     default: object
 
 
-def variables() -> tuple[Variable, ...]:
+def variables() -> tuple[EnvironmentVariable, ...]:
     """Return every environment variable that `read` uses, as declared in `Config`."""
     return tuple(
-        Variable(item.metadata["variable"], item.name, item.metadata["meaning"], item.default)
+        EnvironmentVariable(item.metadata["variable"], item.name, item.metadata["meaning"], item.default)
         for item in fields(Config)
     )
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Access:
+class AccessCounts:
     """Accesses of one kind to one memory."""
 
     requests: int = 0
@@ -52,7 +52,7 @@ class Access:
         """Shared memory: cycles that bank conflicts add."""
         return self.units - self.least
 
-    def add(self, other: Access) -> None:
+    def add(self, other: AccessCounts) -> None:
         """Add the counts of other accesses."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -64,8 +64,8 @@ _SUMS: Final = (
 """Counts of a kernel that add up over launches."""
 
 
-def _accesses() -> dict[str, Access]:
-    return {"load": Access(), "store": Access(), "atomic": Access()}
+def _accesses() -> dict[str, AccessCounts]:
+    return {"load": AccessCounts(), "store": AccessCounts(), "atomic": AccessCounts()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +124,9 @@ class KernelCounters:
     """Branch instructions that warps executed."""
     divergent: int = 0
     """Times that some lanes of a warp, but not all, left for another path."""
-    global_: dict[str, Access] = field(default_factory=_accesses)
-    shared: dict[str, Access] = field(default_factory=_accesses)
-    local: dict[str, Access] = field(default_factory=_accesses)
+    global_: dict[str, AccessCounts] = field(default_factory=_accesses)
+    shared: dict[str, AccessCounts] = field(default_factory=_accesses)
+    local: dict[str, AccessCounts] = field(default_factory=_accesses)
     """Accesses by load, store and atomic."""
     flops: Counter[str] = field(default_factory=Counter)
     """Type -> floating-point operations outside matrix instructions."""
@@ -226,7 +226,9 @@ class KernelCounters:
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, dict):
-                value = {key: asdict(one) if isinstance(one, Access) else one for key, one in value.items()}
+                value = {
+                    key: asdict(one) if isinstance(one, AccessCounts) else one for key, one in value.items()
+                }
             found[name.rstrip("_")] = value
         found["occupancy"] = None if self.occupancy is None else asdict(self.occupancy)
         found["estimates"] = [one.data() for one in self.estimates]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.counters import Access, KernelCounters
+    from hcq.counters import AccessCounts, KernelCounters
 
 
 def table(one: KernelCounters) -> str:
@@ -63,7 +63,7 @@ def _parts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in ordered if count)
 
 
-def _access(space: str, what: str, access: Access, unit: int) -> str:
+def _access(space: str, what: str, access: AccessCounts, unit: int) -> str:
     text = f"{access.requests:,} requests of {access.lanes:,} lanes, {access.bytes:,} bytes"
     if space == "global":
         text += f", {access.units:,} {'sectors' if unit == 32 else 'lines'} of {unit} bytes"

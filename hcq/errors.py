@@ -6,6 +6,7 @@ HcqError
 │   ├── UsageTypeError (TypeError)     an argument has a class or dtype that is not accepted
 │   └── UsageZeroDivisionError (ZeroDivisionError)  an integer divisor is 0
 ├── UnsupportedError (NotImplementedError)  device, firmware or kernel driver lacks what was asked for
+├── BringUpError                       the device answered, but not as a working one does
 ├── DriverError (OSError)              the kernel refused a call
 │   └── OutOfMemoryError (MemoryError) no memory of the kind asked for
 ├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
@@ -59,6 +60,10 @@ class UsageZeroDivisionError(UsageError, ZeroDivisionError):
 
 class UnsupportedError(HcqError, NotImplementedError):
     """The device, firmware or kernel driver lacks a feature that was requested."""
+
+
+class BringUpError(HcqError):
+    """The device answered, but with a result that a working device does not return."""
 
 
 class DriverError(HcqError, OSError):

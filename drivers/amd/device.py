@@ -26,13 +26,12 @@ from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.program import AmdProgram
 from drivers.amd.queues import Doorbells, Packets, QueueFacts
 from drivers.amd.quirks import DEFAULT, AmdQuirks
-from drivers.amd.refusals import BringUpError
 from drivers.amd.rings import Rings
 from drivers.amd.shared_memory import AmdSharedMemory
 from drivers.amd.uploader import TIMEOUT_S, AmdUploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from hcq.driver import Allocation, Place
-from hcq.errors import DriverError, UnsupportedError, UsageError
+from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 from hcq.profile import tie
 

@@ -14,9 +14,9 @@ from drivers.amd.layouts import events as events_
 from drivers.amd.layouts import kfd as layouts
 from drivers.amd.layouts.kfd import Call, MemFlags, QueuePercentage, QueueType, request
 from drivers.amd.layouts.topology import KFD_NODE
-from drivers.amd.refusals import BringUpError, node_error, old_kernel, refused
+from drivers.amd.refusals import node_error, old_kernel, refused
 from drivers.kernel import address_of
-from hcq.errors import DriverError, size_text
+from hcq.errors import BringUpError, DriverError, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

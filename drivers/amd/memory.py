@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import MMIO_REMAP_BYTES, MemFlags, MemKind, MmioRemap
-from drivers.amd.refusals import BringUpError, small_bar
+from drivers.amd.refusals import small_bar
 from drivers.kernel import (
     MAP_ANONYMOUS,
     MAP_FIXED,
@@ -27,7 +27,7 @@ from drivers.kernel import (
     keep_pages,
 )
 from drivers.memorymap import MemoryMap
-from hcq.errors import DriverError, OutOfMemoryError, size_text
+from hcq.errors import BringUpError, DriverError, OutOfMemoryError, size_text
 
 if TYPE_CHECKING:
     from drivers.amd.kfd import Kfd

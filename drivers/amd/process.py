@@ -20,8 +20,8 @@ from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, Event
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
 from drivers.amd.layouts.topology import RENDER_NODE
 from drivers.amd.memory import AddressSpan
-from drivers.amd.refusals import BringUpError, narrow_space, no_render_node
-from hcq.errors import HcqError, UsageError
+from drivers.amd.refusals import narrow_space, no_render_node
+from hcq.errors import BringUpError, HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
 from drivers.pci import undriven
-from hcq.errors import DriverError, HcqError, UnsupportedError, UsageError
+from hcq.errors import DriverError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,9 +109,6 @@ _SCHEDULED: Final = frozenset({Call.CREATE_QUEUE, Call.DESTROY_QUEUE, Call.UPDAT
 _SILENT: Final = frozenset({errno.ETIME, errno.ETIMEDOUT, errno.EREMOTEIO})
 """The errnos of calls whose scheduler does not respond."""
 
-
-class BringUpError(HcqError):
-    """The device answered, but not as a working one does."""
 
 
 def refused(

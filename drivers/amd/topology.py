@@ -27,9 +27,9 @@ from drivers.amd.layouts.topology import (
     Location,
     target_name,
 )
-from drivers.amd.refusals import BringUpError, info_refused
+from drivers.amd.refusals import info_refused
 from drivers.kernel import address_of
-from hcq.errors import DriverError
+from hcq.errors import BringUpError, DriverError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from drivers.nv.layouts.branches import BRANCHES
 from drivers.nv.layouts.chips import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
 from drivers.nv.layouts.status import CAUSES, UNUSABLE, NvStatus, status_name
 from drivers.pci import undriven
-from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError
+from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,7 +124,3 @@ def mig_mode(name: str, refused: str = "") -> UnsupportedError:
         "hint: ask the administrator for `nvidia-smi -mig 0` (`nvidia-smi -L` lists instances), or for "
         "another GPU"
     )
-
-
-class BringUpError(HcqError):
-    """The device responded, but with a result that a working device does not return."""

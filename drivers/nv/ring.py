@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
 from drivers.nv.layouts.gpfifo import GpfifoEntry, Subchannel
-from drivers.nv.refusals import BringUpError
-from hcq.errors import DeviceFault, DriverError, UsageError
+from hcq.errors import BringUpError, DeviceFault, DriverError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,9 +15,8 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
     VaspaceFlags,
 )
-from drivers.nv.refusals import BringUpError
 from drivers.nv.uvm import Uvm
-from hcq.errors import UnsupportedError
+from hcq.errors import BringUpError, UnsupportedError
 
 if TYPE_CHECKING:
     import contextlib

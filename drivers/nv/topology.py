@@ -45,8 +45,8 @@ from drivers.nv.layouts.rm_classes import (
 )
 from drivers.nv.layouts.status import UNUSABLE
 from drivers.nv.quirks import DEFAULT
-from drivers.nv.refusals import BringUpError, mig_mode, unsupported_gpu
-from hcq.errors import DriverError, UnsupportedError
+from drivers.nv.refusals import mig_mode, unsupported_gpu
+from hcq.errors import BringUpError, DriverError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv import push
-from drivers.nv.refusals import BringUpError
-from hcq.errors import DeviceFault
+from hcq.errors import BringUpError, DeviceFault
 from hcq.idle import SpentTime
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Sources: docs/sources-amd.md (sample nodes, of which dumps of a 7900 XTX and an
 R9700), Linux kfd_queue.c and kfd_chardev.c for what each kernel checks.
 
-Not here: the texts that describe a GPU to its driver (`sysfs`).
+Not here: the texts that describe a GPU to its driver (`emulator.amd.kfd.sysfs`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ rotation and a comparison for each lane. The rotation by log2(size) moves the lo
 the top, so the same comparison rejects it. Other addresses go to `emu.find`, which searches the map, reports
 invalid lanes, and redirects these to the sink: unused memory of the host thread.
 
-Not here: the map of allocations (`emulator.shared.memory`), the accesses (`access`).
+Not here: the map of allocations (`emulator.shared.memory`), the accesses (`emulator.simt.access`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -4,7 +4,8 @@ The workgroups of a cluster are resident together, in the slots of one unit in o
 runs them. An address in the shared memory of a cluster has the rank, from 1, in its upper 8 bits and the offset in
 the others; with upper bits 0 it is an offset in the workgroup's own. A workgroup alone has offsets only.
 
-Not here: the turns of warps (`dispatch`), the barrier of a cluster (`cluster_barrier`). Next: `state`, the records.
+Not here: the turns of warps (`emulator.simt.dispatch`), the barrier of a cluster
+(`emulator.simt.cluster_barrier`). Next: `state`, the records.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,7 +3,7 @@
 It does not use `compiler.llvm`, which lacks three things that only this engine needs: linking at run time, a pass
 pipeline without vectorisers, and target attributes on functions.
 
-Next: `engine`, the caller; `hcq.store`, the cache on disk.
+Next: `emulator.simt.engine`, the caller; `hcq.store`, the cache on disk.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

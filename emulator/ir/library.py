@@ -4,8 +4,8 @@
 helpers are also inlined into optimised translations. All other helpers are compiled with each module that uses
 them.
 
-Not here: the helpers themselves (`access`, `addresses`, `atomics`, `lanes`, `numeric`), compiling them
-(`engine`, `jit`).
+Not here: the helpers themselves (`emulator.simt.access`, `addresses`, `emulator.simt.atomics`, `lanes`,
+`numeric`), compiling them (`emulator.simt.engine`, `jit`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,7 +1,7 @@
 """Findings about an emulated kernel: faults, which end the kernel, and sanitizer findings, which do not.
 
-Not here: findings about the driver (`machine_report`), the records that generated code writes
-(`report_records`).
+Not here: findings about the driver (`emulator.shared.machine_report`), the records that generated code writes
+(`emulator.simt.report_records`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,7 +3,7 @@
 This is the only place that knows the offsets. Generated code accesses fields through `Record.load` and
 `Record.store`, Python through `Record.pack` and `Record.read`. A mask of lanes takes 8 bytes for every warp width.
 
-Next: `dispatch`, which runs on these records; `running`, which allocates them.
+Next: `emulator.simt.dispatch`, which runs on these records; `emulator.simt.running`, which allocates them.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,7 +3,8 @@
 Only this module writes IR syntax. A value is an IR type and an operand; an operation appends a line and
 returns a value. LLVM optimises the result; this module does not, except for integer constants.
 
-Not here: compiling the text (`jit`), names of types (`ir_text`). Next: `warp_function`, the largest user.
+Not here: compiling the text (`jit`), names of types (`ir_text`). Next: `emulator.simt.warp_function`, the
+largest user.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from emulator.shared.boards import estimates
 from emulator.simt.counting import BYTES, LANES, LEAST, RECORD, REQUESTS, SERIAL, UNITS
-from hcq.counters import Access, KernelCounters, Occupancy
+from hcq.counters import AccessCounts, KernelCounters, Occupancy
 
 if TYPE_CHECKING:
     from emulator.shared.boards import Board
@@ -78,7 +78,7 @@ def counters(counted: Counted, raw: RawCounts, work: LaunchWork, what: Resources
     spaces = {"global": found.global_, "shared": found.shared, "local": found.local}
     for one in counted.accessed:
         slots = raw.slots[one.at : one.at + RECORD]
-        access = Access(
+        access = AccessCounts(
             requests=slots[REQUESTS], lanes=slots[LANES], bytes=slots[BYTES], units=slots[UNITS],
             least=slots[LEAST], serial=slots[SERIAL],
         )  # fmt: skip

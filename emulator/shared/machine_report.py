@@ -1,6 +1,6 @@
 """Findings of an emulated GPU about its driver: kind, queue, and the error that stops the queue.
 
-Not here: findings about a kernel (`report`), the vendor's error codes.
+Not here: findings about a kernel (`emulator.ir.report`), the vendor's error codes.
 """
 
 from __future__ import annotations

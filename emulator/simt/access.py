@@ -4,7 +4,8 @@ Lanes are processed in rows of 16. If the addresses of a row are consecutive or 
 store or broadcast; otherwise its lanes gather and scatter. Most accesses are rows within the allocation that
 their instruction last accessed: these are checked first, row by row (`rows`).
 
-Not here: address checks (`addresses`), atomics (`atomics`), race checks (`emulator.sanitizers.sanitize`).
+Not here: address checks (`emulator.ir.addresses`), atomics (`atomics`), race checks
+(`emulator.sanitizers.sanitize`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,6 +1,6 @@
 """One configuration of the engine: the core library for a warp width and a host, and its programs.
 
-Not here: running a program (`launch`), LLVM (`jit`), the helpers (`library`).
+Not here: running a program (`launch`), LLVM (`emulator.ir.jit`), the helpers (`emulator.ir.library`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The decoder of the report records that generated code writes; it returns `KernelReport`s.
 
-Not here: writing the records (`emulator.ir.findings`), the reports (`report`).
+Not here: writing the records (`emulator.ir.findings`), the reports (`emulator.ir.report`).
 """
 
 # ruff: noqa: PLR0917 - one finding's fields

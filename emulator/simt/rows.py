@@ -3,7 +3,7 @@
 `try_load` and `try_store` are the usual case of an access: every row lies in the allocation that the instruction
 last accessed (or in shared memory). Then a row is checked by its first address.
 
-Not here: all other accesses (`access`), the search for an allocation (`addresses`).
+Not here: all other accesses (`access`), the search for an allocation (`emulator.ir.addresses`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

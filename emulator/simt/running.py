@@ -1,6 +1,6 @@
 """The memory of a launch in flight: the records that generated code reads, resident workgroups, counters.
 
-Not here: who runs it (`launch`, `slices`), the fields of the records (`state`).
+Not here: who runs it (`launch`, `slices`), the fields of the records (`emulator.ir.state`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,7 +1,7 @@
 """Arguments of methods: axes, shapes, paddings and broadcasting, checked and normalised.
 
 Invalid arguments raise `UsageError`. Not here: conversion by annotation (`frontend.arguments.conversion`),
-dtypes of operands (`elementwise`).
+dtypes of operands (`frontend.ops.elementwise`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant
-from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Expr, Leaves, inside
+from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import depend, grad_from_outside, state_of, wanting, written_since
 from frontend.evaluation.history import Node, between, sources
 from frontend.evaluation.modes import GRAD, changed
@@ -182,7 +182,7 @@ def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
     return found
 
 
-def _versions(self: T, before: Mapping[Leaf, T]) -> list[tuple[T, tuple[Expr, Leaves]]]:
+def _versions(self: T, before: Mapping[Leaf, T]) -> list[tuple[T, tuple[TensorExpr, Leaves]]]:
     """Return (tensor, part) of the values in self that tensors had before they were written."""
     key = ("versions", self.expr)
     nodes = TABLE.get(key)
@@ -210,7 +210,7 @@ def _nodes(root: Node) -> list[Node]:
 
 
 def _gradients_now(
-    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[Expr, Leaves]] = ()
+    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]] = ()
 ) -> list[T | None]:
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
-from frontend.evaluation.expr import Expr, Leaves, constant_of, inside, join
+from frontend.evaluation.expr import Leaves, TensorExpr, constant_of, inside, join
 
 if TYPE_CHECKING:
-    Node = tuple[Expr, Leaves]
+    Node = tuple[TensorExpr, Leaves]
 
 
 class Recomputed:

@@ -15,7 +15,7 @@ from frontend.assignment import root_of, write_rest
 from frontend.containers import filled
 from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import EPOCH, FamilyLink, Rebound, TensorBase
-from frontend.evaluation.expr import PARAM, Expr
+from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.gradient_state import wants
 from frontend.evaluation.history import realize_for_reading
 from frontend.evaluation.launch import KernelLaunch, assemble
@@ -81,7 +81,7 @@ class Captured:
 
     device: TensorDevice
     kernels: int
-    expect: list[Expr]
+    expect: list[TensorExpr]
     """The leaf expression of each argument, which determines shape, dtype and device."""
     inputs: list[int]
     """Indices of the arguments that the executable reads, in its order."""
@@ -89,7 +89,7 @@ class Captured:
     """Whether the executable reads each random draw of the function."""
     sizes: list[int]
     """Bytes of each new output."""
-    results: list[tuple[Expr, int] | Tensor | int]
+    results: list[tuple[TensorExpr, int] | Tensor | int]
     """For each returned tensor:
 
     (expression, index of the output), a captured tensor, or an argument index.
@@ -115,7 +115,7 @@ class Captured:
     """The buffers that the arguments had in the capture."""
     assembly: Assembly | None = None
     """The work of the executable, from which it is written to a file; None: there is no work."""
-    plain: Expr | None = None
+    plain: TensorExpr | None = None
     """The expression of the returned tensor, when the function returns exactly one new tensor."""
     replaced: str = ""
     """An outside tensor that is read and has other memory since the capture; "": none."""

@@ -35,7 +35,7 @@ from compiler.ir.verify import verify_kernel
 from frontend.capture.captured import Assembly, Captured, own, settle
 from frontend.containers import BoundPlaceholder, Placeholder, SizedPlaceholder
 from frontend.device import LOCK, Device, TensorDevice
-from frontend.evaluation.expr import PARAM, Expr, Leaves, leaf_expr
+from frontend.evaluation.expr import PARAM, Leaves, TensorExpr, leaf_expr
 from frontend.evaluation.launch import KernelLaunch
 from frontend.evaluation.limits import Checks
 from frontend.evaluation.plan import scheduled
@@ -64,7 +64,7 @@ DIGEST: Final = "digest"
 class Unsaved(Checks):
     """The checks of indices and divisors of a loaded function, which its file does not hold."""
 
-    def verify(self, leaves: Leaves, value: Callable[[Expr, Leaves], memoryview]) -> None:  # noqa: ARG002
+    def verify(self, leaves: Leaves, value: Callable[[TensorExpr, Leaves], memoryview]) -> None:  # noqa: ARG002
         """Raise `UsageError`: validation would not check what it checks of the function itself."""
         raise UsageError(
             "a captured function from a file has no checks of indices and divisors\n"
@@ -117,7 +117,7 @@ def decoded(value: Any) -> Any:
     raise ValueError(f"{str(value)[:80]} is no argument or result")
 
 
-def _kind(e: Expr) -> list[Any]:
+def _kind(e: TensorExpr) -> list[Any]:
     return [e.dtype.name, list(e.shape)]
 
 
@@ -319,7 +319,7 @@ class _Reader:
         )
         return captured, decoded(facts["arguments"]), self.named
 
-    def _expr(self, kind: Any) -> Expr:
+    def _expr(self, kind: Any) -> TensorExpr:
         name, shape = kind
         return leaf_expr(tuple([int(n) for n in shape]), by_name(name), self.device.name)
 

@@ -65,7 +65,7 @@ from frontend.containers import (
 from frontend.device import LOCK, Device
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation.base import EPOCH, Rebound, TensorBase
-from frontend.evaluation.expr import PARAM, Expr
+from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.history import realize_for_reading
 from frontend.evaluation.modes import GRAD
 from frontend.evaluation.plan import CAPTURE
@@ -191,7 +191,7 @@ class TinyJit(Generic[P, R]):
         """Tensors that the first call used and that existed before."""
         self._returned: list[weakref.ref[Tensor]] = []
         """Tensors that the first call returned: the second one returns those again that are from outside."""
-        self._simple: list[Expr] | None = None
+        self._simple: list[TensorExpr] | None = None
         """The expressions of the arguments, if all are tensors given by position; else None."""
         self.loaded = False
         """Whether it comes from a file, and has no function."""

@@ -27,11 +27,11 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     import hcq
     from frontend.capture.guards import NameGuards
-    from frontend.evaluation.expr import Expr
+    from frontend.evaluation.expr import TensorExpr
     from frontend.evaluation.limits import Checks
     from frontend.tensor import Tensor
 
-    Result: TypeAlias = tuple[Expr, hcq.Buffer] | Tensor | int
+    Result: TypeAlias = tuple[TensorExpr, hcq.Buffer] | Tensor | int
     """A returned tensor: new memory with its expression, a captured tensor, or the index of an argument."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from compiler.dtype import DType
-    from frontend.evaluation.expr import Expr, Leaves, Part
+    from frontend.evaluation.expr import Leaves, Part, TensorExpr
 
 T = TypeVar("T", bound="TensorBase")
 """A class of tensors; the only one is `frontend.tensor.Tensor`."""
@@ -104,7 +104,7 @@ class TensorBase(metaclass=_Listed):
 
     __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
 
-    expr: Expr
+    expr: TensorExpr
     leaves: Leaves
     recipe: tuple[Any, ...] | Rebound | None
     """A function and its arguments, which rebuild a pending tensor; None: it is not rebuilt."""

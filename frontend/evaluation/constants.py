@@ -1,7 +1,7 @@
 """Constants, coordinates and conversions from which traced methods are built.
 
-Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users (`creation`),
-checks (`frontend.arguments`).
+Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users
+(`frontend.ops.creation`), checks (`frontend.arguments`).
 """
 
 from __future__ import annotations

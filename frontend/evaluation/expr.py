@@ -2,9 +2,9 @@
 
 The data structure on which the frontend rests:
 
-- An `Expr` is an interned expression over *parameters* 0..n-1: its operation, its sources, the mapping of its
-  parameters to those of each source, its shape, dtype and device, and (once needed) the prebuilt launch
-  `run`. It references no buffer, so the table of expressions can keep every structure.
+- A `TensorExpr` is an interned expression over *parameters* 0..n-1: its operation, its sources, the mapping
+  of its parameters to those of each source, its shape, dtype and device, and (once needed) the prebuilt
+  launch `run`. It references no buffer, so the table of expressions can keep every structure.
 - A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression and the tuple of realized buffers, without
   duplicates, that stand for parameters 0..n-1. `a + b` is one lookup by both expressions and by which leaves
   coincide; broadcasting, promotion and shape inference run only when that lookup misses.
@@ -38,7 +38,7 @@ from hcq.errors import UsageError
 Shape = tuple[int, ...]
 Leaves = tuple[Any, ...]
 """`Leaf` objects; inside a trace, integers instead."""
-Part = tuple["Expr", Leaves]
+Part = tuple["TensorExpr", Leaves]
 
 PARAM: Final = Ops.PARAM
 CONV: Final = "CONV"
@@ -64,7 +64,7 @@ TABLE_LIMIT: Final = 100_000
 _new = object.__new__
 
 
-class Expr:
+class TensorExpr:
     """One interned abstract expression over parameters 0..n-1.
 
     Made by `join`, `leaf_expr` and `source_expr`.
@@ -76,7 +76,7 @@ class Expr:
     )  # fmt: skip
 
     op: str
-    src: tuple[Expr, ...]
+    src: tuple[TensorExpr, ...]
     maps: tuple[tuple[int, ...], ...]
     """For each source, the parameter of this expression that each of its parameters is."""
     arg: Any
@@ -84,9 +84,9 @@ class Expr:
     dtype: DType
     device: str
     n: int
-    params: tuple[Expr, ...]
+    params: tuple[TensorExpr, ...]
     """The leaf expression of each parameter."""
-    leaf: Expr
+    leaf: TensorExpr
     """The leaf expression of the realized result."""
     limited: bool
     """Whether it contains a LIMIT."""
@@ -103,13 +103,13 @@ TABLE: Final[dict[Any, Any]] = {}
 
 The keys are those of `join` and of `frontend.evaluation.trace`.
 """
-LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
+LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], TensorExpr]] = WeakValueDictionary()
 """The leaf expressions in use: one each, since captured functions compare them by identity."""
 _FIRST: Final = threading.Lock()
 """Held while a leaf expression is made, so that all threads get one."""
 
 
-def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
+def leaf_expr(shape: Shape, dtype: DType, device: str) -> TensorExpr:
     """Return the expression of a realized tensor, which is parameter 0 itself."""
     key = (shape, dtype, device)
     found = LEAVES.get(key)
@@ -118,7 +118,7 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
     with _FIRST:
         found = LEAVES.get(key)
         if found is None:
-            e = found = _new(Expr)
+            e = found = _new(TensorExpr)
             e.op, e.src, e.maps, e.arg, e.n, e.run = PARAM, (), (), None, 1, None
             e.shape, e.dtype, e.device = shape, dtype, device
             e.leaf = e
@@ -128,12 +128,12 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
     return found
 
 
-def source_expr(op: str, arg: Any, dtype: DType, device: str) -> Expr:
+def source_expr(op: str, arg: Any, dtype: DType, device: str) -> TensorExpr:
     """Return an expression without sources: CONST (arg=value, shape ()) or IOTA (arg=(shape, axis))."""
     if op is Ops.CONST:
         arg = const(arg, dtype).arg
     key = (op, repr(arg) if arg.__class__ is float else arg, dtype, device)
-    found: Expr | None = TABLE.get(key)
+    found: TensorExpr | None = TABLE.get(key)
     if found is None:
         shape = () if op is Ops.CONST else graph.iota(arg[0], arg[1], dtype).shape
         found = TABLE[key] = _birth(op, (), (), arg, shape, dtype, device, ())
@@ -142,17 +142,17 @@ def source_expr(op: str, arg: Any, dtype: DType, device: str) -> Expr:
 
 def _birth(  # noqa: PLR0917 - positional: all of them, twice
     op: str,
-    src: tuple[Expr, ...],
+    src: tuple[TensorExpr, ...],
     maps: tuple[tuple[int, ...], ...],
     arg: Any,
     shape: Shape,
     dtype: DType,
     device: str,
-    params: tuple[Expr, ...],
-) -> Expr:
+    params: tuple[TensorExpr, ...],
+) -> TensorExpr:
     if len(TABLE) > TABLE_LIMIT:
         TABLE.clear()
-    e = _new(Expr)
+    e = _new(TensorExpr)
     e.op, e.src, e.maps, e.arg, e.n, e.run = op, src, maps, arg, len(params), None
     e.shape, e.dtype, e.device, e.params = shape, dtype, device, params
     e.leaf = leaf_expr(shape, dtype, device)
@@ -192,13 +192,15 @@ def join(op: str, arg: Any, *parts: Part, key: Hashable = None) -> Part:
         leaves, where = merge(leaves, more)
         maps.append(where)
     name = (op, arg if key is None else key, *[p[0] for p in parts], *maps[1:])
-    found: Expr | None = TABLE.get(name)
+    found: TensorExpr | None = TABLE.get(name)
     if found is None:
         found = TABLE[name] = _infer(op, arg, tuple([p[0] for p in parts]), tuple(maps), len(leaves))
     return found, leaves
 
 
-def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...], ...], n: int) -> Expr:
+def _infer(
+    op: str, arg: Any, src: tuple[TensorExpr, ...], maps: tuple[tuple[int, ...], ...], n: int
+) -> TensorExpr:
     device = src[0].device
     for s in src[1:]:
         if s.device != device:
@@ -214,7 +216,7 @@ def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...]
     return _birth(op, src, maps, arg, node.shape, node.dtype, device, tuple(params))
 
 
-def constant_of(e: Expr) -> Any:
+def constant_of(e: TensorExpr) -> Any:
     """Return the value of an expression whose elements are all one constant, else None."""
     while e.op is Ops.EXPAND or e.op is Ops.RESHAPE or e.op is Ops.PERMUTE:
         e = e.src[0]
@@ -327,7 +329,7 @@ LOWERED: Final[dict[str, Callable[[list[UOp], Any], UOp]]] = {
 """Primitives of the frontend -> the graph that each stands for; others are operations of the compiler."""
 
 
-def _source_row(e: Expr, leaves: Leaves) -> graph.Row:
+def _source_row(e: TensorExpr, leaves: Leaves) -> graph.Row:
     if e.op is PARAM:
         return Ops.PARAM, (), (leaves[0], e.shape, e.dtype)
     return e.op, (), (e.arg, e.dtype) if e.op is Ops.CONST else (e.dtype, e.arg)

@@ -1,7 +1,7 @@
 """Gradient state of tensors: `requires_grad`, and the gradients that `backward` stored in `grad`.
 
-Not here: computing gradients (`engine`), switching them off in a block, which `Tensor.no_grad` does
-(`frontend.tensor`).
+Not here: computing gradients (`frontend.autograd.engine`), switching them off in a block, which
+`Tensor.no_grad` does (`frontend.tensor`).
 """
 
 from __future__ import annotations

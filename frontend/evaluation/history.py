@@ -20,7 +20,18 @@ from typing import Any, Final
 from compiler.ir.ops import Ops
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, KeptHistory, Rebound, TensorBase
-from frontend.evaluation.expr import LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Expr, Leaves, inside
+from frontend.evaluation.expr import (
+    LIMIT,
+    PARAM,
+    RULED,
+    SEGMENT,
+    STOP,
+    TABLE,
+    VERSION,
+    Leaves,
+    TensorExpr,
+    inside,
+)
 from frontend.evaluation.gradient_state import anyone, wanting, written_since
 from frontend.evaluation.plan import CAPTURE, aliased
 from frontend.evaluation.realize import check_concrete, realize_one
@@ -28,7 +39,7 @@ from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
 from hcq.errors import UsageError
 
-Node = tuple[Expr, Leaves]
+Node = tuple[TensorExpr, Leaves]
 FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
 """Operations whose first source alone has the values."""
 OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
@@ -59,7 +70,7 @@ def realize_for_reading(t: TensorBase) -> None:
             t.leaves[0].origin = origin
 
 
-def readable(t: TensorBase) -> tuple[Expr, Leaf]:
+def readable(t: TensorBase) -> tuple[TensorExpr, Leaf]:
     """Compute a pending tensor; return expression and leaf of its value at one moment, for `storage.read`.
 
     Other threads may change the tensor after that. Raises `UsageError` inside a captured function, and as
@@ -87,7 +98,7 @@ def _past(t: TensorBase) -> KeptHistory:
         return KeptHistory.KEPT
 
 
-def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+def _kept(e: TensorExpr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the leaves of a history through which a gradient can reach a tensor; () if it cannot.
 
     Leaves through which no gradient flows are copied without their own history.
@@ -122,7 +133,7 @@ def has_history(t: TensorBase) -> bool:
     return not current.isdisjoint(through) or bool(written_since(tuple(through)))
 
 
-def flowing_of(e: Expr) -> frozenset[int]:
+def flowing_of(e: TensorExpr) -> frozenset[int]:
     """Return the indices of the leaves that a gradient of an expression flows to."""
     key = ("flowing", e)
     found: frozenset[int] | None = TABLE.get(key)

@@ -22,7 +22,17 @@ from typing import Any
 from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.evaluation.base import T
-from frontend.evaluation.expr import LIMIT, PARAM, Expr, Leaves, Part, constant_of, inside, join, source_expr
+from frontend.evaluation.expr import (
+    LIMIT,
+    PARAM,
+    Leaves,
+    Part,
+    TensorExpr,
+    constant_of,
+    inside,
+    join,
+    source_expr,
+)
 from frontend.evaluation.storage import unpack
 from frontend.evaluation.trace import apply
 from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError
@@ -112,7 +122,7 @@ class Checks:
 
     __slots__ = ("nodes",)
 
-    def __init__(self, nodes: list[tuple[Expr, tuple[int, ...]]]) -> None:
+    def __init__(self, nodes: list[tuple[TensorExpr, tuple[int, ...]]]) -> None:
         self.nodes = nodes
 
     def over(self, known: Collection[int]) -> Checks | None:
@@ -120,7 +130,7 @@ class Checks:
         found = [node for node in self.nodes if all(i in known for i in node[1])]
         return Checks(found) if found else None
 
-    def verify(self, leaves: Leaves, value: Callable[[Expr, Leaves], memoryview]) -> None:
+    def verify(self, leaves: Leaves, value: Callable[[TensorExpr, Leaves], memoryview]) -> None:
         """Compute every limited tensor over real leaves, and wait; raise for the first invalid element.
 
         `value` computes an expression over leaves and returns its bytes. Raises `UsageIndexError` or
@@ -136,10 +146,10 @@ class Checks:
             raise e.arg.error(wrong)
 
 
-def limits_of(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> Checks | None:
+def limits_of(parts: Sequence[tuple[TensorExpr, tuple[int, ...]]]) -> Checks | None:
     """Return the checks that expressions over joint leaves depend on; None where nothing is limited."""
-    seen: set[tuple[Expr, tuple[int, ...]]] = set()
-    found: list[tuple[Expr, tuple[int, ...]]] = []
+    seen: set[tuple[TensorExpr, tuple[int, ...]]] = set()
+    found: list[tuple[TensorExpr, tuple[int, ...]]] = []
     stack = list(parts)
     while stack:
         node = stack.pop()
@@ -153,7 +163,7 @@ def limits_of(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> Checks | None:
     return Checks(found) if found else None
 
 
-def _outside(e: Expr) -> Part:
+def _outside(e: TensorExpr) -> Part:
     """Return the expression "some element of a LIMIT is invalid", over numbers of the LIMIT's leaves."""
     x = inside((e, tuple(range(e.n))))
     shape, dtype, demand = e.shape, e.dtype, e.arg

@@ -22,7 +22,7 @@ from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, trim_table
 from frontend.device import Device, TensorDevice
-from frontend.evaluation.expr import PARAM, STOP, Expr, Leaves, uops
+from frontend.evaluation.expr import PARAM, STOP, Leaves, TensorExpr, uops
 from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.limits import Checks, limits_of
 from frontend.evaluation.storage import Leaf
@@ -67,7 +67,7 @@ Then all drop their bindings, too, or thousands of plans would keep the results 
 """
 
 _BUFFER: Final = attrgetter("buffer")
-Part = tuple[Expr, tuple[int, ...]]
+Part = tuple[TensorExpr, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -304,7 +304,7 @@ def _label(kernels: Sequence[KernelLaunch]) -> str:
     return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
 
 
-def aliased(e: Expr, *, stopped: bool = True) -> bool:
+def aliased(e: TensorExpr, *, stopped: bool = True) -> bool:
     """Return whether an expression is the memory of a leaf, perhaps reshaped and, if `stopped`, detached.
 
     A detached leaf cannot be realized as that leaf, as gradients would flow through it.
@@ -314,7 +314,7 @@ def aliased(e: Expr, *, stopped: bool = True) -> bool:
     return e.op is PARAM
 
 
-def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
+def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
     """Build the launch of one expression, store it as its `run`, and return it."""
     if aliased(e, stopped=False):
         e.run = _same_memory
@@ -329,7 +329,7 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
     return run
 
 
-def _forget_run(e: Expr) -> None:
+def _forget_run(e: TensorExpr) -> None:
     e.run = None
 
 
@@ -361,7 +361,7 @@ def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
         stats.kernels, stats.launches, stats.plans = counts
 
 
-def _value(e: Expr, leaves: Leaves) -> memoryview:
+def _value(e: TensorExpr, leaves: Leaves) -> memoryview:
     """Compute an expression over leaves; return its elements as bytes."""
     out = (e.run or build_run(e))(leaves)[0].buffer
     out.live()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import BORROWED, EPOCH, Rebound, TensorBase
-from frontend.evaluation.expr import LEAVES, PARAM, TABLE, Expr
+from frontend.evaluation.expr import LEAVES, PARAM, TABLE, TensorExpr
 from frontend.evaluation.plan import CAPTURE, PLANS, LaunchPlan, build_run, plan_of, verify
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import UNSUBMITTED, Home, Leaf, preserve
@@ -258,7 +258,7 @@ class _Swap:
         self.new: list[Leaf] = []
         self._outs = outs
         written: dict[Leaf | None, Home] = {home.leaf(): home for home in self.homes if home is not None}
-        self._before: list[tuple[Expr, list[Any], Any, Any]] = [
+        self._before: list[tuple[TensorExpr, list[Any], Any, Any]] = [
             (t.expr, [written.get(leaf, leaf) for leaf in t.leaves], t.recipe, PENDING.get(id(t)))
             for t in group
         ]
@@ -319,7 +319,7 @@ def _drop_plans(name: str) -> None:
             PENDING.pop(id(t), None)
     PLANS.drop(name)
     for found in (*TABLE.values(), *LEAVES.values()):
-        if found.__class__ is Expr and found.device == name:
+        if found.__class__ is TensorExpr and found.device == name:
             found.run = None
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import DType, by_name, dtypes
 from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import TensorBase
-from frontend.evaluation.expr import Expr, Leaves, Part, leaf_expr
+from frontend.evaluation.expr import Leaves, Part, TensorExpr, leaf_expr
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ class LeafOrigin:
 
     number: int
     """Increases: the leaves of an origin have only origins with smaller numbers."""
-    there: Expr
+    there: TensorExpr
     """The leaf's own expression."""
-    expr: Expr
+    expr: TensorExpr
     leaves: Leaves
     read: bool = False
     spent: bool = False
@@ -187,7 +187,7 @@ def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
     return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
 
 
-def read(e: Expr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
+def read(e: TensorExpr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
     """Wait for a realized value; return `take` of its elements in row-major order, which it copies.
 
     They are taken again if another thread meanwhile gave the memory to a later value.

@@ -33,7 +33,7 @@ from compiler.dtype import dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
 from frontend.evaluation.base import EPOCH, T, TensorBase
-from frontend.evaluation.expr import STOP, TABLE, Expr, Leaves, Part, join, merge
+from frontend.evaluation.expr import STOP, TABLE, Leaves, Part, TensorExpr, join, merge
 from hcq.errors import UsageError
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ def make(like: T, part: Part) -> T:
     return t
 
 
-def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
+def become(t: TensorBase, expr: TensorExpr, leaves: Leaves) -> None:
     """Give a tensor another expression and other leaves; other threads see both or neither."""
     before = t.expr, t.leaves  # kept until both are set, as freeing them may run other code
     try:
@@ -95,7 +95,7 @@ def apply(op: str, arg: Any, *sources: T) -> T:
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
-def abstract(like: T, expr: Expr, leaves: Leaves) -> T:
+def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
     """Return an abstract tensor, for use inside a trace: its leaves are integers, its epoch is 0."""
     t = _new(like.__class__)
     t.expr = expr
@@ -123,7 +123,7 @@ def _static(value: Any) -> Any:
     return value
 
 
-def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
+def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[TensorExpr, Leaves]:
     """Return a traced result over the real leaves, and store it under `key`."""
     order = result.leaves
     if order == tuple(range(len(leaves))):
@@ -135,7 +135,7 @@ def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]
     return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
 
 
-def _result(like: T, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
+def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -199,7 +199,7 @@ def method(
                 return call(*given[0], **given[1])
             y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
             expr, leaves = _finish(y, leaves, key)
-        elif found.__class__ is Expr:
+        elif found.__class__ is TensorExpr:
             expr = found
         else:
             expr, order = found
@@ -248,7 +248,7 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
         found = TABLE.get(key)
         if found is None:
             expr, leaves = _trace_pair(fn, a, (ea, la), (eb, lb), leaves, key)
-        elif found.__class__ is Expr:
+        elif found.__class__ is TensorExpr:
             expr = found
         else:
             expr, order = found
@@ -271,7 +271,7 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
 
 def _trace_pair(  # noqa: PLR0917 - internal
     fn: Any, like: TensorBase, first: Part, second: Part, leaves: Leaves, key: Any
-) -> tuple[Expr, Leaves]:
+) -> tuple[TensorExpr, Leaves]:
     position = {leaf: i for i, leaf in enumerate(leaves)}
     x = abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
     y = abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
@@ -299,7 +299,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
             return cast("T", call(a, a.parameter(value)))
         y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
         expr, leaves = _finish(y, leaves, key)
-    elif found.__class__ is Expr:
+    elif found.__class__ is TensorExpr:
         expr = found
     else:
         expr, order = found
@@ -311,7 +311,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     return found
 
 
-def varies(fn: Any, e: Expr, value: float) -> bool:
+def varies(fn: Any, e: TensorExpr, value: float) -> bool:
     """Count a new number at one place; return whether there are too many to be part of structures."""
     if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
@@ -367,7 +367,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             if given is not None:
                 return call(*given[0], **given[1])
             expr, leaves = _trace(raw, args, names, leaves, name)
-        elif found.__class__ is Expr:
+        elif found.__class__ is TensorExpr:
             expr = found
         else:
             expr, order = found
@@ -392,7 +392,7 @@ def _by_position(
 
 def _trace(
     raw: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
-) -> tuple[Expr, Leaves]:
+) -> tuple[TensorExpr, Leaves]:
     cls = args[0].__class__
     rest = iter(key[1:])  # for each tensor its expression and which leaves (None: the first ones)
 

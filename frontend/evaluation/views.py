@@ -26,7 +26,7 @@ from compiler.ir.ops import Ops
 from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, Family, FamilyLink, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant, ruled
-from frontend.evaluation.expr import PARAM, RULED, STOP, Expr, inside, leaf_expr
+from frontend.evaluation.expr import PARAM, RULED, STOP, TensorExpr, inside, leaf_expr
 from frontend.evaluation.trace import CUT, abstract, apply, become, composite, make, method, traced
 from frontend.later import later
 from hcq.errors import UsageError
@@ -239,7 +239,7 @@ def written(
 
 
 @composite
-def put_back(self: TensorBase, value: TensorBase, chain: Expr) -> TensorBase:
+def put_back(self: TensorBase, value: TensorBase, chain: TensorExpr) -> TensorBase:
     """Return self with `value` in a view of it; `chain` is the expression of the view of a leaf."""
     if 0 in value.expr.shape:
         return self
@@ -253,7 +253,7 @@ def put_back(self: TensorBase, value: TensorBase, chain: Expr) -> TensorBase:
     return value if whole else apply(Ops.WHERE, None, mask, value, self)
 
 
-def _undone(e: Expr, x: TensorBase) -> TensorBase:
+def _undone(e: TensorExpr, x: TensorBase) -> TensorBase:
     """Return x, which has the shape of a movement's result, in the shape of its source, padded by 0."""
     shape = e.src[0].shape
     if e.op is Ops.RESHAPE or (e.op is Ops.EXPAND and prod(shape) == prod(e.shape)):

@@ -3,8 +3,8 @@
 Tensors computed from x before keep their values. The root and the other views of x change with it
 (`frontend.evaluation.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
 
-Not here: reading (`indexing`), the assignment (`frontend.assignment`), methods `name_` that assign the result
-of the method `name` (`frontend.assignment.in_place`).
+Not here: reading (`indexing`), the assignment (`frontend.assignment`), in-place methods, whose names end in
+"_" (`frontend.assignment.in_place`).
 """
 
 from __future__ import annotations

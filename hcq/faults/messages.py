@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Exec, SetSignal, Wait
 from hcq.errors import FaultKind, FaultReport
-from hcq.faults.inflight import commands_of
+from hcq.inflight import commands_of
 from hcq.process import open_devices
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.errors import UsageError
-from hcq.faults.inflight import awaited
 from hcq.faults.messages import graph_text, nearest_pages, stuck_text, with_kernel
+from hcq.inflight import awaited
 from hcq.signal import LOST
 
 if TYPE_CHECKING:

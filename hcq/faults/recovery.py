@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UnsupportedError, UsageError
-from hcq.faults.inflight import Kept, commands_of
+from hcq.inflight import Kept, commands_of
 from hcq.locks import held
 from hcq.memory import Buffer
 from hcq.params import Expr

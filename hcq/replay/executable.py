@@ -224,32 +224,37 @@ class Executable:
         queue = self._queue
         if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise queue.refusal()
-        with queue.lock:
-            if queue.refusal is not None:
-                raise queue.refusal()
-            if self.closed:
-                return self._replay(given, after, None)  # closed by another thread: raises
-            if self._epochs[0] != queue.device.close_epoch:
-                self._verify()  # before a slot is taken: it unbinds all
-            slot = self._slots[self._turn]
-            try:
-                bound = given == slot.kept.given
-            except ValueError:  # an array, which `_bind` refuses
-                bound = False
-            if not bound:
-                slot = self._next()
-                self._bind(slot, given)
-            point = queue.timeline.next()
-            signal = point.signal
-            template = slot.templates[0]
-            if template is None or template.signals[0] is not signal:
-                template = slot.ring_words(self.segments[0], ())
-            if template.single >= 0:
-                template.pushbuffer.words[template.single] = point.value - signal.base
-            else:
-                template.fill((point.value - signal.base,))
-            slot.points = [point]  # before the submission: an interrupt may leave it in flight
-            queue.submit_template(template.pushbuffer, point, slot.kept)
+        compared = True
+        try:
+            with queue.lock:
+                if queue.refusal is not None:
+                    raise queue.refusal()
+                if self.closed:
+                    return self._replay(given, after, None)  # closed by another thread: raises
+                if self._epochs[0] != queue.device.close_epoch:
+                    self._verify()  # before a slot is taken: it unbinds all
+                slot = self._slots[self._turn]
+                compared = False
+                bound = bool(given == slot.kept.given)
+                compared = True
+                if not bound:
+                    slot = self._next()
+                    self._bind(slot, given)
+                point = queue.timeline.next()
+                signal = point.signal
+                template = slot.templates[0]
+                if template is None or template.signals[0] is not signal:
+                    template = slot.ring_words(self.segments[0], ())
+                if template.single >= 0:
+                    template.pushbuffer.words[template.single] = point.value - signal.base
+                else:
+                    template.fill((point.value - signal.base,))
+                slot.points = [point]  # before the submission: an interrupt may leave it in flight
+                queue.submit_template(template.pushbuffer, point, slot.kept)
+        except ValueError:
+            if compared:
+                raise
+            return self._replay(given, after, None)  # an array, which `_bind` refuses
         return point
 
     def _refused(self) -> HcqError | None:

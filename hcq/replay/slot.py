@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Indirect
 from hcq.errors import UsageError
-from hcq.faults.inflight import Kept
+from hcq.inflight import Kept
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.relocations import Placed, elements
 from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded, stored_words

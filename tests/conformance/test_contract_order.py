@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -255,19 +256,18 @@ def test_command_buffer_may_be_submitted_again(lab: Lab) -> None:
 def test_prepended_stores_and_waits_come_before_the_next_submission(
     name: str, *, validate: bool, replayed: bool
 ) -> None:
-    lab = Lab(opened(name, validate=validate))
-    seen, copied, slow = lab.words(2), lab.words(2), lab.words(1)
-    source, target = lab.device.alloc(8), lab.device.alloc(8)
-    graph = hcq.Graph()
-    commands = lab.run(lab.queue.record(), "copy", target, source, groups=(2, 1, 1))
-    graph.add(lab.queue, commands.barrier().copy(seen, target))
-    launch = graph.compile()
-    for k in range(1, 6):
-        other = lab.other.submit(lab.other.record().fill(slow, k))
-        stores = lab.queue.record().write(source, k).write(source.view(4), k * k)
-        lab.queue.prepend(stores, after=[other])
-        point = launch.replay() if replayed else lab.queue.submit(lab.queue.record().copy(seen, source))
-        lab.queue.submit(lab.queue.record().copy(copied, slow, 4)).wait(timeout_s=HANG_S)
-        point.wait(timeout_s=HANG_S)
-        assert (read(seen), read(copied)[0]) == ([k, k * k], k)
-    lab.close()
+    with closing(Lab(opened(name, validate=validate))) as lab:
+        seen, copied, slow = lab.words(2), lab.words(2), lab.words(1)
+        source, target = lab.device.alloc(8), lab.device.alloc(8)
+        graph = hcq.Graph()
+        commands = lab.run(lab.queue.record(), "copy", target, source, groups=(2, 1, 1))
+        graph.add(lab.queue, commands.barrier().copy(seen, target))
+        launch = graph.compile()
+        for k in range(1, 6):
+            other = lab.other.submit(lab.other.record().fill(slow, k))
+            stores = lab.queue.record().write(source, k).write(source.view(4), k * k)
+            lab.queue.prepend(stores, after=[other])
+            point = launch.replay() if replayed else lab.queue.submit(lab.queue.record().copy(seen, source))
+            lab.queue.submit(lab.queue.record().copy(copied, slow, 4)).wait(timeout_s=HANG_S)
+            point.wait(timeout_s=HANG_S)
+            assert (read(seen), read(copied)[0]) == ([k, k * k], k)

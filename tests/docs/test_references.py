@@ -102,7 +102,7 @@ def test_references_in_module_docstrings_exist(package: str):
         text = ast.get_docstring(ast.parse(text)) or ""
         names = [name for pointer in POINTERS.findall(text) for name in PLAIN.findall(pointer)]
         lost += [f"{source.relative_to(ROOT)}: {name}" for name in names if not found_from(source, name)]
-    assert not lost
+    assert not lost, "\n".join(lost)
 
 
 SECTION = re.compile(r"\bnv\.md (\d+(?:\.\d+)?)")

@@ -20,7 +20,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.evaluation.expr import Expr
+    from frontend.evaluation.expr import TensorExpr
     from frontend.methods import MethodRow
 
 RNG = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def check(fn: Callable[..., Tensor], *arrays: Any, eps: float = 1e-5, rtol: floa
 SMOOTH = [row for row in METHODS if row.oracle and row.differentiable and "float" in row.kinds]
 
 
-def operations(e: Expr) -> set[str]:
+def operations(e: TensorExpr) -> set[str]:
     """Return the operations of an expression and of all that it is made of."""
     return {e.op}.union(*map(operations, e.src))
 

@@ -13,7 +13,7 @@ from frontend.evaluation import expr
 
 def alive() -> int:
     gc.collect()
-    return sum(isinstance(one, expr.Expr) for one in gc.get_objects())
+    return sum(isinstance(one, expr.TensorExpr) for one in gc.get_objects())
 
 
 @pytest.mark.slow

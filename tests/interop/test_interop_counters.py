@@ -14,7 +14,7 @@ from emulator.devices import boards
 from frontend import Tensor
 from frontend.device import Device
 from hcq.config import override
-from hcq.counters import Access, Counters, KernelCounters
+from hcq.counters import AccessCounts, Counters, KernelCounters
 from hcq.errors import UnsupportedError, UsageError
 from interop.triton_backend.timing import bench, estimated
 
@@ -146,7 +146,7 @@ def test_counts_add_up():
     total = Counters()
     for _ in range(2):
         one = KernelCounters(kernel="k", arch="sm_80", lanes=32, unit=32, launches=1)
-        one.shared["load"].add(Access(requests=1, lanes=32, bytes=128, units=4, least=1))
+        one.shared["load"].add(AccessCounts(requests=1, lanes=32, bytes=128, units=4, least=1))
         one.instructions["float"] = 2
         one.lane_instructions["float"] = 32
         total.add(one)

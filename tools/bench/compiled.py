@@ -25,6 +25,7 @@ from compiler.targets import target_of
 from frontend import Device, Tensor
 from frontend.evaluation.expr import uops
 from frontend.evaluation.plan import build
+from hcq.config import config
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Measured:
         arrays = work.arrays()
         operands = [Tensor(a, device=device).cast(work.dtype).realize() for a in arrays]
         self._out = out = (compute or OURS[work.name])(*operands)
-        plan = build([(out.expr, tuple(range(len(out.leaves))))], [-1], self._device)
+        plan = build([(out.expr, tuple(range(len(out.leaves))))], [-1], self._device, config())
         self._kernels = plan.kernels if work.choice is None else self._chosen(out, plan.kernels)
         self._memory: dict[Hashable, hcq.Buffer] = {
             ("in", i): leaf.buffer for i, leaf in enumerate(out.leaves)

@@ -5,7 +5,7 @@ translated kernels: vector add of 1M floats 3 ms, shared-memory reduction of 1M 
 256 x 256 8 ms, divergent Collatz of 256K threads 40 ms. Target time of a small kernel from its text to its
 result, translation included: 60 ms.
 
-Not here: the driver on the emulated GPU (`nv`). Next: `rows`, how a figure is measured.
+Not here: the driver on the emulated GPU. Next: `rows`, how a figure is measured.
 """
 
 # ruff: noqa: E501 - PTX is more readable with a step per line

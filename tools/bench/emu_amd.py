@@ -5,7 +5,7 @@ results are checked. Target times of translated kernels: vector addition of 1M f
 4 ms, tiled matmul of 256 x 256 6 ms, divergent Collatz of 256K work-items 60 ms. Target time of a small kernel from its
 machine code to its result, translation included: 60 ms.
 
-Not here: the driver on the emulated GPU (`amd`). Next: `emu`, the same for NVIDIA's.
+Not here: the driver on the emulated GPU. Next: `emu`, the same for NVIDIA's.
 """
 
 # ruff: noqa: E501 - rows of tables read best on one line

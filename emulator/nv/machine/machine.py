@@ -1,6 +1,6 @@
 """The state of one emulated GPU and its kernel driver: clients, channels, faults, reports.
 
-Not here: the ioctls that change it (`frontend`, `uvm`), the file descriptors in front of it (`kernel`).
+Not here: the ioctls that change it (`emulator.nv.rm`), the file descriptors in front of it (`kernel`).
 """
 
 from __future__ import annotations

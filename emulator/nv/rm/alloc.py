@@ -1,6 +1,6 @@
 """RM_ALLOC: the parent and the parameters that each class requires (nv.md 2.2 to 2.6).
 
-Not here: what the objects do once made (`channel`, `uvm`, `controls`).
+Not here: what the objects do once made (`emulator.nv.engines.channel`, `uvm`, `controls`).
 """
 
 from __future__ import annotations

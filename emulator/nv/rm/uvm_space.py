@@ -3,7 +3,7 @@
 Of the commands those of ranges are here (nv.md 2.6): a range of addresses is made first, memory is mapped
 into it then.
 
-Not here: registration (`uvm`), what the GPU finds at an address (`vaspace`).
+Not here: registration (`uvm`), what the GPU finds at an address (`emulator.shared.vaspace`).
 """
 
 from __future__ import annotations

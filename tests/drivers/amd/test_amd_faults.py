@@ -20,9 +20,8 @@ from drivers.amd.layouts.events import (
     kfd_hsa_hw_exception_data,
     kfd_hsa_memory_exception_data,
 )
-from drivers.amd.refusals import BringUpError
 from hcq.driver import BufferSpec, QueueKind
-from hcq.errors import DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
+from hcq.errors import BringUpError, DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
 from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
 from tests.limits import HANG_S
 from tests.support.amd.script import Script

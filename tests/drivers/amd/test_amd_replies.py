@@ -9,8 +9,8 @@ import pytest
 
 from drivers.amd.layouts import drm, kfd
 from drivers.amd.layouts.kfd import Call
-from drivers.amd.refusals import BringUpError
 from drivers.kernel import PAGE, view_at
+from hcq.errors import BringUpError
 from tests.drivers.amd.opened import opened
 from tests.support.amd.scripted import ScriptedKernel
 

@@ -8,9 +8,8 @@ import pytest
 
 from drivers.amd import topology
 from drivers.amd.layouts.topology import ALIAS, ROOT
-from drivers.amd.refusals import BringUpError
 from drivers.kernel import LinuxKernel
-from hcq.errors import DriverError
+from hcq.errors import BringUpError, DriverError
 
 
 class Files(LinuxKernel):

@@ -14,9 +14,8 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import NV2080_CTRL_FB_INFO, Control, FbInfo, GrInfo
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.quirks import parse
-from drivers.nv.refusals import BringUpError
 from hcq.driver import BufferSpec, Place, QueueKind
-from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
+from hcq.errors import BringUpError, DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tests.conformance.conftest import Lab, read
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample

@@ -12,10 +12,9 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, PRESETS, parse
-from drivers.nv.refusals import BringUpError
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
-from hcq.errors import DriverError, UnsupportedError, UsageError
+from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError
 from hcq.graph import Graph
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample

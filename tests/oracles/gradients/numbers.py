@@ -35,7 +35,7 @@ _MORE: Final[dict[str, dict[str, Any]]] = {
 """Further fields of the cases of some functions."""
 for _row in METHODS:
     _name = _row.own
-    if _row.function.startswith("functions.") and _row.operands == 1 and _row.differentiable:
+    if _row.function.startswith("functions.") and _row.operands == 1 and _row.differentiable and _row.oracle:
         _one(_name, **_MORE.get(_name, {}))
 _one("neg")
 _one("relu", dtypes=HALF)

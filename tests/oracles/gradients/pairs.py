@@ -28,7 +28,7 @@ def _add(method: str, theirs: Callable[..., Any] | None = None, use: str = "", *
 for _name in ("add", "sub", "mul", "div", "maximum", "minimum"):
     _add(_name)
 for _row in METHODS:
-    if _row.function.startswith("functions.") and _row.operands == 2:
+    if _row.function.startswith("functions.") and _row.operands == 2 and _row.oracle:
         _add(_row.own)
 _add(
     "div",

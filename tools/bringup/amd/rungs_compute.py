@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from drivers.amd.device import AmdDevice
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.layouts import sdma
-from drivers.amd.refusals import BringUpError
 from drivers.choices import describe
 from hcq.driver import BufferSpec, Place, QueueKind
-from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError
+from hcq.errors import BringUpError, DeviceFault, HcqError, SignalTimeout, UnsupportedError
 from tools.bringup.amd.kernels import LDS_SIZES, PICKED, THREADS, TOKEN, image
 from tools.bringup.checks import RungError
 from tools.bringup.child import child_command, two_at_once

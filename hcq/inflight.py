@@ -1,7 +1,7 @@
 """Submissions in flight: the objects that each keeps alive, and the commands among them.
 
 A direct submission keeps a list of commands and values, a replay keeps a `Kept`. Not here: the list itself
-(`hcq.queue`, `hcq.replay.executable`). Next: `recovery` and `messages`, which read it.
+(`hcq.queue`, `hcq.replay.executable`). Next: `hcq.faults.recovery` and `hcq.faults.messages`, which read it.
 """
 
 from __future__ import annotations
