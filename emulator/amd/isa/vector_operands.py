@@ -55,7 +55,7 @@ def vector_operands(reading: Reading, opcode: Opcode, first: Operand | None = No
             items.append(_destination(reading, slot, count, half=to_half, short=short, op_sel=op_sel))
         else:
             half = from_half[number] and not slot.mask
-            item = first if field == "src0" and first is not None else _source(reading, slot, count, constant)
+            item = first if field == "src0" and first is not None else _source(reading, opcode, slot, count, constant)
             if isinstance(item, Imm) and item.literal:
                 constant = item
             if half and isinstance(item, Reg) and item.file == "v":
@@ -80,7 +80,11 @@ def _destination(reading: Reading, slot: Slot, count: int, *, half: bool, short:
     return _half(found, short=short, high=bool(op_sel >> 3)) if half else found
 
 
-def _source(reading: Reading, slot: Slot, count: int, constant: Imm | None) -> Operand:
+_WRITES = "v_accvgpr_write_b32"
+"""Its source is a vector register or a constant: assemblers set ACC as a bit of `op_sel_hi`, without meaning."""
+
+
+def _source(reading: Reading, opcode: Opcode, slot: Slot, count: int, constant: Imm | None) -> Operand:
     code = reading.field(slot.field)
     if slot.field == "vsrc1":
         if slot.scalar:
@@ -93,7 +97,7 @@ def _source(reading: Reading, slot: Slot, count: int, constant: Imm | None) -> O
         number = int(slot.field[-1])
         if (
             slot.accumulator
-            or (number < 2 and reading.field("acc") >> number & 1)
+            or (number < 2 and reading.field("acc") >> number & 1 and opcode.name != _WRITES)
             or (number == 2 and reading.field("acc_cd"))
         ):
             return replace(item, file="a")

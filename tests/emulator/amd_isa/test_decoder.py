@@ -129,6 +129,8 @@ def test_instructions_follow_one_another() -> None:
 def test_moves_of_accumulation_registers_have_the_bits_that_llvm_sets() -> None:
     """The encoding is that of packed instructions, with every bit of op_sel_hi set."""
     assert read("D3D94000 18000080", "gfx942").startswith("v_accvgpr_write_b32 a0, 0")
+    assert read("D3D94000 1800013B", "gfx942") == "v_accvgpr_write_b32 a0, v59"
+    assert read("D3D84000 1800011C", "gfx942") == "v_accvgpr_read_b32 v0, a28"
     with pytest.raises(IsaError, match="abid"):
         read("D3D91000 18000080", "gfx942")
 
