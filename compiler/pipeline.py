@@ -150,7 +150,7 @@ def planned(ast: UOp, target: Target) -> tuple[UOp, LoopNest]:
     2. `merge_ranges` makes one range of neighbours that are used as one.
     3. On a target with shared memory `device_contraction.choose` plans a sum of products, with one range each
        for rows, columns and sum.
-    4. There, too, `device_turn.choose` plans a kernel that transposes.
+    4. There, too, `transposes.choose` plans a kernel that transposes.
     5. For all other kernels `tiling.choose` plans the kernel as it is, and again after `merge_masked_ranges`,
        after `split_ranges` and after `in_words`; one of these is used where its estimated time is below
        `WORTH_CHANGING` of that of the first.
@@ -210,7 +210,7 @@ def steps(
 ) -> Steps:
     """Return the results of all steps. With a given plan, the AST is not transformed.
 
-    `planned`, or `planned_by` with a choice; `plan_check.verify` (plans with threads), `to_lines` (linearize,
+    `planned`, or `planned_by` with a choice; `nest_check.verify` (plans with threads), `to_lines` (linearize,
     prune, verify), `render`. `text` is that of `kernel_key`, for callers that have it. Raises `CompileError`
     if the plan or the lines do not pass their check.
     """

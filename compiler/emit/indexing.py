@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 NARROW = 1 << 31
-"""Indices below this are computed in 32 bits."""
+"""Vectors of indices below this are computed in 32 bits; single indices always in 64."""
 FIRST = 1 << 20
 """The number before the first range that is made here; those of the AST are smaller."""
 

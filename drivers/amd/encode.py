@@ -300,7 +300,7 @@ def add(word: Word, k: int) -> Word:
 
 
 def open_number(out: PushBuffer, word: Word, at: int, count: int) -> None:
-    """Leave `count` dwords at `at`, low first, to a number that is open; a known one stands there."""
+    """Patch the `count` dwords at `at`, low dword first, where `word` is a `Param`; numbers stand there."""
     if not isinstance(word, int):
         for i in range(count):
             out.patch_word(at + i, word >> 32 * i if i else word, width=32)

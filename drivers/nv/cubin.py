@@ -58,7 +58,7 @@ class NvKernelFacts:
     registers: int
     barriers: int
     stack_bytes: int
-    """Local memory of a thread in bytes."""
+    """Local memory of a thread in bytes; `UNBOUNDED_STACK` if calls are recursive or indirect."""
     shared_bytes: int
     """Size of the kernel's shared section in bytes; since sm_90 it includes the system's reserve."""
     cluster: Dim3 | None
@@ -215,7 +215,8 @@ def _symbol_values(infos: Mapping[int, list[bytes]]) -> dict[int, dict[int, int]
 def load(elf: Elf, placement: Placement, base: int) -> bytes:
     """Return the image, relocated for device address `base`.
 
-    Raises `UnsupportedError` if the kernel refers to a symbol that the image does not define.
+    Raises `UnsupportedError` for a symbol that the image does not define and for an unknown relocation,
+    `ElfError` for a place outside of the image.
     """
     image = Image(elf, placement)
     image.content[: len(elf.data)] = elf.data

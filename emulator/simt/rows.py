@@ -122,7 +122,9 @@ def _within(
 def try_load(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, bits: int, count: int,
 ) -> None:  # fmt: skip
-    """Append code that returns the loaded elements if each row is consecutive, or the same, in a known place.
+    """Append code that returns the loaded elements if all rows are consecutive in a known place.
+
+    With `count` 1 also if all rows have one address for their lanes.
 
     The code that follows is for all other accesses. Lanes that are not in the mask get undefined values.
     """

@@ -43,7 +43,7 @@ def arange(
     dtype: Any = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return start, start + step, ... below stop; of one number, from 0."""
+    """Return start, start + step, ... before stop, above it for a negative step; of one number, from 0."""
     return Tensor.arange(start, stop, step, dtype=dtype, device=device)
 
 

@@ -73,10 +73,14 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,  # noqa: FBT001, FBT002 - as above
         is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attended values, and the weights (batch, queries, keys), None without `need_weights`.
+        """Return the attended values, and the weights, None without `need_weights`.
+
+        Weights are (batch, queries, keys), the mean of the heads; (batch, heads, queries, keys) with
+        `average_attn_weights=False`.
 
         Masks are True, or -inf, where attention is not allowed: `key_padding_mask` (batch, keys), `attn_mask`
-        (queries, keys) or (batch * heads, queries, keys). `is_causal` needs `attn_mask`, as in PyTorch.
+        (queries, keys) or (batch * heads, queries, keys). `is_causal` without `attn_mask` raises
+        `UsageError`.
         """
         if is_causal and attn_mask is None:
             raise UsageError("MultiheadAttention: is_causal is a hint beside attn_mask; pass attn_mask")

@@ -166,10 +166,10 @@ def _count(x: TensorBase, axes: Shape) -> int:
 
 
 def total_of_mean(dtype: DType) -> DType:
-    """Return the dtype in which elements are added up for a mean: one that holds each of them exactly.
+    """Return the dtype in which elements are added up for a mean.
 
-    Integers of 32 bits are added in 64, so that great ones of both signs cancel exactly, and those of 64 bits
-    as float64.
+    Integers of 32 bits are added in 64, so that great ones of both signs cancel exactly. Those of 64 bits
+    are added as float64, which rounds numbers above 2**53.
     """
     if dtype.is_int and dtype.bits >= 32:
         return dtypes.int64 if dtype.bits == 32 else dtypes.float64
@@ -204,8 +204,9 @@ def var(
 ) -> T:
     """Return the variance over axes: squared distances from the mean, divided by count - correction.
 
-    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0. `unbiased`,
-    which may follow the axis or stand in its place, means a correction of 1 or 0; keepdim may follow it.
+    Integers and bools give float32; floats keep their dtype. Where count - correction is 0 the sum of squares
+    is divided by 0. `unbiased`, which may follow the axis or stand in its place, means a correction of 1 or
+    0; keepdim may follow it.
     """
     axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, self.expr.shape, "var")

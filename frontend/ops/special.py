@@ -166,7 +166,7 @@ def logaddexp2(self: T, other: T | Number) -> T:
 
 @operator
 def ldexp(self: T, other: T | Number) -> T:
-    """Return self * 2**other; integers give float32."""
+    """Return self * 2**other; integers give float32. Where 2**other overflows, so does the result."""
     x, y = agree("ldexp", self, other, floats=True)
     return mul(x, exp2(y))
 
@@ -257,7 +257,9 @@ def _mantissa(self: T, exponent: T) -> T:
 
 @operator
 def gcd(self: T, other: T | Number) -> T:
-    """Return the greatest common divisor of integers, never negative; of two zeros 0.
+    """Return the greatest common divisor of integers; of two zeros 0.
+
+    It is negative only where the divisor is the magnitude of the dtype's least number, which wraps.
 
     Euclid's algorithm, with as many steps as any two numbers of the dtype need.
     """

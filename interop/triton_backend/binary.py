@@ -25,12 +25,15 @@ class Binary:
     code: bytes
     registers: int
     spills: int
-    """Registers of 4 bytes that lie in local memory."""
+    """Local memory of a thread, arrays and the stack included, in registers of 4 bytes."""
     max_threads: int
 
     @classmethod
     def read(cls, name: str, data: bytes, info: DeviceInfo) -> Self:
-        """Read a cubin or a code object. Raises `UsageError` for a broken file."""
+        """Read a cubin or a code object.
+
+        Raises `UsageError` for a broken file, `UnsupportedError` for another target's.
+        """
         if info.arch.startswith("sm_"):
             _, _, kernel = cubin.read(data, name)
             made_for = math.prod(kernel.required_threads or (kernel.max_threads or 1024,))

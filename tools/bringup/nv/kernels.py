@@ -266,7 +266,7 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
     "meet": (_MEET, (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("count", ArgKind.INT, 8, 4)), 16, 0),
     "stream": (_ELEMENTWISE, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16, 0),
 }
-"""Name -> PTX without head, arguments, bytes of the argument block, static shared bytes."""
+"""Name -> PTX without head, arguments, bytes of the argument block, shared bytes of its KernelImage."""
 _SINCE: Final = {"cluster": 90}
 """Name -> the first SM number that has what the kernel needs."""
 

@@ -1,6 +1,7 @@
 """Forms of matrix instructions of a warp: mma, wmma, ldmatrix, stmatrix, movmatrix. Source: PTX ISA 9.7.14.
 
-The manual leaves the order of additions and their rounding open. So each product of floats has four forms:
+The manual leaves the order of additions and their rounding open. So a product of floats has four forms, of
+wmma the first two, of kind::f8f6f4 the first:
 small integers and halves, whose sums are exact in every order; operands near 1, which may differ by what
 rounding all sums can lose; infinities and NaNs; and terms of far exponents with sums that cancel, which are
 recorded and not compared: they show the order and the rounding of the hardware.
