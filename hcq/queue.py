@@ -216,7 +216,10 @@ class Queue:
         """
         stores = commands.commands
         if any(command.__class__ is not Write or any(command.open_numbers()) for command in stores):
-            raise UsageError(f"prepend takes stores of numbers alone, not {stores!r}")
+            raise UsageError(
+                f"prepend takes stores of numbers alone, not {stores!r}\n"
+                "hint: submit other commands, and stores of parameters"
+            )
         if self.refusal is not None:
             raise self.refusal()
         with self.lock:
@@ -226,7 +229,10 @@ class Queue:
                 commands.verify(self.device)
             waits = self._waits(after)
             if any(wait.signal.issued == ANY_VALUE for wait in waits):
-                raise UsageError(f"prepend waits for points of submissions alone, not {after!r}")
+                raise UsageError(
+                    f"prepend waits for points of submissions alone, not {after!r}\n"
+                    "hint: give other points to submit(after=)"
+                )
             if self.watch is not None:
                 self.check(commands.label or "prepended", [*waits, *stores], None)
                 self.watch.not_sent(self)

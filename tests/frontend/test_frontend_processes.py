@@ -148,7 +148,9 @@ def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "steps", "least"), [("cpu", 300, 0.97), ("nv-emu", 20, 0.6)], ids=["cpu", "nv-emu"]
+    ("device", "steps", "least"),
+    [("cpu", 300, 0.97), ("nv-emu", 20, 0.6), pytest.param("nv-emu", 50, 0.9, marks=pytest.mark.landing)],
+    ids=["cpu", "nv-emu", "nv-emu, more steps"],
 )
 def test_the_digits_example_learns(device: str, steps: int, least: float, tmp_path: Path):
     words = ("examples/digits.py", "--min-accuracy", str(least), "--device", device, "--steps", str(steps))
