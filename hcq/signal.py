@@ -17,13 +17,15 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from hcq.callbacks import WAITER
 from hcq.errors import SignalTimeout, UsageError, UsageTypeError
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.locks import DROP, NOTHING
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from concurrent.futures import Future
 
     from hcq.errors import HcqError
 
@@ -257,6 +259,43 @@ class Point:
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Sleep until the point is reached; `timeout_s`, order and errors as in `Signal.wait`."""
         self.signal.wait(self.value, timeout_s=timeout_s)
+
+    def add_done_callback(self, callback: Callable[[Point], object]) -> None:
+        """Call `callback(point)` once, when the point is reached or a fault or a close has ended its work.
+
+        It is called in a thread of the process that serves all callbacks, at once in order of registration
+        for points that are reached already; later submissions count as ordered after the point. It must not
+        block for long, and may submit. In a callback `wait(timeout_s=0)` tells both cases apart: it raises
+        the error of work that ended. What it raises is reported by `threading.excepthook`. Callbacks that are
+        not called when the interpreter ends are dropped.
+        """
+        WAITER.add(self, lambda point, _: callback(point))
+
+    def future(self) -> Future[None]:
+        """Return a future whose result is None once the point is reached.
+
+        Its exception is the one that `wait` would raise: `DeviceFault`, or `UsageError` after a close and
+        for a wait that nothing can end. Cancelling it does not stop the work.
+        """
+        from concurrent.futures import Future  # noqa: PLC0415 - a process without futures starts faster
+
+        future: Future[None] = Future()
+
+        def finish(_: Point, error: HcqError | None) -> None:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None) if error is None else future.set_exception(error)
+
+        WAITER.add(self, finish)
+        return future
+
+    def __await__(self) -> Generator[object, None, None]:
+        """Wait in a coroutine of asyncio without blocking its event loop; errors as in `future`.
+
+        Cancelling the task does not stop the work.
+        """
+        from asyncio import wrap_future  # noqa: PLC0415 - a process without asyncio starts faster
+
+        return wrap_future(self.future()).__await__()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Point) and other.signal is self.signal and other.value == self.value

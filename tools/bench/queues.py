@@ -5,6 +5,7 @@ Not here: tensors (`tensors`). Next: `rows`, how a figure is measured.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ONE = (1, 1, 1)
 KERNELS = 256
+AWAITS = 10_000
 COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 
 
@@ -126,6 +128,23 @@ def signal(bench: Bench) -> None:
     bench.measure(
         "doorbell to signal seen, asleep for 50 ms", ping, before=lambda: time.sleep(0.05), samples=40
     )
+
+    def call() -> None:
+        queue.submit(queue.record()).future().result()
+
+    async def many() -> None:
+        signal = bench.device.signal(host_set=True)
+
+        async def wait(value: int) -> None:
+            await signal.at(value)
+
+        tasks = [asyncio.ensure_future(wait(value)) for value in range(1, AWAITS + 1)]
+        await asyncio.sleep(0)
+        signal.value = AWAITS
+        await asyncio.gather(*tasks)
+
+    bench.measure("doorbell to a future's result, awake", call, samples=1000)
+    bench.measure(f"an await among {AWAITS:,} pending", lambda: asyncio.run(many()), per=AWAITS, samples=5)
     other = bench.device.computes[-1]
 
     def hop() -> None:
