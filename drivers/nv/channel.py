@@ -1,8 +1,10 @@
 """One hardware channel in its own channel group: ring memory, notifier, engine objects, doorbell token.
 
 A channel is created in the order of nv.md 2.2, steps 17 to 24, and destroyed in reverse order. After a fault
-a channel cannot be used; it is closed and replaced. Memory and address space outlive it. Not here: the
-contents of the ring (`ring`).
+a channel cannot be used; the device closes it and creates a new one. Buffers and the address space of the
+device outlive the channel.
+
+Not here: the contents of the ring (`ring`). Next: `ring`, which writes entries and rings the doorbell.
 """
 
 from __future__ import annotations
@@ -48,13 +50,12 @@ if TYPE_CHECKING:
     from drivers.nv.topology import Handles, NvGpu
 
 RING_BYTES: Final = 1 << 21
-"""Ring entries and the user area share one block of video memory."""
+"""Size of the block of ring entries and user area if they are in video memory, in bytes."""
 ENTRIES: Final = 4096
+"""The default number of entries of a ring."""
 _DOORBELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 _SYSTEM_RING_BYTES: Final = 1 << 16
-"""Size of the block of ring entries and user area if they are in system memory."""
-
-
+"""Size of the block of ring entries and user area if they are in system memory, in bytes."""
 _SUBCONTEXTS: Final = {"async": CtxshareFlags.SUBCONTEXT_ASYNC, "sync": CtxshareFlags.SUBCONTEXT_SYNC}
 
 
@@ -82,8 +83,9 @@ class ChannelContext:
 class Channel:
     """A scheduled channel. It owns its objects and memory, which `close` frees.
 
-    Raises `DriverError` or `OutOfMemoryError` if the kernel driver refuses a step; then nothing is left
-    allocated.
+    `engine` is the NV2080 engine type, `label` names the channel in errors and in the map of memory.
+    `entries` is the number of entries of the ring. Raises `DriverError` or `OutOfMemoryError` if the kernel
+    driver refuses a step; then nothing is left allocated.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Channel:
         self.entry_level = GpfifoEntry.pack(
             ADDRESS=0, LENGTH=0, LEVEL=int(context.choices.gp_level == "subroutine")
         )[0]
-        """The LEVEL field of this channel's ring entries, as a summand of the entry."""
+        """The LEVEL field of this channel's ring entries, in place: it is added to the other fields."""
         self.copy_refusal = ""
         """The reason why a compute channel has no copy engine object; empty if it has one."""
         with contextlib.ExitStack() as stack:
@@ -139,16 +141,16 @@ class Channel:
     ) -> tuple[NvMemory, NvMemory, int]:
         """Return the memory of ring entries, the memory of the user area, and the area's offset in it."""
         label, where = f"ring of {self.label}", self._context.choices.ring
-        behind = self.entry_count * GpfifoEntry.SIZE
+        entry_bytes = self.entry_count * GpfifoEntry.SIZE
         if where == "video":
             memory = memories.vram(RING_BYTES, label=label, host_visible=True, contiguous=True)
         elif where == "system":
             memory = memories.mapped_system(_SYSTEM_RING_BYTES, label=label)
         else:
-            memory = memories.host(behind, label=label)
+            memory = memories.host(entry_bytes, label=label)
         stack.callback(memories.free, memory)
         if where != "pages":
-            return memory, memory, behind
+            return memory, memory, entry_bytes
         user = memories.system(USERD_BYTES, label=f"user area of {self.label}")
         stack.callback(memories.free, user)
         return memory, user, 0
@@ -247,7 +249,7 @@ class Channel:
         self._write(_DOORBELL, self.token)
 
     def fetched(self) -> int | None:
-        """Return the get index: the ring entry that the GPU fetches next; the value may be late.
+        """Return the get index: the ring entry that the GPU fetches next. The value may lag the GPU.
 
         None if the channel class does not report it (since Blackwell), or while the field is 0: the GSP
         firmware was observed to leave it at 0.
@@ -264,7 +266,10 @@ class Channel:
         return NvNotification.from_bytes(bytes(words[: NvNotification.SIZE // 4]))
 
     def stop(self) -> None:
-        """Remove the channel from the run list and preempt its work: the first step to end a hang."""
+        """Remove the channel from the run list and preempt its work: the first step to end a hang.
+
+        Raises `DriverError` if the kernel driver refuses it.
+        """
         rm = self._context.rm
         layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
         rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=False))

@@ -2,7 +2,10 @@
 
 The image is the whole file with its relocations applied in place, so that code keeps its offset in the file
 and a memory dump can be identified. Sections without bytes in the file, and constant banks with too small an
-alignment, follow the file. Not here: the launch descriptor (`qmd`), the upload (`program`).
+alignment, are placed after the file's bytes.
+
+Not here: the launch descriptor (`qmd`), the launch's data (`program`), the upload (`device`). Next:
+`program`. Source: `drivers.nv.layouts.cubin`.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 BANK_ALIGN: Final = 256
+"""Alignment of an image and of its constant banks, in bytes: the largest that a descriptor version needs."""
 _BANK: Final = re.compile(rf"{re.escape(Section.CONSTANT)}([1-{CONSTANT_BANKS - 1}])(?:\.(.*))?")
 _LOADED: Final = (SectionType.PROGBITS, SectionType.NOBITS)
 _WORD = 0xFFFF_FFFF
@@ -56,13 +60,15 @@ class NvKernelFacts:
     sm: int
     """The file's SM number, such as 90."""
     registers: int
+    """Registers of a thread, of the function of the file that needs most; 0: the file has no record."""
     barriers: int
     stack_bytes: int
-    """Local memory of a thread in bytes; `UNBOUNDED_STACK` if calls are recursive or indirect."""
+    """Local memory of a thread in bytes; `UNBOUNDED_STACK` if calls are recursive or indirect; 0 if the file
+    has no record."""
     shared_bytes: int
     """Size of the kernel's shared section in bytes; since sm_90 it includes the system's reserve."""
     cluster: Dim3 | None
-    """The only workgroups of a cluster, along x, y and z, that the code supports; None: any."""
+    """The only cluster size that the code supports, in workgroups along x, y and z; None: any."""
     explicit_cluster: bool
     """Whether a launch must state its cluster."""
     max_cluster: int
@@ -76,19 +82,21 @@ class NvKernelFacts:
     code: int
     """Offset of the entry in the image, in bytes."""
     code_bytes: int
+    """Size of the kernel's text section."""
     banks: Mapping[int, tuple[int, int]]
     """Number of a constant bank -> (offset in the image, size), in bytes."""
     max_threads: int = 0
     """The most threads of a workgroup that the code was compiled for; 0: the file has no record."""
     required_threads: Dim3 | None = None
-    """The only workgroup size that the code supports; None: any."""
+    """The only workgroup size that the code supports, in threads along x, y and z; None: any."""
 
 
 @malformed("the cubin")
 def read(data: bytes, name: str) -> tuple[Elf, Placement, NvKernelFacts]:
     """Return the parsed file, the placement of its sections, and the facts of kernel `name`.
 
-    Raises `UsageError` (or its subclass `ElfError`) if the data is not a valid cubin or has no such kernel.
+    Raises `UsageError` (or its subclass `ElfError`) if the data is not a valid cubin, has no such kernel, or
+    was not assembled by ptxas.
     """
     elf = Elf(data)
     if elf.machine != ElfMachine.CUDA:
@@ -132,13 +140,16 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, NvKernelFacts]:
 
 
 def _dimensions(infos: Mapping[int, list[bytes]], attribute: InfoAttribute) -> Dim3 | None:
-    """Return the three numbers of a record, or None without it."""
+    """Return the three numbers of a record; None if it is absent or too short."""
     payload = infos.get(attribute, [b""])[0]
     return InfoThreads.from_bytes(payload).xyz if len(payload) >= InfoThreads.SIZE else None
 
 
 def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCbank:
-    """Return offset and size of the parameters; without a record the kernel has none."""
+    """Return offset and size of the parameters; without a record the size is 0.
+
+    Raises `UsageError` if the file has neither the record nor a section of constant bank 0.
+    """
     if records:
         return InfoParamCbank.from_bytes(records[0])
     bank0 = elf.section(f"{Section.CONSTANT0}{name}")
@@ -161,7 +172,10 @@ def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:
 
 
 def _place(elf: Elf, banks: set[int]) -> Placement:
-    """Keep the file's layout; place sections without bytes, and misaligned banks, after it."""
+    """Keep the file's layout; place sections without bytes, and misaligned banks, after it.
+
+    `banks` are the section indices of the constant banks.
+    """
     at = -(-len(elf.data) // BANK_ALIGN) * BANK_ALIGN
     offsets: dict[int, int] = {}
     for section in elf.sections:
@@ -215,8 +229,8 @@ def _symbol_values(infos: Mapping[int, list[bytes]]) -> dict[int, dict[int, int]
 def load(elf: Elf, placement: Placement, base: int) -> bytes:
     """Return the image, relocated for device address `base`.
 
-    Raises `UnsupportedError` for a symbol that the image does not define and for an unknown relocation,
-    `ElfError` for a place outside of the image.
+    Raises `UnsupportedError` for a symbol that the image does not define and for a relocation type without a
+    formula, `ElfError` for a relocation whose offset lies outside the image.
     """
     image = Image(elf, placement)
     image.content[: len(elf.data)] = elf.data
@@ -271,4 +285,4 @@ FORMULAS: Final[Mapping[int, Formula]] = {
     Relocation.R_CUDA_ABS47_34: _call(CallAbs47),
     Relocation.R_CUDA_ABS55_16_34: _call(CallAbs55),
 }
-"""Relocation type -> formula."""
+"""Relocation type -> the function that patches the image. Other types raise `UnsupportedError`."""

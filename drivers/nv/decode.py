@@ -28,6 +28,7 @@ class MethodWrite:
 
     subchannel: int
     method: int
+    """Byte address of the method."""
     name: str
     data: int
     fields: BitStruct | None
@@ -52,10 +53,10 @@ def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
 def methods(
     words: Sequence[int], *, wide: bool = True, wide_host: bool | None = None
 ) -> Iterator[MethodWrite]:
-    """Yield the methods of a segment. Raises ValueError at an invalid header or an unknown method.
+    """Yield the methods of a segment of push-buffer words.
 
-    `wide` is True for engines since Hopper, `wide_host` for channel classes since Hopper's; None means as
-    `wide`.
+    `wide` is True for engine classes since Hopper, `wide_host` for channel classes since Hopper; None means
+    the value of `wide`. Raises `ValueError` at an invalid header, an unknown method, or too few words.
     """
     engines = _tables(wide=wide)
     hosts = host.METHODS if (wide if wide_host is None else wide_host) else host.METHODS_AMPERE
@@ -88,7 +89,7 @@ def _step(op: SecOp, index: int) -> int:
 
 
 def entry(word: int) -> GpfifoEntry:
-    """Decode a ring entry."""
+    """Decode a ring entry of 64 bits."""
     return GpfifoEntry.from_int(word)
 
 
@@ -98,7 +99,7 @@ def text(words: Sequence[int], *, wide: bool = True) -> list[str]:
 
 
 def fields_text(value: BitStruct | Struct) -> str:
-    """Return "NAME=value" for each field that is not zero or has no default; "0" if there is none."""
+    """Return "NAME=value" for each field that is not zero, or is a required field; "0" if there is none."""
     shown = []
     for name, spec in type(value).FIELDS.items():
         field: object = getattr(value, name)

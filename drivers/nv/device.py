@@ -2,10 +2,10 @@
 
 Opening a device initialises it up to the driver's own copy channel; compute and copy rings are created on
 first use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults,
-another one the reading of error notifiers; each queue locks its ring.
+a second lock guards reading error notifiers, and each queue locks its ring.
 
-Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`), what is
-known before (`info`), memory of the host and of other GPUs (`shared_memory`).
+Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`), the public
+facts of a GPU (`info`), memory of the host and of other GPUs (`shared_memory`). Next: `ring`, a queue's ring.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
 class NvDevice:
     """An open GPU; see `hcq.driver.DriverDevice` for the methods' contracts.
 
-    `ring_bytes` is the size of the push-buffer memory of each ring; 0 is the default. `emulated`: the GPU's
-    engines are threads of this process, whose standstill ends waits. Raises
-    `UnsupportedError`, `DriverError` or `BringUpError` if the GPU cannot be opened.
+    `kernel` stays the caller's. `ring_bytes` is the size of the push-buffer memory of each ring; 0 selects
+    `ring.PUSH_BYTES`. `emulated`: the GPU's engines are threads of this process, so the driver's own waits
+    time out when these threads stand still. Raises `UnsupportedError`, `DriverError` or `BringUpError` if the
+    GPU cannot be opened.
     """
 
     def __init__(
@@ -157,13 +158,14 @@ class NvDevice:
         self.shared.map_host(va, size)
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`. Raises `UsageError` if the range was not mapped by it."""
+        """Undo `map_host`. Raises `UsageError` if `map_host` did not map the range."""
         self.shared.unmap_host(va, size)
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Map another GPU's allocation at the same address.
 
-        Raises `UnsupportedError` if no link allows it.
+        Raises `UnsupportedError` for a device that is no NVIDIA GPU, or if no link allows it, `UsageError` if
+        `owner` did not allocate it.
         """
         memory = allocation.handle
         if not isinstance(owner, NvDevice):
@@ -232,7 +234,7 @@ class NvDevice:
         return words
 
     def encoder(self, kind: QueueKind, index: int) -> NvEncoder:
-        """Return an encoder for a queue."""
+        """Return an encoder for a queue. Raises as `ring` does, which it calls for a compute queue."""
         refusal = ""
         if kind is QueueKind.COMPUTE:
             refusal = self.ring(kind, index).channel.copy_refusal
@@ -245,7 +247,11 @@ class NvDevice:
         )
 
     def load(self, image: KernelImage) -> NvProgram:
-        """Upload a cubin, relocated for its address; see `hcq.driver.DriverDevice`."""
+        """Upload a cubin, relocated for its address; see `hcq.driver.DriverDevice`.
+
+        Raises as `cubin.read`, `cubin.load` and `program.check` do, `OutOfMemoryError` if there is no memory
+        for code or local memory, `DeviceFault` or `BringUpError` if the upload does not finish.
+        """
         elf, placement, kernel = cubin.read(image.code, image.name)
         with self._lock, contextlib.ExitStack() as stack:
             memory = self.memories.vram(placement.size, label=f"code of {image.name}")
@@ -269,7 +275,7 @@ class NvDevice:
             self.memories.free(program.memory)
 
     def clock(self) -> Clock:
-        """Return the relation of the GPU's nanoseconds, which releases write, to the host's clock."""
+        """Return the relation of the GPU's clock, whose nanoseconds releases write, to the host's clock."""
         return tie(self._doorbell.time_ns, 1_000_000_000)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
@@ -292,7 +298,10 @@ class NvDevice:
         """Do nothing: channels and host threads poll memory."""
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault, or None; without a fault, read each notifier and progress slot once."""
+        """Return the device's fault, or None. A fault is kept until `recover`.
+
+        Without a fault, each call reads every notifier and progress slot, and the GPU's clock register.
+        """
         if self._fault is not None:
             return self._fault
         with self._notifiers:
@@ -341,7 +350,8 @@ class NvDevice:
     def recover(self) -> None:
         """Give every ring a new channel and clear the fault; memory, programs and mappings are kept.
 
-        Channels with work in flight that did not fault are stopped first.
+        Channels with unfinished work are stopped first. Raises `DriverError` or `OutOfMemoryError` if a new
+        channel cannot be created, `BringUpError` if a progress slot holds a wrong number.
         """
         with self._lock:
             with self._notifiers:
@@ -360,7 +370,7 @@ class NvDevice:
 
     def close(self) -> None:
         """Stop the queues and free all resources; idempotent."""
-        self.shared.close()  # before the lock: it takes those of other GPUs
+        self.shared.close()  # before the lock is taken: this takes the locks of other GPUs
         with self._lock:
             self._undo.close()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _ALL_ONES: Final = 0xFFFF_FFFF
-"""A load that nothing answers. TIME_1 never has it: its upper three bits are 0 (nv.md 2.3)."""
+"""The value of a load that no device answers. TIME_1 never has it: its upper three bits are 0 (nv.md 2.3)."""
 
 
 class Doorbell:
@@ -30,7 +30,7 @@ class Doorbell:
 
     A mapping through BAR1 accepts stores only, so the clock is read through a second mapping, through BAR0.
     Source: nvidia-push writes doorbells through BAR1 and states that it cannot be read; UVM reads the time
-    through BAR0.
+    through BAR0. Raises `DriverError` if the kernel driver refuses a mapping.
     """
 
     def __init__(self, rm: Rm, handles: Handles, gpu: NvGpu, choices: NvQuirks = DEFAULT) -> None:

@@ -1,7 +1,7 @@
 """The NVIDIA driver: it lists the GPUs and opens one, on Linux or on an emulated machine.
 
-Not here: initialising a GPU (`device`), the values in doubt that a device's name can set (`quirks`). Next:
-`hcq.driver.Driver`, the contract.
+Not here: initialising a GPU (`device`), the quirks that a device's name can set (`quirks`). Next:
+`device`; the contract is `hcq.driver.Driver`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def linux(variant: str | None) -> Kernel:
 class NvDriver:
     """A driver with the given name; see `hcq.driver.Driver`.
 
-    `make_kernel` receives the variant: the text after the colon of a device's name that is not a number. On
-    real hardware the variant sets doubtful values instead: "nv:stack=low" (`quirks.parse`). `hint` returns
-    the hint of the error for an unknown GPU number. `emulated` as in `hcq.driver.Driver`.
+    The variant is the part of a device's name after the colon that is not a number. `make_kernel` receives
+    it. With `linux` it sets quirks instead: "nv:stack=low" (`quirks.parse`). `hint` returns the hint of the
+    error for an unknown GPU number, or "" for none. `emulated`: see `hcq.driver.Driver`.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class NvDriver:
         return self._name
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the GPUs that can be opened now; empty if there is no kernel driver or no supported GPU."""
+        """Return the GPUs that can be opened now; empty if there is no kernel driver or no supported GPU.
+
+        A GPU that cannot be opened is left out, without its reason; `open` raises it.
+        """
         kernel = self.make_kernel(None)
         try:
             # Without the control node the heavy modules are not imported; "auto" checks at every open.
@@ -97,8 +100,8 @@ class NvDriver:
     def open(self, index: int, variant: str | None, *, choices: NvQuirks | None = None) -> NvDevice:
         """Open GPU `index`; the caller closes the result. `choices` replaces the variant's quirks.
 
-        Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError` or
-        `DriverError` with a hint if it cannot be opened.
+        Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError`,
+        `DriverError` or `BringUpError` with a hint if the GPU cannot be opened.
         """
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
         from drivers.nv.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy

@@ -2,11 +2,15 @@
 
 A launch consists of a block of argument memory, with the launch descriptor and constant bank 0, and of four
 words. `Barrier`, and the release that ends a submission, order launches: both wait until the engine is idle.
-A kernel behind a barrier and one other kernel needs neither wait nor words: the first descriptor names the
-second, which the scheduler starts when the first grid has ended (`_follow`).
-The descriptor makes a kernel's stores visible at the end of its grid, and invalidates caches at the start.
+A kernel that follows one other kernel and a barrier needs no wait and no words of its own: the descriptor of
+the first kernel names that of the second, which the scheduler starts when the first grid has ended
+(`_follow`). The descriptor makes a kernel's stores visible at the end of its grid, and invalidates caches at
+the start.
 
-Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), rings (`ring`).
+Values that are not known when a submission is encoded (`hcq.params`) are written as 0, with a patch that
+fills them in at submission.
+
+Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), rings (`ring`). Next: `push`.
 """
 
 from __future__ import annotations
@@ -86,13 +90,13 @@ class NvEncoder:
         self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
         self._follows = choices.dependent_launch != "off"
         self._last: Launched | None = None
-        """The only kernel that runs, of those encoded in this call; None if there are none or several."""
+        """The one kernel of this call that may still run; None if none or several may."""
         self._running = False
-        """Whether a kernel of this call runs."""
+        """Whether a kernel of this call may still run."""
         self._held = False
-        """Whether a barrier behind `_last` is still to be encoded."""
+        """Whether a barrier after `_last` is still to be encoded."""
         self._owed = False
-        """Whether a descriptor took the place of a barrier: later launches by words wait for idle first."""
+        """Whether a descriptor replaced a barrier: the next launch by words must then wait for idle first."""
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
@@ -185,13 +189,13 @@ class NvEncoder:
         self._idle()
 
     def _idle(self) -> None:
-        """Note that no kernel of this call runs."""
+        """Record that no kernel of this call runs."""
         self._last, self._running, self._held, self._owed = None, False, False, False
 
     def _follow(self, va: int) -> None:
         """Start the descriptor at `va` at the end of the last grid, which replaces a barrier and a launch."""
         last = self._last
-        assert last is not None, "a barrier is held behind a kernel only"
+        assert last is not None, "a barrier is held after a kernel only"
         for index, bits in last.descriptor.links(va):
             last.view[last.at + index] = last.block[index] | bits
         self._held, self._owed = False, True
@@ -202,10 +206,10 @@ class NvEncoder:
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
         groups, threads, cluster = command.groups, command.threads, command.cluster
         shape = program.shapes.get((groups, threads) if cluster is None else (groups, threads, cluster))
-        opened: Sequence[tuple[int, Param | Expr]] = ()
+        unknown: Sequence[tuple[int, Param | Expr]] = ()
         if shape is None:
             shape = program.shape(groups, threads, cluster)
-            opened = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
+            unknown = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
         block = shape.block[:]
         block[program.arguments] = command.args.words
         va = out.place(block, align=ALIGNMENT)
@@ -224,8 +228,8 @@ class NvEncoder:
         self._last = Launched(out.view, va - out.base >> 3, block, program.descriptor) if alone else None
         for offset, width, expr in command.args.patches:
             out.patch_memory(bank + program.head_bytes + offset, expr, width=width)
-        for axis, word in opened:
-            at, lo, width = program.descriptor.open_grid(axis)
+        for axis, word in unknown:
+            at, lo, width = program.descriptor.grid_site(axis)
             out.patch_memory(va + at, word, lo=lo, width=width)
             for place in program.group_counts[axis]:
                 out.patch_memory(bank + place, word, width=32)
@@ -245,7 +249,7 @@ class NvEncoder:
         at = len(out.words)
         out.words += push.copy(_constant(dst), _constant(src), size if isinstance(size, int) else 1)
         for word, (upper, lower) in ((src, push.COPY_SITES_SRC), (dst, push.COPY_SITES_DST)):
-            _open_address(out, word, at + upper, at + lower)
+            _patch_address(out, word, at + upper, at + lower)
         if not isinstance(size, int):
             out.words[at + push.COPY_SITE_SIZE] = 0
             out.patch_word(at + push.COPY_SITE_SIZE, size, width=32)
@@ -260,7 +264,7 @@ class NvEncoder:
             place = _add(dst, start)
             out.words += push.fill(_constant(place), value & _LOW if isinstance(value, int) else 0, piece)
             upper, lower = push.FILL_SITES_DST
-            _open_address(out, place, at + upper, at + lower)
+            _patch_address(out, place, at + upper, at + lower)
             if not isinstance(value, int):
                 out.patch_word(at + push.FILL_SITE_VALUE, value, width=32)
             if not isinstance(size, int):
@@ -294,20 +298,20 @@ class NvEncoder:
             execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32
             mask = (1 << command.bits) - 1
             self._semaphore(out, _constant(dst), value & mask if isinstance(value, int) else value, execute)
-            _open_address(out, dst, at + 2, at + 1)
+            _patch_address(out, dst, at + 2, at + 1)
             return
         first = len(out.words)
         shifts = (0, 32) if wide else (0,)
         for shift in shifts:
-            known = value >> shift & _LOW if isinstance(value, int) else 0
-            out.words += push.copy_signal(_constant(dst) + shift // 8, known)
+            low = value >> shift & _LOW if isinstance(value, int) else 0
+            out.words += push.copy_signal(_constant(dst) + shift // 8, low)
         step = (len(out.words) - first) // len(shifts)
         if not isinstance(value, int):
             for piece, shift in enumerate(shifts):
                 out.patch_word(first + piece * step + push.COPY_SIGNAL_VALUE, value >> shift, width=32)
         for piece, shift in enumerate(shifts):
             at = first + piece * step
-            _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
+            _patch_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
     def _indirect(self, command: Indirect, out: PushBuffer) -> None:
         # Prebuilt words are called by ring entries, not by packets.
@@ -326,7 +330,7 @@ def _add(word: Word, k: int) -> Word:
     return word + k if k else word
 
 
-def _open_address(out: PushBuffer, word: Word, upper: int, lower: int) -> None:
+def _patch_address(out: PushBuffer, word: Word, upper: int, lower: int) -> None:
     if not isinstance(word, int):
         # The low half first, then at once the high half: the replay then treats both as one 64-bit number.
         out.patch_word(lower, word, width=32)

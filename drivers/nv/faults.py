@@ -1,10 +1,10 @@
 """Fault reports of a stopped channel: from the error notifier, SM error states and MMU faults.
 
-Once a notifier has an error, the debugger object is queried, which sandboxes allow. If a sandbox filters the
-MMU query, the address comes from the SM's registers (nv.md 6.2, 7.2).
+Once a notifier has an error, `report` queries a debugger object, which sandboxes allow. If a sandbox filters
+the MMU query, the fault address comes from the SM's registers (nv.md 6.2, 7.2).
 
 Not here: polling the notifiers (`device`), the text for users (`hcq.faults.messages`), the line table
-(`lines`).
+(`lines`). Next: `drivers.nv.layouts.debugger`, the queries' structures.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ _KINDS: dict[int, FaultKind] = {
     RcCode.GSP_RPC_TIMEOUT: FaultKind.HANG,
     RcCode.OFF_THE_BUS: FaultKind.RESET,
 }
-
-
 _OF_KERNELS = frozenset({RcCode.GR_EXCEPTION, RcCode.CONTEXT_SWITCH_TIMEOUT})
-"""Codes that a kernel usually causes; without a launch they have another cause."""
+"""Codes that a kernel usually causes. If no kernel was launched, they have another cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +80,14 @@ class SmError:
 
 
 def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
-    """Return the program counter of the warp."""
+    """Return the program counter of the warp, as a device address."""
     return state.hwwWarpEsrPc64 or state.hwwWarpEsrPc
 
 
 def sm_errors(rm: Rm, handles: Handles, gpu: NvGpu, channel: Channel) -> tuple[list[SmError], str]:
-    """Query the debugger object; return the stopped SMs, and a description of the MMU fault or "".
+    """Query a debugger object; return the stopped SMs, and a description of the MMU fault or "".
 
-    Raises `DriverError` if the kernel driver refuses the query.
+    Raises `DriverError` if the kernel driver refuses a query.
     """
     params = NV83DE_ALLOC_PARAMETERS(hAppClient=rm.root, hClass3dObject=channel.compute_object)
     debugger = rm.alloc(handles.device, RmClass.GT200_DEBUGGER, params)
@@ -123,10 +121,14 @@ class MmuFault:
     """A failed access, as the channel recorded it."""
 
     va: int
+    """Device address of the access; 0: not reported."""
     kind: int
+    """The fault type: a `MmuFaultType`, or a number without a name."""
     access: Access | None
+    """None: not reported."""
     text: str
     shaders: tuple[int, ...]
+    """Start addresses of the programs that ran, without zeros."""
 
 
 def mmu_fault(rm: Rm, channel: Channel) -> MmuFault | None:
@@ -156,9 +158,10 @@ def _access_in(text: str) -> Access | None:
 
 
 def source_at(program: NvProgram, pc: int) -> str:
-    """Describe the PTX line of the instruction at `pc`; "" if the image has no line table for it.
+    """Describe the PTX line of the instruction at `pc`; "" if the image has no line for it.
 
-    Whether hardware reports the instruction or one shortly after it is not known (nv.md 6.2).
+    Hardware may report a later instruction than the one that faulted: this is not known (nv.md 6.2). Raises
+    `UsageError` if the line table is malformed.
     """
     name = program.image.name
     elf, placement, _ = cubin.read(program.image.code, name)
@@ -178,7 +181,7 @@ def source_at(program: NvProgram, pc: int) -> str:
 
 
 def off_the_bus(device: str) -> FaultReport:
-    """Return the report of a GPU whose registers read as all ones, which no error notifier tells."""
+    """Return the report of a GPU whose registers read as all ones. No error notifier reports this state."""
     return FaultReport(
         device=device,
         kind=FaultKind.RESET,
@@ -203,7 +206,11 @@ def report(
     launched: Iterable[str],
     stuck: str,
 ) -> FaultReport:
-    """Return a fault report with all available information about a channel's error."""
+    """Return a fault report with all available information about a channel's error.
+
+    `launched` are the names of kernels, oldest first. `stuck` describes the position of the ring. A query
+    that the kernel driver refuses becomes a line of the report.
+    """
     code = notification.info32
     meaning = RC_MEANING.get(code, "see the list of Xid codes of the kernel driver")
     lines = [f"the kernel driver stopped the channel with code {code} (Xid): {meaning}"]
@@ -224,8 +231,8 @@ def report(
         else next((e.state.hwwEsrAddr for e in errors if e.state.hwwEsrAddr), None)
     )
     programs = tuple(programs)
-    places = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
-    kernel = next((p.image.name for place in places for p in programs if p.holds(place)), None)
+    counters = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
+    kernel = next((p.image.name for pc in counters for p in programs if p.holds(pc)), None)
     try:
         # The shader addresses of an MMU fault are start addresses of programs, not of instructions.
         sources = [source_at(p, pc_of(e.state)) for e in errors for p in programs if p.holds(pc_of(e.state))]

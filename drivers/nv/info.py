@@ -1,6 +1,6 @@
 """The `DeviceInfo` of a GPU, from the results of its queries.
 
-Not here: the queries (`topology`), opening (`device`).
+Not here: the queries (`topology`), opening (`device`). Next: `hcq.hardware.DeviceInfo`, the fields.
 """
 
 from __future__ import annotations

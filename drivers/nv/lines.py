@@ -1,10 +1,13 @@
 """The line table of a cubin: the PTX line of each machine instruction.
 
 The assembler writes the table, a DWARF line program, if line information is enabled. Lines are numbers in the
-PTX text as it was passed to the assembler, comments and empty lines included. Not here: the users (`faults`,
-and the emulated GPU, which must find the instruction of a line).
+PTX text as it was passed to the assembler, comments and empty lines included.
 
-Source: DWARF 2 and 3, 6.2; the section's name and its meaning: measured with nvJitLink and ptxas 13.5.
+Not here: the readers of the table, which are fault reports (`faults`) and the emulated GPU
+(`emulator.nv.engines.faults`). Next: `faults`.
+
+Source: DWARF 2 and 3, section 6.2. The name and the meaning of the ELF section were measured with nvJitLink
+and ptxas 13.5.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ _SECTION_SHIFT: Final = 32
 _LENGTH_BYTES, _VERSION_BYTES = 4, 2
 _VERSIONS: Final = (2, 3, 4)
 _LOC: Final = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+)(?:.*\binlined_at\s+(\d+)\s+(\d+)\s+(\d+))?)?")
-"""A `.loc`: file, line and column, and those of the call if the code was inlined."""
+"""A `.loc`: file, line and column; for inlined code also file, line and column of the call."""
 _UNWRITTEN: Final = 0
 """The line number of instructions without a PTX line."""
 
@@ -42,7 +45,7 @@ class LineTable:
 
     @classmethod
     def of(cls, elf: Elf, section: str) -> LineTable | None:
-        """Return the lines of the function in `section` (".text.k"), or None if the file has none for it.
+        """Return the lines of the function in `section` (".text.k"); None if there is no section or no line.
 
         Raises `ElfError` if the table is malformed.
         """
@@ -62,7 +65,7 @@ class LineTable:
         return cls(tuple(sorted(found.items()))) if found else None
 
     def line_at(self, offset: int) -> int | None:
-        """Return the PTX line of the instruction at `offset`, or None."""
+        """Return the PTX line of the instruction at `offset`, or None if the table has none for it."""
         at = bisect_right(self.rows, offset, key=lambda row: row[0])
         return (self.rows[at - 1][1] or None) if at else None
 
@@ -83,10 +86,10 @@ def ptx_line(ptx: str, line: int) -> str:
 
 
 def source_place(ptx: str, line: int) -> str:
-    """Return "file.py:12", the place in the kernel's source of a line of PTX; "" if it is not known.
+    """Return "file.py:12", the source line from which a line of PTX was compiled; "" if it is not known.
 
-    It is that of the nearest `.loc` before the line, in the same function. For code that was inlined from
-    another file, such as a header, it is the innermost call in the file of the kernel.
+    The nearest `.loc` before the PTX line in the same function gives the source line. For code that was
+    inlined from another file, such as a header, the result is the innermost call in the kernel's own file.
     """
     lines = ptx.split("\n")
     line = _before_inline(lines, line)
@@ -110,9 +113,9 @@ def source_place(ptx: str, line: int) -> str:
 
 
 def _before_inline(lines: list[str], line: int) -> int:
-    """Return the line at which the inline assembly that holds `line` begins, or `line` if none holds it.
+    """Return the PTX line at which the inline assembly around `line` begins; `line` outside of assembly.
 
-    LLVM counts the `.loc` inside up by one for each line of the assembly; the place is that before it.
+    LLVM increments the line of `.loc` for each line of the assembly, so only the `.loc` before it is right.
     """
     for at in range(min(line, len(lines)) - 1, -1, -1):
         text = lines[at].strip()

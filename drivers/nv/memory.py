@@ -1,7 +1,9 @@
 """Memory of a device: allocation and mapping of video and host memory, and the map of allocations.
 
-A mapping has the same address for the CPU and the GPU. Not here: sub-allocation (`hcq.memory` requests whole
-pages), filling with zeros (`uploader`), free addresses (`vaspace`).
+A mapping has the same address for the CPU and the GPU.
+
+Not here: sub-allocation (`hcq.memory` requests whole pages), filling with zeros (`uploader`), free addresses
+(`vaspace`), the mapping calls (`space`). Next: `vaspace`.
 """
 
 from __future__ import annotations
@@ -51,10 +53,12 @@ _BIG: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvMemory:
-    """A range of memory that belongs to this device; `va` and `size` are in bytes."""
+    """A range of device addresses, with the memory mapped there."""
 
     va: int
+    """Device address, which is also the CPU's if `view` is not None."""
     size: int
+    """Bytes, rounded up to whole pages."""
     view: memoryview | None
     """The CPU's view of the memory; None if the CPU does not map it."""
     handle: int
@@ -63,10 +67,10 @@ class NvMemory:
     own_object: bool = True
     """Whether the RM object is freed with this mapping; False for an alias."""
     own_range: bool = True
-    """Whether the address came from `NvVaSpace`; False for host memory that the caller owns, and for peers'
-    memory."""
+    """Whether the address came from `NvVaSpace`; False for host memory that the caller owns, and for memory
+    of other GPUs."""
     of_process: bool = False
-    """Whether it consists of pages of this process at the same address, which other GPUs can also map."""
+    """Whether the memory is pages of this process at the same address, which other GPUs can also map."""
 
 
 class Mapper(Protocol):
@@ -85,8 +89,9 @@ class Mapper(Protocol):
 class NvMemories:
     """The allocator of a device's memory. A call that raises leaves nothing allocated.
 
-    Allocations raise `OutOfMemoryError` if memory or addresses are exhausted, `DriverError` for other
-    refusals.
+    `uvm` maps memory for the GPU, `space` has the free addresses. Not thread-safe: the caller holds the
+    device's lock. Allocations raise `OutOfMemoryError` if memory or addresses are exhausted, `DriverError`
+    for other refusals.
     """
 
     def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: NvVaSpace, choices: NvQuirks) -> None:
@@ -94,6 +99,7 @@ class NvMemories:
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices
         self.map: MemoryMap[NvMemory] = MemoryMap()
+        """The ranges that are mapped for the GPU or reserved as windows."""
 
     def vram(
         self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False
@@ -134,7 +140,7 @@ class NvMemories:
             view = self._view(handle, va, size, on_gpu=True) if host_visible else None
             self._uvm.map(handle, va, size)
             stack.pop_all()
-        return self._note(NvMemory(va=va, size=size, view=view, handle=handle, label=label))
+        return self._record(NvMemory(va=va, size=size, view=view, handle=handle, label=label))
 
     def host(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed, pinned, coherent host memory of at least `size` bytes, and map it for the GPU."""
@@ -151,30 +157,35 @@ class NvMemories:
             stack.callback(self._rm.free, handle)
             self._uvm.map(handle, va, size)
             stack.pop_all()
-        return self._note(
+        return self._record(
             NvMemory(va=va, size=size, view=mapping.view, handle=handle, label=label, of_process=True)
         )
 
     def map_host(self, va: int, size: int, *, label: str) -> NvMemory:
-        """Map whole pages [va, va + size) of this process for the GPU, at the same address."""
+        """Map whole pages [va, va + size) of this process for the GPU, at the same address.
+
+        The caller owns the pages, and keeps them mapped until the result is freed.
+        """
         handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
         try:
             self._uvm.map(handle, va, size)
         except BaseException:
             self._rm.free(handle)
             raise
-        return self._note(NvMemory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
+        return self._record(
+            NvMemory(va=va, size=size, view=None, handle=handle, label=label, own_range=False)
+        )
 
     def map_peer(self, memory: NvMemory, owner: Rm, uuid: bytes, *, label: str) -> NvMemory:
         """Map the memory of another GPU (`uuid`, with the client `owner`) at the same address.
 
-        Memory of the process is mapped as `map_host` does. Video memory needs a link between the GPUs;
-        without one this raises `DriverError`.
+        Memory of the process is mapped as `map_host` does. Video memory needs a link between the GPUs: raises
+        `DriverError` without a link, `UnsupportedError` for an address space of the resource manager.
         """
         if memory.of_process:
             return self.map_host(memory.va, memory.size, label=label)
         self._uvm.map_peer(memory.handle, memory.va, memory.size, owner=owner, uuid=uuid)
-        return self._note(
+        return self._record(
             NvMemory(
                 va=memory.va,
                 size=memory.size,
@@ -195,7 +206,7 @@ class NvMemories:
             self._space.release(va)
             raise
         label = f"{memory.label}, seen by the host engine"
-        return self._note(
+        return self._record(
             NvMemory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
         )
 
@@ -209,7 +220,7 @@ class NvMemories:
         return memory
 
     def mapped_system(self, size: int, *, label: str) -> NvMemory:
-        """Allocate zeroed system memory of the resource manager, and map it for the GPU."""
+        """Allocate zeroed system memory of the resource manager, and map it for the CPU and the GPU."""
         memory = self.system(size, label=label)
         assert memory.view is not None, "system memory has a view"
         memory.view[:] = bytes(memory.size)
@@ -218,14 +229,17 @@ class NvMemories:
         except BaseException:
             self.free(memory)
             raise
-        return self._note(memory)
+        return self._record(memory)
 
     def notifier(self, size: int) -> NvMemory:
-        """Allocate an error notifier: the resource manager writes it, this process reads it."""
+        """Allocate memory for error notifiers: the resource manager writes it, this process reads it."""
         return self.system(size, label="error notifier")
 
     def system(self, size: int, *, label: str) -> NvMemory:
-        """Allocate system memory of the resource manager without mapping it for the GPU."""
+        """Allocate system memory of the resource manager and map it for the CPU, not for the GPU.
+
+        Its contents are undefined. `close` does not free it: the caller does.
+        """
         size = -(-size // PAGE) * PAGE
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,
@@ -257,7 +271,7 @@ class NvMemories:
     def window(self, size: int, *, label: str) -> NvMemory:
         """Reserve addresses without memory, for context buffers of the kernel driver."""
         va = self._space.reserve(size)
-        return self._note(NvMemory(va=va, size=size, view=None, handle=0, label=label))
+        return self._record(NvMemory(va=va, size=size, view=None, handle=0, label=label))
 
     def free(self, memory: NvMemory, *, keep_host: bool = False) -> None:
         """Unmap and free memory. `keep_host`: see `hcq.driver.DriverDevice.free`."""
@@ -278,7 +292,7 @@ class NvMemories:
                     stack.callback(self._uvm.unmap, memory.va, memory.size)
 
     def close(self) -> None:
-        """Free all remaining memory in reverse order of addresses."""
+        """Free all memory of `map`, in reverse order of addresses."""
         for memory in reversed(self.map.live()):
             self.free(memory)
 
@@ -286,6 +300,6 @@ class NvMemories:
         flags = MAP_SHARED | MAP_FIXED
         return self._rm.map_memory(self._handles.device, handle, size, va=va, on_gpu=on_gpu, flags=flags).view
 
-    def _note(self, memory: NvMemory) -> NvMemory:
+    def _record(self, memory: NvMemory) -> NvMemory:
         self.map.add(memory)
         return memory

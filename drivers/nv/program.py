@@ -1,6 +1,6 @@
 """A kernel on one device: its image, its descriptor template, and the driver's words of constant bank 0.
 
-Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launching (`encode`).
+Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launching (`encode`). Next: `qmd`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, KernelImage, Residency
 
 _SHAPES_KEPT: Final = 256
+"""Launch shapes of one kernel that are cached; the cache is emptied when it is full."""
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
-"""Words of constant bank 0 that hold the grid's shape, along an axis where a cluster has one workgroup."""
+"""Fields of constant bank 0 that hold the number of workgroups, along an axis where a cluster has one."""
 _ONE: Final = (1, 1, 1)
 _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
@@ -46,16 +47,19 @@ _SLOT_SIZES: Final = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class NvLaunchShape:
-    """The prebuilt data of one launch shape; addresses and arguments are still open."""
+    """The prebuilt data of one launch shape, without addresses and arguments."""
 
     block: array[int]
     """The descriptor, and constant bank 0 at offset `NvProgram.bank_at`, as u64 words."""
     bank_word: int
-    """The descriptor's u64 word that receives the bank's address, with its other bits set."""
+    """The descriptor's u64 word that receives the bank's address: its other bits are already set."""
 
 
 class NvProgram:
-    """An uploaded kernel. Raises `UnsupportedError` or `UsageError` if the GPU cannot run it (`check`)."""
+    """A kernel in device memory: `memory`, which the device owns, is to hold its relocated image.
+
+    Raises `UnsupportedError` or `UsageError` if the GPU cannot run it (`check`, `qmd.carveouts`).
+    """
 
     __slots__ = (
         "_bank0",
@@ -80,7 +84,7 @@ class NvProgram:
         "stack_pointer",
     )
 
-    def __init__(  # noqa: PLR0917 - what a kernel is, and where it is
+    def __init__(  # noqa: PLR0917 - the parts of one kernel
         self,
         image: KernelImage,
         kernel: NvKernelFacts,
@@ -101,8 +105,8 @@ class NvProgram:
         self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
         shared = max(kernel.shared_bytes + reserve, RESERVED_SHARED) + self.dynamic_shared
         shared = -(-shared // SHARED_GRANULE) * SHARED_GRANULE
-        known = 0 if kernel.stack_bytes == UNBOUNDED_STACK else kernel.stack_bytes
-        stack = max(known, image.scratch_bytes)
+        bounded = 0 if kernel.stack_bytes == UNBOUNDED_STACK else kernel.stack_bytes
+        stack = max(bounded, image.scratch_bytes)
         self._windows = vaspace.WINDOWS[choices.windows]
         high = choices.stack == "high"
         local = stack + LOCAL_STACK_RESERVE * high if stack else 0
@@ -124,18 +128,19 @@ class NvProgram:
             bank0_bytes=self.bank0_bytes,
         )
         self.descriptor = Descriptor(gpu, choices, self._launchable)
-        self.bank_at = -(-self.descriptor.layout.SIZE // self.descriptor.align) * self.descriptor.align
+        align = self.descriptor.dialect.bank_align
+        self.bank_at = -(-self.descriptor.layout.SIZE // align) * align
         """Offset of constant bank 0 from the start of the descriptor, in bytes."""
         self.bank_word_at = 8 * self.descriptor.bank0
-        """Offset in the descriptor of the u64 with the bank's address, shifted right by `bank_shift`; in
-        bytes."""
+        """Offset in the descriptor, in bytes, of the u64 that holds the bank's address shifted right by
+        `bank_shift`."""
         self.bank_shift = self.descriptor.dialect.bank_shift
         first = self.bank_at + self._bank0.SIZE
         self.arguments = slice(first // 8, (first + image.kernarg_size) // 8)
         """The position of the arguments in a shape's block, in u64 words."""
         self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
         self.shapes: dict[tuple[object, ...], NvLaunchShape] = {}
-        """(groups, threads) of a launch, with the cluster as a third where the launch states one -> data."""
+        """The cache: (groups, threads) of a launch, or (groups, threads, cluster) if it states a cluster."""
         self._info = info
 
     def shape(
@@ -143,14 +148,15 @@ class NvProgram:
     ) -> NvLaunchShape:
         """Return the prebuilt data of a launch shape, cached if all dimensions are numbers.
 
-        `cluster`: as the launch states it. Open dimensions are 0 in the data. Raises `UsageError` if the
-        workgroup has too many threads, a dimension is out of range, or the image excludes the cluster.
+        `groups` counts workgroups; dimensions that are not numbers are 0 in the data. `cluster` is the size
+        that the launch states, or None. Raises `UsageError` if the workgroup has too many threads, a
+        dimension is out of range, the image excludes the cluster, or requires one and none is stated.
         """
         wanted = self._cluster(cluster)
         if wanted is not None:
             check_cluster(f"kernel {self.image.name}", self._info.name, self._info, wanted, groups)
         if not all(isinstance(word, int) for word in groups):
-            return self._open(groups, threads, wanted)
+            return self._partial(groups, threads, wanted)
         shape = self._make(groups, threads, wanted)  # type: ignore[arg-type]  # all are numbers here
         if len(self.shapes) >= _SHAPES_KEPT:
             self.shapes.clear()
@@ -158,7 +164,10 @@ class NvProgram:
         return shape
 
     def _cluster(self, stated: Dim3 | None) -> Dim3 | None:
-        """Return the cluster of a launch; None: it has none. Raises `UsageError` if the image excludes it."""
+        """Return the cluster of a launch; None for a launch without clusters.
+
+        Raises `UsageError` if the image excludes the stated cluster, or requires one and none is stated.
+        """
         kernel, name = self.kernel, self.image.name
         if stated is None:
             if kernel.explicit_cluster and kernel.cluster is None:
@@ -177,16 +186,17 @@ class NvProgram:
             )
         return None if stated == _ONE and kernel.cluster is None and not kernel.explicit_cluster else stated
 
-    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None) -> NvLaunchShape:
+    def _partial(self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None) -> NvLaunchShape:
+        """Return the data of a shape with 0 for each dimension that is not a number."""
         x, y, z = (word if isinstance(word, int) else 1 for word in groups)
         shape = self._make((x, y, z), threads, cluster)
         for axis, word in enumerate(groups):
             if not isinstance(word, int):
-                at, lo, _ = self.descriptor.open_grid(axis)
+                at, lo, _ = self.descriptor.grid_site(axis)
                 shape.block[at // 8] ^= 1 << lo
                 for offset in self.group_counts[axis]:
-                    place = self.bank_at + offset
-                    shape.block[place // 8] ^= 1 << place % 8 * 8
+                    byte = self.bank_at + offset
+                    shape.block[byte // 8] ^= 1 << byte % 8 * 8
         return shape
 
     def _make(self, groups: Dim3, threads: Dim3, cluster: Dim3 | None) -> NvLaunchShape:
@@ -204,7 +214,7 @@ class NvProgram:
         return NvLaunchShape(block, descriptor[self.descriptor.bank0])
 
     def bank0_fields(self, groups: Dim3, threads: Dim3, cluster: Dim3 = _ONE) -> Mapping[str, object]:
-        """Return the driver's words of constant bank 0, by name."""
+        """Return the driver's fields of constant bank 0: name -> value, those that this GPU's layout has."""
         banks = self.kernel.banks
         clusters = tuple(count // size for count, size in zip(groups, cluster, strict=True))
         fields = {
@@ -227,10 +237,10 @@ class NvProgram:
         return {name: value for name, value in fields.items() if name in self._bank0.FIELDS}
 
     def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
-        """Return how many workgroups run at the same time, of clusters at least.
+        """Return how many workgroups, or clusters, run at the same time; for clusters it is a lower bound.
 
-        `cluster` as for `shape`. Raises `UsageError` if the image or the device excludes it,
-        `UnsupportedError` for a device without clusters, or whose GPCs are not known.
+        `cluster` as for `shape`. Raises `UsageError` if the image or the device excludes the cluster,
+        `UnsupportedError` for a device without clusters, or if the GPCs of the device are not known.
         """
         wanted = self._cluster(cluster)
         if wanted is None:
@@ -254,10 +264,10 @@ def thread_limit(registers: int) -> int:
 
 
 def check(image: KernelImage, kernel: NvKernelFacts, gpu: NvGpu) -> type[Struct]:
-    """Return the layout of constant bank 0.
+    """Return the layout of constant bank 0, if the GPU can run the kernel.
 
-    Raises `UnsupportedError` if the image is for another GPU, `UsageError` if image and code contradict each
-    other.
+    Raises `UnsupportedError` if the image is for another GPU, or the code has no bound for its stack and the
+    image states none. Raises `UsageError` if image and code contradict each other.
     """
     family = f"sm_{kernel.sm}"
     layout = gpu.chip.bank0

@@ -1,7 +1,9 @@
 """Push-buffer words: the packet sequences that this driver sends, as tuples of words.
 
-Headers are packed from their layouts once, at import; functions take addresses and return words. Not here:
-the order of the sequences (`encode`), rings (`ring`).
+Headers are packed from their layouts once, at import. Functions take addresses and return words.
+
+Not here: the order of the sequences (`encode`), rings (`ring`), the packets' fields (`drivers.nv.layouts`).
+Next: `ring`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from drivers.nv.topology import NvGpu
 
 Words = tuple[int, ...]
+"""Push-buffer words, 32 bits each."""
 
 _LOW = 0xFFFF_FFFF
 
@@ -55,6 +58,7 @@ _SEM: Final = header(COMPUTE, HostMethod.SEM_ADDR_LO, 5)
 _SEM_COPY: Final = header(COPY, HostMethod.SEM_ADDR_LO, 5)
 SEM_HEADERS: Final = {COMPUTE: _SEM, COPY: _SEM_COPY}
 SEM_WORDS: Final = 6
+"""The number of words of `semaphore`."""
 SEM_VALUE: Final = 3
 """Index of the value in `semaphore`, low word first."""
 
@@ -112,7 +116,11 @@ FILL_COMPONENTS: Final = int(RemapComponents(DST_X=RemapSource.CONST_A, COMPONEN
 
 
 def semaphore(subchannel: Subchannel, va: int, value: int, execute: int) -> Words:
-    """Acquire or release a semaphore with the host engine; `execute` is one of the constants above."""
+    """Acquire or release a semaphore with the host engine.
+
+    `execute` is `ACQUIRE`, `RELEASE` or a variant of them above. The 32-bit variants use the low half of
+    `value`. An acquire waits until the slot is at least `value`, compared modulo 2^64 or 2^32.
+    """
     return (SEM_HEADERS[subchannel], va & _LOW, va >> 32, value & _LOW, value >> 32, execute)
 
 
@@ -130,7 +138,7 @@ def copy(dst: int, src: int, size: int) -> Words:
 COPY_SITES_SRC: Final = (1, 2)
 COPY_SITES_DST: Final = (3, 4)
 COPY_SITE_SIZE: Final = 6
-"""Indices, in one piece of `copy`, of the upper and lower address words and of the length."""
+"""Indices, in the words of a `copy` of one piece, of the upper and lower address words and of the length."""
 
 
 def fill(dst: int, value: int, size: int) -> Words:
@@ -146,19 +154,20 @@ def fill(dst: int, value: int, size: int) -> Words:
 FILL_SITE_VALUE: Final = 1
 FILL_SITES_DST: Final = (5, 6)
 FILL_SITE_SIZE: Final = 8
-"""Indices, in a `fill` of one piece, of the value, the address words and the length."""
+"""Indices, in the words of a `fill` of one piece, of the value, the address words and the length (in u32)."""
 
 
 def copy_signal(va: int, value: int, launch: int = LAUNCH_SIGNAL) -> Words:
-    """Release a 32-bit semaphore once earlier copies are done and visible."""
+    """Release a 32-bit semaphore once earlier copies are done and visible; `launch` may add a timestamp."""
     return (_COPY_SEMAPHORE, va >> 32, va & _LOW, value, _COPY_LAUNCH, launch)
 
 
 COPY_SIGNAL_VALUE: Final = 3
+"""Index of the value in the words of `copy_signal`."""
 
 
 def graphics_copy_end(slot: int) -> Words:
-    """Make a compute channel wait for its copy engine, which sets `slot` to 1; then clear the slot."""
+    """Make a compute channel wait for its copy engine, by the u32 at address `slot`, which must be 0."""
     return (
         *copy_signal(slot, 1),
         *semaphore(COPY, slot, 1, ACQUIRE_32),
@@ -172,7 +181,10 @@ def launch(descriptor: int, action: PcasAction) -> Words:
 
 
 def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
-    """Return the methods that initialise a compute channel: objects, caches, windows (nv.md 3.4)."""
+    """Return the words that initialise a compute channel: objects, caches, windows (nv.md 3.4).
+
+    `copies`: the channel also has a copy engine object.
+    """
     method = ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]
     words: list[int] = [
@@ -202,7 +214,7 @@ def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
 
 
 def copy_setup(gpu: NvGpu) -> Words:
-    """Return the methods that initialise a copy channel."""
+    """Return the words that initialise a copy channel."""
     return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
 
 

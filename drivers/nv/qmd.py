@@ -2,9 +2,10 @@
 
 `Descriptor` is the template for one kernel: all fields except the grid's shape and the address of constant
 bank 0. Only this module handles the differences between versions (shifted addresses, names of fields).
+`residency` says how many workgroups of a kernel run at once.
 
 Not here: the fields (`drivers.nv.layouts.qmd`), the facts of a kernel (`cubin`), the constant bank
-(`program`).
+(`program`). Next: `program`, which fills templates in for launches.
 """
 
 from __future__ import annotations
@@ -49,63 +50,50 @@ _WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class QmdDialect:
-    """The field names and units of one version."""
+    """The field names and units of one version; a shift is log2 of a field's unit in bytes."""
 
-    grid: tuple[str, str, str]
-    registers: str
-    program: tuple[str, str]
-    program_shift: int
-    shared: str
-    shared_shift: int
-    local_shift: int
-    bank: tuple[str, str]
-    bank_shift: int
-    """Log2 of the alignment of constant banks and of the unit of their addresses, in bytes."""
-    dependent: tuple[str, str, str]
+    grid: tuple[str, str, str] = ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH")
+    registers: str = "REGISTER_COUNT"
+    program: tuple[str, str] = ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER")
+    program_shift: int = 0
+    shared: str = "SHARED_MEMORY_SIZE"
+    shared_shift: int = 0
+    local: str = "SHADER_LOCAL_MEMORY_{}_SIZE"
+    """The size of local memory of a thread, for the stack at the HIGH or the LOW end of the window."""
+    local_shift: int = 0
+    bank: tuple[str, str] = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
+    bank_shift: int = 6
+    bank_align: int = 64
+    """Alignment of constant bank 0 in bytes."""
+    dependent: tuple[str, str, str] = (
+        "DEPENDENT_QMD0_ENABLE",
+        "DEPENDENT_QMD0_ACTION",
+        "DEPENDENT_QMD0_PREFETCH",
+    )
     """The fields of the first dependent launch: whether there is one, its action, and its prefetch."""
 
 
-_DEPENDENT0 = ("DEPENDENT_QMD0_ENABLE", "DEPENDENT_QMD0_ACTION", "DEPENDENT_QMD0_PREFETCH")
-_V04_BANK = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
 DIALECTS: Final[Mapping[str, QmdDialect]] = {
     "V03": QmdDialect(
-        ("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH"),
-        "REGISTER_COUNT_V",
-        ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
-        0,
-        "SHARED_MEMORY_SIZE",
-        0,
-        0,
-        ("CONSTANT_BUFFER_ADDR_LOWER", "CONSTANT_BUFFER_ADDR_UPPER"),
-        0,
-        _DEPENDENT0,
+        grid=("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH"),
+        registers="REGISTER_COUNT_V",
+        bank=("CONSTANT_BUFFER_ADDR_LOWER", "CONSTANT_BUFFER_ADDR_UPPER"),
+        bank_shift=0,
+        bank_align=256,
     ),
     "V04": QmdDialect(
-        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
-        "REGISTER_COUNT",
-        ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
-        0,
-        "SHARED_MEMORY_SIZE",
-        0,
-        0,
-        _V04_BANK,
-        6,
-        ("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD_ACTION", "DEPENDENT_QMD_PREFETCH"),
+        dependent=("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD_ACTION", "DEPENDENT_QMD_PREFETCH"),
     ),
     "V05": QmdDialect(
-        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
-        "REGISTER_COUNT",
-        ("PROGRAM_ADDRESS_LOWER_SHIFTED4", "PROGRAM_ADDRESS_UPPER_SHIFTED4"),
-        4,
-        "SHARED_MEMORY_SIZE_SHIFTED7",
-        7,
-        4,
-        _V04_BANK,
-        6,
-        _DEPENDENT0,
+        program=("PROGRAM_ADDRESS_LOWER_SHIFTED4", "PROGRAM_ADDRESS_UPPER_SHIFTED4"),
+        program_shift=4,
+        shared="SHARED_MEMORY_SIZE_SHIFTED7",
+        shared_shift=7,
+        local="SHADER_LOCAL_MEMORY_{}_SIZE_SHIFTED4",
+        local_shift=4,
     ),
 }
-"""Version -> its field names and units (nv.md 4.1)."""
+"""Version -> its field names and units (nv.md 4.1); the defaults are the names that most versions use."""
 
 _SPARE: Final = frozenset(
     {
@@ -171,7 +159,8 @@ def resident_warps(registers: int) -> int:
 def wanted_carveout(gpu: NvGpu, kernel: NvLaunchable, threads: int) -> int:
     """Return the code of the smallest carve-out that holds all workgroups which an SM could run at once.
 
-    With a smaller carve-out an SM runs fewer workgroups, even if registers and warps are free.
+    `threads`: threads of a workgroup. With a smaller carve-out an SM runs fewer workgroups, even if registers
+    and warps are free. One workgroup must fit the largest carve-out (`carveouts`).
     """
     steps = gpu.chip.carveouts_kib
     warps = min(gpu.max_warps, resident_warps(kernel.registers))
@@ -183,8 +172,8 @@ def wanted_carveout(gpu: NvGpu, kernel: NvLaunchable, threads: int) -> int:
 def residency(gpu: NvGpu, kernel: NvLaunchable, threads: int, cluster: int = 1) -> Residency:
     """Return how many workgroups of `threads` threads the GPU runs at the same time.
 
-    `cluster`: workgroups of a cluster. Raises `UnsupportedError` for clusters of a GPU whose GPCs are not
-    known.
+    `cluster`: workgroups of a cluster. Above 1 the result counts clusters and is a lower bound. Raises
+    `UnsupportedError` for clusters of a GPU whose GPCs are not known.
     """
     warps = max(1, -(-threads // WARP))
     shared = max(1, kernel.shared_bytes)
@@ -208,12 +197,12 @@ def residency(gpu: NvGpu, kernel: NvLaunchable, threads: int, cluster: int = 1) 
 
 
 def clusters_at_once(gpu: NvGpu, per_sm: int, cluster: int) -> int:
-    """Return how many clusters of `cluster` workgroups run at the same time, at least.
+    """Return a lower bound of the clusters of `cluster` workgroups that run at the same time.
 
-    `per_sm`: how many of their workgroups an SM holds. Public is that a cluster lies in one GPC, and not how
-    its workgroups share the SMs there. This holds for each way in which they take SMs of whole TPCs, one
-    each or several: of n SMs, k clusters of c fill k * c / per_sm at most, and the next one runs where c are
-    left.
+    `per_sm`: the workgroups that one SM holds. It is public that a cluster lies in one GPC, but not how its
+    workgroups are spread over the SMs there. The bound assumes the worst spread: a cluster takes `taken` SMs
+    of whole TPCs, one for each workgroup. Of n SMs, another cluster surely runs while at least `taken` SMs
+    have room.
     """
     if not per_sm:
         return 0
@@ -222,7 +211,10 @@ def clusters_at_once(gpu: NvGpu, per_sm: int, cluster: int) -> int:
 
 
 class Descriptor:
-    """The template of one kernel's descriptor, as u64 words, and the positions of its open values."""
+    """The template of one kernel's descriptor, as u64 words, and the positions of the launch's values.
+
+    Raises `UsageError` if the kernel's shared memory exceeds every carve-out.
+    """
 
     __slots__ = (
         "_carveout",
@@ -232,7 +224,6 @@ class Descriptor:
         "_gpu",
         "_kernel",
         "_pointer",
-        "align",
         "bank0",
         "dialect",
         "grid",
@@ -245,11 +236,11 @@ class Descriptor:
     def __init__(self, gpu: NvGpu, choices: NvQuirks, kernel: NvLaunchable) -> None:
         self._gpu, self._kernel, self._choices = gpu, kernel, choices
         # One public launch leaves the carve-outs unset, for a kernel that declares no shared memory.
-        unset = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
-        self._carveout = "none" if unset else "least" if choices.carveout == "least" else "wanted"
+        declares = kernel.shared_bytes > RESERVED_SHARED
+        self._carveout = "wanted" if choices.carveout == "none" and declares else choices.carveout
         # Computed in any case, because it raises if the size exceeds every carve-out.
         least = carveouts(gpu, kernel.shared_bytes)
-        self._carveouts = (0, 0) if unset else least
+        self._carveouts = (0, 0) if self._carveout == "none" else least
         version = gpu.generation.qmd
         self.layout = QMDS[version]
         self.dialect = DIALECTS[version]
@@ -257,28 +248,24 @@ class Descriptor:
         names = set(self.layout.FIELDS) - (frozenset() if choices.full_descriptor else _SPARE)
         words = self.layout.pack(**{name: value for name, value in fields.items() if name in names})
         self.template = array("Q", array("I", words).tobytes())
-        self.align = 1 << max(self.dialect.bank_shift, 8 if not self.dialect.bank_shift else 6)
-        """Alignment of constant bank 0 in bytes."""
-        self.grid = tuple(_place(self.layout, name) for name in self.dialect.grid)
-        self.threads = tuple(_place(self.layout, name) for name in THREADS)
-        self.target = _place(self.layout, "TARGET_SM_CONFIG_SHARED_MEM_SIZE")
-        self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
+        self.grid = tuple(_site(self.layout, name) for name in self.dialect.grid)
+        self.threads = tuple(_site(self.layout, name) for name in THREADS)
+        self.target = _site(self.layout, "TARGET_SM_CONFIG_SHARED_MEM_SIZE")
+        self.bank0 = _site(self.layout, self.dialect.bank[0])[0]
         """Index of the u64 word that receives bank 0's address, shifted right by `dialect.bank_shift`."""
         values = (1, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE, choices.dependent_launch == "prefetch")
         dependent: dict[int, int] = {}
         for name, value in zip(self.dialect.dependent, values, strict=True):
-            index, lo, _ = _place(self.layout, name)
+            index, lo, _ = _site(self.layout, name)
             dependent[index] = dependent.get(index, 0) | value << lo
         self._dependent = tuple(dependent.items())
-        self._pointer = _place(self.layout, "DEPENDENT_QMD0_POINTER")
+        self._pointer = _site(self.layout, "DEPENDENT_QMD0_POINTER")
 
     def _fields(self, gpu: NvGpu, choices: NvQuirks, kernel: NvLaunchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
         shared = 0 if self._carveout == "none" else kernel.shared_bytes
         program = kernel.program >> dialect.program_shift
         prefetch = kernel.program // PREFETCH_UNIT
-        local = "HIGH" if choices.stack == "high" else "LOW"
-        suffix = "_SHIFTED4" if dialect.local_shift else ""
         valid = [False] * CONSTANT_BANKS
         lower, upper, sizes = [0] * CONSTANT_BANKS, [0] * CONSTANT_BANKS, [0] * CONSTANT_BANKS
         for number, (va, size) in {**kernel.banks, 0: (0, kernel.bank0_bytes)}.items():
@@ -306,7 +293,7 @@ class Descriptor:
             dialect.shared: shared >> dialect.shared_shift,
             "MIN_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[0],
             "MAX_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[1],
-            f"SHADER_LOCAL_MEMORY_{local}_SIZE{suffix}": kernel.local_bytes >> dialect.local_shift,
+            dialect.local.format(choices.stack.upper()): kernel.local_bytes >> dialect.local_shift,
             "CONSTANT_BUFFER_VALID": tuple(valid),
             "CONSTANT_BUFFER_INVALIDATE": (True,),
             dialect.bank[0]: tuple(lower),
@@ -320,10 +307,11 @@ class Descriptor:
         threads: tuple[int, int, int],
         cluster: tuple[int, int, int] | None = None,
     ) -> array[int]:
-        """Return a copy with the launch shape set; only bank 0's address is still open.
+        """Return a copy with the launch shape set; bank 0's address is still 0.
 
-        `cluster`: workgroups of a cluster; None: the grid has no clusters. Raises `UsageError` if a dimension
-        does not fit its field.
+        `groups` counts workgroups, `threads` the threads of one, `cluster` the workgroups of a cluster; None:
+        a grid without clusters. Raises `UsageError` if a dimension is below 1 or does not fit its field. The
+        cluster must be valid (`hcq.commands.check_cluster`).
         """
         words = self.template[:]
         target = self._carveouts[0]
@@ -331,8 +319,8 @@ class Descriptor:
             target = wanted_carveout(self._gpu, self._kernel, math.prod(threads))
         index, lo, _ = self.target
         words[index] |= target << lo
-        for values, places in ((groups, self.grid), (threads, self.threads)):
-            for value, (index, lo, width) in zip(values, places, strict=True):
+        for values, sites in ((groups, self.grid), (threads, self.threads)):
+            for value, (index, lo, width) in zip(values, sites, strict=True):
                 if not 0 < value < 1 << width:
                     raise UsageError(
                         f"{groups} workgroups of {threads} threads: {value} does not fit {width} bits"
@@ -354,21 +342,27 @@ class Descriptor:
         if choices.cluster_size == "both":
             fields |= dict(zip(_GPU, cluster, strict=True))
         for name, value in fields.items():
-            index, lo, width = _place(self.layout, name)
+            index, lo, width = _site(self.layout, name)
             words[index] = words[index] & ~((1 << width) - 1 << lo) | value << lo
 
     def links(self, va: int) -> list[tuple[int, int]]:
-        """Return (index, bits to set) of the u64 words that launch the descriptor at `va` after this grid."""
+        """Return (index, bits to set) of the u64 words of this descriptor that name the one at address `va`.
+
+        The scheduler then starts that descriptor when this grid has ended.
+        """
         index, lo, _ = self._pointer
         return [*self._dependent, (index, va >> 8 << lo)]
 
-    def open_grid(self, axis: int) -> tuple[int, int, int]:
+    def grid_site(self, axis: int) -> tuple[int, int, int]:
         """Return (byte offset of the u64 word, lowest bit, width) of a grid dimension, for patches."""
         index, lo, width = self.grid[axis]
         return 8 * index, lo, width
 
 
-def _place(layout: type[BitStruct], name: str) -> tuple[int, int, int]:
-    """Return (u64 index, lowest bit, width) of a field that does not cross a u32 word."""
+def _site(layout: type[BitStruct], name: str) -> tuple[int, int, int]:
+    """Return (u64 index, lowest bit, width) of a field, or of the first element of an array.
+
+    The field must not cross a u32 word.
+    """
     site, *_ = layout.sites(name)
     return site.word // 2, site.word % 2 * 32 + site.lo, site.width

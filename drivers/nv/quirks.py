@@ -1,12 +1,14 @@
-"""The doubtful values: those that public sources do not settle. Each alternative is used by a working driver.
+"""Quirks: settings of the driver that public sources do not settle. A working driver uses each alternative.
 
 A device is opened with one `NvQuirks`, which selects a value for each field. The bring-up ladder tries the
-other values and reports which work. Each field has a row in nv.md 9.
+other values and reports which of them work. Each field has a row in nv.md 9.
 
-Presets are sets of values with which a public driver has launched kernels, and its GPUs. Other drivers differ
-from the defaults here in several values at once, so trying one or two changed values is not enough. The
-ladder tries presets when a rung fails, then restores as many defaults as it can (`tools.bringup.ladder`). A
-device is opened with a preset as "nv:hopper-launch". `docs/sources.md` grades the evidence for each.
+A preset is a set of values with which a public driver has launched kernels, with the GPUs on which it did.
+Such drivers differ from the defaults here in several values at once, so the ladder also tries presets when a
+rung fails, and then restores as many defaults as it can. "nv:hopper-launch" opens a device with a preset.
+`docs/sources.md` grades the evidence for each preset.
+
+Not here: reading and printing values (`drivers.choices`), the search (`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A set of values that worked together."""
+    """A set of values with which one public driver worked."""
 
     values: Mapping[str, Any]
     """Field of `NvQuirks` -> value; other fields are not changed."""
@@ -113,7 +115,10 @@ def fitting(compute: int | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvQuirks:
-    """A value for each doubtful field; the defaults have the most evidence."""
+    """A value for each setting; the defaults have the most evidence.
+
+    The text of a bool states the meaning of True first, then that of False.
+    """
 
     stack: Literal["high", "low"] = "high"
     """The stack in local memory: at the top of the window with a fixed stack pointer, or from offset 0."""
@@ -132,20 +137,20 @@ class NvQuirks:
     group_id: int | None = None
     """QMD_GROUP_ID; None selects the value that is known to work with the descriptor's version."""
     sampler_via_header: bool = False
-    """SAMPLER_INDEX is VIA_HEADER, or independent as in the known launches on Hopper."""
+    """SAMPLER_INDEX is VIA_HEADER_INDEX, or INDEPENDENTLY as in the known launches on Hopper."""
     full_descriptor: bool = True
-    """Descriptors also set cache invalidations, a membar and code prefetch, unlike Hopper's one known launch.
-    Without them a kernel's stores may become visible after its release."""
+    """Descriptors set cache invalidations, a membar and code prefetch, or omit them as in Hopper's one known
+    launch. Without the membar a kernel's stores may become visible after its release."""
     carveout: Literal["wanted", "least", "none"] = "wanted"
-    """The target carve-out holds all workgroups that an SM can run ("wanted") or one ("least"); with "none",
-    carve-outs and shared memory are unset if a kernel declares no shared memory, as in Hopper's one known
-    launch."""
+    """The target carve-out holds all workgroups that an SM can run ("wanted") or one workgroup ("least").
+    "none" is "wanted" for kernels that declare shared memory; for others it leaves carve-outs and shared
+    memory unset, as in Hopper's one known launch."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
-    """The action that launches a descriptor; the other values do not invalidate its cached copy, or not
-    prefetch."""
+    """The action that launches a descriptor. The alternatives omit the prefetch, or omit invalidating the
+    cached copy of the descriptor."""
     dependent_launch: Literal["prefetch", "schedule", "off"] = "prefetch"
-    """A kernel behind a barrier and one other kernel is launched by the other's descriptor, with or without
-    a prefetch of its own; or by the host engine after a wait for idle."""
+    """How a kernel that follows one other kernel and a barrier is launched: by the other's descriptor with a
+    prefetch ("prefetch") or without ("schedule"), or by the host engine after a wait for idle ("off")."""
     channel_class: Literal["newest", "c96f", "c86f", "c56f"] = "newest"
     """The class of channels: the newest that the GPU lists, or an older one that it also lists."""
     doorbell_class: Literal["newest", "c661", "c461", "c561", "c361"] = "newest"
@@ -187,8 +192,9 @@ class NvQuirks:
     vaspace_faulting: bool = False
     """The address space sets ENABLE_PAGE_FAULTING, or not."""
     ring: Literal["video", "system", "pages"] = "video"
-    """Ring entries and user area lie in video memory or in system memory of the resource manager; or the
-    entries in pages of this process and only the user area in system memory."""
+    """Where ring entries and user area are: both in video memory; both in system memory of the resource
+    manager ("system"); or the entries in pages of this process and the user area in system memory ("pages").
+    """
     gp_level: Literal["main", "subroutine"] = "main"
     """LEVEL of ring entries; both values are known to work."""
     host_memory: Literal["pages", "system"] = "pages"
@@ -222,7 +228,7 @@ ALTERNATIVES: Final = alternatives(
 def parse(text: str) -> NvQuirks:
     """Parse a text such as "stack=low+group_id=63"; the inverse of `describe`.
 
-    A word without "=" names a preset ("hopper-launch", see `presets`); later parts may override its values.
+    A word without "=" names a preset ("hopper-launch", see `PRESETS`); later parts may override its values.
     Raises `UsageError`, which lists the valid names, for an unknown part.
     """
     presets = {name: preset.values for name, preset in PRESETS.items()}

@@ -1,8 +1,6 @@
 """Errors for refusals of the kernel driver, with a hint: RM and UVM statuses, missing nodes, other branches.
 
-Not here: faults of a running device (`faults`).
-
-Next: `rm` and `uvm`, which raise these errors.
+Not here: faults of a running device (`faults`). Next: `rm` and `uvm`, which raise these errors.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _NODE_CURES = {
     errno.ENXIO: _NO_DRIVER,
     errno.EIO: (
         "the kernel driver could not bring the GPU up: `dmesg | grep NVRM` says why. 'RmInitAdapter failed' "
-        "with 'GSP' wants the firmware of the driver's own version (/lib/firmware/nvidia/VERSION): install "
+        "with 'GSP' needs the firmware of the driver's own version (/lib/firmware/nvidia/VERSION): install "
         "the driver again; without it check power cables and slot"
     ),
     errno.EMFILE: "this process has too many files open: close devices, or raise the limit (ulimit -n)",
@@ -50,10 +48,15 @@ _NODE_CURES = {
 
 
 _ENGINE_CLASSES = range(0x9000, 0x10000)
+"""Classes of engines; lower numbers are classes of the resource manager itself."""
 
 
 def refuse(call: str, status: int, kernel: Kernel, *, arguments: str = "", hint: str = "") -> NoReturn:
-    """Raise the error of an NV_STATUS of a call of `kernel`: `OutOfMemoryError` or `DriverError`."""
+    """Raise `OutOfMemoryError` or `DriverError` for the NV_STATUS `status` that `call` returned.
+
+    `hint` replaces the usual hint of the status, unless the GPU itself does not work (`UNUSABLE`). The
+    kernel's own reason is added if it has one (`Kernel.refusal`).
+    """
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else DriverError
     if not hint or status in UNUSABLE:
         hint = CAUSES.get(status, "an unknown status: `dmesg | grep NVRM` may say more")
@@ -67,7 +70,7 @@ _NODE_GONE = (
 
 
 def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
-    """Return the error for a node that could not be opened, with a hint."""
+    """Return the error for a device node that could not be opened, with a hint by errno."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
     if error.status == errno.ENOENT:
         cure = undriven(kernel, "0x10de", "nvidia", _NODE_GONE) or cure
@@ -87,7 +90,7 @@ _ESCAPE_CURES = {
 
 
 def escape_error(call: str, size: int, error: DriverError, reason: str) -> DriverError:
-    """Return the error for a frontend ioctl of `size` bytes that was refused, with a hint."""
+    """Return the error, of the class of `error`, for a refused frontend ioctl with `size` bytes."""
     cure = f"the kernel driver refused {call.partition(' ')[0]} with {size} bytes: " + _ESCAPE_CURES.get(
         error.status, error.hint
     )

@@ -1,8 +1,9 @@
 """The ring of one channel: it writes words to push-buffer memory, entries to the ring, and the doorbell.
 
 Each submission ends with a release of its number to the ring's progress slot. From this slot the ring knows,
-on every generation, which words and entries the GPU has fetched, so that they can be overwritten. Not here:
-creating channels (`channel`).
+on every generation, which words and entries the GPU has fetched and the ring may overwrite.
+
+Not here: creating channels (`channel`), the words (`push`, `encode`). Next: `hcq.driver.Ring`, the contract.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 PUSH_BYTES: Final = 1 << 20
+"""The default size of a ring's push-buffer memory."""
 PUSH_BYTES_PER_ENTRY: Final = PUSH_BYTES // ENTRIES
 _PUSH_START: Final = 4096
 """The first page of the push memory holds the progress slot."""
 _NAP_S: Final = 20e-6
-_LOW: Final = 0xFFFF_FFFF
-
-
 _ONE_WORD: Final = GpfifoEntry.pack(ADDRESS=0, LENGTH=1)[0]
-"""The summand of a ring entry for each word of its segment."""
+"""LENGTH 1 in place: a ring entry is its address plus this for each word of its segment."""
 _TAIL_WORDS: Final = push.SEM_WORDS
 """Words that the ring adds to a submission: the release of its number."""
 
@@ -48,7 +47,8 @@ class NvRing:
 
     `setup` are the first words on a channel. `refresh` returns words to send before the next submission if
     `stale` is set. `fault` returns the device's fault, or None. `push_bytes` is the size of the push-buffer
-    memory.
+    memory. The ring owns the channel and this memory. Raises `OutOfMemoryError` or `DriverError` if there is
+    no memory for it; then the caller still owns the channel.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class NvRing:
         self.submissions = self._size - 1
         self.closed = False
         self.sequence = 0
-        """Number of the last submission. Numbers go on over channels, so that no release of an older channel,
-        however late, frees what a new one has not fetched."""
+        """Number of the last submission. A new channel continues the numbers of the old one: a late release
+        of the old channel then never frees words that the new channel has not fetched."""
         try:
             self.attach(channel)
         except BaseException:
@@ -91,25 +91,29 @@ class NvRing:
             raise
 
     def attach(self, channel: Channel) -> None:
-        """Use a channel with an empty ring: the first one, or a new one after a fault."""
+        """Use a channel with an empty ring: the first one, or a new one after a fault.
+
+        Raises `BringUpError` if the progress slot holds a number that was never sent.
+        """
         self.channel = channel
         self.retired = False
         """Whether the channel was closed and there is no new one yet."""
         subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
         self._release = array("I", push.semaphore(subchannel, self.memory.va, 0, push.RELEASE))
-        """The release that ends a submission, whose number is filled in."""
+        """The release that ends a submission; `send` fills in the number."""
         number = 4 * push.SEM_VALUE
         self._number = memoryview(self._release).cast("B")[number : number + 8].cast("L")
         self._entries = channel.entries
         self._progress[0] = self.sequence
         self._head = self._tail = 0
-        """Total words written, and words known to be fetched."""
+        """Total words written, and total words that the GPU has fetched for certain."""
         self._put = self._taken = 0
-        """Total entries written, and entries known to be fetched."""
+        """Total entries written, and total entries that the GPU has fetched for certain."""
         self._head_limit, self._put_limit = self._capacity, self._size - 1
-        """Limits of `_head` and `_put` until progress must be read again: unfetched data, or the buffer's
-        end."""
+        """Limits of `_head` and `_put`, which the next unfetched data or the end of the buffer sets. Above
+        them the ring reads the progress slot again."""
         self._in_flight: deque[tuple[int, int, int]] = deque()
+        """For each unfinished submission its number, and `_head` and `_put` after it."""
         self.code_epoch = self.local_epoch = 0
         self.stale = True
         """Set by the device if `refresh` must be called before the next words, after new code or local
@@ -136,8 +140,8 @@ class NvRing:
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
         """Send words, with calls of prebuilt words between them; see `PushBuffer.calls`.
 
-        Blocks while the ring has no space. Raises `UsageError` if it can never hold them, `DeviceFault` if
-        the device faults in the meantime.
+        Blocks while the ring has no space. Raises `UsageError` if the ring can never hold the words,
+        `DeviceFault` if the device faults in the meantime; `stalled` may raise its own errors.
         """
         count = len(words) + _TAIL_WORDS
         put = self._put
@@ -161,7 +165,7 @@ class NvRing:
         self.channel.ring_doorbell((put + 1) % size)
 
     def _wait_for_space(self, count: int, entries: int) -> None:
-        """Wait until `count` contiguous words and `entries` ring entries are free."""
+        """Wait until `count` contiguous words and `entries` ring entries are free. Raises as `send` does."""
         if count > self._capacity or entries >= self._size:
             raise UsageError(
                 f"{count} words and {entries} entries at once are larger than the ring: "
@@ -183,7 +187,7 @@ class NvRing:
             time.sleep(_NAP_S)
 
     def _awaited(self, count: int, entries: int) -> int:
-        """Return the total of entries behind the oldest submission whose end makes the space free."""
+        """Return `_put` after the oldest submission whose completion frees the space."""
         words, slots = self._head + count - self._capacity, self._put + entries - self._size + 1
         return next((put for _, head, put in self._in_flight if head >= words and put >= slots), self._put)
 
@@ -193,9 +197,12 @@ class NvRing:
         return 1
 
     def reclaim(self) -> int:
-        """Free the space of completed submissions; return the number of the last completed one."""
+        """Free the space of completed submissions; return the number in the progress slot.
+
+        It is the number of the last completed submission, unless the slot was overwritten (`overshot`).
+        """
         reached = self._progress[0]
-        if reached > self.sequence:  # an invalid value, which `overshot` reports as a fault
+        if reached > self.sequence:  # an invalid value, which the device reports as a fault
             return reached
         while self._in_flight and self._in_flight[0][0] <= reached:
             _, self._tail, self._taken = self._in_flight.popleft()

@@ -1,8 +1,9 @@
 """The client of the resource manager: objects, controls, CPU mappings, by /dev/nvidiactl and /dev/nvidiaN.
 
-It owns the file descriptors and the root client. Whoever allocates an object frees it; `free` also frees its
-children. The client chooses handles, in ascending order, so that traces of two runs are comparable. Not here:
-GPU mappings (`uvm`).
+It owns the file descriptors and the root client. The caller of `alloc` frees the object; `free` also frees
+its children. The client chooses handles, in ascending order, so that traces of two runs are comparable.
+
+Not here: GPU mappings (`uvm`), errors and hints (`refusals`). Next: `topology`, the first queries.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _NO_WINDOW = (
 )
 _NO_PAGES = (
     "pages of this process cannot be pinned: they must be whole, writable, and within the limits of locked "
-    "memory (ulimit -l) and of the container's memory; memory of `device.alloc` is"
+    "memory (ulimit -l) and of the container's memory; memory of `device.alloc` fulfils this"
 )
 _VERSION_FILE = "/proc/driver/nvidia/version"
 
@@ -52,9 +53,9 @@ def open_node(kernel: Kernel, path: str) -> int:
 
 
 def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str) -> None:
-    """Issue a frontend ioctl. Raises `DriverError` if the ioctl fails.
+    """Issue a frontend ioctl, which reads and writes `block`. Raises `DriverError` if the ioctl fails.
 
-    The caller checks the status in the block.
+    The caller checks the status in the block. `what` names the object in errors.
     """
     try:
         kernel.ioctl(fd, request(number, len(block)), block)
@@ -82,9 +83,13 @@ class Card:
     """A GPU in the list of NV_ESC_CARD_INFO."""
 
     minor: int
+    """N of its node /dev/nvidiaN."""
     gpu_id: int
+    """The resource manager's id."""
     pci: str
+    """PCI address, as "0000:01:00"."""
     device_id: int
+    """PCI device id."""
 
 
 class Rm:
@@ -100,7 +105,9 @@ class Rm:
         self._next_handle = FIRST_HANDLE
         self._parents: dict[int, int] = {}
         self.node = ""
+        """Path of the GPU's node; "" before `open_gpu`."""
         self.gpu_fd = -1
+        """Descriptor of the GPU's node; -1 before `open_gpu`."""
         with contextlib.ExitStack() as stack:
             self.ctl = open_node(kernel, CTL_NODE)
             stack.callback(kernel.close, self.ctl)
@@ -124,9 +131,10 @@ class Rm:
         return self.structs[layout.__name__]  # type: ignore[return-value]  # see above
 
     def cards(self) -> list[Card]:
-        """Return the GPUs that this process can open.
+        """Return the GPUs that this process can open; empty if the kernel driver lists none.
 
-        Raises `DriverError` with a hint if the kernel driver lists GPUs and none can be opened.
+        A single GPU is returned without a test. Raises `DriverError` with a hint if the kernel driver lists
+        several GPUs and none can be opened.
         """
         layout = layouts.nv_ioctl_card_info_t
         block = bytearray(layout.SIZE * layouts.CARD_INFO_RECORDS)
@@ -178,7 +186,7 @@ class Rm:
         return self._next_handle - 1
 
     def alloc(self, parent: int, class_: int, params: Struct | None = None, *, hint: str = "") -> int:
-        """Allocate an object under `parent` and return its handle."""
+        """Allocate an object under `parent` and return its handle. `hint`: see `refusals.refuse`."""
         return self._alloc(parent, class_, params, hint)[0]
 
     def _alloc(self, parent: int, class_: int, params: Struct | None, hint: str) -> tuple[int, bytearray]:
@@ -250,9 +258,9 @@ class Rm:
     def map_dma(self, device: int, space: int, memory: int, va: int, size: int) -> int:
         """Map RM memory into an address space that the resource manager owns; return its address.
 
-        `space` is the NV01_MEMORY_VIRTUAL of the address space, `va` the requested address. Unless 4 KiB
-        pages are requested, too, the kernel driver silently aligns the address down to a page size of its
-        choice.
+        `space` is the NV01_MEMORY_VIRTUAL of the address space, `va` the requested address. The call also
+        requests 4 KiB pages: otherwise the kernel driver may silently align the address down to a larger
+        page.
         """
         layout = self.struct(layouts.NVOS46_PARAMETERS)
         flags = layouts.MapDmaFlags(CACHE_SNOOP=True, PAGE_SIZE=1, DMA_OFFSET_FIXED=True)
@@ -325,15 +333,16 @@ class Rm:
             self.kernel.close(fd)
 
     def map_memory(self, owner: int, memory: int, size: int, *, va: int, on_gpu: bool, flags: int) -> Mapping:
-        """Map RM memory into this process at `va`.
+        """Map RM memory into this process at `va`; the caller owns the mapping.
 
-        `on_gpu` is True for video memory, False for system memory.
+        `owner` is the parent object of the memory. `on_gpu` is True for video memory, False for system
+        memory.
         """
         with self._mapping_fd(owner, memory, size, on_gpu=on_gpu) as fd:
             return self.kernel.mmap(size, fd=fd, va=va, flags=flags)
 
     def map_registers(self, owner: int, memory: int, size: int) -> Mmio:
-        """Map a register page."""
+        """Map a page of registers; the caller closes the result."""
         with self._mapping_fd(owner, memory, size, on_gpu=True) as fd:
             return self.kernel.mmio(fd, size, 0)
 

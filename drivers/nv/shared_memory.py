@@ -1,9 +1,9 @@
-"""Memory that one GPU maps beside its own: of the host and of other GPUs; and the GPUs that map its own.
+"""Memory shared between one GPU, the host and other GPUs: which ranges are mapped where.
 
-The host engine of GPUs before Hopper has 40 address bits. There each range of signals, which is host memory,
-is mapped a second time at a low address, and `semaphore_va` translates.
+The host engine of GPUs before Hopper has 40 address bits. On these GPUs host memory at a higher address is
+mapped a second time at a low address, and `semaphore_va` returns that address for a signal.
 
-Not here: the mappings themselves, and the device's own memory (`memory`).
+Not here: the mappings themselves, and the device's own memory (`memory`). Next: `memory`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NvSharedMemory:
             self._host[va] = memory
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`. Raises `UsageError` if the range was not mapped by it."""
+        """Undo `map_host`. Raises `UsageError` if `map_host` did not map the range."""
         with self._lock:
             memory = self._host.get(va)
             if memory is None or memory.size != size:
@@ -70,7 +70,7 @@ class NvSharedMemory:
     def semaphore_va(self, va: int) -> int:
         """Return the address of a signal slot for the host engine, which before Hopper has 40 address bits.
 
-        Raises `UsageError` if `va` has more bits and is not a signal slot.
+        Raises `UsageError` if `va` has more bits and lies in no host memory that `map_host` mapped.
         """
         if self.gpu.wide_host:
             return va
@@ -103,7 +103,7 @@ class NvSharedMemory:
             self._lent.setdefault(va, []).append((peer, mapping))
 
     def take_back(self, mapping: NvMemory) -> None:
-        """Unmap memory of another GPU; nothing to do if this GPU was closed."""
+        """Unmap memory of another GPU; do nothing if it is not mapped, as after this GPU was closed."""
         with self._lock:
             if mapping in self._memories.map:
                 self._memories.free(mapping)

@@ -3,7 +3,8 @@
 Channels receive a new backing with their next submission. A replaced block is kept until the device is
 closed, because kernels that were launched before may still use it.
 
-Not here: the size that a kernel needs (`cubin`), the words that set the backing (`push`).
+Not here: the size that a kernel needs (`program`), the words that set the backing (`push`). Next: `device`,
+which calls `LocalMemory.ensure` for each loaded kernel.
 """
 
 from __future__ import annotations

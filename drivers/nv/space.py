@@ -1,8 +1,9 @@
 """The address space of one GPU, into which either UVM or the resource manager maps memory.
 
 CUDA uses UVM, and sandboxes allow it. The one public raw launch on Hopper uses the resource manager without
-UVM (`NvQuirks.vaspace`); sandboxes refuse that ioctl. Not here: free addresses (`vaspace`), the map of
-allocations (`memory`).
+UVM (`NvQuirks.vaspace`); sandboxes refuse that ioctl.
+
+Not here: free addresses (`vaspace`), the map of allocations (`memory`). Next: `uvm`.
 """
 
 from __future__ import annotations
@@ -67,14 +68,15 @@ class RmSpace:
         self._mapped[va] = memory
 
     def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
-        """Refuse: peers are UVM's."""
+        """Raise `UnsupportedError`: only UVM maps memory of other GPUs."""
         del memory, owner, uuid
         raise UnsupportedError(
-            f"{size} bytes of another GPU at {va:#x}: an address space of the resource manager maps no peers"
+            f"{size} bytes of another GPU at {va:#x}: address spaces of the resource manager map no peers\n"
+            "hint: open the device without vaspace=rm, or copy through host memory"
         )
 
     def unmap(self, va: int, size: int) -> None:
-        """Undo `map`."""
+        """Undo `map` of the whole range."""
         self._rm.unmap_dma(self._device, self._virtual, self._mapped.pop(va), va, size)
 
     def register_channel(self, channel: int, base: int, length: int) -> None:
@@ -91,7 +93,10 @@ class RmSpace:
 def open_space(
     rm: Rm, gpu: NvGpu, handles: Handles, choices: NvQuirks, stack: contextlib.ExitStack
 ) -> tuple[int, Space]:
-    """Return the handle of a new address space and its mapper; closing `stack` frees both."""
+    """Return the handle of a new address space and its mapper; closing `stack` frees both.
+
+    Raises `DriverError` if the kernel driver refuses it.
+    """
     by_rm = choices.vaspace == "rm"
     flags = VaspaceFlags.NONE if by_rm else VaspaceFlags.IS_EXTERNALLY_OWNED
     if choices.vaspace_faulting:

@@ -3,7 +3,8 @@
 The generation follows from the newest class of each kind that the device lists (nv.md 2.1), not from names.
 Counts and sizes that no supported GPU has raise an error.
 
-Not here: the table of generations (`drivers.nv.layouts.chips`), the doubtful values (`quirks`).
+Not here: the table of generations (`drivers.nv.layouts.chips`), the quirks (`quirks`). Next: `info`, the
+public facts.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card, Rm
 
-# Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, an
-# unknown build of the kernel driver with another layout of a reply would silently give wrong sizes or limits.
+# Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, a kernel
+# driver with another layout of a reply would silently give wrong sizes or limits.
 # Source: 48 or 64 warps for each SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
 _WARPS: Final = range(32, 65)
 _GPCS: Final = range(1, 33)
@@ -75,19 +76,25 @@ class NvGpu:
     uuid: bytes
     generation: Generation
     gpfifo_class: int
+    """The class of channels."""
     usermode_class: int
+    """The class of the doorbell page."""
     compute_class: int
     copy_class: int
     sm_version: int
+    """GR SM_VERSION: 0x900 for sm_90."""
     max_warps: int
+    """Resident warps of an SM."""
     gpcs: int
-    """This and the next two are litter counts, the chip's maximum; sizes computed from them are safe."""
+    """`gpcs`, `tpcs_per_gpc` and `sms_per_tpc` are litter counts, the chip's maximum: sizes of memory that
+    are computed from them suffice for every floor-swept chip."""
     tpcs_per_gpc: int
     sms_per_tpc: int
     sms: int
     """The number of SMs present."""
     gpc_sms: tuple[int, ...]
-    """The SMs of each part in which a cluster of workgroups lies, ascending; empty: not known."""
+    """The number of SMs of each part in which a cluster of workgroups must lie, ascending; empty: not
+    known."""
     vram_bytes: int
     copy_engines: tuple[int, ...]
     """NV2080 engine types of the copy engines outside the graphics run list, in order of use."""
@@ -99,7 +106,7 @@ class NvGpu:
 
     @property
     def reports_get(self) -> bool:
-        """Whether the user area of its channels has the get index."""
+        """Whether the user area of its channels reports the get index."""
         return self.gpfifo_class < SILENT_CHANNEL
 
     @property
@@ -114,7 +121,7 @@ class NvGpu:
 
     @property
     def chip(self) -> NvChip:
-        """What follows from its compute capability."""
+        """The row of its compute capability."""
         return self.generation.chip(self.sm_version)
 
     @property
@@ -173,7 +180,7 @@ def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
     """Query values of the video memory by index; sizes are in KiB.
 
-    Raises `BringUpError` as `gr_info` does.
+    Raises `BringUpError` if the reply has other indices.
     """
     asked = tuple(NV2080_CTRL_FB_INFO(index=index) for index in indices)
     reply: Any = rm.query(
@@ -192,9 +199,9 @@ def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) 
 
 
 def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of copy engines: those outside the graphics run list, and those on it.
+    """Return the indices of the copy engines outside the graphics run list, and of those on it.
 
-    Engines that do not share their physical engines with another one are first: they copy faster.
+    In each, engines that do not share their physical engines with another one are first: they copy faster.
     """
     caps: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
     bits = {i: caps.capsTbl[i][0] for i in range(64) if caps.present >> i & 1}
@@ -204,9 +211,9 @@ def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> tuple[int, tuple[int, ...]]:
-    """Return the number of SMs after floor-sweeping, and those of each part in which clusters lie.
+    """Return the number of SMs after floor-sweeping, and `cluster_parts`.
 
-    No parts where the order of the SMs is not known.
+    The second is empty if the kernel driver does not state the positions of the SMs.
     """
     try:
         order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
@@ -219,16 +226,16 @@ def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> tuple[int, tuple[int,
             if gpcs.gpcMask >> gpc & 1
         ]
         tpcs: int = sum(mask.tpcMask.bit_count() for mask in masks)
-        return sms_per_tpc * tpcs, ()  # not the virtual GPCs
+        return sms_per_tpc * tpcs, ()  # the masks do not show virtual GPCs
     count: int = order.numSm
     return count, cluster_parts(order.globalSmId[:count])
 
 
 def cluster_parts(positions: Sequence[Any]) -> tuple[int, ...]:
-    """Return how many SMs each part of a GPU has in which a cluster lies, ascending.
+    """Return the number of SMs of each part of a GPU in which a cluster must lie, ascending.
 
-    A part is a GPC, physical and virtual: TPCs that some GPCs have beyond the others may form virtual GPCs of
-    one TPC (ctrl2080gr.h), and which of the two holds a cluster is not public.
+    A part has one physical and one virtual GPC. TPCs that some GPCs have beyond the others may form virtual
+    GPCs of one TPC (ctrl2080gr.h). It is not public whether the physical or the virtual GPC bounds a cluster.
     """
     return tuple(sorted(Counter((one.gpcId, one.virtualGpcId) for one in positions).values()))
 
@@ -248,7 +255,7 @@ def gpu_name(rm: Rm, subdevice: int) -> str:
 def choose(
     name: str, classes: Sequence[int], choices: NvQuirks = DEFAULT
 ) -> tuple[Generation, int, int, int]:
-    """Return the generation, and the channel, doorbell and copy class, that follow from a class list.
+    """Return the generation and the channel, doorbell and copy class that follow from a class list.
 
     Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
     """
@@ -322,7 +329,7 @@ def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
         tpcs_per_gpc=tpcs,
         sms_per_tpc=sms_per_tpc,
         sms=sms,
-        # A part larger than a GPC: the reply holds no positions.
+        # A part larger than a GPC means that the reply holds no positions.
         gpc_sms=parts if parts and parts[-1] <= tpcs * sms_per_tpc else (),
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=_rotated(tuple(copy_engine(i) for i in separate), choices.copy_engine),
@@ -347,14 +354,14 @@ def _implausible_values(gpu: NvGpu) -> str:
     row, per_gpc, per_tpc = gpu.generation, gpu.tpcs_per_gpc, gpu.sms_per_tpc
     room = min(gpu.litter_tpcs * per_tpc, _MOST_SMS)
     fine = {
-        f"SM version {gpu.sm_version:#x} on a {row.name}, whose is {row.sm_version:#x}": (
+        f"SM version {gpu.sm_version:#x} on a {row.name}, which has {row.sm_version:#x}": (
             sm_number(gpu.sm_version) // 10 == sm_number(row.sm_version) // 10
         ),
         f"{gpu.max_warps} warps an SM": gpu.max_warps in _WARPS,
         f"{gpu.gpcs} GPCs": gpu.gpcs in _GPCS,
         f"{per_gpc} TPCs a GPC": per_gpc in _TPCS_PER_GPC,
         f"{per_tpc} SMs a TPC": per_tpc in _SMS_PER_TPC,
-        f"{gpu.sms} SMs where {gpu.gpcs} GPCs of {per_gpc} TPCs of {per_tpc} are {room} at most": (
+        f"{gpu.sms} SMs, but {gpu.gpcs} GPCs of {per_gpc} TPCs of {per_tpc} SMs allow at most {room}": (
             1 <= gpu.sms <= room
         ),
         f"{gpu.vram_bytes} bytes of video memory": gpu.vram_bytes in _VRAM_BYTES,

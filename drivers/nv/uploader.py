@@ -1,6 +1,6 @@
 """The driver's own copy channel, which zeroes new memory and uploads code. Each call waits for completion.
 
-Not here: copies that users submit (`encode`), the channel itself (`channel`, `ring`).
+Not here: copies that users submit (`encode`), the channel itself (`channel`, `ring`). Next: `ring`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
 
 STAGE_BYTES: Final = 1 << 20
+"""Size of the staging memory: the most bytes of one copy."""
 _SLOT_BYTES: Final = 4096
 TIMEOUT_S: Final = 20.0
-"""Seconds of its clock that a call waits for its work."""
+"""Default seconds, of the uploader's `clock`, that one copy or fill may take."""
 
 
 class NvUploader:
     """Synchronous copies and fills. Thread-safe. It owns its ring and its staging memory.
 
     Calls raise `DeviceFault` if the device faults, `BringUpError` if the channel does not finish in
-    `timeout_s`. `clock` makes the clock of one call: by default the CPU time of the calling thread, which
-    looks without a pause; for an emulated GPU how long its threads stand still (`hcq.idle.Standstill`).
+    `timeout_s`. `clock` returns a new clock in seconds for each copy or fill. By default it measures the CPU
+    time of the calling thread, which polls; for an emulated GPU the time for which the GPU's threads stand
+    still (`hcq.idle.Standstill`).
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class NvUploader:
             self._run(push.fill(va, 0, size))
 
     def upload(self, va: int, data: bytes) -> None:
-        """Copy host bytes to device memory."""
+        """Copy host bytes to device memory, in parts of `STAGE_BYTES`."""
         with self._lock:
             for start in range(0, len(data), STAGE_BYTES):
                 part = data[start : start + STAGE_BYTES]
@@ -88,6 +90,6 @@ class NvUploader:
             time.sleep(0)
 
     def close(self) -> None:
-        """Free the ring and the staging memory."""
+        """Close the ring and free the staging memory."""
         self.ring.close()
         self._memories.free(self._stage)

@@ -1,9 +1,9 @@
 """The client of UVM for one device: registration, ranges and mappings of its address space.
 
-It owns two descriptors of /dev/nvidia-uvm; the second one keeps the process's memory alive (nv.md 1.2). Not
-here: the choice of addresses (`vaspace`), memory objects (`rm`).
+It owns two descriptors of /dev/nvidia-uvm; the second one keeps the process's memory alive (nv.md 1.2).
 
-Next: `space`, which selects between this and the resource manager's own mappings.
+Not here: the choice of addresses (`vaspace`), memory objects (`rm`). Next: `space`, which selects UVM or the
+resource manager's own mappings.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Uvm:
     def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
         """Map a memory object of another GPU (`uuid`, with the client `owner`) at `va`.
 
-        Raises `DriverError` if there is no link between the GPUs. The other GPU must also be registered here.
-        GPUs that are connected by NVLink or BAR1 become peers when both are registered;
-        UVM_ENABLE_PEER_ACCESS is for other links, and returns INVALID_DEVICE for those (uvm_va_space.c,
+        Raises `DriverError` if there is no link between the GPUs. The first call for a GPU registers it here.
+        GPUs with a link by NVLink or BAR1 become peers when both are registered, and then
+        UVM_ENABLE_PEER_ACCESS returns INVALID_DEVICE; other links need this call. Source: uvm_va_space.c,
         register_gpu_peers, and uvm_gpu.c, uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules
-        595.45.04).
+        595.45.04.
         """
         if uuid not in self._peers:
             peer = NvProcessorUuid(uuid=uuid)
@@ -133,9 +133,9 @@ class Uvm:
     def map(
         self, memory: int, va: int, size: int, *, read_only: bool = False, owner: Rm | None = None
     ) -> None:
-        """Create a range and map an RM memory object at `va`; on failure nothing is left.
+        """Create a range and map an RM memory object at `va`; on failure the range is freed.
 
-        `owner` is the client that owns the object, if it is not this device's.
+        `owner` is the client that owns the object; None: this device's client.
         """
         client = owner or self._rm
         self._call(

@@ -5,7 +5,7 @@ for the CPU and the GPU, and host memory that is mapped later cannot overlap dev
 below 2^40, as launch descriptors and push buffers require. The shared and local windows of the compute engine
 are never allocated.
 
-Not here: what is mapped at an address (`memory`), the mapping calls (`uvm`, `rm`).
+Not here: what is mapped at an address (`memory`), the mapping calls (`uvm`, `rm`). Next: `memory`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 FIRST: Final = 0x10_0000_0000
 LAST: Final = 0xF0_0000_0000
+"""Device addresses are in [FIRST, LAST)."""
 HUGE: Final = 1 << 21
+"""Size of a huge page, in bytes."""
 
 SHARED_WINDOW: Final = 0x4_0000_0000
-"""A window of 4 GiB without memory, aligned to 4 GiB; required since Hopper, harmless before (nv.md 2.8)."""
+"""Start of a window of 4 GiB without memory, aligned to 4 GiB; Hopper and later require it (nv.md 2.8)."""
 LOCAL_WINDOW: Final = 0xFF00_0000
-"""A window of 16 MiB without memory."""
+"""Start of a window of 16 MiB without memory."""
 WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
     "low": (SHARED_WINDOW, LOCAL_WINDOW),
     "high": (0xF4_0000_0000, 0xF8_0000_0000),
@@ -44,14 +46,16 @@ class NvVaSpace:
         self._kernel = kernel
         self._free: list[tuple[int, int]] = [(FIRST, LAST)]
         self._low = FIRST
-        """Free ranges below this address are searched last: host mappings were found there."""
+        """Free ranges below this address are searched last, because host mappings were found there."""
         self._held: dict[int, int] = {}
+        """Address of a reserved range -> its size."""
 
     def reserve(self, size: int, align: int = HUGE) -> int:
-        """Reserve `size` bytes, a multiple of a page; return their address. Raises `OutOfMemoryError`.
+        """Reserve `size` bytes, a multiple of a page, and return their address.
 
-        Each attempt is a system call, so the search skips memory that this process uses otherwise in steps
-        that double in size.
+        `align` is a power of two. Raises `OutOfMemoryError` if no range is free, `DriverError` if the kernel
+        refuses a reservation for another reason. Each attempt is a system call, so the search skips other
+        memory of this process in steps that double in size.
         """
         for low, growth in ((self._low, 2), (FIRST, 1)):
             va = self._search(size, align, low, growth)
@@ -63,7 +67,10 @@ class NvVaSpace:
         )
 
     def _search(self, size: int, align: int, low: int, growth: int) -> int | None:
-        """Reserve the first range that is found from `low` on; None if there is none."""
+        """Reserve the first free range at `low` or above; None if there is none.
+
+        After an attempt that fails, the step to the next one is multiplied by `growth`.
+        """
         for index, (start, end) in enumerate(self._free):
             first = va = (max(start, low) + align - 1) & -align
             step = max(align, HUGE)
@@ -79,7 +86,7 @@ class NvVaSpace:
         return None
 
     def release(self, va: int) -> None:
-        """Free a reserved range; host mappings in it are unmapped, too."""
+        """Free a reserved range and unmap all host mappings in it."""
         size = self._held.pop(va)
         self._kernel.munmap(va, size)
         self._low = min(self._low, va)
@@ -93,7 +100,7 @@ class NvVaSpace:
         self._free = merged
 
     def keep(self, va: int) -> None:
-        """Leave a reserved range to the host, which still uses its pages as the device closes."""
+        """Forget a reserved range without unmapping it: the host still uses its pages after the close."""
         del self._held[va]
 
     def close(self) -> None:

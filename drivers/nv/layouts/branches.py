@@ -2,7 +2,8 @@
 
 A branch that is not in the table is refused; layouts are never guessed.
 
-Next: `drivers.nv.rm`, which selects the structures of its branch.
+Not here: the structures (`rm`, `uvm`, `rm_classes`, `controls`). Next: `drivers.nv.rm`, which selects the
+structures of its branch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _table(branch: int) -> dict[str, type[Struct]]:
 
 
 STRUCTS: Final[Mapping[int, Mapping[str, type[Struct]]]] = {branch: _table(branch) for branch in BRANCHES}
-"""Branch -> name -> layout."""
+"""Branch -> name of the structure at branch 580 -> layout."""
 
 
 def branch_of(version: str) -> int | None:

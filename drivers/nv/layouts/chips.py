@@ -1,9 +1,9 @@
-"""The table of GPUs: a row for each generation, with the chips of it.
+"""The table of GPUs: a row for each generation, with a row for each of its chips.
 
-A device's classes are chosen from its class list, the newest of each kind first. A generation holds the
-classes that work together; its chips hold what follows from the compute capability.
+A device's classes are chosen from its class list, the newest of each kind first. The row of a generation
+holds the classes that work together; the row of a chip holds the facts of its compute capability.
 
-Not here: the queries of a GPU (`drivers.nv.topology`).
+Not here: the queries of a GPU (`drivers.nv.topology`). Next: docs/how-to/add-a-chip.md.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class NvChip:
     """The facts that follow from a compute capability, and hold for later members of its family."""
 
     sm: int
-    """The number of the architecture: 90."""
+    """The number of the architecture, such as 90."""
     sm_versions: tuple[int, ...]
-    """What GR SM_VERSION is for it (ctrl2080gr.h)."""
+    """The values of GR SM_VERSION that this chip reports (ctrl2080gr.h)."""
     suffix: str = ""
-    """Added to the architecture for the compile target with the full instruction set."""
+    """Appended to the architecture's name, it gives the compile target with the full instruction set."""
     bank0: type[Struct]
     """The driver's words of constant bank 0; a kernel's parameters start at its SIZE."""
     carveouts_kib: tuple[int, ...]
@@ -60,8 +60,8 @@ class NvChip:
     groups: int
     """The most workgroups that an SM runs at once (CUDA C programming guide, compute capabilities)."""
     cluster: int = 0
-    """The workgroups of a cluster that every GPU can place: the portable size of the CUDA C++ programming
-    guide; 0: no clusters."""
+    """The largest number of workgroups of a cluster that every GPU of this chip can place: the portable size
+    of the CUDA C++ programming guide; 0: no clusters."""
 
     @property
     def name(self) -> str:
@@ -75,16 +75,19 @@ class Generation:
 
     name: str
     compute: int
+    """Compute class."""
     gpfifo: tuple[int, ...]
     """Channel classes that work with it."""
     usermode: tuple[int, ...]
+    """Doorbell classes that work with it."""
     copy: tuple[int, ...]
+    """Copy classes that work with it."""
     qmd: str
-    """Version of the launch descriptor."""
+    """Version of the launch descriptor (`qmd.QMDS`)."""
     architecture: int
-    """MC_GET_ARCH_INFO architecture."""
+    """Architecture in the reply of NV2080_CTRL_CMD_MC_GET_ARCH_INFO."""
     sm_version: int
-    """GR SM_VERSION of the row; siblings differ in the low byte."""
+    """GR SM_VERSION of the first chip."""
     reports_get: bool
     """Whether the user area of its newest channel class has the get index (nv.md 2.4)."""
     wide_addresses: bool
@@ -94,7 +97,10 @@ class Generation:
     chips: tuple[NvChip, ...]
 
     def chip(self, sm_version: int) -> NvChip:
-        """Return the chip of GR SM_VERSION; one without a row is a later member of the first row's family."""
+        """Return the chip with a GR SM_VERSION; the first chip for a version without a row.
+
+        A version without a row is a later member of the first chip's family.
+        """
         return next((chip for chip in self.chips if sm_version in chip.sm_versions), self.chips[0])
 
 

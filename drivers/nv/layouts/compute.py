@@ -1,6 +1,6 @@
 """Methods of the compute classes c6c0 to cec0: windows, local memory, launches, report semaphores.
 
-Offsets are the same in all of them; upper halves of addresses are wider since Hopper.
+Byte addresses of methods are the same in all classes. Upper halves of addresses are wider since Hopper.
 
 Not here: the launch descriptor (`qmd`), host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 """
@@ -245,10 +245,10 @@ LOCAL_TOTAL_ALIGN: Final = 0x20000
 LOCAL_THREAD_ALIGN: Final = 16
 LOCAL_THREADS_PER_WARP: Final = 32
 LOCAL_STACK_RESERVE: Final = 0x240
-"""Bytes for each thread above the initial stack pointer, in the scheme that is proven up to Ada and on
-Blackwell."""
+"""Bytes for each thread above the initial stack pointer, for the stack at the high end of the window. Public
+drivers use this up to Ada and on Blackwell."""
 MAX_SM_COUNT_ALL: Final = 0xFF
-"""The value of SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C in two working drivers."""
+"""The value of SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C that two public drivers use."""
 NON_THROTTLED_C_COUNTS_HOPPER: Final = 0xFFFF_0000
 """Bits of the same word that hold two further counts on Hopper (nv.md 2.8); no driver sets them."""
 QMD_VERSION_HOPPER: Final = 0x0001_0040

@@ -1,6 +1,7 @@
 """Controls of the resource manager: numbers, parameters and values. One table of layouts, so a long file.
 
-Not here: the debugger object and the fault queries of a channel (`debugger`).
+Not here: the debugger object and the fault queries of a channel (`debugger`). Next: `drivers.nv.topology`, the
+queries of a GPU.
 """
 
 # ruff: noqa: N801, N815, E501 - names are the vendor's own; annotations are read at run time
@@ -80,7 +81,7 @@ GID_BINARY_SHA1: Final = 2
 """`flags` of GPU_GET_GID_INFO that request the 16 bytes which identify a GPU to UVM."""
 GID_BYTES: Final = 16
 CE_SHARED_BIT: Final = 2
-"""The bit of a copy engine's capabilities: it shares its physical engines with another one."""
+"""Bit of the first capability byte of a copy engine that shares its physical engines with another one."""
 GRCE_BIT: Final = 1
 """Bit of the first capability byte of a copy engine that shares the graphics run list."""
 PERF_BOOST_TO_MAX_CUDA: Final = 0x12
@@ -100,7 +101,7 @@ class NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS(Struct, size=16, source="nv.md 1
 
 
 class NV2080_CTRL_GR_ROUTE_INFO(Struct, size=16, source=SOURCE):
-    """The selection of a graphics engine; all zeros outside MIG."""
+    """The selection of a graphics engine; all zeros outside MIG mode."""
 
     flags: int = u32(0x0)
     route: int = u64(0x8)

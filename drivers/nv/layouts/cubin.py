@@ -1,6 +1,6 @@
-"""The cubin container: ELF words, info records, relocations, and the driver's words in constant bank 0.
+"""The cubin container: ELF numbers, info records, relocations, and the driver's fields of constant bank 0.
 
-Not here: how an image is loaded (`drivers.nv.program`).
+Not here: reading and relocating a cubin. Next: `drivers.nv.cubin`, which does it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ SOURCE = "measured with ptxas 12.9, 13.5 and nvdisasm (nv.md 5)"
 
 EM_CUDA: Final = 190
 OSABI_13: Final = 0x41
-"""e_ident OSABI since toolkit 13, with the SM number in e_flags >> 8; older files have it in the low byte."""
+"""OSABI of e_ident since toolkit 13. The SM number is in e_flags >> 8, in older files in the low byte."""
 OSABI_12: Final = 0x33
 ABIVERSION: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 7, OSABI_13: 8})
+"""OSABI -> ABI version of e_ident."""
 SM_SHIFT: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 0, OSABI_13: 8})
 """OSABI -> lowest bit of the SM number in e_flags."""
 TEXT_ALIGN: Final = 128
@@ -31,9 +32,9 @@ PREFETCH_PAD: Final = 4096
 PTX_SECTION: Final = ".hcq.ptx"
 """The section of hcq's images with the PTX from which they were assembled."""
 TEXT_BARRIERS_SHIFT: Final = 20
-"""Barriers in sh_flags of .text.*, toolkit 12."""
+"""Lowest bit of the number of barriers in sh_flags of .text.*, toolkit 12."""
 TEXT_REGISTERS_SHIFT: Final = 24
-"""Registers in sh_info of .text.*, older toolkits."""
+"""Lowest bit of the number of registers in sh_info of .text.*, older toolkits."""
 
 
 class Section(enum.StrEnum):
@@ -42,8 +43,8 @@ class Section(enum.StrEnum):
     TEXT = ".text."
     INFO = ".nv.info"
     CONSTANT = ".nv.constant"
-    """The bank's number follows, and the kernel's name where the bank is its own: 0, and 2 for what the
-    assembler keeps there, tables of jumps and constants."""
+    """The bank's number follows. The kernel's name follows for banks of one kernel: 0, and 2, in which the
+    assembler keeps jump tables and constants."""
     CONSTANT0 = ".nv.constant0."
     CONSTANT3 = ".nv.constant3"
     CONSTANT4 = ".nv.constant4"
@@ -55,7 +56,7 @@ class Section(enum.StrEnum):
 
 
 class InfoFormat(enum.IntEnum):
-    """The format of an info record's value."""
+    """The format of an info record's value: none, 8 bits, 16 bits, or a size with as many bytes after it."""
 
     NVAL = 1
     BVAL = 2
@@ -64,7 +65,7 @@ class InfoFormat(enum.IntEnum):
 
 
 class InfoAttribute(enum.IntEnum):
-    """Attributes of info records (EIATTR)."""
+    """The attributes of info records (EIATTR) that this project names; others remain numbers."""
 
     MAX_THREADS = 0x05
     PARAM_CBANK = 0x0A
@@ -133,7 +134,7 @@ class InfoKparam(BitStruct, words=3, source=SOURCE):
 
 
 class Relocation(enum.IntEnum):
-    """Relocation types; 56 and 57 patch the word at +4 of the instruction."""
+    """Relocation types; 56 and 57 patch the 32-bit word at `RELOCATION_WORD_OFFSET` of the instruction."""
 
     R_CUDA_64 = 2
     R_CUDA_ABS32_LO = 56
@@ -143,6 +144,7 @@ class Relocation(enum.IntEnum):
 
 
 RELOCATION_WORD_OFFSET: Final = 4
+"""Bytes."""
 
 
 class CallAbs47(BitStruct, words=4, source="measured with nvJitLink 13.5 and nvdisasm 13.5 on sm_80"):
@@ -198,7 +200,7 @@ class Bank0Sm100(Struct, size=0x380, source=SOURCE):
     constant_bank_3: int = u64(0x120)
     grid_id: int = u64(0x140)
     reserved_shared_size: int = u32(0x16C)
-    cga1_cluster_nctaid: tuple[int, ...] = u32(0x200, count=3, doc="read 0xa0 below, where SR_CgaSize is 1")
+    cga1_cluster_nctaid: tuple[int, ...] = u32(0x200, count=3, doc="code reads these if SR_CgaSize is 1")
     cga1_dynamic_shared_size: int = u32(0x20C)
     cga1_nclusterid: tuple[int, ...] = u32(0x220, count=3)
     cga1_cluster_nctarank: int = u32(0x22C)
@@ -218,15 +220,15 @@ class Bank0Sm100(Struct, size=0x380, source=SOURCE):
 UNBOUNDED_STACK: Final = 0xFFFF_FFFF
 """MIN_STACK_SIZE of a kernel whose calls are recursive or indirect."""
 FIRST_SM_WITH_RESERVE: Final = 90
-"""From this SM number on, the shared section of a kernel includes the system's reserve."""
+"""Since this SM number the shared section of a kernel includes the system's reserve."""
 RESERVED_SHARED: Final = 0x400
-"""Bytes of shared memory that the system reserves in each workgroup; in .nv.shared since sm_90, added to it
-before."""
+"""Bytes of shared memory that the system reserves in each workgroup. Since sm_90 .nv.shared includes them;
+before, the launch adds them."""
 STACK_POINTER_TOP: Final = 0xFFFDC0
-"""The initial stack pointer that is proven up to Ada and on Blackwell: the local window's end minus a
-reserve."""
+"""The initial stack pointer for the stack at the high end of the local window: the window's size minus
+`compute.LOCAL_STACK_RESERVE`. Public drivers use it up to Ada and on Blackwell."""
 SHARED_GRANULE: Final = 0x100
-"""The unit to which a descriptor's shared memory is rounded up."""
+"""Bytes: the unit to which a descriptor's shared memory is rounded up."""
 
 STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
     {

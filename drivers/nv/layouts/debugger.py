@@ -37,7 +37,7 @@ class NV83DE_SM_ERROR_STATE_REGISTERS(Struct, size=48, source=SOURCE):
 
 
 class NV83DE_MMU_FAULT_INFO(Struct, size=8, source=SOURCE):
-    """Whether an MMU fault is pending, and its raw word."""
+    """Whether an MMU fault is pending, and its raw fault word."""
 
     valid: bool = u8(0x0)
     faultInfo: int = u32(0x4)

@@ -1,7 +1,7 @@
 """Methods of the copy classes c6b5 to cab5.
 
-A copy consists of offsets, the line length and LAUNCH_DMA. A fill is a copy with constants as remapped
-components. A signal is a LAUNCH_DMA that transfers nothing.
+A copy consists of the addresses, the line length and LAUNCH_DMA. A fill is a copy whose remapped components
+are constants. A signal is a LAUNCH_DMA that transfers nothing.
 
 Not here: host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 """
@@ -53,7 +53,7 @@ class DataTransferType(enum.IntEnum):
     PIPELINED = 1
     NON_PIPELINED = 2
     PREFETCH = 3
-    """cab5 only."""
+    """Class cab5 only."""
 
 
 class DmaSemaphoreType(enum.IntEnum):

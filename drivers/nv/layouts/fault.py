@@ -1,6 +1,6 @@
 """Fault reporting: the error notifier, robust-channel codes, MMU fault and access types.
 
-Not here: the debugger object's replies (`debugger`).
+Not here: the debugger object's replies (`debugger`). Next: `drivers.nv.faults`, which writes reports.
 """
 
 # ruff: noqa: N815 - the vendor's names are kept
@@ -27,7 +27,7 @@ class NvTimeStamp(Struct, size=8, source=SOURCE):
 
 
 class NvNotification(Struct, size=16, source=SOURCE):
-    """An entry of an error notifier; `info32` is the code (RcCode), `status` 0xffff once one was posted."""
+    """An entry of an error notifier: `info32` is the code (RcCode), `status` is 0xffff after an error."""
 
     timeStamp: NvTimeStamp = nested(0x0, NvTimeStamp)
     info32: int = u32(0x8)
@@ -41,10 +41,11 @@ NOTIFIER_ERROR: Final = 0
 """Index of the error entry in a channel's notifier buffer; 1 is the work-submit token, 2 is key rotation."""
 NOTIFIER_ENTRIES: Final = 3
 NOTIFIER_POSTED: Final = 0xFFFF
+"""`status` of an entry that holds an error."""
 
 
 class RcCode(enum.IntEnum):
-    """Robust-channel codes: what the kernel log calls an Xid."""
+    """Robust-channel codes, which the kernel log calls Xid."""
 
     GR_EXCEPTION = 13
     MMU_FAULT = 31
@@ -141,8 +142,11 @@ RC_CURE: Final[Mapping[int, str]] = MappingProxyType(
         154: f"`dmesg | grep 'recovery action'` names which: {RESET_GPU}",
     }
 )
-"""Robust-channel code -> what to do. Source: NVIDIA's catalog of Xid errors, columns of resolutions."""
+"""Robust-channel code -> what the user can do. Source: NVIDIA's catalog of Xid errors, columns of
+resolutions.
+"""
 RC_UNKNOWN: Final = f"{_LOG}, and docs.nvidia.com/deploy/xid-errors, which lists all codes with what to do"
+"""What the user can do after a code without a row in `RC_CURE`."""
 
 
 class MmuFaultType(enum.IntEnum):

@@ -1,7 +1,8 @@
 """The channel ring: GPFIFO entries, method headers, the user area of a channel and the doorbell page.
 
 A ring entry points to a push-buffer segment, which is a list of method headers, each followed by its data.
-Not here: the methods themselves (`host`, `compute`, `dma`).
+
+Not here: the methods themselves (`host`, `compute`, `dma`). Next: `drivers.nv.ring`, which writes entries.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class GpfifoOpcode(enum.IntEnum):
 
 
 class GpfifoControl(BitStruct, words=1, word_bits=64, source=SOURCE):
-    """A ring entry without a segment; OPERAND of an extended base has address bits 56:40 (since Hopper)."""
+    """A ring entry without a segment.
+
+    OPERAND of SET_PB_SEGMENT_EXTENDED_BASE has address bits 56:40 (since Hopper).
+    """
 
     OPERAND: int = optional(24, 8)
     OPCODE: GpfifoOpcode = bits(39, 32)
@@ -74,14 +78,16 @@ class MethodHeader(BitStruct, source=SOURCE):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of a class: its name, and the layout of its data word if that has fields."""
+    """A method of a class: its name, and the layout of its data word, or None if the word is one number."""
 
     name: str
     data: type[BitStruct] | None = None
 
 
 MAX_SEGMENT_WORDS: Final = (1 << 21) - 1
+"""The most words of one ring entry's segment."""
 MAX_METHOD_WORDS: Final = (1 << 13) - 1
+"""The most data words of one method header."""
 HOST_METHODS_END: Final = 0x100
 """Methods below this address belong to the host engine and are valid on any subchannel."""
 
@@ -123,15 +129,16 @@ class UsermodeRegister(enum.IntEnum):
 
 
 USERMODE_BYTES: Final = 0x10000
+"""Size of the doorbell page."""
 
 
 class WorkSubmitToken(
     BitStruct,
     source="nv.md 2.2 step 23; open-gpu-kernel-modules 595.45.04, gb202/dev_vm.h, kernel_fifo_gb202.c",
 ):
-    """The token that is stored to the doorbell, as the kernel driver returned it.
+    """The token of a channel, which the kernel driver returns and the driver stores to the doorbell.
 
-    Its other bits are opaque.
+    Bits that are not listed are opaque.
     """
 
     CHANNEL: int = bits(11, 0)

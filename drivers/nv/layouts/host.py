@@ -1,6 +1,6 @@
 """Host methods of a channel, valid on any subchannel: semaphores, waits for idle, memory barriers.
 
-Not here: the engines' own methods (`compute`, `dma`).
+Not here: the engines' own methods (`compute`, `dma`). Next: `drivers.nv.push`, the sequences in use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SemOperation(enum.IntEnum):
     RELEASE = 1
     ACQ_STRICT_GEQ = 2
     ACQ_CIRC_GEQ = 3
-    """Wait until the word minus the payload, wrapped to a signed number, is not negative."""
+    """Wait until the word minus the payload, as a signed number of the payload's width, is not negative."""
     ACQ_AND = 4
     ACQ_NOR = 5
     REDUCTION = 6
@@ -118,7 +118,7 @@ class SemExecute(BitStruct, source=SOURCE):
 
 
 class Wfi(BitStruct, source=SOURCE):
-    """WFI."""
+    """WFI: waits until the engine is idle."""
 
     SCOPE: int = optional(0, doc="0 the current subcontext, 1 all")
 
@@ -147,7 +147,8 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 """Address -> method, Ampere and Ada."""
 
 SEM_ADDRESS_BITS: Final = 40
-"""Host semaphores must lie below 2 to this power up to Ada; engines have wider addresses."""
+"""Up to Ada, host semaphores must lie below 2 to this power; engines have wider addresses."""
 SEMAPHORE_RECORD_BYTES: Final = 16
+"""Size of a release with a timestamp."""
 SEMAPHORE_TIME_OFFSET: Final = 8
 """Offset of the nanoseconds in a release with a timestamp, in bytes."""

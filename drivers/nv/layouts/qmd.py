@@ -1,9 +1,9 @@
 """Launch descriptors by version, and constants that all versions share.
 
-V03 is Ampere's and Ada's, V04 Hopper's, V05 Blackwell's (nv.md 4.1). Each is written whole, not as a diff of
-the one before: of V04's 134 fields only 4 lie where V03 has them, and only 16 stay there in V05.
+V03 is Ampere's and Ada's, V04 Hopper's, V05 Blackwell's (nv.md 4.1). Each version has a whole layout, not a
+diff of the version before: of V04's 134 fields only 4 have the bits of V03, and only 16 keep them in V05.
 
-Not here: filling a descriptor (`drivers.nv.qmd`), values of fields (`qmd_values`).
+Not here: filling a descriptor, values of fields (`qmd_values`). Next: `drivers.nv.qmd`, which fills one in.
 """
 
 from __future__ import annotations
@@ -33,29 +33,34 @@ ALIASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
         },
     }
 )
-"""Version -> alternative names of the same bits in the header, one for each index."""
+"""Version -> name of an array in the vendor's header -> the fields of its elements in the layout here."""
 
 ALIGNMENT: Final = 256
 """Alignment of a descriptor, and unit of its address in SEND_PCAS_A, in bytes."""
 CONSTANT_BANKS: Final = 8
+"""The number of constant banks of a descriptor."""
 GROUP_ID_TINYGRAD: Final = 0x3F
 GROUP_ID_NVK: Final = 0x1F
 """The group ids other than 0 that working drivers use (nv.md 4.2)."""
 GROUP_IDS: Final[Mapping[str, int]] = MappingProxyType({"V03": 0, "V04": 0, "V05": GROUP_ID_TINYGRAD})
-"""Version -> a group id that is known to work: 0 up to Hopper; since then no driver is known to use 0."""
+"""Version -> the group id that a public driver uses: 0 up to Hopper; on Blackwell none is known to use 0."""
 TYPE_GRID_CTA: Final = 2
+"""QMD_TYPE of a grid without clusters."""
 TYPE_GRID_GPC_CGA: Final = 3
 """QMD_TYPE of a grid in clusters of workgroups (nv.md 4.3)."""
 PREFETCH_UNIT: Final = 256
 """The unit of the code prefetch in bytes."""
 PREFETCH_MAX: Final = 0x1FF
+"""The most units of the code prefetch."""
 MAX_REGISTERS: Final = 255
+"""The most registers of a thread."""
 
 REGISTER_FILE: Final = 65536
 """Registers of an SM; each of its four partitions has a quarter."""
 REGISTER_UNIT: Final = 256
 """The unit in which registers are allocated to a warp."""
 WARP: Final = 32
+"""Threads of a warp."""
 
 
 def sm_config(kib: int) -> int:

@@ -1,7 +1,9 @@
-"""Launch descriptor (QMD) V03_00, Ampere and Ada: c6c0, c7c0, c9c0: 64 words, every field of the header.
+"""Launch descriptor (QMD) V03_00 of Ampere and Ada (classes c6c0, c7c0, c9c0): 64 words.
 
-Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
-(`qmd_v04`, `qmd_v05`), values of fields (`qmd_values`).
+All fields of the vendor's header are here, under its names. Addresses are split and shifted as in the header;
+`drivers.nv.qmd` applies the shifts.
+
+Not here: other versions (`qmd_v04`, `qmd_v05`), values of fields (`qmd_values`). Next: `drivers.nv.qmd`.
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

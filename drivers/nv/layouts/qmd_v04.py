@@ -1,7 +1,9 @@
-"""Launch descriptor (QMD) V04_00, Hopper: cbc0: 96 words, every field of the header.
+"""Launch descriptor (QMD) V04_00 of Hopper (class cbc0): 96 words.
 
-Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
-(`qmd_v03`, `qmd_v05`), values of fields (`qmd_values`).
+All fields of the vendor's header are here, under its names. Addresses are split and shifted as in the header;
+`drivers.nv.qmd` applies the shifts.
+
+Not here: other versions (`qmd_v03`, `qmd_v05`), values of fields (`qmd_values`). Next: `drivers.nv.qmd`.
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

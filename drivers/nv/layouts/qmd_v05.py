@@ -1,7 +1,9 @@
-"""Launch descriptor (QMD) V05_00, Blackwell: cdc0, cec0: 96 words, every field of the header.
+"""Launch descriptor (QMD) V05_00 of Blackwell (classes cdc0, cec0): 96 words.
 
-Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
-(`qmd_v03`, `qmd_v04`), values of fields (`qmd_values`).
+All fields of the vendor's header are here, under its names. Addresses are split and shifted as in the header;
+`drivers.nv.qmd` applies the shifts.
+
+Not here: other versions (`qmd_v03`, `qmd_v04`), values of fields (`qmd_values`). Next: `drivers.nv.qmd`.
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

@@ -1,6 +1,6 @@
 """Values of launch descriptor fields, the same in all versions.
 
-Not here: the descriptors (`qmd_v03`, `qmd_v04`, `qmd_v05`).
+Not here: the descriptors (`qmd_v03`, `qmd_v04`, `qmd_v05`). Next: `drivers.nv.qmd`, which sets the fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """The frontend of the resource manager: escape numbers and their structures.
 
-Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even when the resource manager refused: check the
-status word. Not here: what RM_ALLOC and RM_CONTROL carry (`rm_classes`, `controls`, `debugger`).
+Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even if the resource manager refused the call: the
+caller must check the status word.
+
+Not here: the parameters of RM_ALLOC (`rm_classes`) and of RM_CONTROL (`controls`, `debugger`). Next:
+`drivers.nv.rm`, the client.
 """
 
 # ruff: noqa: N801, N815, TC001 - names are the vendor's own; annotations are read at run time

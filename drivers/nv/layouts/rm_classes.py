@@ -1,6 +1,7 @@
 """Classes of the resource manager: numbers, allocation parameters and flags. One table, so a long file.
 
-Not here: which class a device uses (`chips`), the methods of engine classes (`host`, `compute`, `dma`).
+Not here: which class a device uses (`chips`), the methods of engine classes (`host`, `compute`, `dma`). Next:
+`drivers.nv.rm`, which allocates objects.
 """
 
 # ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
@@ -36,7 +37,10 @@ class RmClass(enum.IntEnum):
 
 
 class EngineType(enum.IntEnum):
-    """NV2080 engine types (nv.md 2.2 step 18); those of copy engines above 10 follow `COPY10`."""
+    """NV2080 engine types (nv.md 2.2 step 18).
+
+    Copy engines 1 to 8 have the numbers between `COPY0` and `COPY9`, engines above 10 those after `COPY10`.
+    """
 
     NULL = 0
     GR0 = 1
@@ -169,7 +173,7 @@ class NV_MEMORY_DESC_PARAMS(Struct, size=24, source=SOURCE):
 
 
 class NV0000_ALLOC_PARAMETERS(Struct, size=120, source=SOURCE):
-    """ROOT client; may be absent."""
+    """ROOT client; the parameters may be absent."""
 
     hClient: int = u32(0x0)
     processID: int = u32(0x4)

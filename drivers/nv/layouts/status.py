@@ -1,13 +1,13 @@
 """NV_STATUS: the status that the resource manager and UVM return in addition to the ioctl's return value.
 
-Not here: robust-channel codes of a dead channel (`fault`).
+Not here: robust-channel codes of a dead channel (`fault`). Next: `drivers.nv.refusals`, the errors.
 """
 
 from __future__ import annotations
 
 import enum
 
-SOURCE = "open-gpu-kernel-modules 580.142, nvstatuscodes.h (nv.md 1.3), as gVisor's and Nova's lists have it"
+SOURCE = "open-gpu-kernel-modules 580.142, nvstatuscodes.h (nv.md 1.3); gVisor's and Nova's lists agree"
 
 
 class NvStatus(enum.IntEnum):
@@ -112,11 +112,11 @@ UNUSABLE = frozenset(
         NvStatus.TIMEOUT,
     }
 )
-"""Statuses of a GPU that does not work, whatever was asked for."""
+"""Statuses of a GPU that does not work for any call."""
 
 
 def status_name(code: int) -> str:
-    """Return the name of a status, or its number as text."""
+    """Return the name of a status, such as "NV_ERR_TIMEOUT"; "NV_STATUS 0x7f" for a number without a name."""
     try:
         return f"NV_ERR_{NvStatus(code).name}" if code else "NV_OK"
     except ValueError:

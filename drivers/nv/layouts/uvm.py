@@ -1,7 +1,7 @@
 """The unified memory driver: commands of /dev/nvidia-uvm and their structures.
 
-The request number is the bare command, the status lies in `rmStatus`. Memory is mapped into a GPU here and
-nowhere else.
+The request number is the command alone, without direction or size. The status is in `rmStatus`. In an address
+space that is registered with UVM, only these commands map memory.
 
 Not here: memory objects (`rm_classes`). Next: `drivers.nv.uvm`, the client.
 """

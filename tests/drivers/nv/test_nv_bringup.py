@@ -363,9 +363,9 @@ LIES = {
     "order a byte off": (
         Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER,
         {"numSm": 132 << 8, "numTpc": 66 << 8},
-        "33792 SMs where 8 GPCs of 9 TPCs of 2 are 144 at most",
+        "33792 SMs, but 8 GPCs of 9 TPCs of 2 SMs allow at most 144",
     ),
-    "no SMs": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, {"numSm": 0}, "0 SMs where"),
+    "no SMs": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, {"numSm": 0}, "0 SMs, but"),
     "no memory": (
         Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
         {"fbInfoList": (NV2080_CTRL_FB_INFO(index=FbInfo.TOTAL_RAM_SIZE),)},
@@ -394,7 +394,7 @@ def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
 @pytest.mark.parametrize(
     ("index", "value", "told"),
     [
-        (GrInfo.SM_VERSION, 0x90, "SM version 0x90 on a Hopper GH100, whose is 0x900"),
+        (GrInfo.SM_VERSION, 0x90, "SM version 0x90 on a Hopper GH100, which has 0x900"),
         (GrInfo.MAX_WARPS_PER_SM, 0x4000, "16384 warps an SM"),
         (GrInfo.LITTER_NUM_GPCS, 0x800, "2048 GPCs"),
         (GrInfo.LITTER_NUM_TPC_PER_GPC, 0, "0 TPCs a GPC"),

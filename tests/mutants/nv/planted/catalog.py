@@ -190,8 +190,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="grid height and depth swapped",
         file="qmd.py",
-        old='    "V04": QmdDialect(\n        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),',
-        new='    "V04": QmdDialect(\n        ("GRID_WIDTH", "GRID_DEPTH", "GRID_HEIGHT"),',
+        old='    grid: tuple[str, str, str] = ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH")',
+        new='    grid: tuple[str, str, str] = ("GRID_WIDTH", "GRID_DEPTH", "GRID_HEIGHT")',
         names=r"nctaid|grid",
         seen="correct for every launch whose height and depth are equal",
         known=True,
