@@ -75,7 +75,7 @@ def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
 def written(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
     """Return the linear form of a kernel under a plan, without the check."""
     writer = Linearizer(ast, plan, len(args.access))
-    writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
+    writer.e.index.variables.update({name: k for k, name in enumerate(args.variables)})
     return linear.prune(linear.flatten(writer.run().root))
 
 

@@ -6,7 +6,7 @@ Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions, indexing
@@ -19,9 +19,9 @@ from compiler.nest.register_tile import APART, FEWEST
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.emit.builder import Builder
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import LoopNest
 
 
 LINE = 64
@@ -45,32 +45,21 @@ def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
     return [b.line("row", bundle.dtype, bundle.lanes, (bundle,), k) for k in range(count)]
 
 
-class LinearKernel(Protocol):
-    """The kernel whose loads and stores are written; `compiler.emit.linearize.Linearizer` implements it."""
-
-    b: Builder
-    index: indexing.Indexer
-    plan: LoopNest
-    free: dict[UOp, frozenset[UOp]]
-    """Node -> the ranges that it depends on."""
-    values: dict[tuple[object, ...], Line]
-    unit_keys: dict[UOp, tuple[UOp, ...]]
-
-
 class Memory:
     """Writes the loads and stores of one kernel."""
 
-    def __init__(self, owner: LinearKernel) -> None:
-        self.owner = owner
-        self.b = owner.b
-        self.index = owner.index
-        self.ahead = {a.load: a.distance for a in owner.plan.ahead}
-        self.written = {node.src[0].arg for node in owner.free if node.op is Ops.STORE}
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+        self.b = e.b
+        self.index = e.index
+        e.handlers[Ops.LOAD] = self.load
+        self.ahead = {a.load: a.distance for a in e.plan.ahead}
+        self.written = {node.src[0].arg for node in e.free if node.op is Ops.STORE}
         """Buffers that the kernel also writes: other threads change elements that are masked here."""
 
     def load(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position; masked lanes are not read, and are 0."""
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
         if mask is None:
             transposed_column = self._load_transposed(node)
             if transposed_column is not None:
@@ -102,7 +91,7 @@ class Memory:
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
         return self.read(node.src[0], node.src[1], mask)
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
@@ -111,7 +100,7 @@ class Memory:
         Where the mask is false, the address is that of the buffer.
         """
         b, ix = self.b, self.index
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
         kind = storage_type(node.src[0].dtype)
         pointer, place = ix.buffer(node.src[0].arg), ix.place(node.src[1])
         assert place.vector is None
@@ -125,7 +114,7 @@ class Memory:
         """Return where the values of a LOAD are, if they are loaded without masks, and floats in memory."""
         if node.op is not Ops.LOAD or len(node.src) > 2 or node in self.ahead:
             return None
-        if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.owner.free[node]):
+        if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.e.free[node]):
             return None
         buffer = node.src[0]
         return FactorSource(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
@@ -140,12 +129,12 @@ class Memory:
         if found is None:
             return None
         unit, square = found
-        here, keys = env[unit], self.owner.unit_keys[node]
+        here, keys = env[unit], self.e.unit_keys[node]
         for k, column in enumerate(rows_of(b, square, unit.arg[1])):
             env[unit] = k
-            self.owner.values[node, *[env[u] for u in keys]] = conversions.unpack(b, column, node.dtype)
+            self.e.values[node, *[env[u] for u in keys]] = conversions.unpack(b, column, node.dtype)
         env[unit] = here
-        return self.owner.values[node, *[env[u] for u in keys]]
+        return self.e.values[node, *[env[u] for u in keys]]
 
     def square(self, node: UOp) -> tuple[UOp, Line] | None:
         """Return an unrolled range, and the bundle of what a LOAD has in memory at all positions of it.
@@ -154,12 +143,12 @@ class Memory:
         """
         if node.op is not Ops.LOAD or len(node.src) > 2:
             return None
-        return None if self._mask(None, self.owner.free[node]) is not None else self._square(node)
+        return None if self._mask(None, self.e.free[node]) is not None else self._square(node)
 
     def _square(self, node: UOp) -> tuple[UOp, Line] | None:
         ix, b = self.index, self.b
         p = ix.parts(ix.split(node.src[1]))
-        unit = self._side(p, part=p.stride > MOST_STRIDE and self.owner.plan.threads == 1)
+        unit = self._side(p, part=p.stride > MOST_STRIDE and self.e.plan.threads == 1)
         if unit is None or p.computed or p.stride in (-1, 0, 1):
             return None
         here = ix.env[unit]
@@ -210,7 +199,7 @@ class Memory:
             return b.shuffle(row, row, range(place.lanes)[::-1])
         if place.stride > 1:
             return self._read_thinned(kind, address, place, mask, token)
-        if self.owner.plan.threads > 1 and (mask is None or mask.lanes == 1):
+        if self.e.plan.threads > 1 and (mask is None or mask.lanes == 1):
             return self._read_whole(kind, pointer, place, mask)
         return self._read_row(kind, address, place.lanes, mask, token)
 
@@ -321,7 +310,7 @@ class Memory:
         """Write a STORE of a value at the current position."""
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
-        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store])
         mask = self.b.both(mask, self._first_thread())
         kind = storage_type(buffer.dtype)
         value = conversions.pack(b, value, buffer.dtype)
@@ -331,7 +320,7 @@ class Memory:
             every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
             b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
             return
-        masked = mask is not None and self.owner.plan.threads == 1 and place.stride
+        masked = mask is not None and self.e.plan.threads == 1 and place.stride
         address = self._within(pointer, place, kind, mask if masked else None)
         if place.stride:
             value = b.splat(value, place.lanes)
@@ -341,8 +330,8 @@ class Memory:
                 mask = b.const(dtypes.bool, mask.arg[::-1], mask.lanes)
             elif mask is not None and mask.lanes > 1:
                 mask = b.shuffle(mask, mask, range(mask.lanes)[::-1])
-        if mask is None or (self.owner.plan.threads > 1 and mask.lanes == 1):
-            whole = self.owner.plan.threads > 1 and place.stride == 1 and self._aligned(place)
+        if mask is None or (self.e.plan.threads > 1 and mask.lanes == 1):
+            whole = self.e.plan.threads > 1 and place.stride == 1 and self._aligned(place)
             policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
             branch = None if mask is None else b.enter_branch(mask)
             b.line("store", kind, value.lanes, (address, value), policy)
@@ -359,9 +348,9 @@ class Memory:
         """Write an unmasked STORE of vectors at all positions of `units`, and return whether it is such."""
         b, ix, buffer = self.b, self.index, store.src[0]
         p, kind = ix.parts(ix.split(store.src[1])), storage_type(buffer.dtype)
-        if len(values) == 1 or self.owner.plan.threads > 1 or p.computed or p.stride != 1:
+        if len(values) == 1 or self.e.plan.threads > 1 or p.computed or p.stride != 1:
             return False
-        if len(store.src) > 3 or any(r in self.owner.free[store] for r in ix.guards):
+        if len(store.src) > 3 or any(r in self.e.free[store] for r in ix.guards):
             return False
         if any(value.dtype is not kind or value.lanes != p.lanes for value in values):
             return False
@@ -391,12 +380,12 @@ class Memory:
     def across(self, store: UOp) -> UOp | None:
         """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
         p = self.index.parts(self.index.split(store.src[1]))
-        if self.owner.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
+        if self.e.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
             return None
         woven = self._woven(p)
         if woven is not None:
             return woven
-        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store])
         if mask is not None:
             return None
         return self._row_of(p)
@@ -480,7 +469,7 @@ class Memory:
         masks: list[Line | None] = []
         for k in range(WOVEN):
             ix.env[unit] = k
-            masks.append(self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store]))
+            masks.append(self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store]))
         ix.env[unit] = 0
         rows = [b.splat(conversions.pack(b, value, buffer.dtype), lanes) for value in values]
         true = b.const(dtypes.bool, True)
@@ -496,10 +485,10 @@ class Memory:
     def _streams(self, place: indexing.AccessPlace, kind: DType) -> bool:
         """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""
         wide = place.stride == 1 and place.lanes * kind.itemsize >= LEAST_STREAMED
-        return self.owner.plan.streamed and wide and self._aligned(place)
+        return self.e.plan.streamed and wide and self._aligned(place)
 
     def _first_thread(self) -> Line | None:
         """Return the mask of the thread that stores if all threads of a workgroup have the same value."""
-        if self.owner.plan.threads == 1 or any(a.threads for a in self.owner.plan.axes):
+        if self.e.plan.threads == 1 or any(a.threads for a in self.e.plan.axes):
             return None
         return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

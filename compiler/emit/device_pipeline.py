@@ -22,7 +22,8 @@ from compiler.targets.shared.matrix import SharedOperand, SharedProducts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compiler.emit.device_tile import StagedSumWriter
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
@@ -37,22 +38,22 @@ SIDE = 8
 class PipelinedSum:
     """The loop of one REDUCE whose operands are copied asynchronously."""
 
-    def __init__(self, owner: StagedSumWriter, node: UOp) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, memory: Memory, node: UOp) -> None:
+        self.e = e
+        self.b = e.b
         self.node = node
-        self.reduction = owner.plan.reductions[bound_ranges(node, owner.free)]
+        self.reduction = e.plan.reductions[bound_ranges(node, e.free)]
         (self.k,) = self.reduction.ranges
-        stages = owner.plan.shared_stages()
+        stages = e.plan.shared_stages()
         self.depth = stages[0].depth
-        self.rows, self.columns = [TileRing(owner, s, self.k, self.reduction.staged) for s in stages]
-        assert owner.plan.matrix is not None
-        self.shared = owner.plan.matrix.shared
-        self.products = _Products(owner, self.rows, self.columns)
+        self.rows, self.columns = [TileRing(e, memory, s, self.k, self.reduction.staged) for s in stages]
+        assert e.plan.matrix is not None
+        self.shared = e.plan.matrix.shared
+        self.products = _Products(e, self.rows, self.columns)
 
     def run(self) -> None:
-        """Write the loop at the cursor, and record the sums with `Linearizer.finish`."""
-        b, owner = self.b, self.owner
+        """Write the loop at the cursor, and record the sums with `Emitter.finish`."""
+        b, e = self.b, self.e
         blocks = -(-self.k.arg[1] // self.reduction.staged)
         ahead = b.enter_loop(b.index(0), b.index(self.depth - 1), 1, b.cursor)
         if blocks < self.depth - 1:
@@ -84,14 +85,14 @@ class PipelinedSum:
         after = b.add(slot, b.index(1))
         after = b.select(b.cmp("eq", after, b.index(self.depth)), b.index(0), after)
         sums = b.leave_loop(loop, [*added, after, slot])[: len(sums)]
-        units = [owner.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
-        here = {u: owner.env.get(u, 0) for u in units if u is not None}
+        units = [e.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
+        here = {u: e.env.get(u, 0) for u in units if u is not None}
         for (row, column), total in self.products.results(sums):
             for unit, at in zip(units, (row, column), strict=True):
                 if unit is not None:
-                    owner.env[unit] = at
-            owner.finish(self.node, total)
-        owner.env.update(here)
+                    e.env[unit] = at
+            e.finish(self.node, total)
+        e.env.update(here)
 
     def _copy(self, number: Line, slot: Line) -> None:
         """Start the copies of a block of the sum to a place of the rings."""
@@ -102,18 +103,18 @@ class PipelinedSum:
 class _Products:
     """Matrix operations of a warp on fragments of the tiles; rows and columns are in their natural order."""
 
-    def __init__(self, owner: StagedSumWriter, rows: TileRing, columns: TileRing) -> None:
-        assert owner.plan.matrix is not None
-        self.op = owner.plan.matrix
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, rows: TileRing, columns: TileRing) -> None:
+        assert e.plan.matrix is not None
+        self.op = e.plan.matrix
+        self.e = e
+        self.b = e.b
         self.rows = rows
         self.columns = columns
         m, n, _ = self.op.shape
         self.high = rows.axis.upcast * rows.axis.lanes * _lanes(self.op.d.row) // m
         self.wide = columns.axis.upcast * columns.axis.lanes * _lanes(self.op.d.column) // n
-        index = owner.index
-        thread = self.b.line("thread", dtypes.int64, 1, (), 0)
+        index = e.index
+        thread = e.thread()
         self.row, self.low, self.top = index.fresh(SIDE), index.fresh(2), index.fresh(2)
         index.bound[self.row] = index.modulo(thread, SIDE, signed=False)
         index.bound[self.low] = index.modulo(index.divide(thread, SIDE, signed=False), 2, signed=False)
@@ -178,7 +179,7 @@ class _Products:
     def _warp(self, axis: Axis) -> UOp:
         """Return the first place of the warp in the block of an axis: its digits of whole warps."""
         total = symbolic.ZERO
-        for (digit, stride), part in zip(self.owner.digits[axis.range], axis.threads, strict=True):
+        for (digit, stride), part in zip(self.e.digits[axis.range], axis.threads, strict=True):
             if part.step >= self.op.lanes:
                 total = symbolic.add(total, symbolic.mul(digit, stride))
         return total

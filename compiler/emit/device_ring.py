@@ -19,7 +19,8 @@ from compiler.ir.ops import Ops
 from compiler.targets.shared.matrix import PIECE
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import StagedSumWriter
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import SharedStage
@@ -30,18 +31,19 @@ BYTES = 16
 class TileRing:
     """The tiles of one operand: `stage.depth` places that are used in turn."""
 
-    def __init__(self, owner: StagedSumWriter, stage: SharedStage, k: UOp, block: int) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, memory: Memory, stage: SharedStage, k: UOp, block: int) -> None:
+        self.e = e
+        self.b = e.b
+        self.accesses = memory
         self.stage = stage
         self.k = k
         self.block = block
-        self.axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        self.axis = e.axes[stage.axis]
         self.along_sum = stage.along == "sum"
         self.inner, self.outer = (block, self.axis.block) if self.along_sum else (self.axis.block, block)
         self.pitch = stage.panel or self.inner
         """Values between rows."""
-        tag = owner.plan.shared_stages().index(stage)
+        tag = e.plan.shared_stages().index(stage)
         count = stage.depth * self.inner * self.outer
         self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
         self.places: dict[tuple[UOp, UOp], tuple[UOp, UOp, UOp]] = {}
@@ -53,7 +55,7 @@ class TileRing:
 
     def address(self, tile: Line, row: UOp, along: UOp) -> Line:
         """Return the address of the piece at (row, first place along the row) in a tile."""
-        b, ix = self.b, self.owner.index
+        b, ix = self.b, self.e.index
         found = self.places.get((row, along))
         if found is None:
             found = self.places[row, along] = self._split(row, along)
@@ -74,45 +76,39 @@ class TileRing:
 
     def copy(self, number: Line, slot: Line) -> None:
         """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""
-        owner, ix, b = self.owner, self.owner.index, self.b
+        e, ix, b = self.e, self.e.index, self.b
         r, k = self.axis.range, self.k
-        saved = ix.exprs, ix.memo, ix.guards
-        ix.exprs, ix.guards = dict(ix.exprs), dict(ix.guards)
-        for moved in (r, k):
-            ix.guards.pop(moved, None)
-        counter = ix.fresh(-(-k.arg[1] // self.block))
-        if counter.op is Ops.RANGE:
-            ix.bound[counter] = number
-        lane, thread = ix.fresh(PIECE), ix.fresh(owner.plan.threads)
-        ix.lane_ranges[lane] = PIECE
-        ix.bound[thread] = b.line("thread", dtypes.int64, 1, (), 0)
-        pieces = self.inner // PIECE
-        along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
-        first = symbolic.div(thread, pieces)
-        tile = self.place(slot)
-        step = owner.plan.threads // pieces
-        unit = ix.fresh(self.outer // step)
-        if unit.op is Ops.RANGE:
-            ix.unit_ranges.add(unit)
-        row = symbolic.dot((first, unit), (1, step))
-        summed, place = (along, row) if self.along_sum else (row, along)
-        ix.memo = {}
-        for moved, start, vector, size in (
-            (k, symbolic.add(symbolic.mul(counter, self.block), summed), self.along_sum, k.arg[1]),
-            (r, symbolic.add(ix.starts[r], place), not self.along_sum, self.axis.size),
-        ):
-            ix.exprs[moved] = symbolic.add(start, lane) if vector else start
-            guard = symbolic.lt(start, size)
-            if guard is not symbolic.TRUE:
-                ix.guards[moved] = guard
-        for piece in range(self.outer // step):
+        with e.moved((r, k)) as scope:
+            for moved in (r, k):
+                ix.guards.pop(moved, None)
+            counter = ix.fresh(-(-k.arg[1] // self.block))
+            if counter.op is Ops.RANGE:
+                ix.bound[counter] = number
+            lane, thread = ix.fresh(PIECE), ix.fresh(e.plan.threads)
+            ix.lane_ranges[lane] = PIECE
+            ix.bound[thread] = e.thread()
+            pieces = self.inner // PIECE
+            along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
+            first = symbolic.div(thread, pieces)
+            tile = self.place(slot)
+            step = e.plan.threads // pieces
+            unit = ix.fresh(self.outer // step)
             if unit.op is Ops.RANGE:
-                ix.env[unit] = piece
-            origin, mask = owner.source(self.stage.value)
-            to = self.address(tile, row, along)
-            size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
-            b.line("copy", dtypes.bool, 1, (to, origin, *size))
-        ix.exprs, ix.memo, ix.guards = saved
+                ix.unit_ranges.add(unit)
+            row = symbolic.dot((first, unit), (1, step))
+            summed, place = (along, row) if self.along_sum else (row, along)
+            zero = symbolic.ZERO
+            start = symbolic.add(symbolic.mul(counter, self.block), summed)
+            scope.open(k, start, lane if self.along_sum else zero, k.arg[1])
+            start = symbolic.add(ix.starts[r], place)
+            scope.open(r, start, zero if self.along_sum else lane, self.axis.size)
+            for piece in range(self.outer // step):
+                if unit.op is Ops.RANGE:
+                    ix.env[unit] = piece
+                origin, mask = self.accesses.source(self.stage.value)
+                to = self.address(tile, row, along)
+                size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
+                b.line("copy", dtypes.bool, 1, (to, origin, *size))
 
     def fragments(self, tile: Line, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
         """Load the four matrices of which each lane addresses the row at (place, sum) in a tile.

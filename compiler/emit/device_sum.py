@@ -18,7 +18,7 @@ from compiler.emit.device_tile_products import MatrixProducts, SharedTileProduct
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import StagedSumWriter
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
 
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 class StagedSum:
     """The loop of one REDUCE whose operands are staged in shared memory."""
 
-    def __init__(self, owner: StagedSumWriter, node: UOp) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, node: UOp) -> None:
+        self.e = e
+        self.b = e.b
         self.node = node
-        self.plan = owner.plan
-        self.reduction = owner.plan.reductions[bound_ranges(node, owner.free)]
+        self.plan = e.plan
+        self.reduction = e.plan.reductions[bound_ranges(node, e.free)]
         (self.k,) = self.reduction.ranges
-        self.rows, self.columns = [SharedTile(owner, s, self.k, self.reduction.staged) for s in
-                                   owner.plan.shared_stages()]  # fmt: skip
+        self.rows, self.columns = [SharedTile(e, s, self.k, self.reduction.staged) for s in
+                                   e.plan.shared_stages()]  # fmt: skip
 
     def run(self) -> None:
-        """Write the loop at the cursor, and record the sums with `Linearizer.finish`."""
+        """Write the loop at the cursor, and record the sums with `Emitter.finish`."""
         b = self.b
         size, block = self.k.arg[1], self.reduction.staged
         inner: SharedTileProducts | MatrixProducts = (
-            SharedTileProducts(self.owner, self.rows, self.columns)
+            SharedTileProducts(self.e, self.rows, self.columns)
             if self.plan.matrix is None
-            else MatrixProducts(self.owner, self.rows, self.columns)
+            else MatrixProducts(self.e, self.rows, self.columns)
         )
         sums = inner.zeros()
         if size <= block:
             sums = self._block(b.index(0), inner, sums, again=False)
         else:
-            count = self.owner.limits.rounds(self.k, block, b.index(-(-size // block)))
+            count = self.e.limits.rounds(self.k, block, b.index(-(-size // block)))
             loop = b.enter_loop(b.index(0), count, 1, b.cursor)
             carried = [b.carry(loop, s) for s in sums]
             sums = b.leave_loop(loop, self._block(loop.index, inner, carried, again=True))
-        units = [self.owner.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
-        here = {u: self.owner.env.get(u, 0) for u in units if u is not None}
+        units = [self.e.units.get(r) for r in (self.rows.axis.range, self.columns.axis.range)]
+        here = {u: self.e.env.get(u, 0) for u in units if u is not None}
         for (row, column), total in inner.results(sums):
             for unit, at in zip(units, (row, column), strict=True):
                 if unit is not None:
-                    self.owner.env[unit] = at
-            self.owner.finish(self.node, total)
-        self.owner.env.update(here)
+                    self.e.env[unit] = at
+            self.e.finish(self.node, total)
+        self.e.env.update(here)
 
     def _block(
         self, number: Line, inner: SharedTileProducts | MatrixProducts, sums: list[Line], *, again: bool

@@ -9,7 +9,7 @@ Not here: the choice of the tiles (`plan.device_contraction`), the products (`de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes, register_type
 from compiler.emit import conversions
@@ -19,15 +19,13 @@ from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.nest.kernel_shape import inner_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from compiler.dtype import DType
-    from compiler.emit.builder import Builder
-    from compiler.emit.indexing import Indexer
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
-    from compiler.emit.loop_limits import LoopLimits
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, LoopNest, SharedStage
+    from compiler.nest.loop_nest import Axis, SharedStage
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
@@ -35,59 +33,27 @@ VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
 
-class StagedSumWriter(Protocol):
-    """What a staged sum needs of the writer of its kernel (`linearize.Linearizer`)."""
-
-    b: Builder
-    plan: LoopNest
-    index: Indexer
-    limits: LoopLimits
-    env: dict[UOp, int]
-    free: dict[UOp, frozenset[UOp]]
-    units: dict[UOp, UOp]
-    unit_keys: dict[UOp, tuple[UOp, ...]]
-    digits: dict[UOp, list[tuple[UOp, int]]]
-    values: dict[tuple[object, ...], Line]
-    readers: dict[UOp, Callable[[UOp], Line]]
-
-    def value(self, node: UOp) -> Line:
-        """Return the register of a node at the current position."""
-        ...
-
-    def stored(self, node: UOp) -> Line:
-        """Return the register of a LOAD at the current position, of the type in memory."""
-        ...
-
-    def source(self, node: UOp) -> tuple[Line, Line | None]:
-        """Return the address of the vector of a LOAD at the current position, and its mask."""
-        ...
-
-    def finish(self, node: UOp, total: Line) -> None:
-        """Record a reduction's value at the current position."""
-        ...
-
-
 class SharedTile:
     """The tile of one operand in shared memory: copies to it and loads from it."""
 
-    def __init__(self, owner: StagedSumWriter, stage: SharedStage, k: UOp, block: int) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, stage: SharedStage, k: UOp, block: int) -> None:
+        self.e = e
+        self.b = e.b
         self.stage = stage
         self.k = k
-        self.axis: Axis = next(a for a in owner.plan.axes if a.range is stage.axis)
+        self.axis: Axis = e.axes[stage.axis]
         self.words = block // stage.pack
         self.block = block
         self.pitch = self.axis.block + stage.pad
         self.dtype: DType = dtypes.uint32 if stage.pack > 1 else register_type(stage.value.dtype)
         self.turns: dict[UOp, UOp] = {}
         """For a row the permutation of its places."""
-        tag = owner.plan.shared_stages().index(stage)
+        tag = e.plan.shared_stages().index(stage)
         self.memory = self.b.line("shared", POINTER, 1, (), (self.dtype, self.words * self.pitch, tag))
 
     def address(self, word: UOp, place: UOp) -> Line:
         """Return the address of the word at (row `word`, `place` in the block), both over bound ranges."""
-        b, ix, swizzle = self.b, self.owner.index, self.stage.swizzle
+        b, ix, swizzle = self.b, self.e.index, self.stage.swizzle
         if swizzle is None:
             at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
         else:
@@ -123,64 +89,43 @@ class SharedTile:
         Return (row, place, words) of each piece: rows and places are over ranges that are bound, and the
         words are vectors along the axis, or single words of successive rows.
         """
-        owner, ix, stage = self.owner, self.owner.index, self.stage
+        e, ix, stage = self.e, self.e.index, self.stage
         r, k = self.axis.range, self.k
-        saved = ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values
-        position = dict(owner.env)
-        ix.exprs, ix.memo, ix.guards = dict(ix.exprs), {}, dict(ix.guards)
-        owner.units, owner.unit_keys = dict(owner.units), {}
-        owner.values = self._kept()
-        for moved in (r, k):
-            owner.units.pop(moved, None)
-            ix.guards.pop(moved, None)
-        counter = ix.fresh(-(-k.arg[1] // self.block))
-        if counter.op is Ops.RANGE:
-            ix.bound[counter] = number
-        lane = ix.fresh(stage.lanes)
-        if lane.op is Ops.RANGE:
-            ix.lane_ranges[lane] = stage.lanes
         out = []
-        for word, place in self._pieces():
-            along_sum = stage.along == "sum" and stage.lanes > 1
-            parts = range(1) if along_sum else range(stage.pack)
-            values = []
-            for part in parts:
-                first = symbolic.dot((counter, word), (self.block, stage.pack), part)
-                where = symbolic.add(ix.starts[r], place)
-                ix.memo, owner.values = {}, self._kept()
-                self._open(k, first, lane if along_sum else symbolic.ZERO, k.arg[1])
-                self._open(r, where, symbolic.ZERO if along_sum else lane, self.axis.size)
-                values.append(self._value())
-            out.append((word, place, self._words(values, along_sum=along_sum)))
-        ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values = saved
-        owner.env.clear()
-        owner.env.update(position)
+        with e.moved((r, k)) as scope:
+            for moved in (r, k):
+                e.units.pop(moved, None)
+                ix.guards.pop(moved, None)
+            counter = ix.fresh(-(-k.arg[1] // self.block))
+            if counter.op is Ops.RANGE:
+                ix.bound[counter] = number
+            lane = ix.fresh(stage.lanes)
+            if lane.op is Ops.RANGE:
+                ix.lane_ranges[lane] = stage.lanes
+            for word, place in self._pieces():
+                along_sum = stage.along == "sum" and stage.lanes > 1
+                parts = range(1) if along_sum else range(stage.pack)
+                values = []
+                for part in parts:
+                    first = symbolic.dot((counter, word), (self.block, stage.pack), part)
+                    where = symbolic.add(ix.starts[r], place)
+                    scope.forget()
+                    scope.open(k, first, lane if along_sum else symbolic.ZERO, k.arg[1])
+                    scope.open(r, where, symbolic.ZERO if along_sum else lane, self.axis.size)
+                    values.append(self._value())
+                out.append((word, place, self._words(values, along_sum=along_sum)))
         return out
-
-    def _kept(self) -> dict[tuple[object, ...], Line]:
-        """Return the registers of nodes that depend neither on the axis nor on the sum."""
-        moved, free = {self.axis.range, self.k}, self.owner.free
-        return {n: v for n, v in self.owner.values.items() if not moved & free[n[0]]}  # type: ignore[index]  # a node
-
-    def _open(self, r: UOp, first: UOp, lane: UOp, size: int) -> None:
-        """Set the current values of a range: `first` and the lanes after it, masked from `size` on."""
-        ix = self.owner.index
-        ix.exprs[r] = symbolic.add(first, lane)
-        ix.guards.pop(r, None)
-        guard = symbolic.lt(first, size)
-        if guard is not symbolic.TRUE:
-            ix.guards[r] = guard
 
     def _pieces(self) -> Iterator[tuple[UOp, UOp]]:
         """Yield the first (row, place) of each vector that a thread copies."""
-        owner, ix, stage = self.owner, self.owner.index, self.stage
-        threads, block = owner.plan.threads, self.axis.block
+        e, ix, stage = self.e, self.e.index, self.stage
+        threads, block = e.plan.threads, self.axis.block
         along_sum = stage.along == "sum"
         size = max(1, stage.lanes // stage.pack) if along_sum else stage.lanes
         inner = (self.words if along_sum else block) // size
         outer = block if along_sum else self.words
         thread = ix.fresh(threads)
-        ix.bound[thread] = self.b.line("thread", dtypes.int64, 1, (), 0)
+        ix.bound[thread] = self.e.thread()
         x, y = symbolic.mul(symbolic.mod(thread, inner), size), symbolic.div(thread, inner)
         rows = threads // inner
         for at in range(0, outer, rows):
@@ -189,11 +134,11 @@ class SharedTile:
 
     def _value(self) -> Line:
         """Return the operand at the current position; beyond the end of the sum it is 0."""
-        owner, b = self.owner, self.b
-        value = owner.value(self.stage.value)
-        guard = owner.index.guards.get(self.k)
+        e, b = self.e, self.b
+        value = e.value(self.stage.value)
+        guard = e.index.guards.get(self.k)
         if guard is not None and _computed(self.stage.value):
-            mask = owner.index.mask(guard)
+            mask = e.index.mask(guard)
             if mask is not None:
                 value = b.select(mask, value, conversions.zero(b, self.stage.value.dtype, value.lanes))
         return b.splat(value, self.stage.lanes)
@@ -243,9 +188,9 @@ class SharedTile:
 
         Threads are 32 bytes apart, so after four of them the first vectors use the same banks again.
         """
-        b, ix = self.b, self.owner.index
+        b, ix = self.b, self.e.index
         other = ix.fresh(2)
-        thread = b.line("thread", dtypes.int64, 1, (), 0)
+        thread = self.e.thread()
         number = ix.modulo(ix.divide(thread, PAIRS, signed=False), 2, signed=False)
         ix.bound[other] = number
         turned = b.cmp("ne", number, b.index(0))

@@ -20,7 +20,8 @@ from compiler.targets.shared.matrix import places
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compiler.emit.device_tile import SharedTile, StagedSumWriter
+    from compiler.emit.device_tile import SharedTile
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
@@ -31,7 +32,7 @@ ROUND = 16
 
 
 def in_rounds(
-    owner: StagedSumWriter,
+    e: Emitter,
     words: int,
     step: int,
     sums: list[Line],
@@ -41,12 +42,12 @@ def in_rounds(
 
     `one` adds the round that begins at a word. Several rounds are a loop; less than `step` is one round.
     """
-    b, steps = owner.b, max(1, words // step)
+    b, steps = e.b, max(1, words // step)
     if steps == 1:
         return one(symbolic.ZERO, sums)
     loop = b.enter_loop(b.index(0), b.index(steps), 1, b.cursor)
-    counter = owner.index.fresh(steps)
-    owner.index.bound[counter] = loop.index
+    counter = e.index.fresh(steps)
+    e.index.bound[counter] = loop.index
     carried = [b.carry(loop, s) for s in sums]
     return b.leave_loop(loop, one(symbolic.mul(counter, step), carried))
 
@@ -54,9 +55,9 @@ def in_rounds(
 class SharedTileProducts:
     """Multiply-adds of a register tile: each thread loads its rows and its columns of the tiles."""
 
-    def __init__(self, owner: StagedSumWriter, rows: SharedTile, columns: SharedTile) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, rows: SharedTile, columns: SharedTile) -> None:
+        self.e = e
+        self.b = e.b
         self.rows = rows
         self.columns = columns
         self.depth = min(rows.words, 4)
@@ -68,7 +69,7 @@ class SharedTileProducts:
 
     def add(self, sums: list[Line], token: Line) -> list[Line]:
         """Add the products of one block."""
-        return in_rounds(self.owner, self.rows.words, self.depth, sums, partial(self._round, token=token))
+        return in_rounds(self.e, self.rows.words, self.depth, sums, partial(self._round, token=token))
 
     def _round(self, first: UOp, sums: list[Line], token: Line) -> list[Line]:
         b = self.b
@@ -85,8 +86,8 @@ class SharedTileProducts:
     def _values(self, tile: SharedTile, word: UOp, token: Line) -> list[Line]:
         """Return the vectors of a thread's part of one row of a tile, in the order of its units."""
         b, axis = self.b, tile.axis
-        base = symbolic.dot([d for d, _ in self.owner.digits[axis.range]],
-                            [c for _, c in self.owner.digits[axis.range]])  # fmt: skip
+        base = symbolic.dot([d for d, _ in self.e.digits[axis.range]],
+                            [c for _, c in self.e.digits[axis.range]])  # fmt: skip
         run = axis.run or axis.upcast
         out: list[Line] = []
         for unit in range(0, axis.upcast, run):
@@ -109,11 +110,11 @@ class SharedTileProducts:
 class MatrixProducts:
     """Matrix operations of a warp on fragments of the tiles."""
 
-    def __init__(self, owner: StagedSumWriter, rows: SharedTile, columns: SharedTile) -> None:
-        assert owner.plan.matrix is not None
-        self.op = owner.plan.matrix
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, rows: SharedTile, columns: SharedTile) -> None:
+        assert e.plan.matrix is not None
+        self.op = e.plan.matrix
+        self.e = e
+        self.b = e.b
         self.rows = rows
         self.columns = columns
         _, mine, _ = places(self.op.d.row, 1)
@@ -122,12 +123,10 @@ class MatrixProducts:
         self.wide = columns.axis.upcast * columns.axis.lanes // mine
         self.row_strides, _, _ = places(self.op.d.row, self.high)
         self.column_strides, _, _ = places(self.op.d.column, self.wide)
-        self.lane = owner.index.fresh(self.op.lanes)
-        thread = self.b.line("thread", dtypes.int64, 1, (), 0)
-        owner.index.bound[self.lane] = (
-            owner.index.modulo(thread, self.op.lanes, signed=False)
-            if owner.plan.threads > self.op.lanes
-            else thread
+        self.lane = e.index.fresh(self.op.lanes)
+        thread = e.thread()
+        e.index.bound[self.lane] = (
+            e.index.modulo(thread, self.op.lanes, signed=False) if e.plan.threads > self.op.lanes else thread
         )
         self.parts = (
             self._parts(columns.axis, self.op.b, self.op.d.column),
@@ -141,7 +140,7 @@ class MatrixProducts:
 
     def add(self, sums: list[Line], token: Line) -> list[Line]:
         """Add the products of one block, in rounds of `ROUND` words."""
-        return in_rounds(self.owner, self.rows.words, ROUND, sums, partial(self._round, token=token))
+        return in_rounds(self.e, self.rows.words, ROUND, sums, partial(self._round, token=token))
 
     def _round(self, start: UOp, sums: list[Line], token: Line) -> list[Line]:
         op, b = self.op, self.b
@@ -215,7 +214,7 @@ class MatrixProducts:
     def _warp(self, axis: Axis) -> UOp:
         """Return the first place of the warp in the block of an axis: its digits of whole warps."""
         total = symbolic.ZERO
-        for (digit, stride), part in zip(self.owner.digits[axis.range], axis.threads, strict=True):
+        for (digit, stride), part in zip(self.e.digits[axis.range], axis.threads, strict=True):
             if part.step >= self.op.lanes:
                 total = symbolic.add(total, symbolic.mul(digit, stride))
         return total

@@ -210,6 +210,12 @@ class Indexer:
             return self.b.line("variable", dtypes.int64, 1, (), (number, self.buffers))
         return self.bound[atom]
 
+    def bind(self, r: UOp, number: Line) -> None:
+        """Set the register of the counter of a range's blocks; a range of one block has no counter."""
+        atoms = [a for a in symbolic.atoms_of((self.starts[r],)) if a.op is Ops.RANGE]
+        if atoms:
+            self.bound[atoms[0]] = number
+
     def line(self, index: UOp) -> Line:
         """Return an index of the AST as one register: int64, or a vector of int32 or int64."""
         return self.materialised(self.split(index))

@@ -15,8 +15,11 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from compiler.emit import isel, tile_products, word_products
+from compiler.emit import conversions, isel, linear, tile_products, word_products
 from compiler.emit.accesses import rows_of
+from compiler.emit.device_pipeline import PipelinedSum
+from compiler.emit.device_sum import StagedSum
+from compiler.emit.row_scratch import RowScratch
 from compiler.emit.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -26,8 +29,11 @@ from compiler.nest import convolution_borders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line, LineBlock
-    from compiler.emit.linearize import Linearizer
+    from compiler.emit.partials import Totals
+    from compiler.emit.stages import Stages
     from compiler.emit.tile_products import TileProducts
     from compiler.ir.uop import UOp
 
@@ -38,23 +44,129 @@ _FEW = 16
 """The most accumulators of which there may be two sets."""
 
 
-class Reducer:
+class Reductions:
+    """The REDUCEs of one kernel. A family is written at the first use of a value of one of its nodes."""
+
+    def __init__(self, e: Emitter, memory: Memory, stages: Stages) -> None:
+        self.e = e
+        self.memory = memory
+        self.rows = RowScratch(e) if e.plan.rows else None
+        self.stages = stages
+        self.families: dict[object, list[UOp]] = {}
+        self.units: dict[UOp, list[UOp]] = {}
+        """For each REDUCE whose values are a bundle, the units that number them."""
+        for node in e.free:
+            if node.op is Ops.REDUCE:
+                self.families.setdefault(self._family(node), []).append(node)
+        e.handlers[Ops.REDUCE] = self.value
+
+    def _family(self, node: UOp) -> object:
+        """Return the key of a REDUCE's family: its ranges, and the other ranges on which it depends."""
+        return bound_ranges(node, self.e.free), self.e.free[node]
+
+    def value(self, node: UOp) -> Line:
+        """Return the current value of a REDUCE, after the loops of its family at all unrolled positions."""
+        e = self.e
+        if not node.arg[1]:
+            return e.value(node.src[0])
+        sums, keys = self.bundle(node), e.unit_keys[node]
+        if sums is not None:
+            order = [self.units[node].index(u) for u in keys]
+            points = itertools.product(*[range(u.arg[1]) for u in self.units[node]])
+            for point, row in zip(points, rows_of(e.b, sums, linear.count_of(sums)), strict=True):
+                e.values[node, *[point[k] for k in order]] = conversions.rounded(e.b, row, node.dtype)
+        return e.values[node, *[e.env[u] for u in keys]]
+
+    def bundle(self, node: UOp) -> Line | None:
+        """Write the loops of a REDUCE if they are not; return the bundle of its sums before they are rounded.
+
+        None if the sums are single registers.
+        """
+        e = self.e
+        written = e.values.get((node, "sums"))
+        if written is not None and written.block.open:
+            return written
+        keys = e.unit_keys.get(node)
+        if keys is None:
+            keys = e.keys(node)
+        found = e.values.get((node, *[e.env[u] for u in keys]))
+        if found is None or not found.block.open:
+            self._write(node)
+        written = e.values.get((node, "sums"))
+        return written if written is not None and written.block.open else None
+
+    def piece(self, totals: Totals) -> list[Line]:
+        """Write the loops of the current piece of a sum; return the sum of each unrolled position."""
+        cursor = self.e.b.cursor
+        loops = ReductionLoops(self.e, self.memory, self.rows, self.stages, [totals.node], totals.units)
+        sums = loops.sums(cursor)
+        self.e.b.cursor = cursor
+        return sums
+
+    def _write(self, node: UOp) -> None:
+        """Write the loops of a REDUCE, and record its values."""
+        e = self.e
+        if e.plan.reductions[bound_ranges(node, e.free)].staged:
+            asynchronous = e.plan.shared_stages()[0].mechanism == "asynchronous copies"
+            (PipelinedSum(e, self.memory, node) if asynchronous else StagedSum(e, node)).run()
+            return
+        family = self.families[self._family(node)]
+        units = e.units_of(node)
+        here = {u: e.env[u] for u in units}
+        cursor = e.b.cursor
+        if e.partials.totals is not None and e.partials.totals.node is node:
+            for _, total in zip(e.positions(units), e.partials.finished_values(), strict=True):
+                e.finish(node, total)
+        else:
+            loops = ReductionLoops(e, self.memory, self.rows, self.stages, family, units)
+            sums = loops.run(self._home(e.free[node]))
+            if sums is not None:
+                e.values[node, "sums"] = sums
+                self.units[node] = units
+        if self.rows is not None:
+            self.rows.filled(node)
+        e.b.cursor = cursor
+        e.env.update(here)
+
+    def _home(self, free: frozenset[UOp]) -> LineBlock:
+        """Return the outermost block where these ranges have values, and to which loads may move."""
+        b, ix = self.e.b, self.e.index
+        home = max((b.cursor.floor, b.held), key=lambda block: block.depth)
+        for r in free:
+            for atom in symbolic.atoms_of((ix.exprs[r],)):
+                line = ix.bound.get(atom)
+                if line is not None and line.block.depth > home.depth:
+                    home = line.block
+        return home
+
+
+class ReductionLoops:
     """The loops of one family of reductions."""
 
-    def __init__(self, owner: Linearizer, family: list[UOp], units: list[UOp]) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(  # noqa: PLR0917  # two callers, side by side
+        self,
+        e: Emitter,
+        memory: Memory,
+        rows: RowScratch | None,
+        stages: Stages,
+        family: list[UOp],
+        units: list[UOp],
+    ) -> None:
+        self.e = e
+        self.b = e.b
+        self.memory = memory
         self.family = family
         self.units = units
-        self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
-        self.rows = [row for row in owner.plan.rows if row.filler in family]
+        self.plan = e.plan.reductions[bound_ranges(family[0], e.free)]
+        self.row_stores = [] if rows is None else rows.stores(family)
+        """What stores the current values of rows in scratch memory."""
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
         self.per = self.plan.unroll if self.plan.inside is None else 1
         """Accumulators of each output."""
         self.products: TileProducts | None = None
         """The products of a round as one line; the accumulators are then one bundle."""
-        if len(family) == 1 and not self.rows:
-            self.products = tile_products.find(owner, family[0], self.plan, units, self.points)
+        if len(family) == 1 and not self.row_stores:
+            self.products = tile_products.find(e, stages, family[0], self.plan, units, self.points)
 
     def sums(self, home: LineBlock) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""
@@ -62,19 +174,22 @@ class Reducer:
         totals = self._level(0, self._identities())
         return totals if self.products is None else rows_of(self.b, totals[0], len(self.points))
 
-    def run(self, home: LineBlock) -> None:
-        """Write the loops inside `home`, and record the results with `Linearizer.finish`."""
+    def run(self, home: LineBlock) -> Line | None:
+        """Write the loops inside `home`, and record the results with `Emitter.finish`.
+
+        Results that are one bundle are returned instead.
+        """
         self.b.cursor = home
         totals = self._level(0, self._identities())
         if self.products is not None:
-            self.owner.finish_all(self.family[0], self.units, totals[0])
-            return
+            return totals[0]
         per = self.per
         places = list(itertools.product(self.family, self.points))
         sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
         for (node, point), total in zip(places, self._across(sums), strict=True):
-            self.owner.env.update(zip(self.units, point, strict=True))
-            self.owner.finish(node, total)
+            self.e.env.update(zip(self.units, point, strict=True))
+            self.e.finish(node, total)
+        return None
 
     def _unrolled(self, node: UOp, parts: list[Line]) -> Total:
         """Combine the accumulators of one output's unrolled iterations, as a tree."""
@@ -89,7 +204,7 @@ class Reducer:
 
     def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
         """Combine the totals of lanes or threads."""
-        plan = self.owner.plan
+        plan = self.e.plan
         if self.plan.lanes > 1:
             sums = [total._replace(value=isel.across(self.b, *total)) for total in sums]
         if self.plan.threads > 1:
@@ -110,8 +225,8 @@ class Reducer:
 
     def _lanes_of(self, node: UOp) -> int:
         """Return the lanes of the value if they are along an output range, else 1."""
-        ix = self.owner.index
-        for r in self.owner.free[node]:
+        ix = self.e.index
+        for r in self.e.free[node]:
             for atom in symbolic.atoms_of((ix.exprs[r],)):
                 if atom in ix.lane_ranges:
                     return ix.lane_ranges[atom]
@@ -122,9 +237,9 @@ class Reducer:
         ranges = self.plan.ranges
         if depth == len(ranges) - 1:
             return self._innermost(totals)
-        r, b, ix = ranges[depth], self.b, self.owner.index
+        r, b, ix = ranges[depth], self.b, self.e.index
         if self.plan.inside is None or r not in self.plan.bounded:
-            size = self.owner.partials.size(r)
+            size = self.e.partials.size(r)
             return self._loop(r, b.index(0), size, totals, lambda t: self._level(depth + 1, t))
         low, high, known = convolution_borders.bounds(b, ix, self.plan.inside.src[2], r)
         ix.known.update(known)
@@ -137,10 +252,10 @@ class Reducer:
     ) -> list[Line]:
         b = self.b
         if high.arg == 1 and low.arg == 0:
-            self.owner.bind(r, low)
+            self.e.index.bind(r, low)
             return body(totals)
         loop = b.enter_loop(low, high, 1, b.cursor)
-        self.owner.bind(r, loop.index)
+        self.e.index.bind(r, loop.index)
         carried = [b.carry(loop, t) for t in totals]
         return b.leave_loop(loop, body(carried))
 
@@ -148,8 +263,8 @@ class Reducer:
         """Write the full rounds, then the rest in single vectors, of which the last may be masked."""
         plan = self.plan
         r = plan.ranges[-1]
-        if r in self.owner.partials.pieces:
-            size = self.owner.partials.size(r)
+        if r in self.e.partials.pieces:
+            size = self.e.partials.size(r)
             return self._loop(r, self.b.index(0), size, totals, lambda t: self._round(t, 1))
         size, step = r.arg[1], plan.unroll * plan.threads * plan.lanes
         rounds = size // step
@@ -164,7 +279,7 @@ class Reducer:
         self, r: UOp, first: int, totals: list[Line], body: Callable[[list[Line]], list[Line]]
     ) -> list[Line]:
         """Write what begins at a value of r: in a branch if the range may have its limit before that."""
-        b, limits = self.b, self.owner.limits
+        b, limits = self.b, self.e.limits
         if r not in limits or not first:
             return body(totals)
         branch = b.enter_branch(b.cmp("slt", b.index(first), limits.lines[r]))
@@ -177,7 +292,7 @@ class Reducer:
 
         Many accumulators stay in one loop: there are no registers for two sets of them.
         """
-        b, unroll, limits = self.b, self.plan.unroll, self.owner.limits
+        b, unroll, limits = self.b, self.plan.unroll, self.e.limits
         step = unroll * self.plan.threads * self.plan.lanes
         end = limits.rounds(r, step, b.index(rounds))
 
@@ -217,40 +332,32 @@ class Reducer:
 
     def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
         """Write the rest after the full rounds, one vector (or value) at a time."""
-        ix, b, plan = self.owner.index, self.b, self.plan
+        ix, b, plan = self.e.index, self.b, self.plan
         left = r.arg[1] - first
         wide = plan.threads * plan.lanes
         count = -(-left // wide)
-        saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
-        ix.exprs, ix.memo = dict(ix.exprs), {}
-        free = self.owner.free
-        self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
-        counter = ix.fresh(count)
-        lane = self.owner.lanes[r]
-        ix.starts[r] = counter
-        ((digit, stride),) = self.owner.digits[r]
-        start = symbolic.dot((counter, digit), (wide, stride), first)
-        ix.exprs[r] = symbolic.add(start, lane)
         guarded = left % wide != 0
-        if guarded:
-            ix.guards[r] = symbolic.lt(ix.exprs[r] if left % plan.lanes else start, r.arg[1])
-        unit = self.owner.units.get(r)
-        if unit is not None:
-            self.owner.env[unit] = 0
-        end = b.index(count)
-        if r in self.owner.limits and count > 1:
-            after = b.add(self.owner.limits.lines[r], b.index(wide - 1 - first))
-            rounds = b.alu("sdiv", after, b.index(wide)) if wide > 1 else after
-            end = b.call("smax", b.call("smin", rounds, end), b.index(1))
-        totals = self._loop(r, b.index(0), end, totals, lambda t: self._round(t, 1, guarded=guarded))
-        values = self.owner.values
-        ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
-        self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above
-        return totals
+        with self.e.moved([r]):
+            counter = ix.fresh(count)
+            ix.starts[r] = counter
+            ((digit, stride),) = self.e.digits[r]
+            start = symbolic.dot((counter, digit), (wide, stride), first)
+            ix.exprs[r] = symbolic.add(start, self.e.lanes[r])
+            if guarded:
+                ix.guards[r] = symbolic.lt(ix.exprs[r] if left % plan.lanes else start, r.arg[1])
+            unit = self.e.units.get(r)
+            if unit is not None:
+                self.e.env[unit] = 0
+            end = b.index(count)
+            if r in self.e.limits and count > 1:
+                after = b.add(self.e.limits.lines[r], b.index(wide - 1 - first))
+                rounds = b.alu("sdiv", after, b.index(wide)) if wide > 1 else after
+                end = b.call("smax", b.call("smin", rounds, end), b.index(1))
+            return self._loop(r, b.index(0), end, totals, lambda t: self._round(t, 1, guarded=guarded))
 
     def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
         """Write one round: every accumulator takes its value."""
-        owner, per = self.owner, self.per
+        e, per = self.e, self.per
         totals = list(totals)
         r = self.plan.ranges[-1]
         if self.products is not None:
@@ -258,19 +365,19 @@ class Reducer:
         if self.plan.inside is not None:
             self._inside(self.plan.inside, totals)
             return totals
-        unit = owner.units.get(r)
-        mask = owner.index.mask(owner.index.guards[r]) if guarded else None
+        unit = e.units.get(r)
+        mask = e.index.mask(e.index.guards[r]) if guarded else None
         for k in range(unroll):
             if unit is not None:
-                owner.env[unit] = k
+                e.env[unit] = k
             slot = k
             for node in self.family:
                 for point in self.points:
-                    owner.env.update(zip(self.units, point, strict=True))
+                    e.env.update(zip(self.units, point, strict=True))
                     totals[slot] = self._accumulate(node, totals[slot], mask)
                     slot += per
-            for row in self.rows:
-                owner.rows.store(row)
+            for store in self.row_stores:
+                store()
         return totals
 
     def _inside(self, load: UOp, totals: list[Line]) -> None:
@@ -278,18 +385,18 @@ class Reducer:
 
         Products with the same element of it are written one after the other.
         """
-        owner, ix = self.owner, self.owner.index
-        (node,), unit = self.family, owner.units[self.plan.ranges[-1]]
+        e, ix = self.e, self.e.index
+        (node,), unit = self.family, e.units[self.plan.ranges[-1]]
         found: list[tuple[int, int, int]] = []
         for k, (slot, point) in itertools.product(range(self.plan.unroll), enumerate(self.points)):
-            owner.env.update(zip((unit, *self.units), (k, *point), strict=True))
+            e.env.update(zip((unit, *self.units), (k, *point), strict=True))
             mask = ix.mask(load.src[2])
             if mask is None or mask.op != "const":
                 found.append((ix.place(load.src[1]).offset, k, slot))
         for at, (_, k, slot) in enumerate(sorted(found)):
-            owner.env.update(zip((unit, *self.units), (k, *self.points[slot]), strict=True))
+            e.env.update(zip((unit, *self.units), (k, *self.points[slot]), strict=True))
             if at == 0:
-                owner.memory.fetch(load)
+                self.memory.fetch(load)
             totals[slot] = self._accumulate(node, totals[slot], None)
 
     def _masked(self, mask: Line, value: Line) -> Line:
@@ -298,19 +405,19 @@ class Reducer:
         return self.b.select(mask, wide, self.b.const(value.dtype, 0.0, wide.lanes))
 
     def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
-        owner, b = self.owner, self.b
+        e, b = self.e, self.b
         value = node.src[0]
         if value.op is Ops.DOT:
-            words = [owner.value(s) for s in value.src]
+            words = [e.value(s) for s in value.src]
             if mask is not None:
                 words = [word_products.masked(b, mask, word) for word in words]
             return word_products.dot(b, value.arg, words[0], words[1], total)
         if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
-            x, y = owner.value(value.src[0]), owner.value(value.src[1])
+            x, y = e.value(value.src[0]), e.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be NaN
                 x, y = self._masked(mask, x), self._masked(mask, y)
             return b.fma(x, y, total)
-        line = owner.value(value)
+        line = e.value(value)
         if mask is not None:
             line = b.select(
                 mask, b.splat(line, total.lanes), isel.identity(b, node.arg[0], node.dtype, total.lanes)

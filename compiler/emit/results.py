@@ -1,7 +1,7 @@
 """The results of one block: the values of all its unrolled positions, then their stores.
 
 What follows the sum of a product is written once for each position of the register tile. Where that is long
-(`plan.Plan.looped`), the sums of the block are stored to scratch memory instead, and a loop over one of its
+(`LoopNest.looped`), the sums of the block are stored to scratch memory instead, and a loop over one of its
 ranges loads them, computes what follows, and stores the results.
 
 Not here: the loops over blocks (`linearize`, the caller), the sums (`reductions`), loads and stores
@@ -24,8 +24,10 @@ from compiler.nest.kernel_shape import inner_nodes
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
-    from compiler.emit.linearize import Linearizer
+    from compiler.emit.reductions import Reductions
     from compiler.ir.uop import UOp
 
 DEEP = 150
@@ -47,9 +49,11 @@ class _Sums(NamedTuple):
 class Results:
     """Writes the results of the current block of one kernel."""
 
-    def __init__(self, owner: Linearizer) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, memory: Memory, reductions: Reductions) -> None:
+        self.e = e
+        self.b = e.b
+        self.memory = memory
+        self.reductions = reductions
         self.sums: dict[UOp, _Sums] = {}
         """For each REDUCE that the loop loads, its values."""
         self.token: tuple[Line, ...] = ()
@@ -57,7 +61,7 @@ class Results:
 
     def write(self) -> None:
         """Write all results at the cursor."""
-        looped = self.owner.plan.looped
+        looped = self.e.plan.looped
         if looped is None:
             self._unrolled()
         else:
@@ -65,37 +69,36 @@ class Results:
 
     def _unrolled(self) -> None:
         """Write all stores of the unrolled positions, after all values, whose loads they may overwrite."""
-        owner = self.owner
-        units = [owner.units[a.range] for a in owner.plan.axes if a.range in owner.units]
-        stores = owner.ast.src
-        owner.turns.fill()
+        e = self.e
+        units = [e.units[a.range] for a in e.plan.axes if a.range in e.units]
+        stores = e.ast.src
         deep: list[UOp] = []
-        if len(owner.free) > DEEP:
-            outputs = {a.range for a in owner.plan.axes}
-            deep = [n for n in ordered(owner.ast) if _plain(n) and owner.free[n] <= outputs]
+        if len(e.free) > DEEP:
+            outputs = {a.range for a in e.plan.axes}
+            deep = [n for n in ordered(e.ast) if _plain(n) and e.free[n] <= outputs]
         results: list[tuple[UOp, Line]] = []
         replaced = self._replaced()
-        for _ in owner.positions(units if replaced else []):
+        for _ in e.positions(units if replaced else []):
             for node in replaced:
-                owner.value(node)
-        for _ in owner.positions(units):
+                e.value(node)
+        for _ in e.positions(units):
             for node in deep:
-                owner.value(node)
-            results += [(store, owner.value(store.src[2])) for store in stores]
-        turned = [owner.memory.across(store) for store in stores]
+                e.value(node)
+            results += [(store, e.value(store.src[2])) for store in stores]
+        turned = [self.memory.across(store) for store in stores]
         values = [value for _, value in results]
-        if len(stores) == 1 and turned == [None] and owner.memory.store_all(stores[0], units, values):
+        if len(stores) == 1 and turned == [None] and self.memory.store_all(stores[0], units, values):
             return
         found = dict(zip(itertools.product(*[range(u.arg[1]) for u in units], stores), results, strict=True))
-        for _ in owner.positions(units):
+        for _ in e.positions(units):
             for store, unit in zip(stores, turned, strict=True):
-                here = [owner.env[u] for u in units]
+                here = [e.env[u] for u in units]
                 if unit is None:
-                    owner.memory.store(store, found[(*here, store)][1])
-                elif owner.env[unit] == 0:
+                    self.memory.store(store, found[(*here, store)][1])
+                elif e.env[unit] == 0:
                     at = units.index(unit)
                     rows = [found[(*here[:at], k, *here[at + 1 :], store)][1] for k in range(unit.arg[1])]
-                    owner.memory.store_across(store, unit, rows)
+                    self.memory.store_across(store, unit, rows)
 
     def _replaced(self) -> list[UOp]:
         """Return the loads of what the kernel replaces, where all threads of a workgroup sum one value.
@@ -103,67 +106,64 @@ class Results:
         All of them load, and one stores. A load behind the last barrier of the sum could be later than that
         store, so it is written before the sum.
         """
-        owner, stores = self.owner, self.owner.ast.src
-        if owner.plan.threads == 1 or any(a.threads for a in owner.plan.axes):
+        e, stores = self.e, self.e.ast.src
+        if e.plan.threads == 1 or any(a.threads for a in e.plan.axes):
             return []
         written = {s.src[0].arg for s in stores}
         return [n for n in inner_nodes(stores) if n.op is Ops.LOAD and n.src[0].arg in written]
 
     def _looped(self, r: UOp) -> None:
         """Write the results in a loop over the unrolled positions of one range."""
-        owner, b, ix = self.owner, self.b, self.owner.index
-        unit = owner.units[r]
+        e, b, ix = self.e, self.b, self.e.index
+        unit = e.units[r]
         place = ix.fresh(unit.arg[1])
-        for node in inner_nodes(owner.ast.src):
-            if node.op is Ops.REDUCE and node.arg[1] and r in owner.free[node]:
+        for node in inner_nodes(e.ast.src):
+            if node.op is Ops.REDUCE and node.arg[1] and r in e.free[node]:
                 self.sums[node] = self._keep(node, {unit: place})
         self.token = (b.line("token", dtypes.bool, 1),)
-        before = ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values, owner.readers
         loop = b.enter_loop(b.index(0), b.index(unit.arg[1]), 1, b.cursor)
         ix.bound[place] = loop.index
-        ix.exprs, ix.memo, ix.guards = dict(ix.exprs), {}, dict(ix.guards)
-        for of in (ix.exprs, ix.guards):
-            if r in of:
-                of[r] = symbolic.substitute(of[r], {unit: place}, {})
-        owner.units, owner.unit_keys = {k: u for k, u in owner.units.items() if k is not r}, {}
-        owner.values = {k: v for k, v in owner.values.items() if r not in owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
-        owner.readers = owner.readers | dict.fromkeys(self.sums, self._load)
-        self._unrolled()
+        with e.moved([r]):
+            for of in (ix.exprs, ix.guards):
+                if r in of:
+                    of[r] = symbolic.substitute(of[r], {unit: place}, {})
+            del e.units[r]
+            e.readers.update(dict.fromkeys(self.sums, self._load))
+            self._unrolled()
         b.leave_loop(loop, [])
-        ix.exprs, ix.memo, ix.guards, owner.units, owner.unit_keys, owner.values, owner.readers = before
 
     def _keep(self, node: UOp, moved: dict[UOp, UOp]) -> _Sums:
         """Return the values of a REDUCE in scratch memory; in their index, units are `moved` to loops.
 
         Totals between the pieces of a sum are there already.
         """
-        owner, b, ix = self.owner, self.b, self.owner.index
-        units = owner.units_of(node)
-        lanes = [owner.lanes[x] for x in owner.free[node] if owner.lanes.get(x) in ix.lane_ranges]
+        e, b, ix = self.e, self.b, self.e.index
+        units = e.units_of(node)
+        lanes = [e.lanes[x] for x in e.free[node] if e.lanes.get(x) in ix.lane_ranges]
         width = max([ix.lane_ranges[lane] for lane in lanes], default=1)
         sizes = [int(u.arg[1]) for u in units]
         strides = [math.prod(sizes[k:]) * width for k in range(1, len(sizes) + 1)]
         index = symbolic.dot((*units, *lanes), (*strides, *[1 for _ in lanes]))
         moving = symbolic.substitute(index, moved, {})
         kind = register_type(node.dtype)
-        totals = owner.partials.totals
+        totals = e.partials.totals
         if totals is not None and totals.node is node:
-            return _Sums(owner.partials.block(totals), moving, kind, rounded=False)
+            return _Sums(e.partials.block(totals), moving, kind, rounded=False)
         count = math.prod(sizes) * width
         memory = b.line("scratch", POINTER, 1, (), (kind, count, "results", len(self.sums)))
-        owner.env.update(dict.fromkeys(units, 0))
-        bundle = owner.summed(node)
+        e.env.update(dict.fromkeys(units, 0))
+        bundle = self.reductions.bundle(node)
         if bundle is not None and bundle.lanes == width and kind is node.dtype:
             b.line("store_rows", kind, width, (memory, bundle), tuple(range(0, count, width)))
             return _Sums(memory, moving, kind, rounded=True)
-        for _ in owner.positions(units):
-            value = b.splat(owner.value(node), width)
+        for _ in e.positions(units):
+            value = b.splat(e.value(node), width)
             b.line("store", kind, width, (ix.address(memory, ix.place(index), kind), value))
         return _Sums(memory, moving, kind, rounded=True)
 
     def _load(self, node: UOp) -> Line:
         """Load the value of a REDUCE at the current position."""
-        ix, sums = self.owner.index, self.sums[node]
+        ix, sums = self.e.index, self.sums[node]
         place = ix.place(sums.at)
         lanes = place.lanes if place.stride else 1
         address = ix.address(sums.memory, place, sums.kind)

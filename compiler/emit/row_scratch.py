@@ -5,6 +5,7 @@ Not here: which values are kept (`plan.row_reuse`). Next: `linearize` and `reduc
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes, register_type, storage_type
@@ -13,34 +14,40 @@ from compiler.emit.linear import POINTER
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
-    from compiler.emit.device_tile import StagedSumWriter
+    from collections.abc import Callable, Sequence
+
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import ScratchRow
 
 
-class KeptRows:
+class RowScratch:
     """The rows of one kernel's plan."""
 
-    def __init__(self, owner: StagedSumWriter) -> None:
-        self.owner = owner
-        self.b = owner.b
-        self.rows = owner.plan.rows
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+        self.b = e.b
+        self.rows = e.plan.rows
         self.twins = {row.twin: row for row in self.rows}
         """For a value over an output range its row."""
-        owner.readers.update(dict.fromkeys(self.twins, self.load))
+        e.readers.update(dict.fromkeys(self.twins, self.load))
         self.tokens: dict[ScratchRow, Line] = {}
         """For a row that is filled, the source that keeps its loads after the stores."""
 
     def _memory(self, row: ScratchRow) -> Line:
         """Return private memory for a row, with room for a last vector."""
         kind = storage_type(register_type(row.source.dtype))
-        count = row.inner.arg[1] + self.owner.plan.widest()
+        count = row.inner.arg[1] + self.e.plan.widest()
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
 
-    def store(self, row: ScratchRow) -> None:
+    def stores(self, family: Sequence[UOp]) -> list[Callable[[], None]]:
+        """Return for each row that a family of REDUCEs fills what stores its current value."""
+        return [partial(self._store, row) for row in self.rows if row.filler in family]
+
+    def _store(self, row: ScratchRow) -> None:
         """Store the row's value at the current position of the reduction that runs over it."""
-        b, ix, value = self.b, self.owner.index, self.owner.value(row.source)
+        b, ix, value = self.b, self.e.index, self.e.value(row.source)
         kind = storage_type(value.dtype)
         address = ix.address(self._memory(row), ix.place(row.inner), kind)
         b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
@@ -48,13 +55,13 @@ class KeptRows:
     def filled(self, node: UOp) -> None:
         """Make the loads of the rows that a reduction filled stay after its stores."""
         for row in self.rows:
-            if row.inner in bound_ranges(node, self.owner.free):
+            if row.inner in bound_ranges(node, self.e.free):
                 self.tokens[row] = self.b.line("token", dtypes.bool, 1)
 
     def load(self, twin: UOp) -> Line:
         """Load a value at the current output position from its row."""
-        b, ix, row = self.b, self.owner.index, self.twins[twin]
-        self.owner.value(row.filler)
+        b, ix, row = self.b, self.e.index, self.twins[twin]
+        self.e.value(row.filler)
         kind = storage_type(register_type(row.source.dtype))
         place = ix.place(row.outer)
         lanes = place.lanes if place.stride else 1

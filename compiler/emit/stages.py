@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes, register_type, storage_type
+from compiler.dtype import HALF, dtypes, register_type, storage_type
 from compiler.emit import conversions, window_copies
 from compiler.emit.linear import POINTER
 from compiler.emit.tile_products import FactorSource
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compiler.dtype import DType
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
-    from compiler.emit.linearize import Linearizer
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis, Stage
 
@@ -56,39 +57,40 @@ class Panels:
 class Stages:
     """The staged operands of one kernel."""
 
-    def __init__(self, owner: Linearizer) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, memory: Memory) -> None:
+        self.e = e
+        self.b = e.b
+        self.memory = memory
         self.panels: dict[UOp, Panels] = {}
         """For each operand its panels, from the loop of the copy inwards."""
 
     def fill(self, stage: Stage) -> None:
         """Copy every block of the axis in its current extent; what is written after it reads the panels."""
-        owner, b = self.owner, self.b
-        axis = next(a for a in owner.plan.axes if a.range is stage.axis)
-        first, _, count = owner.extents[stage.axis]
+        e, b = self.e, self.b
+        axis = e.axes[stage.axis]
+        first, _, count = e.extents[stage.axis]
         dtype = storage_type(register_type(stage.value.dtype))
         if stage.window:
             self._fill_window(stage, dtype)
             return
         strides = self._strides(stage, axis)
         memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
-        panel = owner.index.fresh(count)
-        unit, lane = owner.units.get(stage.axis, symbolic.ZERO), owner.lanes[stage.axis]
-        places = [owner.partials.place(r) for r in stage.ranges]
+        panel = e.index.fresh(count)
+        unit, lane = e.units.get(stage.axis, symbolic.ZERO), e.lanes[stage.axis]
+        places = [e.partials.place(r) for r in stage.ranges]
         index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
-        _Copy(owner, stage, axis, panel, index, memory).write()
+        _Copy(e, self.memory, stage, panel, index, memory).write()
         token = b.line("token", dtypes.bool, 1)
         self._read(Panels(stage, dtype, memory, first, panel, index, token))
 
     def _fill_window(self, stage: Stage, dtype: DType) -> None:
         """Copy a window, and read it from then on."""
         b = self.b
-        lanes = max(a.lanes for a in self.owner.plan.axes)
+        lanes = max(a.lanes for a in self.e.plan.axes)
         count = windows.strides_of(stage.window, lanes)[0]
         memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
-        window_copies.fill(self.owner, stage, memory, lanes)
-        partials, token = self.owner.partials, b.line("token", dtypes.bool, 1)
+        window_copies.fill(self.e, self.memory, stage, memory, lanes)
+        partials, token = self.e.partials, b.line("token", dtypes.bool, 1)
         moved = {r: partials.place(r) for r in partials.pieces}
         index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
         self._read(Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
@@ -97,31 +99,38 @@ class Stages:
         """Read an operand from its panels from now on."""
         operand = panels.stage.value
         self.panels[operand] = panels
-        self.owner.readers[operand] = self.read
+        self.e.readers[operand] = self.read
 
     def _strides(self, stage: Stage, axis: Axis) -> list[int]:
         """Return the elements from one panel to the next, then between values of each summed range."""
         strides = [axis.block]
         for r in reversed(stage.ranges):
-            strides.insert(0, strides[0] * self.owner.partials.cap(r))
+            strides.insert(0, strides[0] * self.e.partials.cap(r))
         return strides
 
     def enter(self, r: UOp, number: Line) -> None:
         """Set the current block of an axis: loads use its panel."""
         for panels in self.panels.values():
             if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
-                self.owner.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
+                self.e.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
 
-    def source(self, operand: UOp) -> FactorSource | None:
-        """Return where the values of an operand are in its panels; None without any, or of another type."""
+    def factor(self, operand: UOp) -> FactorSource | None:
+        """Return where a factor is in memory; None where it is computed, masked, or fetched ahead.
+
+        In its panels, if they have the type of its registers, or where it is loaded from without a mask.
+        """
         panels = self.panels.get(operand)
-        if panels is None or panels.dtype is not register_type(operand.dtype):
+        if panels is not None and panels.dtype is register_type(operand.dtype):
+            return FactorSource(panels.memory, panels.index, panels.dtype, (panels.token,))
+        if operand in self.e.readers:
             return None
-        return FactorSource(panels.memory, panels.index, panels.dtype, (panels.token,))
+        if operand.op is Ops.CAST and operand.dtype is dtypes.float32 and operand.src[0].dtype in HALF:
+            return self.factor(operand.src[0])  # its register is float32 already
+        return self.memory.plain(operand)
 
     def read(self, operand: UOp) -> Line:
         """Load the operand at the current position from its panel."""
-        panels, ix = self.panels[operand], self.owner.index
+        panels, ix = self.panels[operand], self.e.index
         place = ix.place(panels.index)
         lanes = place.lanes if place.stride else 1
         address = ix.address(panels.memory, place, panels.dtype)
@@ -137,59 +146,43 @@ class _Copy:
     """
 
     def __init__(  # noqa: PLR0917  # one caller
-        self, owner: Linearizer, stage: Stage, axis: Axis, panel: UOp, index: UOp, memory: Line
+        self, e: Emitter, accesses: Memory, stage: Stage, panel: UOp, index: UOp, memory: Line
     ) -> None:
-        self.owner = owner
-        self.b = owner.b
+        self.e = e
+        self.b = e.b
+        self.accesses = accesses
         self.stage = stage
-        self.axis = axis
         self.panel = panel
         self.index = index
         self.memory = memory
-        self.lanes = axis.block if stage.wide else axis.lanes
+        self.lanes = e.axes[stage.axis].block if stage.wide else e.axes[stage.axis].lanes
         self.order = list(stage.ranges)
         """The loops over summed ranges, outermost first."""
         self.vector: UOp | None = None
         """The counter of the loop over the vectors of a block; None where they are unrolled."""
 
     def write(self) -> None:
-        """Write the loops at the cursor, and leave the owner as it was."""
-        owner, ix, stage = self.owner, self.owner.index, self.stage
-        before = (
-            ix.exprs,
-            ix.memo,
-            ix.starts,
-            ix.guards,
-            owner.units,
-            owner.unit_keys,
-            owner.values,
-        )
-        position, cursor = dict(owner.env), self.b.cursor
-        ix.exprs, ix.memo, ix.starts, ix.guards = dict(ix.exprs), {}, dict(ix.starts), dict(ix.guards)
-        owner.units, owner.unit_keys = dict(owner.units), {}
-        moving = {stage.axis, *stage.ranges}
-        owner.values = {k: v for k, v in owner.values.items() if not moving & owner.free[k[0]]}  # type: ignore[index]  # k[0] is a node
-        if stage.wide:
-            ix.lane_ranges[self._replaced_unit()] = self.lanes
-        elif stage.looped:
-            self.vector = self._replaced_unit()
-        self._open_ranges()
-        masked = self._masked()
-        if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
-            self.order.sort(key=lambda r: r not in masked)
-        if stage.axis in masked or not self._in_rows():  # few lines at once, each used up
-            self._panels(lambda: self._vectors(lambda: self._summed(0, self._values)))
-        else:  # outermost the order of the source's rows
-            self._summed(0, lambda: self._panels(lambda: self._vectors(self._values)))
-        ix.exprs, ix.memo, ix.starts, ix.guards, owner.units, owner.unit_keys, owner.values = before
-        owner.env.clear()
-        owner.env.update(position)
+        """Write the loops; the cursor is where it was then."""
+        stage, cursor = self.stage, self.b.cursor
+        with self.e.moved((stage.axis, *stage.ranges)):
+            if stage.wide:
+                self.e.index.lane_ranges[self._replaced_unit()] = self.lanes
+            elif stage.looped:
+                self.vector = self._replaced_unit()
+            self._open_ranges()
+            masked = self._masked()
+            if stage.axis in masked:  # the masks of a panel are computed once, outside the other ranges
+                self.order.sort(key=lambda r: r not in masked)
+            if stage.axis in masked or not self._in_rows():  # few lines at once, each used up
+                self._panels(lambda: self._vectors(lambda: self._summed(0, self._values)))
+            else:  # outermost the order of the source's rows
+                self._summed(0, lambda: self._panels(lambda: self._vectors(self._values)))
         self.b.cursor = cursor
 
     def _masked(self) -> frozenset[UOp]:
         """Return the ranges on which masks of the operand's loads depend."""
         masks = [n.src[2] for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD and len(n.src) > 2]
-        return frozenset([r for mask in masks for r in self.owner.free[mask]])
+        return frozenset([r for mask in masks for r in self.e.free[mask]])
 
     def _in_rows(self) -> bool:
         """Return whether the operand's loads are adjacent along the blocks."""
@@ -199,8 +192,8 @@ class _Copy:
 
     def _replaced_unit(self) -> UOp:
         """Return a new range that takes the place of the unrolled positions of a block."""
-        ix, r = self.owner.index, self.stage.axis
-        unit = self.owner.units.pop(r)
+        ix, r = self.e.index, self.stage.axis
+        unit = self.e.units.pop(r)
         place = ix.fresh(unit.arg[1])
         ix.exprs[r] = symbolic.substitute(ix.exprs[r], {unit: place}, {})
         self.index = symbolic.substitute(self.index, {unit: place}, {})
@@ -210,8 +203,7 @@ class _Copy:
 
     def _open_ranges(self) -> None:
         """Give every summed range a counter; the last one also the places that are copied together."""
-        ix, owner = self.owner.index, self.owner
-        partials = owner.partials
+        ix, units, partials = self.e.index, self.e.units, self.e.partials
         *outer, last = self.stage.ranges
         for r in outer:
             ix.starts[r] = ix.fresh(partials.cap(r))
@@ -222,46 +214,46 @@ class _Copy:
             for r in outer:
                 partials.count(r, symbolic.ZERO)
         start, unit = ix.fresh(size - turn + 1), ix.fresh(turn)
-        owner.units.pop(last, None)
+        units.pop(last, None)
         if unit.op is Ops.RANGE:
-            owner.units[last] = unit
+            units[last] = unit
             ix.unit_ranges.add(unit)
         ix.starts[last] = start
         partials.count(last, symbolic.add(start, unit))
 
     def _panels(self, inside: Callable[[], None]) -> None:
         """A loop over the panels, one block each."""
-        first, end, count = self.owner.extents[self.stage.axis]
+        first, end, count = self.e.extents[self.stage.axis]
 
         def one(number: Line) -> None:
             if self.panel.op is Ops.RANGE:
-                self.owner.index.bound[self.panel] = number
-            self.owner.enter_block(self.stage.axis, self.b.add(first, number))
+                self.e.index.bound[self.panel] = number
+            self.e.enter_block(self.stage.axis, self.b.add(first, number))
             inside()
 
         self._loop(self.b.index(1) if count == 1 else self.b.alu("sub", end, first), one)
 
     def _summed(self, depth: int, inside: Callable[[], None]) -> None:
         """Loops over the summed ranges from `depth` inwards; a last piece that is short begins earlier."""
-        b, owner = self.b, self.owner
+        b, e = self.b, self.e
         if depth == len(self.order):
             inside()
             return
         r = self.order[depth]
         turn = self.stage.turn if r is self.stage.ranges[-1] else 1
-        size = owner.partials.size(r)
+        size = e.partials.size(r)
         if self.stage.flat:
-            size = b.index(math.prod([owner.partials.cap(r) for r in self.stage.ranges]))
+            size = b.index(math.prod([e.partials.cap(r) for r in self.stage.ranges]))
 
         def one(number: Line) -> None:
             at = b.mul(number, turn)
             whole = isinstance(size.arg, int) and size.arg % turn == 0
-            owner.bind(r, at if whole else b.call("smin", at, b.add(size, b.index(-turn))))
+            e.index.bind(r, at if whole else b.call("smin", at, b.add(size, b.index(-turn))))
             self._summed(depth + 1, inside)
 
         if turn > 1:
             size_up = b.add(size, b.index(turn - 1))
-            self._loop(owner.index.divide(size_up, turn, signed=False), one)
+            self._loop(e.index.divide(size_up, turn, signed=False), one)
         else:
             self._loop(size, one)
 
@@ -273,37 +265,37 @@ class _Copy:
             return
 
         def one(number: Line) -> None:
-            self.owner.index.bound[vector] = number
+            self.e.index.bound[vector] = number
             inside()
 
         self._loop(self.b.index(vector.arg[1]), one)
 
     def _values(self) -> None:
         """The unrolled values of a block, for `turn` values of the last summed range."""
-        owner, b, ix = self.owner, self.b, self.owner.index
+        e, b, ix = self.e, self.b, self.e.index
         register = register_type(self.stage.value.dtype)
         dtype = storage_type(register)
-        units = [owner.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in owner.units]
+        units = [e.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in e.units]
         if units and self._squares(units, dtype):
             return
-        for _ in owner.positions(units):
-            value = b.splat(owner.value(self.stage.value), self.lanes)
+        for _ in e.positions(units):
+            value = b.splat(e.value(self.stage.value), self.lanes)
             address = ix.address(self.memory, ix.place(self.index), dtype)
             b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
 
     def _squares(self, units: list[UOp], dtype: DType) -> bool:
         """Write the copy of squares that are transposed, if the values are such; return whether they are."""
-        owner, b, ix = self.owner, self.b, self.owner.index
+        e, b, ix = self.e, self.b, self.e.index
         *outer, last = units
         for unit in units:
-            owner.env[unit] = 0
+            e.env[unit] = 0
         p = ix.parts(ix.split(self.index))
         if p.computed or p.stride != 1 or p.lanes != self.lanes:
             return False
         step = dict(p.units).get(last, 0)
-        for _ in owner.positions(outer):
-            owner.env[last] = 0
-            found = owner.memory.square(self.stage.value)
+        for _ in e.positions(outer):
+            e.env[last] = 0
+            found = self.accesses.square(self.stage.value)
             if found is None or found[0] is not last or found[1].dtype is not dtype:
                 return False
             place, square = ix.place(self.index), found[1]

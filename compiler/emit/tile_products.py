@@ -11,7 +11,7 @@ Not here: loops, and rounds of computed factors (`reductions`, the caller), the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import register_type
 from compiler.emit.linear import BundleProducts, LoadedFactor
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.dtype import DType
-    from compiler.emit.builder import Builder
-    from compiler.emit.indexing import Indexer
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
+    from compiler.emit.stages import Stages
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import LoopNest, Reduction
+    from compiler.nest.loop_nest import Reduction
 
 
 class FactorSource(NamedTuple):
@@ -40,44 +40,37 @@ class FactorSource(NamedTuple):
     """The source that keeps its loads after the stores to that memory; none for other memory."""
 
 
-class ProductWriter(Protocol):
-    """What the products need of the writer of their kernel (`linearize.Linearizer`)."""
-
-    b: Builder
-    index: Indexer
-    plan: LoopNest
-
-    def in_memory(self, operand: UOp) -> FactorSource | None:
-        """Return where an operand is in memory; None where it is computed, masked, or fetched ahead."""
-        ...
-
-
 class TileProducts:
     """The products of all unrolled positions of one sum."""
 
     def __init__(
         self,
-        owner: ProductWriter,
+        e: Emitter,
         units: Sequence[UOp],
         factors: tuple[FactorSource, FactorSource],
         what: BundleProducts,
     ) -> None:
-        self.owner = owner
+        self.e = e
         self.units = units
         self.factors = factors
         self.what = what
 
     def add(self, totals: Line) -> Line:
         """Return the bundle of accumulators with the products of the current round added."""
-        b, ix = self.owner.b, self.owner.index
+        b, ix = self.e.b, self.e.index
         ix.env.update(dict.fromkeys(self.units, 0))
         firsts = [b.offset(f.pointer, ix.place(f.place).base, f.kind) for f in self.factors]
         tokens = [token for f in self.factors for token in f.token]
         return b.line("products", totals.dtype, totals.lanes, (*firsts, totals, *tokens), self.what)
 
 
-def find(
-    owner: ProductWriter, node: UOp, plan: Reduction, units: Sequence[UOp], points: Sequence[tuple[int, ...]]
+def find(  # noqa: PLR0917  # one caller
+    e: Emitter,
+    stages: Stages,
+    node: UOp,
+    plan: Reduction,
+    units: Sequence[UOp],
+    points: Sequence[tuple[int, ...]],
 ) -> TileProducts | None:
     """Return the products of a sum at all unrolled positions; None where single lines are needed.
 
@@ -87,15 +80,15 @@ def find(
     plain = plan.inside is None and plan.block and plan.unroll == plan.lanes == plan.threads == 1
     if not plain or value.op is not Ops.MUL or node.arg[0] != "ADD" or not node.dtype.is_float:
         return None
-    if owner.plan.threads > 1 or value.dtype is not node.dtype or len(points) == 1:
+    if e.plan.threads > 1 or value.dtype is not node.dtype or len(points) == 1:
         return None
-    counters = symbolic.atoms_of((owner.index.starts[plan.ranges[-1]],))
+    counters = symbolic.atoms_of((e.index.starts[plan.ranges[-1]],))
     factors, loaded = [], []
     for operand in value.src:
-        source = owner.in_memory(operand)
+        source = stages.factor(operand)
         if source is None or register_type(source.kind) is not kind:
             return None
-        p = owner.index.parts(owner.index.split(source.place))
+        p = e.index.parts(e.index.split(source.place))
         moves = any(atom in counters for atom, _ in p.outer)
         if p.computed or p.stride not in (0, 1) or not moves or any(u not in units for u, _ in p.units):
             return None
@@ -105,4 +98,4 @@ def find(
         factors.append(source)
         loaded.append(LoadedFactor(source.kind, p.lanes if p.stride else 1, tuple(offsets)))
     left, right = factors
-    return TileProducts(owner, units, (left, right), BundleProducts(*loaded))
+    return TileProducts(e, units, (left, right), BundleProducts(*loaded))

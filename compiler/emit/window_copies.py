@@ -6,7 +6,7 @@ Not here: which loads are windows, and the copy's layout (`nest.windows`). Next:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from compiler.dtype import register_type, storage_type
 from compiler.emit import conversions
@@ -15,52 +15,28 @@ from compiler.ir.ops import Ops
 from compiler.nest.windows import ranges_of, strides_of
 
 if TYPE_CHECKING:
-    from compiler.emit.block_extents import Extents
-    from compiler.emit.builder import Builder
-    from compiler.emit.indexing import Indexer
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
-    from compiler.emit.partials import Partials
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import LoopNest, Side, Stage
+    from compiler.nest.loop_nest import Side, Stage
 
 MOST_UNROLLED = 8
 """Vectors along the last side up to which their copies are written one after the other."""
 
 
-class Reader(Protocol):
-    """The part of `compiler.emit.accesses.Memory` that a copy uses."""
-
-    def read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
-        """Return the elements of a buffer at an index; 0 where the mask is false."""
-        ...
-
-
-class WindowWriter(Protocol):
-    """The part of `compiler.emit.linearize.Linearizer` that a copy uses."""
-
-    b: Builder
-    index: Indexer
-    plan: LoopNest
-    extents: Extents
-    partials: Partials
-
-    @property
-    def memory(self) -> Reader:
-        """The accesses of the kernel."""
-        ...
-
-
-def fill(owner: WindowWriter, stage: Stage, memory: Line, lanes: int) -> None:
+def fill(e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:
     """Write the loops that copy the window at the cursor; the cursor is after them then."""
-    _Copy(owner, stage, memory, lanes).write(0, [])
+    _Copy(e, accesses, stage, memory, lanes).write(0, [])
 
 
 class _Copy:
     """The loops that fill one window: one for each side, the last one by vectors."""
 
-    def __init__(self, owner: WindowWriter, stage: Stage, memory: Line, lanes: int) -> None:
-        self.owner = owner
-        self.b = owner.b
+    def __init__(self, e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:
+        self.e = e
+        self.b = e.b
+        self.accesses = accesses
         self.stage = stage
         self.memory = memory
         self.lanes = lanes
@@ -68,7 +44,7 @@ class _Copy:
 
     def write(self, depth: int, places: list[UOp]) -> None:
         """Write the loops from a side inwards, at the places of the sides outside."""
-        b, ix, sides = self.b, self.owner.index, self.stage.window
+        b, ix, sides = self.b, self.e.index, self.stage.window
         if depth == len(sides) - 1:
             self._last(places)
             return
@@ -87,13 +63,13 @@ class _Copy:
 
         All places where it has no such range or several.
         """
-        owner, b = self.owner, self.b
+        e, b = self.e, self.b
         terms, _ = symbolic.terms_of(side.place)
-        axes = [a for a in owner.plan.axes if a.range in terms]
+        axes = [a for a in e.plan.axes if a.range in terms]
         if len(axes) != 1:
             return b.index(0), b.index(side.size)
         (axis,) = axes
-        low, high, _ = owner.extents[axis.range]
+        low, high, _ = e.extents[axis.range]
         step, block = terms[axis.range], min(axis.block, axis.size)
         first = b.call("smin", b.mul(low, axis.block), b.index(axis.size - block))
         end = b.call("smin", b.mul(high, axis.block), b.index(axis.size))
@@ -102,7 +78,7 @@ class _Copy:
 
     def _last(self, places: list[UOp]) -> None:
         """Write the copies along the last side: few vectors one after the other, more in a loop."""
-        b, ix, lanes = self.b, self.owner.index, self.lanes
+        b, ix, lanes = self.b, self.e.index, self.lanes
         lane = ix.fresh(lanes)
         ix.lane_ranges[lane] = lanes
         count = -(-self.stage.window[-1].size // lanes)
@@ -118,11 +94,11 @@ class _Copy:
 
     def _vector(self, places: list[UOp]) -> None:
         """Copy one vector; lanes beyond the last side, and outside the picture, are zeros."""
-        owner, b, ix, load = self.owner, self.b, self.owner.index, self.stage.value
+        e, b, ix, load = self.e, self.b, self.e.index, self.stage.value
         moved: dict[UOp, UOp] = {}
         for side, at in zip(self.stage.window, places, strict=True):
             for r in ranges_of(side):
-                piece = owner.partials.pieces.get(r)
+                piece = e.partials.pieces.get(r)
                 moved[r] = symbolic.ZERO if piece is None else piece.base
             moved[side.unit] = symbolic.add(moved[side.unit], at)
         memo: dict[UOp, UOp] = {}
@@ -130,7 +106,9 @@ class _Copy:
         shown = inside
         if len(load.src) > 2:
             shown = symbolic.both(symbolic.substitute(load.src[2], moved, memo), inside)
-        stored = owner.memory.read(load.src[0], symbolic.substitute(load.src[1], moved, memo), ix.mask(shown))
+        stored = self.accesses.read(
+            load.src[0], symbolic.substitute(load.src[1], moved, memo), ix.mask(shown)
+        )
         register = register_type(load.dtype)
         value = b.splat(conversions.unpack(b, stored, register), self.lanes)
         dtype = storage_type(register)
