@@ -1,8 +1,8 @@
-"""The devices "nv-emu" and "amd-emu": a real driver on an emulated kernel. Entry points name `NV` and `AMD`.
+"""The devices "nv-emu" and "amd-emu": a real driver on an emulated kernel.
 
-This is the only module that imports both a driver and an emulator. Not here: what a device's name may say
-(`nv.machine.variants`, `amd.machine.variants`). Next: docs/how-to/add-a-device.md, how any package registers
-a device.
+The package's entry points name `NV` and `AMD`. This is the only module that imports both a driver and an
+emulator. Not here: the syntax of a device's name (`nv.machine.variants`, `amd.machine.variants`). Next:
+docs/how-to/add-a-device.md, how any package registers a device.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NV: Final = NvDriver(
 )
 """GPUs emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 AMD_MACHINES: Final = Machines()
-"""Opens the machines of `AMD`; a machine of several GPUs is shared by the devices on it."""
+"""Opens the machines of `AMD`. The devices of one machine with several GPUs share it."""
 AMD: Final = AmdDriver("amd-emu", AMD_MACHINES, lasting=False, emulated=True)
 """GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""
 
 
 def boards() -> dict[str, tuple[Board, ...]]:
-    """Return the GPUs with published rates of each emulated architecture, which the estimates are for."""
+    """Return, by the name of each emulated architecture, its boards with published rates, for estimates."""
     from emulator.amd.profiles import GPUS  # noqa: PLC0415 - loaded when a machine is opened
     from emulator.nv.profiles import PROFILES  # noqa: PLC0415 - the same
 

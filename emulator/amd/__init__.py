@@ -1,4 +1,4 @@
-"""The emulated AMD GPUs, below the ioctl.
+"""The emulated AMD GPUs, below the ioctl: kernel driver (`kfd`), queues (`engines`), machine code (`isa`).
 
-Not here: the neutral parts (`emulator.shared`), the driver (`drivers.amd`). Next: `isa`, machine code.
+Not here: the parts for all vendors (`emulator.shared`), the driver (`drivers.amd`). Next: `machine`.
 """

@@ -1,9 +1,10 @@
-"""The emulated GPUs and kernels as rows of data. Nothing else in the emulator tests a name.
+"""The emulated GPUs and versions of the kernel driver, as rows of data.
 
-Sources: docs/sources-amd.md (sample nodes, of which dumps of a 7900 XTX and an
-R9700), Linux kfd_queue.c and kfd_chardev.c for what each kernel checks.
+No other module of the emulator tests a name. Sources: docs/sources-amd.md (sample nodes, with dumps of a
+7900 XTX and an R9700); Linux kfd_queue.c and kfd_chardev.c for the checks of each kernel.
 
-Not here: the texts that describe a GPU to its driver (`emulator.amd.kfd.sysfs`).
+Not here: the texts that describe a GPU to its driver (`emulator.amd.kfd.sysfs`). Next:
+`emulator.amd.kfd.gpu`.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class KernelProfile:
     minor: int
     """The version of the interface is 1.minor."""
     geometry: bool
-    """CREATE_QUEUE wants each buffer to be one whole mapping of the right size."""
+    """Whether CREATE_QUEUE wants each buffer to be one whole mapping of the right size."""
     equal_save_area: bool
-    """`ctx_save_restore_size` must be the kernel's own number, not only as large."""
+    """Whether `ctx_save_restore_size` must equal the kernel's own number; else it may be larger."""
     prints_save_area: bool
-    """sysfs has `cwsr_size` and `ctl_stack_size`."""
+    """Whether sysfs has `cwsr_size` and `ctl_stack_size`."""
 
     def has(self, gate: str) -> bool:
-        """Return whether the interface has what `layouts.kfd.GATES` calls `gate`."""
+        """Return whether the interface has the feature `gate`, a key of `drivers.amd.layouts.kfd.GATES`."""
         return (1, self.minor) >= GATES[gate]
 
 
@@ -60,7 +61,7 @@ KERNELS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProfile:
-    """One emulated GPU."""
+    """The properties of one emulated GPU."""
 
     target: AmdChip
     label: str
@@ -75,10 +76,14 @@ class GpuProfile:
     units_per_array: int
     waves_per_simd: int
     scratch_slots: int
+    """Waves of a compute unit that may have scratch (`max_slots_scratch_cu`)."""
     wave_size: int
+    """Lanes of a wave, as sysfs states it."""
     sdma_engines: int
     xgmi_engines: int
+    """SDMA engines for links between GPUs; 0 without xGMI."""
     queues_per_engine: int
+    """Queues of one SDMA engine."""
     compute_pipes: int
     """The property `num_cp_queues`."""
     xccs: int
@@ -86,13 +91,14 @@ class GpuProfile:
     visible_bytes: int
     """Video memory that the CPU can reach; less than all of it is a small BAR."""
     mes: bool
-    """Queues are scheduled by MES: the write pointer lies in GTT of the same GPU."""
+    """Whether MES schedules the queues: the write pointer then lies in GTT of the same GPU."""
     gc_version: tuple[int, int, int]
     nbif_version: tuple[int, int, int]
     family: int
     limits: MultiprocessorLimits
-    """Resources of one compute unit; on RDNA of a workgroup processor."""
+    """Resources of one compute unit; on RDNA of one workgroup processor."""
     boards: tuple[Board, ...]
+    """Products with this GPU and their published rates."""
     counter_khz: int = 100_000
     clock_mhz: int = 2400
     revision: int = 0
@@ -101,22 +107,22 @@ class GpuProfile:
 
     @property
     def name(self) -> str:
-        """Return LLVM's name of the target."""
+        """LLVM's name of the target."""
         return self.target.name
 
     @property
     def engines(self) -> int:
-        """Return the shader engines of one XCC."""
+        """Shader engines of one XCC."""
         return self.array_count // self.arrays_per_engine // self.xccs
 
     @property
     def large_bar(self) -> bool:
-        """Return whether the CPU reaches all video memory."""
+        """Whether the CPU reaches all video memory."""
         return self.visible_bytes >= self.vram_bytes
 
     @property
     def queue_limit(self) -> int:
-        """Return how many queues a process may have on this GPU."""
+        """How many queues a process may have on this GPU."""
         many = self.gc_version in ((9, 4, 3), (9, 4, 4), (9, 5, 0))
         return QUEUES_PER_PROCESS_9_4_3 if many else QUEUES_PER_PROCESS
 
@@ -133,7 +139,7 @@ class GpuProfile:
 
     @property
     def ignores_context_zero(self) -> bool:
-        """Return whether an end-of-pipe interrupt with context 0 is dropped."""
+        """Whether the kernel driver drops an end-of-pipe interrupt with context 0."""
         return self.target.generation is Generation.GFX9
 
 
@@ -207,9 +213,9 @@ GPUS: Final = {
         ),
     )
 }  # fmt: skip
-"""Target -> the emulated GPU of it."""
+"""Name of a target -> the emulated GPU."""
 GPUS["gfx942-cpx"] = replace(GPUS["gfx942"], label="gfx942 CPX", units=38, array_count=4, xccs=1)
-"""One XCC of a GPU in the mode CPX, which lists each as a GPU: its compute queues take PM4 packets."""
+"""One XCC of a GPU in CPX mode, which presents each XCC as a GPU. Its compute queues take PM4 packets."""
 
 
 def find_gpu(name: str) -> GpuProfile:

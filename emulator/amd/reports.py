@@ -1,10 +1,10 @@
-"""Faults that stop queues of the emulated AMD GPU, and its findings.
+"""Faults that stop queues of the emulated AMD GPU.
 
-A `MemoryFault` evicts every queue of the process on its GPU and fires MEMORY events, a `QueueFault` stops one
-queue with an exception code, as on hardware. Both leave a `MachineReport`.
+As on hardware, a `MemoryFault` evicts every queue of the process on its GPU and fires MEMORY events, and a
+`QueueFault` stops one queue with an exception code. The machine makes a `MachineReport` of either.
 
-Not here: refusals of ioctls (`emulator.amd.kfd.refusal`), the neutral report
-(`emulator.shared.machine_report`).
+Not here: refusals of ioctls (`emulator.amd.kfd.refusal`), the report (`emulator.shared.machine_report`).
+Next: `emulator.amd.engines.errors`, which makes the faults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["FindingKind", "MachineReport", "MemoryFault", "QueueFault", "defect"
 
 
 class QueueFault(QueueError):  # noqa: N818 - hardware's word
-    """A queue is stopped by a queue exception."""
+    """Raised to stop one queue with a queue exception; `exception` is the code that the host gets."""
 
     def __init__(
         self, kind: FindingKind, message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED
@@ -29,7 +29,7 @@ class QueueFault(QueueError):  # noqa: N818 - hardware's word
 
 
 class MemoryFault(QueueError):  # noqa: N818 - hardware's word
-    """An access that the GPU's page tables refuse."""
+    """Raised for an access that the GPU's page tables refuse; `address` is the device address."""
 
     def __init__(
         self, va: int, message: str, *, writes: bool = False, not_present: bool = True, executes: bool = False
@@ -39,21 +39,22 @@ class MemoryFault(QueueError):  # noqa: N818 - hardware's word
         self.writes = writes
         self.not_present = not_present
         self.executes = executes
-        """An instruction fetch; the kernel's event does not tell (`NoExecute` is never set)."""
+        """Whether it is an instruction fetch. The kernel's event does not say so: `NoExecute` is never
+        set."""
 
 
 def page_fault(va: int, access: AccessKind, message: str, miss: Miss) -> MemoryFault:
-    """Return the error of an access that an address space refuses (`emulator.shared.vaspace.PageFault`)."""
+    """Return the fault of an access that an address space refuses (`emulator.shared.vaspace.PageFault`)."""
     writes = access in (AccessKind.WRITE, AccessKind.ATOMIC)
     return MemoryFault(va, message, writes=writes, not_present=miss is not Miss.READ_ONLY)
 
 
 def host_path_fault() -> QueueFault:
-    """Return the fault of a doorbell before which nothing flushed the host data path (doubt `hdp`)."""
+    """Return the fault of a doorbell without a flush of the host data path before it (quirk `hdp`)."""
     text = "the CPU maps video memory, and nothing flushed the host data path before the doorbell"
     return QueueFault(FindingKind.COHERENCE, text)
 
 
 def defect(error: Exception) -> QueueFault:
-    """Return the error of a queue that the emulator cannot continue, for a limit of its own."""
+    """Return the fault of a queue that the emulator cannot continue, because of an error of its own."""
     return QueueFault(FindingKind.DEFECT, "".join(traceback.format_exception(error)).rstrip())

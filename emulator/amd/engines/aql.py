@@ -1,6 +1,9 @@
-"""An AQL compute queue: packets that launch kernels on all XCCs, barriers, and PM4 that every XCC executes.
+"""The engine of an AQL compute queue: kernel launches on all XCCs, barriers, and PM4 that every XCC executes.
 
-Packets without a barrier bit begin while those before them run. Not here: PM4 (`pm4`), launches (`kernels`).
+A packet with a barrier bit waits for all earlier work of the queue. A packet without it begins while earlier
+packets run. Each packet is set to INVALID after its fetch.
+
+Not here: PM4 (`pm4`), launches (`dispatch`, `kernels`). Next: `dispatch`. Source: docs/sources-amd.md, AQL.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _HEADER: Final = 0xFFFF
+"""The header's bits in the first dword of a packet."""
 _CONDITIONS: Final = {
     BarrierValueCondition.EQ: Function.EQ,
     BarrierValueCondition.NE: Function.NE,
@@ -79,25 +83,26 @@ INACTIVE: Final = {
     QueueException.WAVE_ILLEGAL_INSTRUCTION: Inactive.ILLEGAL_INSTRUCTION,
     QueueException.WAVE_TRAP: Inactive.TRAP,
 }
-"""Exception -> the number that the firmware stores to queue_inactive_signal."""
+"""Exception -> the value that the firmware stores to queue_inactive_signal; FORMAT for all others."""
 
 
 class Aql:
-    """The engine of one queue."""
+    """The engine of one AQL queue (`emulator.amd.engines.run.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
         xccs = bus.gpu.profile.xccs
         self._cores = [Pm4(bus, flights, kernels, xcc=n, xccs=xccs) for n in range(xccs)]
         self._running: tuple[BitStruct, str] | None = None
-        """The packet whose PM4 the cores execute."""
+        """The packet whose PM4 the XCCs execute, and its name; None if they execute none."""
         self._waits: list[PacketWait] = []
-        """The signals that a barrier packet waits for."""
+        """The signals that the current barrier packet waits for."""
         self._any = False
-        """Whether one of them is enough."""
+        """Whether one of these signals ends the wait; else all must."""
         self._barrier: BitStruct | None = None
+        """The barrier packet that the queue stands at; None for none."""
         self._unordered: dict[type[BitStruct], str] = {}
-        """The kernel and the PM4 packet behind which no packet with a barrier bit has come."""
+        """`KernelDispatch`, `Pm4Ib` -> name of the last such packet since the last barrier bit."""
         self._at = ""
 
     @property
@@ -126,7 +131,10 @@ class Aql:
         return not head >> 8 & 1 or not self._flights.all
 
     def advance(self) -> None:
-        """Do one thing: a packet, or a step of an XCC."""
+        """Do one thing: execute a packet, or a step of one XCC.
+
+        An error is first stored to queue_inactive_signal, then raised: `QueueFault` or `MemoryFault`.
+        """
         try:
             self._advance()
         except QueueFault as fault:
@@ -137,7 +145,7 @@ class Aql:
         if self._barrier is not None:
             for wait in self._waits:
                 if wait.satisfied(self._bus.load(wait.va, 8, wait.name)):
-                    self._bus.acquired(wait)
+                    self._bus.on_wait_end(wait)
             packet, self._barrier, self._waits = self._barrier, None, []
             self._complete(packet)
         elif self._running is not None:
@@ -146,30 +154,33 @@ class Aql:
                 self._bus.machine.rng.choice(ready).advance()
             if not any(core.active for core in self._cores):
                 packet, self._running = self._running[0], None
-                self._complete(packet, behind=tuple(Sort))
+                self._complete(packet, after_all=tuple(Sort))
         else:
             self._fetch()
 
     def _give_up(self, fault: QueueFault) -> None:
-        """Store why to the queue's inactive signal, as firmware does."""
+        """Store the reason of a fault to queue_inactive_signal, as firmware does.
+
+        Nothing if there is no signal.
+        """
         signal = self._queue().queue_inactive_signal
         if signal:
             value = int(INACTIVE.get(fault.exception, Inactive.FORMAT))
             self._bus.store(signal + Signal.offset_of("value"), value, 8, "queue_inactive_signal")
 
     def _queue(self) -> Queue:
-        """Return amd_queue_t, which firmware finds from the read pointer."""
+        """Return amd_queue_t as memory has it now."""
         va = self._queue_va()
         return Queue.from_bytes(self._bus.read(va, Queue.SIZE, "amd_queue_t"))
 
     def _queue_va(self) -> int:
-        """Return the address of amd_queue_t: the read index's, less what the field behind it says."""
+        """Return the address of amd_queue_t: the read index's, less the offset in the field after it."""
         rptr, field = self._bus.queue.rptr_va, Queue.offset_of("read_dispatch_id_field_base_byte_offset")
         offset = self._bus.load(rptr + field - READ_DISPATCH_ID_FIELD_BASE, 4, "amd_queue_t")
         if offset != READ_DISPATCH_ID_FIELD_BASE:
             raise host_fault(
-                f"read_dispatch_id_field_base_byte_offset, behind the read index at {rptr:#x}, is {offset}, "
-                f"wanted {READ_DISPATCH_ID_FIELD_BASE}: firmware finds amd_queue_t by it (facts 5)"
+                f"read_dispatch_id_field_base_byte_offset, after the read index at {rptr:#x}, is {offset}, "
+                f"wanted {READ_DISPATCH_ID_FIELD_BASE}: firmware finds amd_queue_t by it"
             )
         return rptr - offset
 
@@ -197,7 +208,7 @@ class Aql:
             if getattr(packet, scope) is FenceScope.NONE:
                 self._bus.lint(f"{layout.__name__} with {scope} NONE: caches are left as they are")
         if Header.from_int(words[0] & _HEADER).BARRIER:
-            self._bus.drained(tuple(Sort))
+            self._bus.on_wait_all(tuple(Sort))
             self._unordered.clear()
         self._check_order(packet)
         self._bus.maintain(of_scopes(packet)[0])
@@ -205,19 +216,19 @@ class Aql:
         self._bus.store(va, words[0] & ~_HEADER | Type.INVALID, 4, "the header of a packet that was taken")
 
     def _check_order(self, packet: BitStruct) -> None:
-        """Object to PM4 that nothing orders behind a kernel, and to what nothing orders behind PM4."""
+        """Report a packet that no barrier bit orders after earlier PM4, or PM4 not ordered after a kernel."""
         if not isinstance(packet, KernelDispatch | Pm4Ib):
             return
         pm4, kernel = self._unordered.get(Pm4Ib), self._unordered.get(KernelDispatch)
         if pm4:
-            self._bus.doubt(
-                f"{self._at} without a barrier bit behind {pm4}: it may begin before the waits and acquires "
-                "there are over (facts 5)"
+            self._bus.report_unverified(
+                f"{self._at} without a barrier bit after {pm4}: it may begin before the waits and acquires "
+                "there are complete"
             )
         if kernel and isinstance(packet, Pm4Ib):
-            self._bus.doubt(
-                f"{self._at} without a barrier bit behind {kernel}: a release there does not wait for the "
-                "other XCCs (facts 5)"
+            self._bus.report_unverified(
+                f"{self._at} without a barrier bit after {kernel}: a release there does not wait for the "
+                "other XCCs"
             )
         self._unordered[type(packet)] = self._at
 
@@ -245,6 +256,7 @@ class Aql:
             raise unsupported(f"{self._at} is not emulated")
 
     def _open(self) -> bool:
+        """Return whether the barrier packet's wait is over."""
         done = (one.satisfied(self._bus.load(one.va, 8, one.name)) for one in self._waits)
         return not self._waits or (any(done) if self._any else all(done))
 
@@ -276,10 +288,13 @@ class Aql:
         packet: BitStruct,
         after: Iterable[Flight] = (),
         *,
-        behind: tuple[Sort, ...] = (),
+        after_all: tuple[Sort, ...] = (),
         started: int = 0,
     ) -> None:
-        """Do the release fence and tell the completion signal, behind flights."""
+        """Put a packet's release fence and completion signal in flight; the order as for `Flights.begin`.
+
+        `started` is the clock at the packet's start; 0 takes the clock at the completion.
+        """
         signal = int(getattr(packet, "COMPLETION_SIGNAL", 0))
         fence = of_scopes(packet)[1]
 
@@ -289,9 +304,13 @@ class Aql:
                 self._completed(signal, started or self._bus.clock())
 
         if signal or (fence and self._bus.order is not None):
-            self._flights.begin(Sort.RELEASE, self._at, once(act), after=after, behind=behind)
+            self._flights.begin(Sort.RELEASE, self._at, once(act), after=after, after_all=after_all)
 
     def _completed(self, signal: int, started: int) -> None:
+        """Decrement a completion signal.
+
+        Timestamps if the queue profiles, an interrupt if it has an event.
+        """
         what = "a completion signal"
         if signal % Signal.SIZE:
             raise packet_fault(f"{what} at {signal:#x} is not aligned to {Signal.SIZE} bytes")
@@ -306,7 +325,11 @@ class Aql:
             self._bus.interrupt(known.event_id, END_OF_PIPE_CONTEXT_BITS)
 
     def _launch(self, packet: KernelDispatch, va: int) -> DispatchLaunch:
-        """Return what a kernel-dispatch packet and the kernel's descriptor describe."""
+        """Return the launch that a kernel-dispatch packet and the kernel's descriptor describe.
+
+        `va` is the packet's address. Raises `QueueFault` if they contradict each other or the queue's
+        scratch.
+        """
         bus, target = self._bus, self._bus.gpu.profile.target
         where, what = packet.KERNEL_OBJECT, "the fetch of a kernel descriptor"
         if where % DESCRIPTOR_ALIGN or not where:
@@ -352,6 +375,7 @@ class Aql:
         )
 
     def _scratch(self, packet: KernelDispatch) -> int:
+        """Return the scratch bytes of a lane, after checks of the queue's scratch memory."""
         queue = self._queue()
         if queue.scratch_wave64_lane_byte_size < packet.PRIVATE_SEGMENT_SIZE:
             raise dispatch_fault(
@@ -361,7 +385,8 @@ class Aql:
             )
         if self._bus.machine.other.refuses("AQL queue", queue):
             raise dispatch_fault(
-                f"scratch of {queue.scratch_backing_memory_byte_size} bytes, named twice (doubt aql_scratch)",
+                "this machine takes no size of scratch in amd_queue_t, saw "
+                f"{queue.scratch_backing_memory_byte_size} bytes (quirk aql_scratch)",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
         size = TMPRING[int(self._bus.gpu.profile.target.generation)].from_int(queue.compute_tmpring_size)
@@ -381,6 +406,7 @@ class Aql:
     def _user_data(
         self, packet: KernelDispatch, va: int, descriptor: Descriptor, properties: Properties, count: int
     ) -> tuple[int | None, ...]:
+        """Return `count` user SGPRs, in the order of `USER_SGPRS`; None for those that nothing sets."""
         queue = self._queue()
         place = queue.scratch_backing_memory_location
         values = {
@@ -418,20 +444,20 @@ def _halves(value: int) -> tuple[int, int]:
 
 
 def _dimensions(bus: Bus, packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
-    """Return the workgroups along each axis, their size, and the size of the last one along each axis."""
+    """Return, for each axis, the number of workgroups, their work-items, and those of the last workgroup."""
     block = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
     grid = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
     if not 1 <= packet.DIMENSIONS <= 3 or any(
         value != 1 for value in (*block[packet.DIMENSIONS :], *grid[packet.DIMENSIONS :])
     ):
         raise dispatch_fault(
-            f"{packet.DIMENSIONS} dimensions, a grid of {grid} work-items in workgroups of {block}: those "
-            "beyond are 1",
+            f"{packet.DIMENSIONS} dimensions, a grid of {grid} work-items in workgroups of {block}: sizes "
+            "beyond the dimensions are 1",
             QueueException.PACKET_DISPATCH_DIM_INVALID,
         )
     check_block(block, grid)
     if any(size > items for size, items in zip(block, grid, strict=True)):
-        bus.doubt(
+        bus.report_unverified(
             f"workgroups of {block} in a grid of {grid} work-items: a grid is not smaller than a workgroup "
             "(hsa.h, grid_size_x)"
         )

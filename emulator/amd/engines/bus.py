@@ -1,9 +1,13 @@
-"""Accesses of one queue's engine to memory: by device address, checked, with what accesses it for reports.
+"""Memory, clock and interrupts as the engine of one queue reaches them, and the atomics of packets.
 
-Atomic operations of packets: what each number means, for 32 and 64 bits, as ATOMIC_MEM and SDMA ATOMIC number
-those of the L2.
+Each access names a device address and `what` accesses it, for reports. It is checked against the page tables,
+and recorded if races or caches are checked. An access that the page tables refuse raises `MemoryFault`.
 
-Not here: the address space (`emulator.amd.kfd.gpu`), atomics of kernels.
+`OPERATIONS` are the atomics of ATOMIC_MEM and of SDMA ATOMIC, by the numbers that the L2 gives them
+(docs/sources-amd.md, PM4).
+
+Not here: the address space (`emulator.amd.kfd.gpu`), atomics of kernels (`emulator.amd.isa.memory_atomics`).
+Next: `order`, what is recorded.
 """
 
 from __future__ import annotations
@@ -22,29 +26,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from emulator.amd.engines.machine import EngineMachine
-    from emulator.amd.engines.order import QueueOrder, Sort
+    from emulator.amd.engines.order import QueueClock, Sort
     from emulator.amd.engines.packets import PacketWait
     from emulator.amd.kfd.gpu import GpuSpace
     from emulator.amd.kfd.queues import QueueObject
 
 _CHUNK = 4 << 20
+"""Bytes that a copy or a fill moves at a time."""
 
 
 class Bus:
-    """Memory, clock and interrupts as a queue's engine sees them."""
+    """Memory, clock and interrupts of one queue's engine."""
 
-    def __init__(self, machine: EngineMachine, queue: QueueObject, order: QueueOrder | None = None) -> None:
-        """`order` records accesses and their order, where that is asked for."""
+    def __init__(self, machine: EngineMachine, queue: QueueObject, order: QueueClock | None = None) -> None:
+        """`order` records accesses and their order; None records nothing."""
         self.machine = machine
         self.queue = queue
         self.gpu = queue.gpu
         self.order = order
         self._slot = 0
-        """Address of the event's slot that was written and not told by an interrupt yet; 0 for none."""
+        """Address of the event's slot that was written and is not followed by an interrupt yet; 0 for
+        none."""
 
     @property
     def space(self) -> GpuSpace:
-        """The address space."""
+        """The address space of the queue's process on its GPU."""
         assert self.gpu.space is not None
         return self.gpu.space
 
@@ -53,7 +59,7 @@ class Bus:
         return self.space.read(va, size, what)
 
     def write(self, va: int, data: bytes, what: str) -> None:
-        """Write bytes; nothing is written when any of it cannot be."""
+        """Write all the bytes, or none if any of them cannot be written."""
         self.space.write(va, data, what)
 
     def load(self, va: int, size: int, what: str) -> int:
@@ -62,45 +68,51 @@ class Bus:
         return int.from_bytes(self.read(va, size, what), "little")
 
     def store(self, va: int, value: int, size: int, what: str, *, adds: bool = False) -> None:
-        """Write an aligned number of `size` bytes, at once; `adds`: it is made of the old one."""
+        """Write an aligned number of `size` bytes (4 or 8) with one store.
+
+        Higher bits of `value` are dropped. `adds` says that the new value depends on the old one. The store
+        is recorded as a release, and checked if it goes to an event's slot.
+        """
         self.aligned(va, size, what)
         host = self.space.host(va, size, AccessKind.WRITE, what)
         kind = ctypes.c_uint64 if size == 8 else ctypes.c_uint32
         word, new = kind.from_address(host), value & (1 << 8 * size) - 1
         if self.order is not None:
-            self.order.stores(SemaphoreStore(host, word.value, new, adds, 8 * size))
+            self.order.on_store(SemaphoreStore(host, word.value, new, adds, 8 * size))
         word.value = new
         if self.order is not None and self.machine.event_of(self.gpu, va) is not None:
             self.settled()
             self._slot = va
             if self.load(va // 8 * 8, 8, what) == UNSIGNALLED:
-                self.doubt(f"{what} stores all ones to the event's slot at {va:#x}: that is unsignalled")
+                self.report_unverified(
+                    f"{what} stores all ones to the event's slot at {va:#x}: that is unsignalled"
+                )
         self.space.map.mark_initialised(va, size)
 
     @staticmethod
     def aligned(va: int, size: int, what: str) -> None:
-        """Raise unless an address is aligned."""
+        """Raise `QueueFault` unless an address is a multiple of `size` bytes."""
         if va % size:
             raise packet_fault(f"{what}: address {va:#x} is not aligned to {size} bytes")
 
     def words(self, va: int, count: int, what: str) -> list[int]:
-        """Read dwords."""
+        """Read `count` dwords."""
         return list(struct.unpack(f"<{count}I", self.read(va, 4 * count, what)))
 
     def store_words(self, va: int, words: list[int], what: str) -> None:
-        """Write dwords, the lowest first."""
-        self.touches(va, 4 * len(words), write=True, what=what)
+        """Write dwords one by one, the lowest address first."""
+        self.on_access(va, 4 * len(words), write=True, what=what)
         for at, word in enumerate(words):
             self.store(va + 4 * at, word, 4, what)
 
     def copy(self, source: int, target: int, size: int, what: str) -> None:
-        """Copy bytes upwards in pieces, as a copy engine does."""
+        """Copy bytes in pieces from the lowest address up, as a copy engine does; an overlap is reported."""
         self.space.check_range(source, size, AccessKind.READ, what)
         self.space.check_range(target, size, AccessKind.WRITE, what)
         if source < target + size and target < source + size:
             self.machine.lint(f"{what}: source and destination overlap, the result is undefined")
-        self.touches(source, size, write=False, what=what)
-        self.touches(target, size, write=True, what=what)
+        self.on_access(source, size, write=False, what=what)
+        self.on_access(target, size, write=True, what=what)
         for at in range(0, size, _CHUNK):
             part = min(_CHUNK, size - at)
             states = self.space.states(source + at, part)
@@ -110,61 +122,62 @@ class Bus:
         """Write a pattern `count` times."""
         step = max(_CHUNK // len(pattern), 1)
         self.space.check_range(target, count * len(pattern), AccessKind.WRITE, what)
-        self.touches(target, count * len(pattern), write=True, what=what)
+        self.on_access(target, count * len(pattern), write=True, what=what)
         if not any(pattern):
             self.space.zero(target, count * len(pattern), what)
             return
         for at in range(0, count, step):
             self.write(target + at * len(pattern), pattern * min(step, count - at), what)
 
-    def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
-        """Record a data access, if accesses are recorded."""
+    def on_access(self, va: int, size: int, *, write: bool, what: str) -> None:
+        """Check and record a data access, if accesses are recorded."""
         if self.order is not None:
             self.space.check_range(va, size, AccessKind.WRITE if write else AccessKind.READ, what)
-            self.order.touches(va, size, write=write, what=what)
+            self.order.on_access(va, size, write=write, what=what)
 
-    def drained(self, sorts: Collection[Sort]) -> None:
-        """Record that the current packet has waited for all earlier work of some kinds."""
+    def on_wait_all(self, sorts: Collection[Sort]) -> None:
+        """Record that the current packet has waited for all earlier work of these kinds."""
         if self.order is not None:
-            self.order.drained(sorts)
+            self.order.wait_all(sorts)
 
-    def acquired(self, wait: PacketWait) -> None:
+    def on_wait_end(self, wait: PacketWait) -> None:
         """Record the end of a wait."""
         if self.order is not None:
             host = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, wait.name)
-            self.order.acquired(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
+            self.order.on_wait_end(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
 
     def maintain(self, what: frozenset[str], xcc: int | None = None) -> None:
-        """Record cache maintenance of one XCC, or of all (`coherence`)."""
+        """Record maintenance of these caches by one XCC, or by all if None; names as in `coherence`."""
         if self.order is not None and self.order.watch.coherence is not None and what:
             self.order.watch.coherence.maintain(self.gpu, what, self.order.clock, xcc)
 
-    def told(self, what: str) -> None:
-        """Record a release without a write-back of L2 (`coherence`)."""
+    def on_unflushed_release(self, what: str) -> None:
+        """Check a release that does not write the L2 back (`Coherence.released`); `what` names the packet."""
         if self.order is not None and self.order.watch.coherence is not None:
             work = self.order.acting
             assert work is not None
             self.order.watch.coherence.released(self.gpu, work, what)
 
     def clock(self) -> int:
-        """Return the GPU's counter."""
+        """Return the GPU's counter, in its ticks."""
         return self.machine.clock(self.gpu)
 
     def interrupt(self, context: int, bits: int) -> None:
-        """Raise an interrupt."""
+        """Raise an interrupt whose context has `bits` valid bits, and report one that names another event."""
         slot, self._slot = self._slot, 0
         number = self.machine.event_of(self.gpu, slot) if slot else None
         if number is not None and (number ^ context) & (1 << bits) - 1:
-            self.doubt(
-                f"an interrupt names event {context:#x} behind a store to the slot of event {number:#x}: the "
+            self.report_unverified(
+                f"an interrupt names event {context:#x} after a store to the slot of event {number:#x}: the "
                 "kernel then looks through all slots, and signals what it finds"
             )
         self.machine.interrupt(self.gpu, context, bits, written=number is not None)
 
     def flush_host_path(self, request: int, done: int, wait: PacketWait, what: str) -> None:
-        """Write the payload of a wait to the register `request`, and wait for the register `done` (facts 3).
+        """Flush the host data path: write the payload to register `request`, and wait for register `done`.
 
-        The flush is over at once, and `done` holds what was requested.
+        `request` and `done` are dword offsets. The flush completes at once, and `done` then holds the
+        payload. Raises `QueueFault` for other registers, and for a wait that the payload does not end.
         """
         if (request, done) != HDP_FLUSH:
             raise packet_fault(
@@ -178,25 +191,33 @@ class Bus:
         self.machine.hdp_flushes += 1
 
     def waits_for_nothing(self, wait: PacketWait) -> None:
-        """Object to a wait that every value ends; one for 0 begins a timeline that nobody has released."""
+        """Report a wait that every value ends: a lint if no queue stored to its word yet, else unverified.
+
+        A driver may wait for 0 before the first release of a timeline.
+        """
         host = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, wait.name)
         fresh = self.order is None or not self.order.watch.history.width(host)
-        (self.lint if fresh else self.doubt)(f"{wait} waits for nothing: every value ends it")
+        (self.lint if fresh else self.report_unverified)(f"{wait} waits for nothing: every value ends it")
 
     def settled(self) -> None:
-        """Object to an event's slot that was written with no interrupt behind it (facts 7)."""
+        """Report an event's slot that was written without an interrupt afterwards."""
         slot, self._slot = self._slot, 0
         if slot:
-            self.doubt(f"the event's slot at {slot:#x} was written, and no interrupt tells the host")
+            self.report_unverified(
+                f"the event's slot at {slot:#x} was written, and no interrupt tells the host"
+            )
 
-    def doubt(self, message: str) -> None:
-        """Report what works here and need not elsewhere: once, and as a fault where all is checked."""
+    def report_unverified(self, message: str) -> None:
+        """Report behaviour that works here and may fail on hardware.
+
+        Raises `QueueFault` if accesses are recorded (all checks on); else it is a lint.
+        """
         if self.order is not None:
             raise packet_fault(message)
         self.lint(message)
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
+        """Report, once a message, something that works but is probably a mistake."""
         self.machine.lint(f"{self.queue.name}: {message}")
 
 
@@ -205,6 +226,7 @@ _WIDE: Final = 32
 _NO_RETURN: Final = 64
 """Added for the form that returns nothing."""
 COMPARE_SWAP: Final = 8
+"""The number of compare-and-swap, the only operation that uses the expected value."""
 
 
 def _signed(value: int, bits: int) -> int:
@@ -226,11 +248,14 @@ OPERATIONS: Final[Mapping[int, Callable[[int, int, int, int], int]]] = {
     24: lambda old, new, _expected, _bits: 0 if old >= new else old + 1,
     25: lambda old, new, _expected, _bits: new if old == 0 or old > new else old - 1,
 }
-"""Number -> function of the old value, the operand, the value expected and the bits."""
+"""Number -> new value, from the old value, the operand, the expected value and the width in bits.
+
+Values are unsigned; the caller drops bits above the width.
+"""
 
 
 def width(number: int, what: str) -> int:
-    """Return the bytes that an operation works on; one that does not exist raises."""
+    """Return the bytes that an operation works on: 4 or 8. Raises `QueueFault` for an unknown number."""
     if number & ~(_WIDE | _NO_RETURN) not in OPERATIONS:
         raise packet_fault(f"{what}: there is no atomic operation {number}")
     return 8 if number & _WIDE else 4
@@ -239,7 +264,11 @@ def width(number: int, what: str) -> int:
 def run_atomic(  # noqa: PLR0917 - a packet has that many parts
     bus: Bus, number: int, va: int, operand: int, expected: int, what: str
 ) -> int:
-    """Run an operation on memory and return the old value."""
+    """Run an atomic operation on the word at `va`, and return the old value.
+
+    `operand` and `expected` are cut to the operation's width. Raises `QueueFault` for an unknown operation or
+    an address that is not aligned to that width.
+    """
     size = width(number, what)
     mask = (1 << 8 * size) - 1
     old = bus.load(va, size, what)

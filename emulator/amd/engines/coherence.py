@@ -1,15 +1,17 @@
-"""Missing cache maintenance: loads that may find old bytes in a cache, stores that others may not see.
+"""Missing cache maintenance: loads that may find old bytes in a cache, and stores that others may not see.
 
-The rules, and what they rest on, are docs/facts/amd-caches.md. A cache is taken to hold every address since
-it was invalidated last, whoever read it: lines are longer than accesses. So a kernel that loads what was
-stored since then is an error, whatever the bytes are. Stores of the host are not seen; their effect is, by
-the contents that caches took. Checked only where the machine's sanitizers include caches.
+docs/facts/amd-caches.md has the rules and their sources. A cache is assumed to hold every address since its
+last invalidation, even one that nobody read, because lines are longer than accesses. So a kernel that loads
+an address stored to since then is an error, whatever the bytes are. Stores of the host are not recorded;
+they are found by comparing memory with the bytes that a cache took. The check runs only if the machine's
+sanitizers include caches.
 
-What a kernel loads comes from the record of each dword of the SIMT engine. Scalar loads go through the scalar
-cache, vector loads through the vector cache (L0 and GL1; L1 on gfx9) unless their scope bits say otherwise,
-all of them through the L2. Source: LLVM, AMDGPUUsage, memory model of gfx942, gfx11 and gfx12.
+The SIMT engine's shadow of each dword tells what a kernel loaded. Scalar loads go through the scalar cache.
+Vector loads go through the vector cache (L0 and GL1; L1 on gfx9), unless their scope bits bypass it. All
+loads go through the L2. Source: LLVM, AMDGPUUsage, memory model of gfx942, gfx11 and gfx12.
 
-Not here: which packet maintains what (`maintenance`).
+Not here: which packet maintains which cache (`maintenance`), the bytes that caches hold
+(`emulator.shared.caches`). Next: `order`, which records the accesses.
 """
 
 from __future__ import annotations
@@ -42,11 +44,14 @@ _INVALIDATES = re.compile(r"\b(buffer_gl0_inv|buffer_gl1_inv|buffer_inv|global_i
 _NARROW_STORE = re.compile(r"_store_(d16_hi_)?(b8|b16|byte|short)")
 _NUMBERS: Final = {"l2": 0, "scalar": 1, "vector": 2}
 Masks = dict[tuple[int, int], int]
-"""Allocation (by host address) and number of the chunk -> a byte of 1 for each dword, lowest first."""
+"""Allocation (by host address) and number of the chunk -> one byte for each dword, 1 if set, lowest first."""
 
 
 def through(text: str) -> str:
-    """Return which cache an instruction reads: "scalar", "vector", or "" for one that reads the L2 itself."""
+    """Return the cache that an instruction's loads go through: "scalar", "vector", or "" for the L2 alone.
+
+    Instructions that load nothing give "", too.
+    """
     opcode = text.split(None, 1)[0]
     if opcode.startswith(("s_load", "s_buffer_load")):
         return "scalar"
@@ -59,18 +64,20 @@ class DispatchLoads:
     """The dwords that one kernel loaded, by cache (`emulator.shared.races.Observer`)."""
 
     def __init__(self, instructions: Sequence[str]) -> None:
-        """`instructions` are the texts of those that are noted, by number."""
+        """`instructions` are the texts of the kernel's recorded instructions, by number."""
         self._caches = bytes([_NUMBERS.get(through(text), 0) for text in instructions] or [0])
         self.acquires = any(_INVALIDATES.search(text) for text in instructions)
         """Whether the kernel invalidates the vector cache itself."""
         self.stores_parts = any(_NARROW_STORE.search(text) for text in instructions)
-        """Whether it stores bytes or halves: the shadows record whole dwords alone."""
+        """Whether the kernel stores bytes or 16-bit halves. The shadows record stores of whole dwords
+        only."""
         self.seen: dict[str, Masks] = {"scalar": {}, "vector": {}, "l2": {}}
+        """Cache -> the dwords loaded through it."""
         self.mappings: dict[int, GpuMapping] = {}
-        """By host address."""
+        """The allocations that were loaded from, by host address."""
 
     def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
-        """Take the notes of a chunk of an allocation."""
+        """Add the loads recorded for one chunk of an allocation."""
         import numpy as np  # noqa: PLC0415 - only where caches are checked
 
         places = np.frombuffer(raw, "<u4")[RACE_CELL["read_at"] // 4 :: CELL_BYTES // 4].astype(np.int64)
@@ -89,16 +96,19 @@ class DispatchLoads:
 
 
 _REMEMBERED: Final = 256
+"""Completed stores that are kept; older ones are not checked."""
 _PAGES: Final = 4096
+"""Pages whose contents one cache keeps; `IncoherentCache` drops the oldest."""
 LOAD_CACHES: Final = ("scalar", "vector", "l2")
 AGENT, SYSTEM = "agent", "system"
-"""How far the L2s were written back: to the other L2s of the GPU, to everything."""
+"""How far an L2 is written back: to the other L2s of its GPU; to memory, where everyone sees it."""
 _KINDS: Final = (*LOAD_CACHES, AGENT, SYSTEM)
 _LINE: Final = 16
 """Dwords of a line of the scalar cache: 64 bytes."""
 _FULL: Final = b"\0" + b"\xff" * 255
-"""A byte that is not zero -> 0xff."""
+"""A translation table: a byte that is not zero -> 0xff."""
 _HELD: Final = b"\xff" * _LINE
+"""A line of which every dword is held."""
 _NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l2": "the L2"}
 _WANTED: Final = {
     "scalar": "GLK_INV (gfx9 SH_KCACHE)",
@@ -110,43 +120,47 @@ _WANTED: Final = {
 
 
 class Covered:
-    """Which work each XCC of a GPU covered by one kind of cache maintenance: what was done before it."""
+    """The work that one kind of maintenance covers, for each XCC of a GPU: all that happens before it."""
 
     def __init__(self, clocks: Iterable[VectorClock], last: int = 0) -> None:
+        """`clocks` are those of the last maintenance of each XCC.
+
+        `last` is its number, 0 before the first.
+        """
         self._clocks = [dict(one) for one in clocks]
         self._at = [last] * len(self._clocks)
 
     def join(self, number: int, known: VectorClock, xcc: int | None) -> None:
-        """Record maintenance by one XCC, or by all, that happens after `known`."""
+        """Record maintenance by one XCC, or by all if None, that happens after `known`."""
         for one in range(len(self._clocks)) if xcc is None else (xcc,):
             join(self._clocks[one], known)
             self._at[one] = number
 
     def covers(self, work: QueueWork) -> bool:
-        """Return whether all XCCs did the maintenance after this work."""
+        """Return whether every XCC did the maintenance after this work."""
         return all(one.get(work.stream, 0) >= work.number for one in self._clocks)
 
     @property
     def last(self) -> int:
-        """The number of the last maintenance that all XCCs did."""
+        """The least of the XCCs' last maintenance numbers; 0 if an XCC did none."""
         return min(self._at)
 
     def copy(self) -> Covered:
-        """Return what it is now."""
+        """Return a copy, whose `last` is 0."""
         return Covered(self._clocks)
 
 
 class _Stored(NamedTuple):
-    """Stores of finished work."""
+    """The stores of completed work."""
 
     work: QueueWork
     dirty: KfdGpu | None
-    """The GPU whose L2 the stores are in; None: they went past it."""
+    """The GPU whose L2 holds the stores; None if no L2 does."""
     stores: Masks
     cached: frozenset[int]
-    """The allocations, by host address, that the L2 holds."""
+    """The allocations that the L2 caches, by host address."""
     visible: bool
-    """Whether the host maps one of these."""
+    """Whether the host maps one of the allocations in `cached`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +168,23 @@ class Dispatch:
     """The state of the caches when a kernel was put in flight."""
 
     covered: Table[str, Covered]
+    """Cache -> its invalidations; "agent of N" and "system of N" -> write-backs of the L2 of GPU number N."""
     old: Table[str, dict[int, Changed]]
-    """Cache -> pages of which it holds something else than memory."""
+    """Cache -> number of a page -> where the cache's bytes differ from memory."""
 
 
 @dataclass(slots=True)
 class _Gpu:
+    """The caches of one GPU."""
+
     covered: dict[str, Covered]
+    """One of `_KINDS` -> the work that its maintenance covers."""
     held: dict[str, IncoherentCache] = field(
         default_factory=lambda: {name: IncoherentCache(_PAGES) for name in LOAD_CACHES}
     )
+    """Cache -> the bytes that it took."""
     filled: int = 0
-    """Number of the last fill."""
+    """Number of the last fill; 0 before the first."""
 
 
 class Coherence:
@@ -182,9 +201,10 @@ class Coherence:
         return self._gpus[gpu]
 
     def maintain(self, gpu: KfdGpu, what: frozenset[str], known: VectorClock, xcc: int | None = None) -> None:
-        """Record maintenance after `known`: invalidated caches, and how far the L2 is written back.
+        """Record maintenance of the caches `what` by one XCC, or by all if None.
 
-        That of work which is not over for sure counts for nothing, whichever came first here.
+        It covers only the work that happens before `known`; work that merely completed earlier here is not
+        covered.
         """
         number, one = self._log.next_number(), self._of(gpu)
         for name in what:
@@ -193,7 +213,7 @@ class Coherence:
                 one.held[name].clear()
 
     def dispatched(self, gpu: KfdGpu) -> Dispatch:
-        """Return the state of the caches for a kernel that is put in flight now."""
+        """Return the state of the caches for a kernel that is put in flight now; pass it to `kernel_over`."""
         one = self._of(gpu)
         covered = {name: one.covered[name].copy() for name in LOAD_CACHES}
         for other, state in self._gpus.items():
@@ -201,7 +221,10 @@ class Coherence:
         return Dispatch(covered, {name: _changed(gpu, held) for name, held in one.held.items()})
 
     def done(self, gpu: KfdGpu, work: QueueWork, *, through_l2: bool) -> None:
-        """Record completed work; stores of kernels, and some copies, go through the GPU's L2."""
+        """Record the stores of completed work.
+
+        `through_l2`: they went through the GPU's L2, as kernels' do.
+        """
         self._log.record(work)
         stores: Masks = {}
         cached, visible = set(), False
@@ -220,7 +243,7 @@ class Coherence:
             self._done.append(_Stored(work, gpu if cached else None, stores, frozenset(cached), visible))
 
     def _replace(self, gpu: KfdGpu, mapping: GpuMapping, chunk: int, mask: int) -> None:
-        """Record new contents of a GPU's only L2: what it held before is not loaded again."""
+        """Record that stores replaced the contents of a GPU's only L2: the old bytes are not loaded again."""
         for run in re.finditer(rb"[^\0]+", mask.to_bytes(DWORDS, "little")):
             va = mapping.va + 4 * (DWORDS * chunk + run.start())
             self._of(gpu).held["l2"].drop(_space(gpu).number, va, 4 * (run.end() - run.start()))
@@ -228,7 +251,8 @@ class Coherence:
     def _replace_parts(self, gpu: KfdGpu, began: Dispatch, work: QueueWork) -> None:
         """Record that the only L2 of a GPU holds the bytes and halves that a kernel stored.
 
-        They are what changed while it ran, but for the dwords that work beside it stored past this L2.
+        These are the dwords that changed while the kernel ran, except those that concurrent work stored
+        without going through this L2.
         """
         held, space = self._of(gpu).held["l2"], _space(gpu)
         for number, page in _changed(gpu, held).items():
@@ -245,7 +269,7 @@ class Coherence:
                     held.drop(space.number, va, 4)
 
     def _stored_past(self, gpu: KfdGpu, work: QueueWork, mapping: GpuMapping, va: int) -> bool:
-        """Return whether work that does not come before `work` stored a dword past the L2 of a GPU."""
+        """Return whether work that does not happen before `work` stored a dword without the L2 of a GPU."""
         chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
         return any(
             one.stores.get((mapping.host, chunk), 0) >> 8 * dword & 0xFF
@@ -256,25 +280,33 @@ class Coherence:
     def kernel_over(
         self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork, name: str
     ) -> None:
-        """Check what a kernel loaded, and take what it leaves in the caches."""
-        self._judge_engines(gpu, began, loads, work)
-        self._judge_host(gpu, began, loads, work)
+        """Check the loads of a completed kernel, and record the bytes that they leave in the caches.
+
+        Raises `QueueFault` for a load that may find old bytes. Call it after the kernel's `Turn`, before
+        `done`.
+        """
+        self._check_engines(gpu, began, loads, work)
+        self._check_host(gpu, began, loads, work)
         if loads.stores_parts and gpu.profile.xccs == 1:
             self._replace_parts(gpu, began, work)
         self._fill(gpu, loads, name)
 
     def read(self, work: QueueWork, what: str, reader: KfdGpu | None = None) -> None:
-        """Check what a copy engine reads and overwrites: kernels' stores to it must have left the L2.
+        """Check a copy or a packet: no L2 may hold stores to the memory that it reads or overwrites.
 
-        With a `reader` the copy goes through the L2 of that GPU, and finds there what its kernels stored.
+        A `reader` is a GPU through whose L2 the copy goes: it finds the stores of that GPU's kernels there.
+        Raises `QueueFault` for a missing write-back; `what` names the copy.
         """
         for (_, chunk), (mapping, seen) in work.touched.items():
             for touched in (seen.read, seen.stored):
                 mask = int.from_bytes(touched, "little")
-                self._judge_dirty(what, work, (mapping, chunk, mask), self._now, reader)
+                self._check_dirty(what, work, (mapping, chunk, mask), self._now, reader)
 
     def released(self, gpu: KfdGpu, work: QueueWork, what: str) -> None:
-        """Check a release that does not write the L2 back: the host must not read what it tells of."""
+        """Check a release that does not write the L2 back. `what` names the packet.
+
+        Raises `QueueFault` if the L2 holds stores to memory that the host maps, of work before the release.
+        """
         for one in self._done:
             if one.dirty is not gpu or not one.visible or not work.happens_after(one.work):
                 continue
@@ -287,13 +319,14 @@ class Coherence:
     def _now(self, gpu: KfdGpu, what: str) -> Covered:
         return self._of(gpu).covered[what]
 
-    def _judge_engines(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
+    def _check_engines(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
+        """Check a kernel's loads against the stores of kernels, copies and packets."""
         for cache, masks in loads.seen.items():
             if cache == "vector" and loads.acquires:
                 continue
             for key, mask in masks.items():
                 mapping = loads.mappings[key[0]]
-                self._judge_dirty(
+                self._check_dirty(
                     "kernel", work, (mapping, key[1], mask),
                     lambda other, what: began.covered[_back(other, what)], gpu,
                 )  # fmt: skip
@@ -303,12 +336,12 @@ class Coherence:
                     if not work.happens_after(one.work) or began.covered[cache].covers(one.work):
                         continue
                     if cache == "l2" and one.dirty is gpu and gpu.profile.xccs == 1:
-                        continue  # it is in this very cache
+                        continue  # the stores are in this very cache
                     both = one.stores.get(key, 0) & mask
                     if both:
-                        self._tell(cache, work, one, mapping, _address(mapping, key[1], both))
+                        self._raise_stale(cache, work, one, mapping, _address(mapping, key[1], both))
 
-    def _judge_dirty(
+    def _check_dirty(
         self,
         what: str,
         work: QueueWork,
@@ -316,6 +349,7 @@ class Coherence:
         covered: Callable[[KfdGpu, str], Covered],
         reader: KfdGpu | None = None,
     ) -> None:
+        """Raise if an L2 other than the `reader`'s holds a store to `place` (allocation, chunk, dwords)."""
         mapping, chunk, mask = place
         for one in self._done if mask else ():
             if one.dirty is None or mapping.host not in one.cached or not work.happens_after(one.work):
@@ -333,14 +367,15 @@ class Coherence:
                 )
 
     @staticmethod
-    def _tell(cache: str, work: QueueWork, one: _Stored, mapping: GpuMapping, va: int) -> None:
+    def _raise_stale(cache: str, work: QueueWork, one: _Stored, mapping: GpuMapping, va: int) -> None:
         raise stale_fault(
             f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may "
             f"be older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} "
             f"was not invalidated between; wanted an acquire with {_WANTED[cache]}"
         )
 
-    def _judge_host(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
+    def _check_host(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
+        """Check a kernel's loads against changes that nobody recorded: stores of the host."""
         for cache, masks in loads.seen.items():
             changed = began.old[cache]
             if not changed or (cache == "vector" and loads.acquires):
@@ -353,9 +388,11 @@ class Coherence:
                     page = changed.get(va // PAGE)
                     stale = None if page is None else page.first(0xFFFF_FFFF << 8 * (va % PAGE))
                     if stale is not None:
-                        raise self._old(gpu, work, cache, mapping, stale)
+                        raise self._stale(gpu, work, cache, mapping, stale)
 
-    def _old(self, gpu: KfdGpu, work: QueueWork, cache: str, mapping: GpuMapping, stale: Stale) -> QueueFault:
+    def _stale(
+        self, gpu: KfdGpu, work: QueueWork, cache: str, mapping: GpuMapping, stale: Stale
+    ) -> QueueFault:
         writer = self._log.writer(_space(gpu).map.find(stale.va), stale, work)
         return stale_fault(
             f"what {work.reader_of(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
@@ -364,6 +401,7 @@ class Coherence:
         )
 
     def _fill(self, gpu: KfdGpu, loads: DispatchLoads, name: str) -> None:
+        """Record the bytes that a kernel's loads leave in the caches; of the scalar cache whole lines."""
         one, space = self._of(gpu), _space(gpu)
         fill = CacheFill(self._log.next_number(), f"kernel {name}")
         one.filled = fill.number
@@ -386,7 +424,7 @@ class Coherence:
 
 
 def in_l2(gpu: KfdGpu, mapping: GpuMapping) -> bool:
-    """Return whether the L2 of a GPU holds an allocation: what the kernel's MTYPE decides (facts 1.4)."""
+    """Return whether the L2 of a GPU caches an allocation: the kernel driver's MTYPE for it decides."""
     buffer = _space(gpu).buffers.get(mapping.va)
     if buffer is None:
         return True
@@ -396,7 +434,7 @@ def in_l2(gpu: KfdGpu, mapping: GpuMapping) -> bool:
 
 
 def _whole_lines(dwords: bytes) -> bytes:
-    """Return 0xff for each dword of the lines of the scalar cache in which one dword has it."""
+    """Return `dwords` with 0xff for every dword of a scalar-cache line that has a 0xff."""
     rows = (dwords[at : at + _LINE] for at in range(0, len(dwords), _LINE))
     return b"".join(_HELD if 0xFF in row else row for row in rows)
 
@@ -407,7 +445,7 @@ def _space(gpu: KfdGpu) -> GpuSpace:
 
 
 def _changed(gpu: KfdGpu, held: IncoherentCache) -> dict[int, Changed]:
-    """Return the pages of which a cache of a GPU holds something else than memory."""
+    """Return the pages of which a cache of a GPU holds other bytes than memory."""
     space = _space(gpu)
 
     def page(va: int, owner: object) -> bytes | None:
@@ -422,10 +460,12 @@ def _back(gpu: KfdGpu, what: str) -> str:
 
 
 def _address(mapping: GpuMapping, chunk: int, mask: int) -> int:
+    """Return the device address of the first dword in a mask of `Masks`, which is not 0."""
     return mapping.va + 4 * (chunk * DWORDS + ((mask & -mask).bit_length() - 1) // 8)
 
 
 def _dwords(mapping: GpuMapping, chunk: int, mask: int) -> Iterator[int]:
+    """Yield the device addresses of the dwords in a mask of `Masks`."""
     first = mapping.va + 4 * DWORDS * chunk
     for dword, byte in enumerate(mask.to_bytes(DWORDS, "little")):
         if byte:

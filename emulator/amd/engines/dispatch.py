@@ -1,10 +1,10 @@
-"""One launch as hardware sees it: code, registers, dimensions, and what of it cannot be.
+"""One launch (`DispatchLaunch`): code, registers and dimensions, with the checks that need no kernel.
 
-The SH registers of a command processor hold what packets wrote, and which of it no launch has used yet. They
-keep their values from packet to packet, and begin unknown.
+`ShRegisters` are the SH registers of one command processor. They keep their values from packet to packet, are
+unknown at first, and record which values no launch has used yet.
 
 Not here: what the kernel's descriptor demands (`kernels`), the packets of AQL queues (`aql`), other
-registers and packets (`pm4`).
+registers and packets (`pm4`). Source: docs/sources-amd.md, Compute registers. Next: `kernels`.
 """
 
 from __future__ import annotations
@@ -48,24 +48,28 @@ _WRITTEN: Final = re.compile(
     r"COMPUTE_(START|NUM_THREAD|RESTART)_[XYZ]|COMPUTE_(PIPELINESTAT|PERFCOUNT)_ENABLE|COMPUTE_PGM_\w+"
     r"|COMPUTE_DISPATCH_SCRATCH_BASE_(LO|HI)|COMPUTE_RESOURCE_LIMITS|COMPUTE_TMPRING_SIZE|COMPUTE_USER_DATA_\d+"
 )
-"""Registers that a launch sets (facts 4.4); the others are the kernel driver's or the firmware's."""
+"""Registers that a driver writes for a launch; the others belong to the kernel driver or the firmware."""
 _ALL_NAMES: Final = tuple((generation, register_names(generation)) for generation in OWN_REGISTERS)
 
 
 class ShRegisters:
-    """The registers that SET_SH_REG writes, by their places."""
+    """The registers that SET_SH_REG writes, by their offset from `SH_BASE` in dwords."""
 
     def __init__(self, bus: Bus, generation: int) -> None:
         self._bus, self._generation = bus, generation
         self._values: dict[int, int] = {}
         self._fresh: set[int] = set()
-        """Places that were written since the last launch."""
+        """Offsets that were written since the last launch."""
         self._names = register_names(generation)
         self._own = {place for place, name in self._names.items() if _WRITTEN.match(name)}
-        """Places that the driver may write."""
+        """Offsets that the driver may write."""
 
     def write(self, packet: SetShReg, values: list[int]) -> None:
-        """Execute SET_SH_REG. Raises `QueueFault` for what a queue may not write; doubts go to the bus."""
+        """Execute SET_SH_REG. Raises `QueueFault` for COMPUTE_VMID, a bad range, VMID_SHIFT or INDEX.
+
+        Registers that the generation lacks, that the driver should not write, or that no launch has used
+        since their last write, are reported as unverified.
+        """
         if packet.VMID_SHIFT or packet.INDEX:
             raise packet_fault(
                 f"SET_SH_REG with VMID_SHIFT {packet.VMID_SHIFT}, INDEX {packet.INDEX}: both are 0"
@@ -84,27 +88,37 @@ class ShRegisters:
                     QueueException.PACKET_DISPATCH_REGISTER_INVALID,
                 )
             if place not in self._names:
-                self._bus.doubt(f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not")
+                self._bus.report_unverified(
+                    f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not"
+                )
             elif place not in self._own:
                 others = {f"{names[place]} on gfx{of}" for of, names in _ALL_NAMES if place in names}
                 others -= {f"{self._names[place]} on gfx{of}" for of, _ in _ALL_NAMES}
-                text = f"SET_SH_REG writes {self._names[place]}, which is not the driver's to write"
-                self._bus.doubt(text + "".join(f"; the place is that of {one}" for one in sorted(others)))
+                text = f"SET_SH_REG writes {self._names[place]}, which a driver does not write"
+                self._bus.report_unverified(
+                    text + "".join(f"; the place is that of {one}" for one in sorted(others))
+                )
             if place in self._fresh:
                 name = self._names.get(place, f"register {place:#x}")
-                self._bus.doubt(f"SET_SH_REG writes {name} again, and no launch has used what it had")
+                self._bus.report_unverified(
+                    f"SET_SH_REG writes {name} again, and no launch has used what it had"
+                )
             self._values[place] = value
             self._fresh.add(place)
 
     @property
     def unused(self) -> str:
-        """The names of at most four registers that were written since the last launch; empty for none."""
+        """The names of at most four registers that were written since the last launch; "" for none."""
         return ", ".join(sorted(self._names.get(place, f"{place:#x}") for place in self._fresh)[:4])
 
     def for_launch(self) -> dict[int, int]:
-        """Return the values of a launch, and count them as used; the next launch sets its own user data."""
+        """Return the values that a launch uses, by offset, and mark them as used.
+
+        User data is dropped, so the next launch must set its own. If accesses are recorded (all checks on),
+        only values written since the last launch are returned.
+        """
         values = dict(self._values)
-        if self._bus.order is not None:  # a register that is left as the last kernel's is legal, and no good
+        if self._bus.order is not None:  # a value left by the last kernel is legal, but probably a mistake
             values = {place: value for place, value in values.items() if place in self._fresh}
         self._fresh.clear()
         for place in range(ShRegister.COMPUTE_USER_DATA_0, ShRegister.COMPUTE_USER_DATA_15 + 1):
@@ -115,8 +129,9 @@ class ShRegisters:
 Dim3 = tuple[int, int, int]
 MAX_THREADS: Final = 1024
 MAX_GROUPS: Final = (1 << 31) - 1
-"""Workgroups of a grid that HIP allows (maxGridSize); hardware would be busy for seconds with more."""
+"""Workgroups of a grid that HIP allows (maxGridSize)."""
 _POISON: Final = 0xCCCC_CCCC
+"""The value of user SGPRs that nothing set."""
 _PRIVILEGED: Final = 11
 """The generation whose launches set PRIV (docs/sources-amd.md, D9)."""
 _KERNARG_ALIGN: Final = 8
@@ -125,30 +140,35 @@ _KERNARG_ALIGN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchLaunch:
-    """A packet or register write that starts a grid."""
+    """The launch of a grid, by a DISPATCH_DIRECT or a kernel-dispatch packet."""
 
     code: int
+    """Device address of the first instruction."""
     rsrc1: Rsrc1
     rsrc2: Rsrc2
     rsrc3: int
     user_data: tuple[int | None, ...]
-    """The user SGPRs, None for those that nothing was written to since the last launch."""
+    """The user SGPRs, in dwords; None for those that nothing set."""
     groups: Dim3
+    """Workgroups along x, y and z."""
     block: Dim3
+    """Work-items of a workgroup along x, y and z."""
     last: Dim3
-    """The size of the last workgroup along each axis: `block`, or less where the grid ends inside of it."""
+    """The size of the last workgroup along each axis; less than `block` if the grid ends inside it."""
     lanes: int
+    """Lanes of a wave: 32 or 64."""
     lds_bytes: int
     """LDS of a workgroup."""
     scratch_bytes: int
     """Scratch of a lane."""
 
     def sgprs(self) -> tuple[int, ...]:
-        """Return the user SGPRs of a wave, poison where nothing was written."""
+        """Return the user SGPRs of a wave; 0xCCCCCCCC for those that nothing set."""
         return tuple(_POISON if value is None else value for value in self.user_data)
 
 
 def _written(registers: Mapping[int, int], place: int) -> int:
+    """Return a register's value. Raises `QueueFault` if it was not written for this launch."""
     if place not in registers:
         name = ShRegister(place).name if place in set(ShRegister) else f"register {place:#x}"
         raise dispatch_fault(
@@ -159,7 +179,7 @@ def _written(registers: Mapping[int, int], place: int) -> int:
 
 
 def check_block(block: Dim3, groups: Dim3) -> None:
-    """Raise for a grid or workgroup that cannot be."""
+    """Raise `QueueFault` for an empty grid, or a workgroup of no or more than 1,024 work-items."""
     if not all(groups):
         raise dispatch_fault(f"a grid of {groups} workgroups", QueueException.PACKET_DISPATCH_DIM_INVALID)
     threads = block[0] * block[1] * block[2]
@@ -172,20 +192,29 @@ def check_block(block: Dim3, groups: Dim3) -> None:
 
 
 def check_grid(bus: Bus, groups: Dim3) -> None:
-    """Object to a grid that ends within no time limit."""
+    """Report a grid of more than `MAX_GROUPS` workgroups."""
     if groups[0] * groups[1] * groups[2] > MAX_GROUPS:
-        bus.doubt(f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit")
+        bus.report_unverified(
+            f"a grid of {groups} workgroups: at most {MAX_GROUPS} end within any time limit"
+        )
 
 
 def check_arguments_place(bus: Bus, va: int) -> None:
-    """Refuse an address of arguments that pointers cannot lie at; hsa.h asks for more than hardware."""
+    """Check the address of kernel arguments. Raises `QueueFault` unless it is aligned to 8 bytes.
+
+    hsa.h asks for 16 bytes; less is a lint.
+    """
     bus.aligned(va, _KERNARG_ALIGN, "the address of kernel arguments")
     if va % KERNARG_ALIGN:
         bus.lint(f"the address of kernel arguments is not aligned to {KERNARG_ALIGN} bytes, as hsa.h asks")
 
 
 def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> DispatchLaunch:
-    """Return what the registers of a compute queue and a DISPATCH_DIRECT describe."""
+    """Return the launch that `registers` (`ShRegisters.for_launch`) and a DISPATCH_DIRECT describe.
+
+    Raises `QueueFault` for a register that was not written, a field that contradicts another, or a feature
+    that is not emulated; `MemoryFault` for scratch that is not mapped.
+    """
     generation = int(bus.gpu.profile.target.generation)
     initiator = Initiator.from_int(packet.INITIATOR)
     _check_initiator(initiator, generation)
@@ -195,7 +224,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
 
     for place in (ShRegister.COMPUTE_PIPELINESTAT_ENABLE, ShRegister.COMPUTE_PERFCOUNT_ENABLE):
         if registers.get(place):
-            bus.doubt(f"{place.name} is {registers[place]:#x}: launches count nothing (facts 4.4)")
+            bus.report_unverified(f"{place.name} is {registers[place]:#x}: launches count nothing")
     sizes = [get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)]
     block, last = _block(bus, sizes, generation, partial=bool(initiator.PARTIAL_TG_EN))
     groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
@@ -209,7 +238,9 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
         if cut != block and not initiator.PARTIAL_TG_EN:
-            bus.doubt(f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0")
+            bus.report_unverified(
+                f"a grid of {items} work-items in workgroups of {block}, and PARTIAL_TG_EN is 0"
+            )
         last = cut
     check_grid(bus, groups)
     for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
@@ -220,13 +251,13 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
     rsrc1 = RSRC1[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC1))
     rsrc2 = RSRC2[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC2))
     if rsrc1.PRIV and generation != _PRIVILEGED:
-        bus.doubt(
-            f"RSRC1 has PRIV, which gfx{_PRIVILEGED} alone wants for context saves: not gfx{generation}"
+        bus.report_unverified(
+            f"RSRC1 has PRIV, which only gfx{_PRIVILEGED} wants for context saves: not gfx{generation}"
         )
     if any(size > 1 for size in block[rsrc2.TIDIG_COMP_CNT + 1 :]):
-        bus.doubt(
-            f"workgroups of {block} for a kernel that is told {rsrc2.TIDIG_COMP_CNT + 1} coordinates of a "
-            "work-item: some of its work-items are alike"
+        bus.report_unverified(
+            f"workgroups of {block} for a kernel that gets {rsrc2.TIDIG_COMP_CNT + 1} coordinates of a "
+            "work-item: some work-items get the same coordinates"
         )
     lanes = 32 if initiator.CS_W32_EN else 64
     return DispatchLaunch(
@@ -275,7 +306,7 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
 
 
 def whole_and_rest(items: Dim3, block: Dim3) -> tuple[Dim3, Dim3]:
-    """Return the workgroups along each axis of a grid of work-items, and the size of the last one there."""
+    """Return, for each axis of a grid of `items`, the number of workgroups and the size of the last."""
     x, y, z = (-(-count // size) for count, size in zip(items, block, strict=True))
     a, b, c = (count % size or size for count, size in zip(items, block, strict=True))
     return (x, y, z), (a, b, c)
@@ -302,7 +333,9 @@ def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tu
     a, b, c = (layout.FIELDS["PARTIAL"].extract(value) for value in values)
     if not partial:
         if a or b or c:
-            bus.doubt(f"COMPUTE_NUM_THREAD has PARTIAL sizes of {(a, b, c)}, and PARTIAL_TG_EN is 0")
+            bus.report_unverified(
+                f"COMPUTE_NUM_THREAD has PARTIAL sizes of {(a, b, c)}, and PARTIAL_TG_EN is 0"
+            )
         return (x, y, z), (x, y, z)
     if not (1 <= a <= x and 1 <= b <= y and 1 <= c <= z):
         raise dispatch_fault(
@@ -314,7 +347,7 @@ def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tu
 
 
 def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
-    """Return the scratch bytes of a lane, whose memory is checked."""
+    """Return the scratch bytes of a lane. Raises `MemoryFault` if the scratch memory is not mapped."""
     target = bus.gpu.profile.target
     if target.scratch is not Scratch.ARCHITECTED:
         raise unsupported(f"scratch of {target.name}, which has a descriptor in user SGPRs")
@@ -333,7 +366,10 @@ def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
 
 
 def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
-    """Return for how many waves of an XCC a TMPRING_SIZE reserves scratch, and the bytes of each."""
+    """Return for how many waves of an XCC a TMPRING_SIZE reserves scratch, and the bytes of each wave.
+
+    Raises `QueueFault` if either is 0.
+    """
     if not size.WAVES or not size.WAVESIZE:
         raise dispatch_fault(
             f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}", QueueException.PACKET_DISPATCH_REGISTER_INVALID
@@ -344,8 +380,8 @@ def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
 
 
 def check_scratch(bus: Bus, base: int, size: int, what: str) -> None:
-    """Refuse scratch that is not mapped, and object to scratch that goes on in memory of something else."""
+    """Raise `MemoryFault` for scratch that is not mapped; report scratch that extends past its buffer."""
     bus.space.check_range(base, size, AccessKind.WRITE, what)
     buffer = bus.space.buffer_at(base)
     if buffer is not None and base + size > buffer.end:
-        bus.doubt(f"{what} is [{base:#x}, +{size:#x}), which goes beyond {buffer}")
+        bus.report_unverified(f"{what} is [{base:#x}, +{size:#x}), which goes beyond {buffer}")

@@ -1,6 +1,6 @@
-"""The engines of the emulated AMD GPUs: what executes each kind of queue, and which queues wait in vain.
+"""The engines of the emulated AMD GPUs: the engine of each kind of queue, and the search for endless waits.
 
-Not here: which queue runs when (`emulator.shared.scheduler`).
+Not here: which queue runs when (`emulator.shared.scheduler`). Next: `run`, one queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, PacketRing], 
 
 
 class AmdEngines:
-    """Makes and judges runs (`emulator.amd.machine.runs.Engines`)."""
+    """Creates the runs of queues, and finds endless waits (`emulator.amd.machine.runs.Engines`)."""
 
     def __init__(
         self,
@@ -50,31 +50,36 @@ class AmdEngines:
         patience_s: float = PATIENCE_S,
         remaps: bool = True,
     ) -> None:
-        """`settings` are those of the SIMT engine that runs kernels; `report` gets a line of JSON.
+        """Create engines without runs.
 
-        `remaps`: see `PacketRing`. `patience_s`: see `Kernels`. The order of steps depends on the time of
-        slices, unless it is long.
+        `settings` are those of the SIMT engine that runs kernels. `report` is a file to which `close` appends
+        a line of JSON for each target (`ledgers`); None writes none. `remaps`: see `PacketRing`.
+        `patience_s`: see `Kernels`. The order of steps depends on the machine's speed, unless `patience_s` is
+        long.
         """
         settings = settings or Settings()
         self._remaps = remaps
         ledgers = None if report is None else Ledgers(report)
         self.kernels = Kernels(settings, ledgers, patience_s=patience_s)
         self.watch = OrderWatch.of(settings.checks)
-        """Records races between queues and caches; None where that is off."""
+        """Records races between queues, and caches; None if both checks are off."""
 
     def make(self, machine: EngineMachine, queue: QueueObject) -> EngineRun:
-        """Return what executes a new queue."""
+        """Return the run that executes a new queue; `EngineRun.close` ends it."""
         return EngineRun(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch, remaps=self._remaps)
 
     def close(self) -> None:
-        """Write the report, where one is wanted, and drop what is known of the queues."""
+        """Write the report, if one is wanted, and drop all recorded accesses."""
         if self.watch is not None:
             self.watch.races.close()
         if self.kernels.ledgers is not None:
             self.kernels.ledgers.close()
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
-        """Return which runs wait for each other or for a value that has passed, and why; changes nothing."""
+        """Return the runs that wait without end, with the reason of each; empty if there is none.
+
+        They wait for each other; or, if none do, for a value that their word has passed. Changes nothing.
+        """
         runs = [run for run in stuck if isinstance(run, EngineRun)]
         found = find_deadlock(runs, lambda run: run.ahead())
         if found:

@@ -1,8 +1,10 @@
-"""The errors that stop a queue, by what was wrong, and the hardware's form of a kernel's fault.
+"""Errors that stop a queue: one function for each cause, and the conversion of a kernel's reports.
 
-A kernel's access of memory is a page fault, all else a queue exception.
+A kernel's access to memory that is not mapped, or is forbidden, becomes a `MemoryFault`. Every other report
+becomes a `QueueFault`.
 
-Not here: finding a fault (`emulator.ir.report`), what errors do to the machine (`emulator.amd.machine`).
+Not here: the reports of a kernel (`emulator.ir.report`), the effect of errors (`emulator.amd.machine`). Next:
+`emulator.amd.reports`, the two classes.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ def host_fault(message: str) -> QueueFault:
 
 
 def packet_fault(message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED) -> QueueFault:
-    """Return the error of a bad packet."""
+    """Return the error of a packet that is malformed or not legal on its queue."""
     return QueueFault(FindingKind.METHOD, message, exception)
 
 
 def dispatch_fault(message: str, exception: QueueException) -> QueueFault:
-    """Return the error of a launch that does not fit its kernel."""
+    """Return the error of a launch that is not legal, or does not fit its kernel."""
     return QueueFault(FindingKind.LAUNCH, message, exception)
 
 
@@ -46,18 +48,19 @@ def stale_fault(message: str) -> QueueFault:
 
 
 def unsupported(message: str) -> QueueFault:
-    """Return the error of what is not emulated, though hardware may support it."""
+    """Return the error of a feature that is not emulated, though hardware may support it."""
     return QueueFault(FindingKind.UNSUPPORTED, message)
 
 
 def check(packet: BitStruct, name: str) -> None:
-    """Raise if a packet has bits, or values of fields, that its layout does not know."""
+    """Raise `QueueFault` if a packet has bits, or values of fields, that its layout does not declare."""
     found = packet.check()
     if found:
         raise packet_fault(f"{name}: {'; '.join(map(str, found))}")
 
 
 _PAGE_FAULTS: Final = (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN)
+"""Reports that are page faults. FORBIDDEN is an access that the mapping's rights exclude."""
 _CODES: Final = {
     ReportKind.MISALIGNED: QueueException.WAVE_MEMORY_VIOLATION,
     ReportKind.SHARED_OUT_OF_BOUNDS: QueueException.WAVE_APERTURE_VIOLATION,
@@ -72,9 +75,9 @@ _CODES: Final = {
 def kernel_fault(
     fault: KernelReport, findings: Sequence[KernelReport], code: int
 ) -> QueueFault | MemoryFault:
-    """Return the error that a kernel at an address ends its queue with.
+    """Return the error by which a kernel's fault stops its queue: a `MemoryFault` for a page fault.
 
-    It names what the sanitizers found before the fault, too.
+    Its text has the fault and the sanitizers' earlier `findings`. `code` is the kernel's device address.
     """
     text = _texts((fault, *findings), code)
     if fault.kind in _PAGE_FAULTS and fault.address is not None:
@@ -88,7 +91,10 @@ def kernel_fault(
 
 
 def kernel_findings(findings: Sequence[KernelReport], code: int) -> QueueFault:
-    """Return the error of a kernel at an address that ended, with findings of the sanitizers."""
+    """Return the error of a kernel that ended with findings of the sanitizers.
+
+    `code` is its device address.
+    """
     return QueueFault(FindingKind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
 
 

@@ -1,8 +1,11 @@
-"""Kernels as the GPU finds them: machine code at an address, translated once, run in slices.
+"""Launches of kernels: machine code at an address is decoded, translated once, checked, and run in slices.
 
-An instruction cache is modelled: code that changed where a kernel ran before is an error until an acquire
-invalidates the cache. Where a kernel descriptor lies beside the code (as in every loaded code object), the
-launch is held to it. Not here: decoding and meaning of instructions (`emulator.amd.isa`).
+The instruction cache is modelled. Code that changed after a kernel ran there is an error until an acquire
+invalidates the cache. If a kernel descriptor in the same allocation points to the code, as in every loaded
+code object, the launch is checked against it.
+
+Not here: decoding and meaning of instructions (`emulator.amd.isa`), a launch's registers (`dispatch`), how
+slices run (`emulator.simt.slices`). Next: `coherence`.
 """
 
 from __future__ import annotations
@@ -57,13 +60,15 @@ if TYPE_CHECKING:
 
 _TURNS: Final = 1024
 PATIENCE_S: Final = 0.02
+"""Seconds that other queues wait for a slice of a kernel."""
 _MOST_CODE: Final = 16 << 20
+"""Bytes read before and after the first instruction; of a larger allocation no descriptor is searched."""
 KEPT: Final = 512
-"""Kernels that stay decoded when the instruction caches are invalidated, by where they ran last."""
+"""Kernels that stay decoded when the instruction caches are invalidated: those launched last."""
 _OWN_OF_DRIVER: Final = {
     "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
 }  # fmt: skip
-"""Fields that a launch may set otherwise than the descriptor."""
+"""Fields in which a launch may differ from the descriptor."""
 
 
 @dataclass(slots=True)
@@ -78,43 +83,43 @@ class CachedCode:
     """Accumulation registers that the instructions name."""
     program: TranslatedProgram
     descriptor: Descriptor | None
-    """The kernel descriptor of the code; None if none points to it."""
+    """The kernel descriptor that points to the code; None if there is none."""
     found: str
-    """Where the descriptor lies, for reports."""
+    """The descriptor's address in hexadecimal, for reports; "0x0" if there is none."""
     place: tuple[int, bytes] | None
-    """The descriptor's address and bytes."""
+    """The descriptor's address and bytes; None if there is none."""
     counting: Callable[[], TranslatedProgram]
-    """Return the program that counts what it executes."""
+    """Returns the program that also counts its instructions and accesses."""
 
 
 class Kernels:
-    """Code of the GPUs of one machine, by address space and address."""
+    """The translated code of all GPUs of one machine, by address space and address."""
 
     def __init__(
         self, settings: Settings, ledgers: Ledgers | None = None, *, patience_s: float = PATIENCE_S
     ) -> None:
-        """With `ledgers` it is noted how exact the instructions that run are.
+        """`settings` are those of the SIMT engine.
 
-        A slice of a kernel that takes longer than `patience_s` runs on while other queues have their turn.
+        `ledgers` records the accuracy of what runs; None does not. Other queues run beside a slice of a
+        kernel that takes longer than `patience_s`.
         """
         self.ledgers = ledgers
         self._settings = settings
         self.timeout_s: float = config().emu_timeout_s
-        """A kernel that takes longer hangs."""
+        """Seconds after which a kernel counts as hung."""
         self._turns = Turns(_TURNS, patience_s)
         self._cached: dict[tuple[object, ...], CachedCode] = {}
         """Contents of the instruction caches."""
         self._clean: dict[int, list[GpuMapping]] = {}
         """Address space -> its allocations when its instruction caches were invalidated last."""
         self._read_before: dict[tuple[object, ...], CachedCode] = {}
-        """The last code found at an address, which is often unchanged after an invalidation.
-
-        Of `most` addresses, those used last.
-        """
+        """The last code at each address, the most recently launched last: often unchanged by an
+        invalidation."""
         self.most = KEPT
+        """The largest number of entries in `_read_before`."""
 
     def invalidate(self, space: GpuSpace) -> None:
-        """Drop what the instruction caches of a GPU hold."""
+        """Invalidate the instruction caches of a GPU."""
         for key in [key for key in self._cached if key[0] == space.number]:
             del self._cached[key]
         self._clean[space.number] = space.map.mappings()
@@ -124,7 +129,13 @@ class Kernels:
         return len(self._cached.keys() | self._read_before.keys())
 
     def begin(self, bus: Bus, launch: DispatchLaunch) -> Iterator[SlicedLaunch]:
-        """Check a launch, and return its steps; nothing runs yet."""
+        """Check a launch, and return its steps, which yield after each slice; nothing runs yet.
+
+        Raises `QueueFault` for a launch that does not fit its kernel, stale or unsupported code, or a missing
+        wait in the code; `MemoryFault` for code or arguments that are not mapped. The steps raise either for
+        a fault or finding of the kernel, and `QueueFault` for stale loads and arguments that changed
+        meanwhile.
+        """
         code = self._find(bus, launch)
         kernarg = check(bus, launch, code)
         coherence = None if bus.order is None else bus.order.watch.coherence
@@ -137,6 +148,7 @@ class Kernels:
             ) from error
 
     def _find(self, bus: Bus, launch: DispatchLaunch) -> CachedCode:
+        """Return the code of a launch: cached, kept and unchanged, or read from memory."""
         entry = _entry(launch, bus.gpu.profile.name)
         key = (bus.space.number, launch.code, launch.lanes, entry)
         known = self._cached.get(key)
@@ -160,7 +172,7 @@ class Kernels:
         if bus.order is not None and all(one is not mapping for one in self._clean.get(bus.space.number, ())):
             raise stale_fault(
                 f"the instruction cache was not invalidated since {mapping} was mapped: an "
-                "acquire with GLI_INV precedes the first use of code (facts 8.2)"
+                "acquire with GLI_INV precedes the first use of code"
             )
         before = self._read_before.pop(key, None)
         if before is None or not _same(bus, launch, before, mapping):
@@ -171,6 +183,7 @@ class Kernels:
         return before
 
     def _read(self, bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> CachedCode:
+        """Decode and translate the code of a launch from memory, and find its descriptor."""
         before = min(launch.code - mapping.va, _MOST_CODE)
         behind = min(mapping.end - launch.code, _MOST_CODE)
         raw = bus.read(launch.code - before, before + behind, "an instruction fetch")
@@ -272,7 +285,7 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
 
 
 def _count(bus: Bus, launch: DispatchLaunch, code: CachedCode, sliced: SlicedLaunch) -> None:
-    """Add the counters of a dispatch, if it counts, to those of its kernel."""
+    """Add the counters of a finished dispatch to its kernel's, if the GPU counts."""
     into, counted, raw = bus.machine.counters.get(bus.gpu.gpu_id), sliced.counted, sliced.counts
     if into is None or counted is None or raw is None:
         return
@@ -286,6 +299,7 @@ def _count(bus: Bus, launch: DispatchLaunch, code: CachedCode, sliced: SlicedLau
 
 
 def _entry(launch: DispatchLaunch, processor: str) -> KernelEntry:
+    """Return the registers' contents and modes with which a wave of the launch begins."""
     two = launch.rsrc2
     return KernelEntry(
         user_sgprs=two.USER_SGPR,
@@ -297,7 +311,10 @@ def _entry(launch: DispatchLaunch, processor: str) -> KernelEntry:
 
 
 def _same(bus: Bus, launch: DispatchLaunch, before: CachedCode, mapping: GpuMapping) -> bool:
-    """Return whether code and descriptor lie where they lay, byte for byte."""
+    """Return whether code and descriptor are unchanged in memory, at the same addresses.
+
+    False without descriptor.
+    """
     first = launch.code - before.decoded.before
     if before.place is None or first < mapping.va or first + len(before.decoded.code) > mapping.end:
         return False
@@ -310,7 +327,11 @@ def _same(bus: Bus, launch: DispatchLaunch, before: CachedCode, mapping: GpuMapp
 
 
 def _descriptor_of(bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> int | None:
-    """Return where a descriptor lies that points to the code, and whose registers are the launch's."""
+    """Return the address of a descriptor in the code's allocation that points to the code.
+
+    None if there is none. Of several, the first whose RSRC1 is that of the launch; else the first.
+    Allocations above `_MOST_CODE` bytes are not searched.
+    """
     if mapping.size > _MOST_CODE:
         return None
     raw = bus.read(mapping.va, mapping.size // 8 * 8, "a search for kernel descriptors")
@@ -331,6 +352,7 @@ def _descriptor_of(bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> int
 
 
 def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int:
+    """Return a register's value with some fields set to 0."""
     for name in names:
         if name in layout.FIELDS:
             value &= ~layout.FIELDS[name].mask()
@@ -338,7 +360,12 @@ def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int
 
 
 def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, bytes] | None:
-    """Hold a launch to the kernel's descriptor; returns where its arguments lie, and their bytes."""
+    """Check a launch against its code and the kernel's descriptor.
+
+    Return the address and bytes of its arguments. None if there is no descriptor, or the kernel has no
+    arguments. Raises `QueueFault` for a launch that does not fit, `MemoryFault` for arguments that are not
+    mapped.
+    """
     target = bus.gpu.profile.target
     granule = target.vgpr_granule[launch.lanes == 64]
     allocated = (launch.rsrc1.VGPRS + 1) * granule
@@ -404,9 +431,9 @@ def _check_registers(bus: Bus, launch: DispatchLaunch, code: CachedCode, descrip
 def _arguments(
     bus: Bus, launch: DispatchLaunch, descriptor: Descriptor, properties: Properties
 ) -> tuple[int, bytes] | None:
-    """Return the address and bytes of the arguments.
+    """Return the address and bytes of the arguments; None if the kernel has none.
 
-    User SGPRs that the kernel wants and that were not written raise.
+    Raises `QueueFault` for user SGPRs that the kernel wants and that were not written.
     """
     at, found = 0, None
     for name, count in USER_SGPRS:
@@ -440,7 +467,10 @@ def _arguments(
 
 
 def _check_packet(bus: Bus, launch: DispatchLaunch, va: int, at: int) -> None:
-    """Hold the packet whose address a kernel gets, from user SGPR `at` on, to the launch."""
+    """Check the packet at `va`, whose address a kernel gets in user SGPRs `at` and `at` + 1.
+
+    Raises `QueueFault` for another workgroup size or another number of workgroups.
+    """
     packet = KernelDispatch.from_words(bus.words(va, PACKET_WORDS, "the packet that DISPATCH_PTR points to"))
     said = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
     if said != launch.block:

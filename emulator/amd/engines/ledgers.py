@@ -1,7 +1,7 @@
-"""The report of an emulated machine: what its GPUs ran, by the accuracy of instructions (`HCQ_EMU_REPORT`).
+"""The report of an emulated machine (`HCQ_EMU_REPORT`): launches, by the accuracy of their instructions.
 
-Not here: how accuracy is judged (`emulator.amd.isa.accuracy`), the report's form
-(`emulator.shared.accuracy`).
+Not here: the accuracy of each instruction (`emulator.amd.isa.accuracy`), the report's form
+(`emulator.shared.accuracy`). Next: `kernels`, which fills it.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ if TYPE_CHECKING:
     from emulator.shared.accuracy import Steering
 
 _KEPT = 1024
+"""Kernels whose judgement is kept."""
 
 
 @functools.lru_cache(maxsize=_KEPT)
 def _judged(
     processor: str, lanes: int, kernel: Decoded
 ) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
+    """Return a kernel's instructions by accuracy, and the decisions that depend on inexact results."""
     family = target(processor).family
     found = accuracy.decided(kernel.instructions, family, lanes)
     return accuracy.counts(kernel.instructions, family), found
 
 
 class Ledgers:
-    """A ledger a target, written when the machine closes. With the machine's lock held."""
+    """One ledger for each target, written when the machine closes. Callers hold the machine's lock."""
 
     def __init__(self, path: Path) -> None:
+        """`path` is the file to which `close` appends; the directory must exist."""
         self._path = path
         self._ledgers: dict[str, AccuracyLedger] = {}
 
     def launched(self, processor: str, lanes: int, name: str, kernel: Decoded) -> None:
-        """Count a launch."""
+        """Count a launch of kernel `name` on target `processor` in waves of `lanes`."""
         self._of(processor).launched(name, *_judged(processor, lanes, kernel))
 
     def refused(self, processor: str, why: str) -> None:
-        """Record a kernel that is not supported, with the instruction."""
+        """Record a kernel that cannot be translated; `why` names the instruction."""
         self._of(processor).refused(why)
 
     def close(self) -> None:
-        """Append what was noted to the file, and begin anew."""
+        """Append a line of JSON for each target to the file, and start with empty ledgers."""
         for ledger in self._ledgers.values():
             ledger.write(self._path)
         self._ledgers.clear()

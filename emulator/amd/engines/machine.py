@@ -1,7 +1,7 @@
-"""The interface of the machine to its engines.
+"""What the engines need of the machine, as a Protocol.
 
-Not here: the machine (`emulator.amd.machine`), what it needs of engines
-(`emulator.amd.machine.runs`).
+Not here: the machine (`emulator.amd.machine`), what the machine needs of the engines
+(`emulator.amd.machine.runs`). Next: `bus`, which calls most of it.
 """
 
 from __future__ import annotations
@@ -20,40 +20,43 @@ if TYPE_CHECKING:
 
 
 class EngineMachine(Protocol):
-    """Emulated GPUs in one machine; engines call it with its lock held."""
+    """The machine of the emulated GPUs; engines call it with its lock held."""
 
     @property
     def rng(self) -> random.Random:
-        """Decides every order that hardware leaves open."""
+        """Chooses every order that hardware leaves undefined."""
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Guards the state."""
+        """The lock of the machine's state."""
 
     @property
     def launches(self) -> Counter[str]:
-        """Kernel -> dispatches run."""
+        """Name of a kernel -> completed dispatches."""
 
     @property
     def counters(self) -> Mapping[int, Counters]:
-        """gpu_id -> what dispatches of the GPU are counted into."""
+        """gpu_id -> the counters of the GPU's dispatches; a GPU that does not count has no entry."""
 
     other: Otherwise
-    """The doubtful values that its GPUs take the other way."""
+    """The quirks whose default value its GPUs refuse (`emulator.shared.otherwise`)."""
 
     hdp_flushes: int
-    """Flushes of the host data path so far."""
+    """Flushes of the host data path so far; engines count them here."""
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
+        """Report, once a message, something that works but is probably a mistake."""
 
     def event_of(self, gpu: KfdGpu, va: int) -> int | None:
-        """Return the event whose slot is at an address of a GPU; None outside of the signal page."""
+        """Return the number of the event whose slot is at an address of a GPU.
+
+        None outside the signal page.
+        """
 
     def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number.
 
-        `written`: the queue stored to a slot before.
+        `written` says that the queue stored to the event's slot before.
         """
 
     def clock(self, gpu: KfdGpu) -> int:

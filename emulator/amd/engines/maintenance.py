@@ -1,9 +1,10 @@
-"""Which caches each packet maintains, and RELEASE_MEM: which are legal, and what one does at its turn.
+"""Cache maintenance of each packet, and RELEASE_MEM: its checks and its effect.
 
-Bits of ACQUIRE_MEM, RELEASE_MEM and GCR_REQ, scopes of AQL; the names are those of `coherence`. Source:
-docs/facts/amd-caches.md.
+Decodes the cache bits of ACQUIRE_MEM, RELEASE_MEM and GCR_REQ, and the fence scopes of AQL packets, to the
+names of `coherence`: "scalar", "vector" and "l2" are invalidated; "agent" and "system" say how far the L2 is
+written back. Source: docs/facts/amd-caches.md.
 
-Not here: when all before a release is over (`pm4`, `order`), the effect on caches (`coherence`).
+Not here: when a release runs (`pm4`, `order`), the effect on caches (`coherence`). Next: `coherence`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _WRITTEN: Final = frozenset({AGENT, SYSTEM})
+"""The L2 is written back to the other L2s of the GPU, and to memory."""
 _SCOPES: Final = {
     FenceScope.NONE: frozenset[str](), FenceScope.AGENT: frozenset({AGENT}), FenceScope.SYSTEM: _WRITTEN,
 }  # fmt: skip
@@ -40,7 +42,7 @@ def _named(*, scalar: bool, vector: bool, l2: bool, back: bool) -> frozenset[str
 
 
 def of_acquire_gfx9(packet: AcquireMemGfx9) -> frozenset[str]:
-    """Return what COHER_CNTL asks for."""
+    """Return the maintenance that COHER_CNTL of gfx9 asks for."""
     return _named(
         scalar=packet.SH_KCACHE or packet.KCACHE_VOL,
         vector=packet.TCL1 or packet.TCL1_VOL,
@@ -50,13 +52,13 @@ def of_acquire_gfx9(packet: AcquireMemGfx9) -> frozenset[str]:
 
 
 def of_gcr(control: GcrCntl, generation: int) -> frozenset[str]:
-    """Return what GCR_CNTL asks for; the vector caches are L0 and, before gfx12, GL1."""
+    """Return the maintenance that GCR_CNTL asks for. Vector caches: GLV_INV, before gfx12 with GL1_INV."""
     vector = control.GLV_INV and (control.GL1_INV or generation >= 12)
     return _named(scalar=control.GLK_INV, vector=vector, l2=control.GL2_INV, back=control.GL2_WB)
 
 
 def check_gcr(control: GcrCntl, what: str) -> None:
-    """Refuse operations on ranges, and those that drop what was not written back."""
+    """Raise `QueueFault` for operations on ranges or parts of a cache; `what` names the packet."""
     for name in ("GL1_RANGE", "GL2_RANGE", "GL2_US", "GL2_DISCARD", "RANGE_IS_PA"):
         if getattr(control, name):
             raise unsupported(f"{what} with {name}: caches are written back and invalidated whole")
@@ -65,7 +67,7 @@ def check_gcr(control: GcrCntl, what: str) -> None:
 
 
 def of_release(packet: ReleaseMem, generation: int) -> frozenset[str]:
-    """Return what a release maintains; only CACHE_FLUSH_AND_INV_TS does (docs/sources-amd.md, D15)."""
+    """Return the maintenance of a release: only CACHE_FLUSH_AND_INV_TS has any (docs/sources-amd.md, D15)."""
     if packet.EVENT_TYPE is not Event.CACHE_FLUSH_AND_INV_TS:
         return frozenset()
     if isinstance(packet, ReleaseMemGfx9):
@@ -85,7 +87,7 @@ def of_release(packet: ReleaseMem, generation: int) -> frozenset[str]:
 
 
 def of_scopes(packet: BitStruct) -> tuple[frozenset[str], frozenset[str]]:
-    """Return what the fences of an AQL packet maintain, before and after it."""
+    """Return the maintenance of an AQL packet's acquire fence and of its release fence."""
     header = Header.from_int(int(packet) & 0xFFFF)
     before = frozenset[str]() if header.ACQUIRE_SCOPE is FenceScope.NONE else frozenset(LOAD_CACHES)
     return before, _SCOPES[header.RELEASE_SCOPE]
@@ -106,16 +108,16 @@ _EVENTS: Final = {
 
 
 def check_release(bus: Bus, packet: ReleaseMem, at: str, generation: int, *, alone: bool) -> None:
-    """Refuse a release that is not legal, and object to one that may be early, lost or hidden.
+    """Raise `QueueFault` for a release that is not legal.
 
-    `at` names its place; `alone` says that one XCC executes it. Raises `QueueFault`; doubts go to the bus.
+    A release whose store or interrupt may be early, lost or invisible is reported as unverified. `at` names
+    the packet for reports; `alone` says that only one XCC executes it.
     """
     index = _EVENTS.get(packet.EVENT_TYPE)
     if index is None or index != packet.EVENT_INDEX:
         raise packet_fault(
-            f"RELEASE_MEM with event {packet.EVENT_TYPE:#x}, EVENT_INDEX {packet.EVENT_INDEX:d}: an end "
-            "of pipe has "
-            f"{Event.CACHE_FLUSH_AND_INV_TS:#x} or {Event.BOTTOM_OF_PIPE_TS:#x} with 5, CS_DONE 6"
+            f"RELEASE_MEM with event {packet.EVENT_TYPE:#x}, EVENT_INDEX {packet.EVENT_INDEX:d}: an end of "
+            f"pipe has {Event.CACHE_FLUSH_AND_INV_TS:#x} or {Event.BOTTOM_OF_PIPE_TS:#x} with 5, CS_DONE 6"
         )
     if not bus.queue.eop_va and alone:
         raise packet_fault("RELEASE_MEM on a queue that was created without an end-of-pipe buffer")
@@ -124,23 +126,23 @@ def check_release(bus: Bus, packet: ReleaseMem, at: str, generation: int, *, alo
     _check_fields(bus, packet, at)
     va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
     if packet.DATA_SEL is DataSel.ATOMIC_ADD_32 and generation < 10:
-        raise packet_fault(f"{at} adds to memory, which gfx{generation} cannot (facts 4.2)")
+        raise packet_fault(f"{at} adds to memory, which gfx{generation} cannot")
     if packet.DATA_SEL is not DataSel.NONE:
         size = _DATA_BYTES[packet.DATA_SEL]
         bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
     if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE) and not packet.INT_CTXID:
-        bus.doubt("RELEASE_MEM interrupts with context 0, which names no event")
+        bus.report_unverified("RELEASE_MEM interrupts with context 0, which names no event")
     if packet.INT_SEL is IntSel.INTERRUPT:
-        bus.doubt("RELEASE_MEM interrupts before its store has arrived, and may be early")
+        bus.report_unverified("RELEASE_MEM interrupts before its store has arrived, and may be early")
     for name in ("EXECUTE", "PQ_EXE_STATUS"):
         if getattr(packet, name, 0):
-            bus.doubt(f"{at} with {name}: no source says what it does")
+            bus.report_unverified(f"{at} with {name}: no source says what it does")
 
 
 def _check_fields(bus: Bus, packet: ReleaseMem, at: str) -> None:
-    """Object to fields that have no effect, and to operations that lose or hide what was stored."""
+    """Report fields without effect, and a store that the host may not see; refuse partial maintenance."""
     if packet.DST_SEL is not ReleaseDst.MEMORY:
-        bus.doubt(f"{at} stores to the L2, where the host may not see it")
+        bus.report_unverified(f"{at} stores to the L2, where the host may not see it")
     for name in ("GL2_DISCARD", "GL2_RANGE", "GL2_US"):
         if getattr(packet, name, 0):
             raise unsupported(f"{at} with {name}: the L2 is written back and invalidated whole")
@@ -148,19 +150,19 @@ def _check_fields(bus: Bus, packet: ReleaseMem, at: str) -> None:
         DataSel.LOW_32: packet.DATA_HI, DataSel.ATOMIC_ADD_32: packet.DATA_HI, DataSel.FULL_64: 0,
     }.get(packet.DATA_SEL, packet.DATA_LO | packet.DATA_HI)  # fmt: skip
     if data:
-        bus.doubt(f"{at} has data {data:#x}, which {packet.DATA_SEL.name} does not store")
+        bus.report_unverified(f"{at} has data {data:#x}, which {packet.DATA_SEL.name} does not store")
     if packet.INT_CTXID and packet.INT_SEL in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
-        bus.doubt(f"{at} has context {packet.INT_CTXID:#x} and raises no interrupt")
+        bus.report_unverified(f"{at} has context {packet.INT_CTXID:#x} and raises no interrupt")
 
 
 def release(bus: Bus, packet: ReleaseMem, generation: int, xcc: int | None) -> None:
-    """Maintain caches, store and interrupt; `xcc` is the one that does, None if it is the only one."""
+    """Execute a release: maintain caches, store, interrupt. `xcc` maintains its caches; None for all XCCs."""
     va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
     what, data = "RELEASE_MEM", wide(packet.DATA_LO, packet.DATA_HI)
     maintained = of_release(packet, generation)
     bus.maintain(maintained, xcc)
     if packet.DATA_SEL in (DataSel.LOW_32, DataSel.FULL_64) and SYSTEM not in maintained:
-        bus.told(what)
+        bus.on_unflushed_release(what)
     if packet.DATA_SEL in (DataSel.GPU_CLOCK, DataSel.SYSTEM_CLOCK):
         data = bus.clock()
     if packet.DATA_SEL is DataSel.ATOMIC_ADD_32:

@@ -1,9 +1,10 @@
-"""PM4 packets as the command processor takes them: lengths, fields, and the stores ahead in a stream.
+"""PM4 packets: their lengths and fields, waits for memory, and the stores ahead in a stream.
 
-What a queue waits for, and what packets ahead of it would store, serve the search for deadlocks. Compares are
-unsigned and masked.
+The search for deadlocks uses the waits of queues and the stores that are ahead. SDMA and AQL use the same
+waits. Compares are unsigned and masked.
 
-Not here: what packets do (`pm4`), the search (`emulator.shared.waits`).
+Not here: what packets do (`pm4`), the search (`emulator.shared.waits`). Next: `pm4`. Source of the fields:
+`drivers.amd.layouts.pm4`.
 """
 
 from __future__ import annotations
@@ -44,44 +45,50 @@ COMPARES: Final[Mapping[int, Callable[[int, int], bool]]] = {
     Function.GE: operator.ge,
     Function.GT: operator.gt,
 }
-"""PM4 and SDMA number their compares alike."""
+"""FUNCTION -> compare of a value with the reference. PM4 and SDMA use the same numbers."""
 _EXACT: Final = (Function.ALWAYS, Function.EQ, Function.NE)
+"""Compares that do not order values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketWait:
-    """A wait for a word of memory."""
+    """A wait for a word of memory (`emulator.shared.waits.QueueWait`)."""
 
     name: str
+    """The packet, for reports."""
     va: int
+    """Device address of the word."""
     payload: int
+    """The reference that the masked word is compared with."""
     function: int
+    """A key of `COMPARES`."""
     bits: int = 32
+    """Width of the word: 32 or 64."""
     mask: int = (1 << 64) - 1
 
     @property
     def whole(self) -> bool:
-        """Whether the mask hides no bit."""
+        """Whether the mask keeps all bits of the word."""
         return not ~self.mask & (1 << self.bits) - 1
 
     @property
     def equality(self) -> bool:
-        """Whether the payload alone ends it."""
+        """Whether only the payload itself ends the wait."""
         return self.function == Function.EQ and self.whole
 
     def satisfied(self, value: int) -> bool:
-        """Return whether a value of the word ends it."""
+        """Return whether a value of the word ends the wait."""
         return COMPARES[self.function](value & self.mask, self.payload)
 
     @property
     def unordered(self) -> bool:
-        """Whether the mask hides low bits from a comparison that orders values."""
+        """Whether the compare orders values (LT, LE, GE, GT) and the mask is not of the lowest bits alone."""
         whole = self.mask & (1 << self.bits) - 1
         return self.function not in _EXACT and bool(whole & (whole + 1))
 
     @property
     def vain(self) -> bool:
-        """Whether every value of the word ends it."""
+        """Whether every value of the word ends the wait."""
         whole = self.mask & (1 << self.bits) - 1
         low, high = self.satisfied(0), self.satisfied(whole)
         ordered = {Function.GE: low, Function.GT: low, Function.LE: high, Function.LT: high}
@@ -95,10 +102,12 @@ class PacketWait:
 
 @dataclass(frozen=True, slots=True)
 class StorePromise:
-    """A store that a queue has not reached yet."""
+    """A store of a packet that is not executed yet (`emulator.shared.waits.ReleasePromise`)."""
 
     va: int
+    """Device address."""
     payload: int
+    """The low 32 bits of the value."""
 
 
 _SHADER_TYPE: Final = Header.FIELDS["SHADER_TYPE"].mask()
@@ -106,17 +115,21 @@ _IGNORED: Final = {
     (Opcode.ACQUIRE_MEM, generation): (3, 0xFFFF_FF00, "COHER_SIZE_HI of more than its 8 bits")
     for generation in (9, 10, 11, 12)
 } | {(Opcode.RELEASE_MEM, 12): (1, 0xB000, "GLM or GL1, which gfx12 ignores")}
-"""(packet, generation) -> dword, bits of it that hardware ignores, and what they are (facts 4.2)."""
+"""(packet, generation) -> number of a dword, its bits that hardware ignores, and their name for reports."""
 
 
 def wide(low: int, high: int) -> int:
-    """Return the number of two dwords."""
+    """Return the 64-bit number of two dwords."""
     return high << 32 | low
 
 
 @functools.lru_cache(maxsize=4096)
 def length(head: int) -> int:
-    """Return the dwords of the packet that a header begins."""
+    """Return the length in dwords of the packet with this header.
+
+    Raises `QueueFault` for a type other than 3. A type-2 filler and a NOP with the largest count have one
+    dword.
+    """
     if head == TYPE_2_FILLER:
         return 1
     fields = Header.from_int(head)
@@ -133,7 +146,7 @@ def length(head: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def opcode(head: int, generation: int) -> Opcode:
-    """Return what a header asks for; what compute queues do not take raises."""
+    """Return the opcode of a header. Raises `QueueFault` for a packet that compute queues do not support."""
     number = head >> 8 & 0xFF
     known = {Opcode.NOP, Opcode.SET_UCONFIG_REG, *packets(generation)}
     if number not in known:
@@ -143,7 +156,11 @@ def opcode(head: int, generation: int) -> Opcode:
 
 
 def decode(words: Sequence[int], generation: int) -> BitStruct:
-    """Return the fields of a packet, checked; of a packet with data those in front of it."""
+    """Return the fields of a packet; for a packet with data, the fields before the data.
+
+    Bits that hardware ignores are cleared first. Raises `QueueFault` for a wrong length, and for bits or
+    values that the layout does not declare.
+    """
     code = opcode(words[0], generation)
     layout = packets(generation)[code]
     data = code in WITH_DATA
@@ -158,7 +175,7 @@ def decode(words: Sequence[int], generation: int) -> BitStruct:
 
 
 def ignored(words: Sequence[int], generation: int) -> str:
-    """Return what hardware ignores of a packet and a driver sets all the same; empty for nothing."""
+    """Return a text about the ignored bits that a packet sets; "" if it sets none."""
     code = opcode(words[0], generation)
     word, mask, what = _IGNORED.get((code, generation), (0, 0, ""))
     return f"{code.name} names {what}" if len(words) > word and words[word] & mask else ""
@@ -166,14 +183,18 @@ def ignored(words: Sequence[int], generation: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _checked(code: Opcode, generation: int, words: tuple[int, ...]) -> BitStruct:
-    """Return a packet; most streams repeat most of theirs, so they are kept."""
+    """Return the checked fields. The results are cached: streams repeat most of their packets."""
     packet = packets(generation)[code].from_words(words)
     check(packet, code.name)
     return packet
 
 
 def stores(bus: Bus, words: Sequence[int], generation: int, depth: int = 0) -> Iterator[StorePromise]:
-    """Yield the 32-bit stores that a stream would do; ends at what cannot be read."""
+    """Yield the stores that a stream would do, of a 64-bit store the low half.
+
+    Enters indirect buffers two deep, except those that are not mapped. A packet that is cut off at the end of
+    `words` is left out. Raises `QueueFault` for a bad packet.
+    """
     at = 0
     while at < len(words):
         size = length(words[at])

@@ -1,10 +1,11 @@
-"""PM4: the command processor of one XCC, which executes packets, and the queue that feeds it from a ring.
+"""PM4: the command processor of one XCC (`Pm4`), and the engine that feeds it from a ring (`Pm4Queue`).
 
-A release, and a kernel, are put in flight: the packets behind them go on. A flush waits for kernels, a
-release for everything before it.
+Kernels, releases and DMA copies run in flight, while later packets are executed. CS_PARTIAL_FLUSH waits for
+all earlier kernels. A release waits for all earlier kernels and releases. DMA_DATA with CP_SYNC waits for all
+earlier copies and its own.
 
 Not here: rings (`ring`), decoding (`packets`), launches and registers (`dispatch`, `kernels`), the
-fields and the effect of releases (`maintenance`).
+fields and the effect of releases (`maintenance`). Source: docs/sources-amd.md, PM4. Next: `dispatch`.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -63,45 +64,52 @@ if TYPE_CHECKING:
     from emulator.amd.engines.ring import PacketRing
 
 GRBM_GFX_INDEX: Final = 0x200
-"""The one UCONFIG register that a compute queue writes: for which shader engines later writes are."""
+"""The one UCONFIG register that a compute queue may write. It selects shader engines; here it has no
+effect."""
 _DEPTH: Final = 2
-"""Indirect buffers within each other."""
+"""Indirect buffers that may be nested."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """Words being executed: a packet of the ring, or an indirect buffer."""
+    """Dwords being executed: a packet of the ring, or an indirect buffer."""
 
     words: list[int]
     name: str
+    """For reports."""
     va: int = 0
-    """Where an indirect buffer lies; 0 for the ring's."""
+    """Device address of an indirect buffer; 0 for a packet of the ring."""
     at: int = 0
+    """Index of the next dword."""
     alone: int = 0
-    """Up to which dword a PRED_EXEC leaves it to one XCC."""
+    """Index of the dword up to which a PRED_EXEC selects a single XCC."""
 
 
 class Pm4:
-    """One command processor."""
+    """The command processor of one XCC."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, *, xcc: int = 0, xccs: int = 1) -> None:
+        """`xcc` is the XCC's number, `xccs` how many XCCs execute the same packets."""
         self._bus, self._flights, self._kernels = bus, flights, kernels
         self.target = bus.gpu.profile.target
         self.generation = int(self.target.generation)
         self._xcc, self._xccs = xcc, xccs
-        """Its number, and how many execute the same packets."""
         self._xcc_of_all = xcc if xccs > 1 else None
+        """The XCC whose caches packets maintain; None for all XCCs of the GPU."""
         self._registers = ShRegisters(bus, self.generation)
         self.frames: list[Frame] = []
         self.waiting: PacketWait | None = None
+        """The wait that the current packet stands at; None if it does not wait for memory."""
         self._draining: frozenset[Sort] = frozenset()
+        """The kinds of work in flight that the current packet waits for."""
         self._before: object = None
-        """The packet before, but for NOPs."""
+        """The last packet that is no NOP; None before the first."""
         self.at = ""
+        """The current packet, for reports; "" before the first."""
 
     @property
     def active(self) -> bool:
-        """Whether it has words left, or stands at a packet."""
+        """Whether dwords are left, or the current packet waits."""
         return bool(self.frames or self.waiting or self._draining)
 
     def can_advance(self) -> bool:
@@ -114,10 +122,10 @@ class Pm4:
 
     def advance(self) -> None:
         if self._draining:
-            self._bus.drained(self._draining)
+            self._bus.on_wait_all(self._draining)
             self._draining = frozenset()
         elif self.waiting is not None:
-            self._bus.acquired(self.waiting)
+            self._bus.on_wait_end(self.waiting)
             self.waiting = None
         else:
             self._packet()
@@ -125,11 +133,14 @@ class Pm4:
             self.frames.pop()
 
     def run(self, words: list[int], name: str, va: int = 0) -> None:
-        """Take words to execute; `va` is where an indirect buffer lies."""
+        """Add dwords to execute before those that are left. `va`: see `Frame`."""
         self.frames.append(Frame(words, name, va))
 
     def run_buffer(self, va: int, count: int) -> None:
-        """Take an indirect buffer."""
+        """Add the `count` dwords of the indirect buffer at `va`, to execute before those that are left.
+
+        Raises `QueueFault` if it is empty, not aligned or nested too deep, `MemoryFault` if it is not mapped.
+        """
         if not count:
             raise packet_fault(f"the indirect buffer at {va:#x} is empty")
         self._bus.aligned(va, IB_ALIGN, "INDIRECT_BUFFER")
@@ -143,6 +154,10 @@ class Pm4:
             yield from stores(self._bus, frame.words[frame.at :], self.generation)
 
     def _ended(self, frame: Frame) -> bool:
+        """Return whether a frame is executed.
+
+        Raises `QueueFault` if its indirect buffer changed meanwhile.
+        """
         if frame.at < len(frame.words):
             return False
         if frame.va and self._bus.words(frame.va, len(frame.words), frame.name) != frame.words:
@@ -211,12 +226,12 @@ class Pm4:
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
         if packet.BASE_LO or packet.BASE_HI or packet.SIZE_LO != 0xFFFF_FFFF or packet.SIZE_HI != 0xFF:
             raise unsupported(
-                f"{self.at} of a range: sources differ in its unit (docs/sources-amd.md, D2); all memory is "
-                "size all ones, base 0"
+                f"{self.at} of a range is not emulated: sources differ in its unit (docs/sources-amd.md, "
+                "D2). Name all memory: base 0, size all ones"
             )
         if isinstance(packet, AcquireMemGfx9):
             if packet.ENGINE:
-                self._bus.doubt(f"{self.at} names an engine, which compute queues have not")
+                self._bus.report_unverified(f"{self.at} names an engine, which compute queues have not")
             instructions = packet.SH_ICACHE
             self._bus.maintain(of_acquire_gfx9(packet), self._xcc_of_all)
         else:
@@ -232,11 +247,13 @@ class Pm4:
     def _release(self, packet: ReleaseMem) -> None:
         check_release(self._bus, packet, self.at, self.generation, alone=self._xccs == 1)
         if self._registers.unused:
-            self._bus.doubt(f"{self.at} behind registers that no launch used: {self._registers.unused}")
+            self._bus.report_unverified(
+                f"{self.at} after a write of registers that no launch used: {self._registers.unused}"
+            )
         if packet.DATA_SEL is not DataSel.NONE or packet.INT_SEL is not IntSel.NONE:
             self._check_once()
         act = once(lambda: release(self._bus, packet, self.generation, self._xcc_of_all))
-        self._flights.begin(Sort.RELEASE, self.at, act, behind=(Sort.KERNEL, Sort.RELEASE))
+        self._flights.begin(Sort.RELEASE, self.at, act, after_all=(Sort.KERNEL, Sort.RELEASE))
 
     def _wait(self, packet: WaitRegMem) -> None:
         if packet.ENGINE:
@@ -254,11 +271,13 @@ class Pm4:
             return
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
         if packet.FUNCTION is Function.ALWAYS:
-            self._bus.doubt(f"{self.at} with FUNCTION ALWAYS waits for nothing")
+            self._bus.report_unverified(f"{self.at} with FUNCTION ALWAYS waits for nothing")
         else:
             self.waiting = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
-                self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
+                self._bus.report_unverified(
+                    f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits"
+                )
             if self.waiting.vain:
                 self._bus.waits_for_nothing(self.waiting)
 
@@ -274,7 +293,7 @@ class Pm4:
     def _predicate(self, packet: PredExec) -> None:
         frame = self.frames[-1]
         if not frame.va:
-            raise packet_fault("PRED_EXEC in the ring: it is honoured in indirect buffers alone")
+            raise packet_fault("PRED_EXEC in the ring: it has an effect in indirect buffers only")
         if len(frame.words) - frame.at < packet.EXEC_COUNT:
             raise packet_fault(
                 f"PRED_EXEC of {packet.EXEC_COUNT} dwords, {len(frame.words) - frame.at} are left in "
@@ -288,23 +307,23 @@ class Pm4:
             frame.at += packet.EXEC_COUNT
 
     def _check_predicate(self, packet: PredExec, frame: Frame) -> None:
-        """Object to a PRED_EXEC that changes nothing, or that ends inside a packet."""
+        """Report a PRED_EXEC that has no effect, selects no XCC, or ends inside a packet."""
         if not packet.EXEC_COUNT:
-            self._bus.doubt(f"{self.at} of 0 dwords: every XCC executes what follows")
+            self._bus.report_unverified(f"{self.at} of 0 dwords: every XCC executes what follows")
         if not packet.DEVICE_SELECT & (1 << self._xccs) - 1:
-            self._bus.doubt(f"{self.at} selects none of {self._xccs} XCCs: its packets never run")
+            self._bus.report_unverified(f"{self.at} selects none of {self._xccs} XCCs: its packets never run")
         at, end = frame.at, frame.at + packet.EXEC_COUNT
         while at < end:
             at += length(frame.words[at])
         if at != end:
-            self._bus.doubt(f"{self.at} of {packet.EXEC_COUNT} dwords ends inside a packet")
+            self._bus.report_unverified(f"{self.at} of {packet.EXEC_COUNT} dwords ends inside a packet")
 
     def _check_once(self) -> None:
-        """Object to a store that each of several XCCs does."""
+        """Report a store that each of several XCCs does."""
         if self._xccs > 1 and all(frame.at > frame.alone for frame in self.frames):
-            self._bus.doubt(
+            self._bus.report_unverified(
                 f"{self.at} stores on each of {self._xccs} XCCs, the first of which signals before the "
-                "others arrive: wanted under PRED_EXEC for one XCC (facts 5)"
+                "others arrive: wanted under PRED_EXEC for one XCC"
             )
 
     def _indirect(self, packet: IndirectBuffer) -> None:
@@ -356,7 +375,7 @@ class Pm4:
         if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
             raise packet_fault(f"COPY_DATA to {packet.DST_SEL!r}: user queues write memory")
         if packet.SRC_SEL not in (CopySrc.GPU_CLOCK, CopySrc.SYSTEM_CLOCK):
-            self._bus.touches(target, size, write=True, what="COPY_DATA")
+            self._bus.on_access(target, size, write=True, what="COPY_DATA")
         self._bus.store(target, value, size, "COPY_DATA")
 
     def _dma(self, packet: DmaData) -> None:
@@ -374,10 +393,10 @@ class Pm4:
                 raise packet_fault(f"DMA_DATA fills {count} bytes at {target:#x}: dwords are filled")
             self._bus.fill(target, packet.SRC_LO.to_bytes(4, "little"), count // 4, "DMA_DATA")
 
-        behind = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
+        after_all = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
         through_l2 = packet.DST_SEL is DmaDst.L2 and packet.SRC_SEL in (DmaSrc.L2, DmaSrc.DATA)
         name = self.at if packet.CP_SYNC else f"{self.at} without CP_SYNC"
-        self._flights.begin(Sort.COPY, name, once(move), behind=behind, through_l2=through_l2)
+        self._flights.begin(Sort.COPY, name, once(move), after_all=after_all, through_l2=through_l2)
         if packet.CP_SYNC:
             self._draining = frozenset({Sort.COPY})
 
@@ -390,7 +409,7 @@ class Pm4:
 
 
 class Pm4Queue:
-    """The engine of one queue."""
+    """The engine of one PM4 compute queue (`emulator.amd.engines.run.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._ring = bus, ring

@@ -1,10 +1,11 @@
-"""The ring of one queue: pointers, doorbells, and the dwords that the doorbell covered.
+"""The ring of one queue: its pointers, its doorbell, and the dwords that the doorbell made valid.
 
-What a doorbell covered is compared with what is fetched later, so a packet written after the doorbell, and
-one overwritten before it was taken, are both found. At a random packet's boundary the queue is unmapped and
-mapped again: then the write pointer is read from memory, as firmware does.
+The dwords are read at the doorbell and again at the fetch, and compared. This finds a packet that was written
+after the doorbell, and a packet that was overwritten before its fetch. After random packets the queue is
+unmapped and mapped again: then the write pointer is read from memory, as firmware does.
 
-Not here: packets (`pm4`, `aql`, `sdma`).
+Not here: packets (`pm4`, `aql`, `sdma`). Next: `run`, which feeds the ring. Source of the rules:
+docs/sources-amd.md, PM4, SDMA and AQL.
 """
 
 from __future__ import annotations
@@ -23,26 +24,29 @@ if TYPE_CHECKING:
     from emulator.amd.engines.bus import Bus
 
 _REMAP_CHANCE: Final = 1 / 64
+"""Chance after each packet that the queue is unmapped and mapped again."""
 _LAG_CHANCE: Final = 1 / 4
+"""Chance after each packet that the read pointer in memory is not updated yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRules:
-    """The unit in which one kind of ring counts."""
+    """How one kind of ring counts."""
 
     unit: int
-    """Bytes that its pointers count as one."""
-    behind: int = 0
-    """The doorbell is the write pointer less this."""
+    """Bytes in which the read and write pointers count."""
+    doorbell_lag: int = 0
+    """Units by which the doorbell's value is below the write pointer."""
     kept_free: int = 1
-    """Units that a full ring still has free."""
+    """Units that stay free in a full ring."""
     wraps: bool = False
-    """The read pointer is a 32-bit index that restarts at 0 with the ring."""
+    """Whether the read pointer in memory is a 32-bit index that restarts at 0 at the ring's end; else it is a
+    64-bit count."""
 
 
 PM4: Final = RingRules(unit=4, wraps=True)
 SDMA: Final = RingRules(unit=1)
-AQL: Final = RingRules(unit=64, behind=1, kept_free=0)
+AQL: Final = RingRules(unit=64, doorbell_lag=1, kept_free=0)
 RULES: Final = {
     QueueType.COMPUTE: PM4,
     QueueType.COMPUTE_AQL: AQL,
@@ -53,86 +57,96 @@ RULES: Final = {
 
 
 class PacketRing:
-    """Positions are dwords since the queue was made, whatever the pointers count in."""
+    """The ring of one queue.
+
+    A position counts dwords since the ring was created, whatever the pointers count.
+    """
 
     def __init__(self, bus: Bus, *, remaps: bool = True) -> None:
-        """Without `remaps` only the doorbell and UPDATE_QUEUE have the write pointer read."""
+        """Without `remaps` the write pointer is read at a doorbell and at UPDATE_QUEUE only."""
         self._bus = bus
         self.remaps = remaps
         self._rng = random.Random(bus.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
-        """Its own: how often it is asked depends on when the host rings."""
+        """A generator of its own: the number of draws depends on when the host rings the doorbell."""
         self.rules = RULES[bus.queue.kind]
         self.words = bus.queue.ring_bytes // 4
+        """Dwords of the ring."""
         self.fetched = 0
-        """Position of the next dword to take."""
+        """Position of the next dword to fetch."""
         self.target = 0
-        """Position behind the last one that may be taken."""
-        self._told = 0
-        """Position that the read pointer in memory tells."""
+        """Position after the last valid dword."""
+        self._published = 0
+        """Position that the read pointer in memory holds."""
         self._covered: deque[int] = deque()
         """The dwords of [fetched, target), as they were when they became valid."""
 
     @property
     def left(self) -> int:
-        """Dwords that may be taken."""
+        """Valid dwords that are not fetched yet."""
         return self.target - self.fetched
 
     @property
     def pointer(self) -> int:
-        """The write pointer in memory."""
+        """The write pointer in memory, in units of the ring. Raises `MemoryFault` if it is not mapped."""
         return self._bus.load(self._bus.queue.wptr_va, 8, "the fetch of the write pointer")
 
     def rung(self, value: int) -> None:
-        """Take a doorbell."""
-        behind, unit = self.rules.behind, self.rules.unit
+        """Handle a store of `value` to the doorbell.
+
+        Raises `QueueFault` if it differs from the write pointer in memory, is not a multiple of 4 bytes, goes
+        backwards, or overflows the ring.
+        """
+        lag, unit = self.rules.doorbell_lag, self.rules.unit
         pointer = self.pointer
-        if pointer != value + behind:
+        if pointer != value + lag:
             raise host_fault(
                 f"the doorbell took {value:#x} while the write pointer in memory is {pointer:#x}: it is "
-                f"stored first, as {value + behind:#x}"
+                f"stored first, as {value + lag:#x}"
             )
-        at = (value + behind) * unit // 4
-        if (value + behind) * unit % 4:
+        at = (value + lag) * unit // 4
+        if (value + lag) * unit % 4:
             raise host_fault(f"the doorbell took {value:#x}, no multiple of 4 bytes")
         if at < self.target:
-            raise host_fault(
-                f"the doorbell went back from {self.target * 4 // unit - behind:#x} to {value:#x}"
-            )
+            raise host_fault(f"the doorbell went back from {self.target * 4 // unit - lag:#x} to {value:#x}")
         self._check_headers(at)
         self.extend(at)
 
     def _check_headers(self, end: int) -> None:
-        """Object to a doorbell ahead of its packets: the packet processor need not look again (facts 3)."""
+        """Report AQL packets that are INVALID at their doorbell: they need not be read a second time."""
         if self.rules is not AQL:
             return
         for position in range(self.target, end, PACKET_WORDS):
             if self._memory(position, 1)[0] & 0xFF == Type.INVALID:
-                self._bus.doubt(
+                self._bus.report_unverified(
                     f"the doorbell took {end // PACKET_WORDS - 1:#x} while the header of packet "
                     f"{position // PACKET_WORDS:#x} is INVALID: it is stored before the doorbell"
                 )
 
     def extend(self, at: int) -> None:
-        """Let the dwords up to a position be taken."""
-        behind = READ_DISPATCH_ID_FIELD_BASE - Queue.offset_of("write_dispatch_id")
-        if self.rules is AQL and self._bus.queue.rptr_va - self._bus.queue.wptr_va != behind:
-            self._bus.doubt(
+        """Make the dwords up to position `at` valid. Raises `QueueFault` if they overflow the ring."""
+        distance = READ_DISPATCH_ID_FIELD_BASE - Queue.offset_of("write_dispatch_id")
+        if self.rules is AQL and self._bus.queue.rptr_va - self._bus.queue.wptr_va != distance:
+            self._bus.report_unverified(
                 f"the write pointer at {self._bus.queue.wptr_va:#x} is not write_dispatch_id of the "
-                f"amd_queue_t whose read_dispatch_id is at {self._bus.queue.rptr_va:#x} (facts 5)"
+                f"amd_queue_t whose read_dispatch_id is at {self._bus.queue.rptr_va:#x}"
             )
         free = self.words - self.rules.kept_free * max(self.rules.unit // 4, 1)
-        if at - self._told > free:
+        if at - self._published > free:
             raise host_fault(
-                f"the ring overflows: {at - self._told} dwords are between read and write pointer, it has "
-                f"{self.words}"
+                f"the ring overflows: {at - self._published} dwords are between read and write pointer, it "
+                f"has {self.words}"
             )
         if self._bus.order is not None and at != self.target:
-            self._bus.order.covered(self.target)
+            self._bus.order.on_doorbell(self.target)
         self._covered.extend(self._memory(self.target, at - self.target))
         self.target = at
 
     def remap(self) -> None:
-        """Read the write pointer anew, as when the queue is mapped to hardware again."""
+        """Read the write pointer from memory, as firmware does when it maps the queue to hardware.
+
+        Raises `QueueFault` if the pointer is not a multiple of 4 bytes, went backwards, or overflows the
+        ring.
+        """
         unit = self.rules.unit
         pointer = self.pointer
         if pointer * unit % 4 or pointer * unit // 4 < self.target:
@@ -142,11 +156,12 @@ class PacketRing:
         self.extend(pointer * unit // 4)
 
     def maybe_remap(self) -> None:
-        """Do so at some boundaries of packets."""
+        """Remap the queue at random, if the ring remaps. Call it between two packets."""
         if self.remaps and self._rng.random() < _REMAP_CHANCE:
             self.remap()
 
     def _memory(self, at: int, count: int) -> list[int]:
+        """Return `count` dwords from position `at` on, as memory has them now."""
         out: list[int] = []
         while count:
             place = at % self.words
@@ -156,15 +171,15 @@ class PacketRing:
         return out
 
     def ahead(self) -> tuple[int, ...]:
-        """Return the dwords that may be taken, as they were when they became valid."""
+        """Return the valid dwords that are not fetched yet, as they were when they became valid."""
         return tuple(self._covered)
 
     def head(self, count: int) -> tuple[int, ...]:
-        """Return the first of them, `count` at most."""
+        """Return the first dwords of `ahead`, at most `count`."""
         return tuple(islice(self._covered, count))
 
     def peek(self, index: int = 0) -> int:
-        """Return a dword ahead, as memory has it now."""
+        """Return the dword `index` after the next to fetch, as memory has it now."""
         return self._memory(self.fetched + index, 1)[0]
 
     def straddles(self, count: int) -> bool:
@@ -172,11 +187,14 @@ class PacketRing:
         return self.fetched % self.words + count > self.words
 
     def take(self, count: int, *, checked: bool = True) -> list[int]:
-        """Take dwords; those that changed since the doorbell raise, if `checked`."""
+        """Fetch `count` dwords, at most `left`.
+
+        Raises `QueueFault` if one changed since the doorbell, unless `checked` is false.
+        """
         now = self._memory(self.fetched, count)
         before = [self._covered.popleft() for _ in range(count)]
         if self._bus.order is not None:
-            self._bus.order.fetched(self.fetched)
+            self._bus.order.on_fetch(self.fetched)
         if checked and now != before:
             first = next(i for i in range(count) if now[i] != before[i])
             raise changed_fault(
@@ -187,10 +205,10 @@ class PacketRing:
         return now
 
     def tell(self, *, lazily: bool) -> None:
-        """Store the read pointer; `lazily` it may stay behind for a while."""
-        if self._told == self.fetched or (lazily and self._rng.random() < _LAG_CHANCE):
+        """Store the read pointer to memory; if `lazily`, a random part of the calls stores nothing."""
+        if self._published == self.fetched or (lazily and self._rng.random() < _LAG_CHANCE):
             return
-        self._told = self.fetched
+        self._published = self.fetched
         va, what = self._bus.queue.rptr_va, "the store of the read pointer"
         unit = self.rules.unit
         if self.rules.wraps != bool(self._bus.machine.other.refuses("read pointer", self._bus.queue.kind)):

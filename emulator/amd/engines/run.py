@@ -1,6 +1,9 @@
-"""One queue being executed: doorbell, ring, its engine, and work in flight.
+"""The execution of one queue, step by step: its ring, its engine, and its work in flight.
 
-Not here: what packets do (`pm4`, `aql`, `sdma`), the order of the queues (`emulator.shared.scheduler`).
+A step either executes one packet or advances one piece of work in flight. A seeded generator chooses.
+
+Not here: what packets do (`pm4`, `aql`, `sdma`), the order of the queues (`emulator.shared.scheduler`). Next:
+`ring`, then the engine of each kind of queue.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -11,7 +14,7 @@ import random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.amd.engines.bus import Bus
-from emulator.amd.engines.order import Flight, Flights, QueueOrder, Sort
+from emulator.amd.engines.order import Flight, Flights, QueueClock, Sort
 from emulator.amd.engines.ring import PacketRing
 from emulator.amd.reports import MemoryFault
 from emulator.shared.scheduler import StepOutcome
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from emulator.amd.reports import QueueFault
 
 _FINISH_CHANCE: Final = 0.125
-"""How likely a step finishes work in flight although packets are left: small, so that work overlaps."""
+"""Chance that a step advances work in flight although packets are left: small, so that work overlaps."""
 _MOST_FLIGHTS: Final = 32
-"""Work in flight beyond which no packet is taken: hardware holds a bounded number, too."""
+"""Pieces of work in flight at which no further packet is executed; hardware has a limit, too."""
 
 
 class PacketEngine(Protocol):
@@ -43,23 +46,23 @@ class PacketEngine(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether anything is left to do."""
+        """Whether packets are left, or one is not complete."""
 
     def waits(self) -> list[PacketWait]:
-        """Return what it waits for."""
+        """Return the waits that the current packet stands at; empty if it waits for no memory."""
 
     def can_advance(self) -> bool:
-        """Return whether `advance` can do something."""
+        """Return whether `advance` can do something. Raises `QueueFault` for a poll that gives up."""
 
     def advance(self) -> None:
-        """Do one thing: end a wait, or execute a packet."""
+        """Do one thing: end a wait, or execute a packet. Raises `QueueFault` or `MemoryFault`."""
 
     def ahead(self) -> Iterator[StorePromise]:
-        """Yield the stores of the packets that it has not reached."""
+        """Yield the stores of the packets that are not executed yet."""
 
 
 class EngineRun:
-    """The state of a queue (`emulator.amd.machine.runs.QueueRun`)."""
+    """The execution of one queue (`emulator.amd.machine.runs.QueueRun`)."""
 
     def __init__(
         self,
@@ -71,10 +74,13 @@ class EngineRun:
         *,
         remaps: bool = True,
     ) -> None:
-        """`watch` is what records races and caches, where that is asked for; `remaps` as for `PacketRing`."""
+        """`make` creates the engine. `watch` records races and caches; None records neither.
+
+        `remaps`: see `PacketRing`.
+        """
         self.queue = queue
         self.yielded = False
-        self._order = None if watch is None else QueueOrder(watch, queue)
+        self._order = None if watch is None else QueueClock(watch, queue)
         self._bus = Bus(machine, queue, self._order)
         self._make, self._kernels = make, kernels
         self._flights = Flights(self._order)
@@ -84,17 +90,17 @@ class EngineRun:
         self._dead = False
         self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self._late = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - the same
-        """Decides when releases are over. The host may ring again before the last one is, so how often it is
-        asked depends on time; the order of kernels must not."""
+        """Chooses when releases complete. The host may ring again before the last release is complete, so the
+        number of draws depends on time. The order of kernels must not, and has a generator of its own."""
 
     @property
     def name(self) -> str:
-        """Return what reports call it."""
+        """The queue's name in reports."""
         return self.queue.name
 
     @property
     def at(self) -> str:
-        """Which packet is being executed; empty where none is."""
+        """The packet or the work in flight that is being executed, for reports; "" if there is none."""
         if self._acting is not None:
             return self._acting.at
         return self._engine.at if self.busy or self._dead else ""
@@ -109,7 +115,7 @@ class EngineRun:
 
     @property
     def halted(self) -> bool:
-        """Whether it stands at a packet that is not there yet: an AQL header that is INVALID."""
+        """Whether the queue stands at an AQL packet whose header is still INVALID."""
         idle = self.busy and not self._flights.all and not self._engine.waits()
         return idle and not self._engine.can_advance()
 
@@ -124,7 +130,7 @@ class EngineRun:
 
     @property
     def waiting(self) -> PacketWait | None:
-        """The wait that it stands at."""
+        """The first wait that the queue stands at; None if it does not wait."""
         return next(iter(self._engine.waits()), None)
 
     def standing(self) -> str:
@@ -141,7 +147,10 @@ class EngineRun:
         yield from self._engine.ahead()
 
     def passed(self) -> str:
-        """Return why its wait never ends, or nothing; known only where accesses are recorded."""
+        """Return why the queue's wait never ends: the word only rises, and is past the value.
+
+        "" if it may end. Always "" if accesses are not recorded.
+        """
         wait = self.waiting
         if wait is None or self._order is None:
             return ""
@@ -153,7 +162,10 @@ class EngineRun:
         return f"{wait}, which is {seen:#x}: the value has passed, and only rises"
 
     def step(self) -> StepOutcome:
-        """Execute one operation in flight, or one packet."""
+        """Advance one piece of work in flight, or execute one packet.
+
+        Raises `QueueFault` or `MemoryFault`.
+        """
         if self._dead:
             return StepOutcome.IDLE
         self.yielded = False
@@ -172,7 +184,11 @@ class EngineRun:
         return StepOutcome.PROGRESS
 
     def _continue(self, *, can: bool) -> StepOutcome | None:
-        """Advance some work in flight, or none: then return None. `can`: whether the queue can go on, too."""
+        """Advance one piece of work in flight; return None if the queue's packets are to go on instead.
+
+        `can` says whether the engine can advance. If it can, a release advances beside it and None is
+        returned.
+        """
         ready = [one for one in self._flights.ready() if not one.in_background]
         full = len(self._flights.all) >= _MOST_FLIGHTS
         work = [one for one in ready if one.sort is not Sort.RELEASE]
@@ -188,15 +204,16 @@ class EngineRun:
     def _advance(self, flight: Flight) -> StepOutcome:
         self._acting = flight
         over = self._flights.advance(flight) if self._order is None else self._recorded(self._order, flight)
-        self._acting = None  # stays where a step raised: the report names it
+        self._acting = None  # not after a step that raised: the report names its work
         return StepOutcome.PROGRESS if over else StepOutcome.SLICE
 
-    def _recorded(self, order: QueueOrder, flight: Flight) -> bool:
+    def _recorded(self, order: QueueClock, flight: Flight) -> bool:
+        """Advance a flight as the current work of the queue's clock; return whether it is complete."""
         order.acting = flight.work
         try:
             over = self._flights.advance(flight)
             if over:
-                order.over(flight)
+                order.on_complete(flight)
         finally:
             order.acting = None
         return over
@@ -206,7 +223,10 @@ class EngineRun:
             self._ring.rung(value)
 
     def changed(self) -> None:
-        """Handle a new ring, or reactivation."""
+        """Handle UPDATE_QUEUE: start with an empty ring if its size changed, and read the write pointer.
+
+        Does nothing while the queue is inactive. Raises as `PacketRing.remap`.
+        """
         if self._dead or not self.queue.active:
             return
         if self._ring.words != self.queue.ring_bytes // 4:
@@ -215,7 +235,7 @@ class EngineRun:
         self._ring.remap()
 
     def memory_gone(self, buffer: KfdBuffer) -> None:
-        """Handle the unmapping of a buffer, before it happens; work in flight holds its pages."""
+        """Forget the semaphores in a buffer that is about to be unmapped; work in flight holds its pages."""
         if self._order is not None and buffer.backing is not None:
             first = buffer.backing.host
             self._order.watch.history.forget(first, first + buffer.size)
@@ -226,8 +246,8 @@ class EngineRun:
         self._flights.abandon()
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Stop all work, and drop the queue's clock and accesses."""
         self._dead = True
         self._flights.abandon()
         if self._order is not None:
-            self._order.gone()
+            self._order.on_destroy()

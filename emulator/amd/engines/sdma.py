@@ -1,7 +1,10 @@
-"""SDMA: the copy engine of one queue. Copies and fills run in their order, and behind what follows them.
+"""The engine of an SDMA queue: copies, fills, writes, polls and fences.
 
-A fence, a timestamp, an atomic and a trap wait for all copies before them; a WRITE does not. Not here: rings
-(`ring`), the packets' fields (`drivers.amd.layouts.sdma`).
+Copies and fills complete in their order, and may complete after later packets. FENCE, TIMESTAMP, ATOMIC, TRAP
+and GCR_REQ wait for all earlier copies and fills. WRITE, POLL_REGMEM and INDIRECT do not.
+
+Not here: rings (`ring`), the packets' fields (`drivers.amd.layouts.sdma`). Source: docs/sources-amd.md, SDMA.
+Next: `aql`, or `maintenance` for GCR_REQ.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -51,15 +54,18 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _COPIES: Final = frozenset({Sort.COPY})
-_BEHIND_COPIES: Final = (Fence, Timestamp, Atomic, Trap, GcrReq)
+_AFTER_COPIES: Final = (Fence, Timestamp, Atomic, Trap, GcrReq)
+"""Packets that wait for all earlier copies and fills."""
 _DATA_BYTES: Final = 4
+"""Bytes that a FENCE stores and that a fill repeats."""
 _UNCACHED: Final = 3
+"""The MTYPE of uncached memory."""
 _HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
 """The packet that ROCr sends to flush the host data path."""
 
 
 class Sdma:
-    """One queue's engine."""
+    """The engine of one SDMA queue (`emulator.amd.engines.run.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
@@ -67,11 +73,14 @@ class Sdma:
         self._layouts = packets(self.version)
         self._frames: list[Frame] = []
         self._pending: BitStruct | None = None
-        """A packet that waits for the copies before it."""
+        """The packet that waits for all earlier copies; None for none."""
         self.waiting: PacketWait | None = None
+        """The poll that the queue stands at; None for none."""
         self._retries = 0
+        """Polls until the current poll gives up; 0 for a poll without end."""
         self._late: list[Callable[[], None]] = []
-        """Copies and fills that run at the next fence, the last first (doubt `copy_order`)."""
+        """Copies and fills that run at the next fence, the last first, if the machine refuses quirk
+        `copy_order`."""
         self.at = ""
 
     @property
@@ -90,17 +99,17 @@ class Sdma:
             if not done and self._retries:
                 self._retries -= 1
                 if not self._retries:
-                    raise packet_fault(f"{self.waiting} was tried as often as it says, in vain")
+                    raise packet_fault(f"{self.waiting} gave up: RETRY polls did not see such a value")
             return done
         return bool(self._frames or self._ring.left)
 
     def advance(self) -> None:
         if self._pending is not None:
             packet, self._pending = self._pending, None
-            self._bus.drained(_COPIES)
+            self._bus.on_wait_all(_COPIES)
             self._ordered(packet)
         elif self.waiting is not None:
-            self._bus.acquired(self.waiting)
+            self._bus.on_wait_end(self.waiting)
             self.waiting = None
         elif self._frames:
             frame = self._frames[-1]
@@ -134,6 +143,10 @@ class Sdma:
         self._execute(self._ring.take(size))
 
     def _length(self, words: Sequence[int], at: int, where: str, left: int | None = None) -> int:
+        """Return the dwords of the packet at index `at`.
+
+        Raises `QueueFault` if more than `left` (None: all).
+        """
         head, left = words[at], len(words) - at if left is None else left
         op = head & 0xFF
         layout = self._layouts.get(op)
@@ -159,7 +172,7 @@ class Sdma:
         check(packet, _name(words[0]))
         if self._bus.machine.other.refuses("copy packet", packet):
             return
-        if isinstance(packet, _BEHIND_COPIES):
+        if isinstance(packet, _AFTER_COPIES):
             self._pending = packet
         elif isinstance(packet, CopyLinear):
             self._copy(packet)
@@ -180,7 +193,7 @@ class Sdma:
             if name in fields and getattr(packet, name):
                 raise packet_fault(f"COPY with {name}: linear copies of user queues leave it 0")
         if packet.PARAMETER:
-            self._bus.doubt(f"COPY with swap and cache policy {packet.PARAMETER:#x}")
+            self._bus.report_unverified(f"COPY with swap and cache policy {packet.PARAMETER:#x}")
         size = packet.COUNT_MINUS_ONE + 1
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
         self._begin(lambda: self._bus.copy(source, target, size, "COPY"))
@@ -197,10 +210,11 @@ class Sdma:
         self._begin(lambda: self._bus.fill(target, pattern, count, "CONST_FILL"))
 
     def _begin(self, act: Callable[[], None]) -> None:
+        """Put a copy or fill in flight, to run after all earlier ones."""
         if self._bus.machine.other.refuses("late copy"):
             self._late.append(act)
             return
-        self._flights.begin(Sort.COPY, self.at, once(act), behind=(Sort.COPY,))
+        self._flights.begin(Sort.COPY, self.at, once(act), after_all=(Sort.COPY,))
 
     def _poll(self, packet: PollRegmem) -> None:
         if packet.HDP_FLUSH:
@@ -213,13 +227,15 @@ class Sdma:
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         self._bus.aligned(va, 4, "POLL_REGMEM")
         if packet.FUNCTION is Function.ALWAYS:
-            self._bus.doubt("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
+            self._bus.report_unverified("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
         else:
             self.waiting = PacketWait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             if self.waiting.unordered:
-                self._bus.doubt(f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits")
+                self._bus.report_unverified(
+                    f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits"
+                )
             if packet.RETRY != POLL_FOREVER:
-                self._bus.doubt(f"{self.waiting} gives up after {packet.RETRY + 1} polls, of RETRY")
+                self._bus.report_unverified(f"{self.waiting} gives up after {packet.RETRY + 1} polls (RETRY)")
             if self.waiting.vain:
                 self._bus.waits_for_nothing(self.waiting)
             self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
@@ -238,15 +254,15 @@ class Sdma:
         self._frames.append(Frame(words, f"the indirect packets at {va:#x}", va))
 
     def _ordered(self, packet: BitStruct) -> None:
-        """Execute a packet behind all copies."""
+        """Execute a packet of `_AFTER_COPIES`; all earlier copies are complete."""
         if isinstance(packet, Fence):
             while self._late:
                 self._late.pop()()
             for name in ("SYS", "SNOOP"):
                 if name in type(packet).FIELDS and getattr(packet, name):
-                    self._bus.doubt(f"FENCE with {name}: no source says what it does")
+                    self._bus.report_unverified(f"FENCE with {name}: no source says what it does")
             if "MTYPE" in type(packet).FIELDS and packet.MTYPE != _UNCACHED:
-                self._bus.doubt(
+                self._bus.report_unverified(
                     f"FENCE with MTYPE {packet.MTYPE}: {_UNCACHED} is uncached, others may be late"
                 )
             self._bus.store(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA, _DATA_BYTES, "FENCE")
@@ -277,6 +293,7 @@ class Sdma:
         yield from self._stores(self._ring.ahead())
 
     def _stores(self, words: Sequence[int]) -> Iterator[StorePromise]:
+        """Yield the stores of FENCE and WRITE, also in mapped indirect packets."""
         at = 0
         while at < len(words):
             size = self._length(words, at, "a look ahead")

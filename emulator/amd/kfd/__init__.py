@@ -1,10 +1,9 @@
 """The emulated KFD kernel driver: topology, memory, queues and events of /dev/kfd and the render nodes.
 
-Written from the facts alone, not from the driver. Whatever it does not support is an error that names it.
+Written from public sources, not from the driver. A call that is not emulated is refused with its name.
 
-In order of dependence: `profiles` (GPUs and kernels as data) - `refusal` - `sysfs` - `gpu`,
-`events`, `queues` - `process` (what one process owns) - `ioctls`, `ioctls_memory`,
-`ioctls_queues`, `ioctls_events`, `render` (the calls).
+The modules in order of dependence: `refusal` - `gpu`, `events`, `queues`, `sysfs` - `process`, the state of
+one process - `files` - `ioctls_memory`, `ioctls_queues`, `ioctls_events`, `ioctls`, `render`, the calls.
 
-Next: `emulator.amd.machine`, the GPU behind it.
+Not here: GPUs and kernel versions as data (`emulator.amd.profiles`). Next: `emulator.amd.machine`, the GPUs.
 """

@@ -1,10 +1,10 @@
 """Events of the emulated kernel driver: the signal page, waits, interrupts, memory and hardware exceptions.
 
-Semantics of Linux 6.12 kfd_events.c: a waiter is marked by every `set` that it sees; an event without
-waiters stays signalled; an auto-reset event goes unsignalled when a wait begins with it or a set finds
-waiters. The age of an event grows with each set.
+The semantics are those of Linux 6.12 kfd_events.c. A set activates every waiter of the event, and adds 1 to
+the event's age. It leaves the event signalled, except an auto-reset event that has waiters. A wait that
+begins with a signalled auto-reset event makes the event unsignalled.
 
-Not here: the structures of the calls (`ioctls_events`).
+Not here: the structures of the calls (`ioctls_events`). Next: `process`, which owns the events.
 """
 
 from __future__ import annotations
@@ -45,41 +45,50 @@ class KfdEvent:
     auto_reset: bool
     signalled: bool = False
     age: int = 1
-    told: bool = False
-    """Whether a wait found it signalled already, and it stayed so."""
+    """1 plus the number of sets."""
+    stays: bool = False
+    """Whether a wait began with the event signalled, and nothing has reset it since."""
     payload: bytes = b""
-    """The payload of a MEMORY or HW_EXCEPTION event."""
+    """The data of a MEMORY or HW_EXCEPTION event that fired; b"" before."""
     waiters: list[EventWaiter] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class EventWaiter:
-    """One event in a wait."""
+    """One event of one wait."""
 
     event: KfdEvent | None
-    """None once the event was destroyed."""
+    """None after the event was destroyed."""
     asks_age: bool = False
+    """Whether the caller gave the age that it saw last, and gets the new one."""
     activated: bool = False
+    """Whether the event fired for this wait."""
 
 
 class KfdEvents:
-    """The events of one process. `changed` guards them; waits sleep on it, no other lock held."""
+    """The events of one process. `changed` guards them; waits sleep on it, and hold no other lock."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.table: dict[int, KfdEvent] = {}
+        """Number -> event. SIGNAL and DEBUG events have numbers below `EVENT_SLOTS`, others from
+        `FIRST_OTHER_EVENT` on."""
         self.page: Backing | None = None
-        """The signal page: a slot of 8 bytes for each SIGNAL event."""
+        """The signal page: a slot of 8 bytes for each number below `EVENT_SLOTS`; None before the first
+        event."""
         self.page_handle: int | None = None
-        """The handle of the memory that the process gave for it; None where the kernel made it."""
+        """The handle of the buffer that the process gave as the page; None if the kernel allocated it."""
 
     def set_page(self, page: Backing, handle: int | None) -> None:
-        """Use these pages; every slot becomes unsignalled."""
+        """Use `page` as the signal page, and make every slot unsignalled. `handle`: see `page_handle`."""
         self.page, self.page_handle = page, handle
         page.view[:EVENT_PAGE_BYTES] = b"\xff" * EVENT_PAGE_BYTES
 
     def create(self, kind: EventType, *, auto_reset: bool) -> KfdEvent:
-        """Make an event."""
+        """Create an event with the lowest free number of its kind.
+
+        Refuses with ENOSPC if all slots are used.
+        """
         with self.changed:
             if kind in _SIGNAL_LIKE:
                 free = (one for one in range(1, EVENT_SLOTS) if one not in self.table)
@@ -94,7 +103,7 @@ class KfdEvents:
             return event
 
     def find(self, number: int, *, signal: bool = False) -> KfdEvent:
-        """Return an event, or refuse."""
+        """Return an event. Refuses with EINVAL an unknown number, and with `signal` any kind but SIGNAL."""
         event = self.table.get(number)
         if event is None:
             refuse(errno.EINVAL, f"there is no event {number:#x}")
@@ -103,7 +112,7 @@ class KfdEvents:
         return event
 
     def destroy(self, number: int) -> None:
-        """Remove an event; waits for it fail."""
+        """Remove an event; waits for it end with FAIL. Refuses with EINVAL an unknown number."""
         with self.changed:
             event = self.find(number)
             del self.table[number]
@@ -123,10 +132,10 @@ class KfdEvents:
     def reset(self, event: KfdEvent) -> None:
         """Make an event unsignalled."""
         with self.changed:
-            event.signalled = event.told = False
+            event.signalled = event.stays = False
 
     def fire(self, kind: EventType, payload: bytes) -> int:
-        """Set every event of a kind with its data; returns how many there were."""
+        """Set every event of a kind, with `payload` as its data; return how many there are."""
         with self.changed:
             found = [event for event in self.table.values() if event.kind is kind]
             for event in found:
@@ -135,7 +144,7 @@ class KfdEvents:
             return len(found)
 
     def names(self, context: int, bits: int) -> bool:
-        """Return whether the low `bits` of a context are those of a signal event."""
+        """Return whether the low `bits` of a context are those of a SIGNAL or DEBUG event's number."""
         mask = (1 << bits) - 1
         with self.changed:
             return any(
@@ -145,10 +154,11 @@ class KfdEvents:
             )
 
     def interrupt(self, context: int, bits: int) -> list[int]:
-        """Take an interrupt that carries the low `bits` of an event's number; returns the events it set.
+        """Handle an interrupt that carries the low `bits` of an event's number.
 
-        An event is set if its slot is not unsignalled; the slot becomes so. Where the number matches no such
-        event, all slots are looked at.
+        Return the events that it set. An event can be set if its slot does not hold `UNSIGNALLED`; the slot
+        then gets that value. The first such event with a matching number is set. If there is none, or
+        `context` is 0, all such events are set.
         """
         mask = (1 << bits) - 1
         with self.changed:
@@ -178,9 +188,11 @@ class KfdEvents:
     def wait(
         self, wanted: Sequence[tuple[int, int]], *, every: bool, timeout_ms: int
     ) -> tuple[WaitResult, list[tuple[KfdEvent, EventWaiter] | None]]:
-        """Sleep until one of (event, age last seen) fired, or all; an age of 0 is not asked for.
+        """Sleep until one of the events fired, or all if `every`. `wanted` has (number, age last seen).
 
-        Returns the result, and for each event that fired (event, waiter), None for the others. Called with no
+        A SIGNAL event whose age differs from the given one counts as fired; an age of 0 is not compared.
+        `timeout_ms` of `WAIT_FOREVER` has no limit. Returns the result, and for each event (event, waiter) if
+        it fired and the wait is complete, else None. Refuses with EINVAL an unknown number. Called with no
         lock held.
         """
         deadline = None if timeout_ms == WAIT_FOREVER else time.monotonic() + timeout_ms / 1000
@@ -200,6 +212,7 @@ class KfdEvents:
 
     @staticmethod
     def _begin(event: KfdEvent, age: int) -> EventWaiter:
+        """Add a waiter to an event, activated if the event is signalled or has another age."""
         waiter = EventWaiter(event, activated=event.signalled)
         event.signalled = event.signalled and not event.auto_reset
         if age and event.kind is EventType.SIGNAL:

@@ -1,7 +1,7 @@
-"""Open files (/dev/kfd, render nodes, dma-bufs, texts of sysfs), and an ioctl in progress on one.
+"""Open files: /dev/kfd, render nodes, dma-bufs and texts of sysfs; and `Asked`, an ioctl in progress.
 
 Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `emulator.amd.machine.kernel`,
-which passes itself as `KfdFiles`.
+which implements `KfdFiles`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AmdNode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The memory that a dma-buf exports."""
+    """The memory that a dma-buf exports; the descriptor holds a reference to `backing`."""
 
     owner: KfdGpu
     backing: Backing
@@ -44,13 +44,14 @@ class Shared:
 
 @dataclass(slots=True, eq=False)
 class KfdFile(FileDescription):
-    """A descriptor."""
+    """An open file."""
 
     gpu: KfdGpu | None = None
-    """Of a render node."""
+    """The GPU of a render node; None for other files."""
     shared: Shared | None = None
-    """Of a dma-buf."""
+    """The memory of a dma-buf; None for other files."""
     pid: int = field(default_factory=os.getpid)
+    """The process that opened it."""
 
 
 class KfdFiles(Protocol):
@@ -58,7 +59,7 @@ class KfdFiles(Protocol):
 
     @property
     def process(self) -> KfdProcess:
-        """The one process that has /dev/kfd open."""
+        """The state of the process that has /dev/kfd open."""
 
     @property
     def files(self) -> dict[int, KfdFile]:
@@ -69,21 +70,22 @@ class KfdFiles(Protocol):
         """The lock of the machine."""
 
     def add_file(self, file: KfdFile) -> int:
-        """Open a file; return its descriptor."""
+        """Give a file a descriptor, and return it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call."""
+    """An ioctl of /dev/kfd in progress."""
 
     kernel: KfdFiles
     process: KfdProcess
     file: KfdFile
     call: Call
     layout: type[Struct]
+    """The call's structure."""
     block: bytearray
-    """The structure, of the kernel's size."""
+    """The bytes of the structure, of the kernel's size; copied back to the caller afterwards."""
 
     def answer(self, **values: int) -> None:
-        """Write fields of the structure."""
+        """Write fields of the structure, by name."""
         self.layout.store(self.block, **values)

@@ -1,11 +1,11 @@
 """One emulated GPU as the kernel driver sees it: ids, memory objects, its address space, doorbells.
 
-Memory objects are what ALLOC_MEMORY_OF_GPU and IMPORT_DMABUF make. A process has 1024 doorbells on a GPU, and
-shares its SDMA engines and queues. Source: Linux kfd_doorbell.c, kfd_device_queue_manager.c
+ALLOC_MEMORY_OF_GPU and IMPORT_DMABUF create memory objects (`KfdBuffer`). A process has 1024 doorbells on a
+GPU; there are fewer SDMA queues, by engine. Source: Linux kfd_doorbell.c, kfd_device_queue_manager.c
 (allocate_doorbell, allocate_sdma_queue).
 
-Not here: the calls (`ioctls_memory`), the pages (`emulator.shared.backing`), doorbell stores and what
-engines do.
+Not here: the calls (`ioctls_memory`), the pages (`emulator.shared.backing`), stores to doorbells
+(`emulator.amd.machine.doorbells`), the engines (`emulator.amd.engines`). Next: `queues`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from emulator.shared.backing import Backing
 
 _RESERVED: Final = range(0x100, 0x200)
-"""Doorbells of SDMA, interrupts and video; those behind `SDMA_DOORBELL_MIRROR` more, too."""
+"""Doorbells of SDMA, interrupts and video. The same range plus `SDMA_DOORBELL_MIRROR` is reserved, too."""
 _SDMA_BASE: Final = 0x100
 _SDMA_STRIDE: Final = 0xA
+"""Doorbells from one SDMA engine to the next."""
 _COUNT: Final = DOORBELL_SLICE_BYTES // DOORBELL_BYTES
 
 
 class DoorbellIds:
-    """The free doorbells and SDMA queues."""
+    """The free doorbells and SDMA queues of a process on one GPU."""
 
     def __init__(self, profile: GpuProfile) -> None:
         self._profile = profile
@@ -58,13 +59,19 @@ class DoorbellIds:
         self._taken: dict[int, tuple[QueueType, tuple[int, int]]] = {}
 
     def compute(self) -> int:
-        """Take the lowest free doorbell of a compute queue; returns its number."""
+        """Take the lowest free doorbell for a compute queue; return its number.
+
+        Refuses with ENOSPC if none.
+        """
         if not self._compute:
             refuse(errno.ENOSPC, "no doorbell is left")
         return self._compute.pop(0)
 
     def sdma(self, kind: QueueType, engine: int | None = None) -> tuple[int, int]:
-        """Take an SDMA queue, of a given engine or of any; returns (doorbell, engine)."""
+        """Take a free SDMA queue of `engine`, or if None of any engine of `kind`; return (doorbell, engine).
+
+        Refuses with ENOMEM if there is none.
+        """
         pools = [self._sdma[kind]] if engine is None else list(self._sdma.values())
         for pool in pools:
             for slot in pool:
@@ -92,27 +99,29 @@ class DoorbellIds:
 
 
 TYPES = (MemFlags.VRAM, MemFlags.GTT, MemFlags.USERPTR, MemFlags.DOORBELL, MemFlags.MMIO_REMAP)
-"""Exactly one of them says where memory lies."""
+"""The flags that say where memory lies; an allocation has exactly one of them."""
 
 
 @dataclass(slots=True, eq=False)
 class KfdBuffer:
-    """A memory object with an address; mapped to any number of GPUs."""
+    """A memory object with a device address, mapped to any number of GPUs."""
 
     handle: int
+    """The owner's gpu_id in the high half, a number in the low half."""
     owner: KfdGpu
     va: int
     size: int
+    """Bytes, a multiple of the page."""
     flags: MemFlags
     kind: MemFlags
-    """The one of `TYPES` that it is."""
+    """The flag of `TYPES` that is set."""
     backing: Backing | None
     """Its pages; None for doorbells and registers, which no engine reads."""
     mmap_offset: int = 0
-    """Where the render node shows it."""
+    """The offset at which mmap of the render node gives its pages."""
     mapped: set[KfdGpu] = field(default_factory=set)
-    queues: int = 0
-    """Queues that have it in use (ring, pointers, context save)."""
+    """The GPUs whose address space has it."""
+
     shown: bool = False
     """Whether the process has mapped it through the render node."""
     lost: bool = False
@@ -120,28 +129,28 @@ class KfdBuffer:
 
     @property
     def writable(self) -> bool:
-        """Return whether engines may write it."""
+        """Whether engines may write it."""
         return bool(self.flags & MemFlags.WRITABLE)
 
     @property
     def executable(self) -> bool:
-        """Return whether instructions may be fetched from it."""
+        """Whether instructions may be fetched from it."""
         return bool(self.flags & MemFlags.EXECUTABLE)
 
     @property
     def cpu_visible(self) -> bool:
-        """Return whether the CPU may see it: GTT, and VRAM that is PUBLIC or was mapped."""
+        """Whether the CPU may see it: GTT, and VRAM that is PUBLIC or was mapped through the render node."""
         public = self.shown or bool(self.flags & MemFlags.PUBLIC)
         return self.kind is MemFlags.GTT or (self.kind is MemFlags.VRAM and public)
 
     @property
     def cached(self) -> bool:
-        """Return whether the GPU's second-level cache holds it (RDNA: neither COHERENT nor UNCACHED)."""
+        """Whether the L2 of an RDNA GPU caches it: it is neither COHERENT nor UNCACHED."""
         return not self.flags & (MemFlags.COHERENT | MemFlags.UNCACHED)
 
     @property
     def end(self) -> int:
-        """The first address behind it."""
+        """The first address after it."""
         return self.va + self.size
 
     def __str__(self) -> str:
@@ -160,35 +169,36 @@ class GpuSpace(VaSpace):
     def __init__(self) -> None:
         super().__init__(VA_BITS, page_fault)
         self.buffers: dict[int, KfdBuffer] = {}
+        """First address -> buffer."""
 
     def attach(self, buffer: KfdBuffer) -> None:
-        """Make a buffer reachable; the caller has checked that nothing is there."""
+        """Map a buffer at its address; the caller has checked that nothing is mapped there."""
         if buffer.backing is not None and not buffer.lost:
             self.add(buffer.va, buffer.size, buffer.backing, 0, writable=buffer.writable)
         self.buffers[buffer.va] = buffer
 
     def detach(self, buffer: KfdBuffer, why: str) -> None:
-        """Take a buffer away."""
+        """Unmap a buffer; `why` is quoted by faults on the address afterwards."""
         if buffer.va in self.backings:
             self.remove(buffer.va, why)
         self.buffers.pop(buffer.va, None)
 
     def lose(self, buffer: KfdBuffer, why: str) -> None:
-        """Take a buffer's pages away, the buffer stays mapped."""
+        """Remove a buffer's pages; the buffer itself stays mapped. `why` as for `detach`."""
         if buffer.va in self.backings:
             self.remove(buffer.va, why)
 
     def buffer_at(self, va: int) -> KfdBuffer | None:
-        """Return the mapped buffer that holds an address."""
+        """Return the mapped buffer that contains an address; None if there is none."""
         return next((b for b in self.buffers.values() if b.va <= va < b.end), None)
 
     def fetch(self, va: int, size: int, what: str) -> bytes:
-        """Read instructions; memory without EXECUTABLE is a fault."""
+        """Read instructions. Raises `MemoryFault` for memory that is not mapped or not EXECUTABLE."""
         self.executable(va, size, what)
         return self.read(va, size, what)
 
     def executable(self, va: int, size: int, what: str) -> None:
-        """Raise the fault of the first byte of [va, va + size) that may not be executed."""
+        """Raise `MemoryFault` for the first piece of [va, va + size) that is not mapped or not EXECUTABLE."""
         for at, _ in self.pieces(va, size, what):
             buffer = self.buffer_at(at)
             if buffer is None or not buffer.executable:
@@ -206,11 +216,12 @@ class KfdGpu:
     def __init__(
         self, profile: GpuProfile, index: int, *, minor: int, masked: bool = False, peers: bool = True
     ) -> None:
+        """`minor` is the number of its render node. With `peers` it takes part in peer-to-peer access."""
         self.profile = profile
         self.index = index
         self.minor = minor
         self.masked = masked
-        """Hidden by the device cgroup: its `gpu_id` cannot be read, its node not opened."""
+        """Whether the device cgroup hides it: its `gpu_id` cannot be read, nor its node opened."""
         self.node = index + 1
         seed = hashlib.sha256(f"hcq emulated {profile.name} {index}".encode()).digest()
         self.gpu_id = int.from_bytes(seed[:2], "little") & 0x7FF0 | 0x8000 | index + 1
@@ -221,10 +232,11 @@ class KfdGpu:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what a process had."""
+        """Reset the state that belongs to a process."""
         self.space: GpuSpace | None = None
-        """Made by ACQUIRE_VM."""
+        """The address space; None before ACQUIRE_VM."""
         self.drm_fd: int | None = None
+        """The render node's descriptor that ACQUIRE_VM named; None before."""
         self.handles: dict[int, KfdBuffer] = {}
         """Low half of a handle -> buffer."""
         self.offsets: dict[int, KfdBuffer] = {}
@@ -232,13 +244,13 @@ class KfdGpu:
         self.queues: list[QueueObject] = []
         self.doorbells = DoorbellIds(self.profile)
         self.evicted = ""
-        """Why its queues were evicted; they never run again."""
+        """Why its queues were evicted, after which they never run again; "" if they were not."""
         self.scratch_va = 0
         self.trap_handler = (0, 0)
 
     @property
     def name(self) -> str:
-        """Return what reports call it."""
+        """The GPU's name in reports."""
         return f"{self.profile.name}:{self.index}"
 
     def reaches(self, other: KfdGpu) -> bool:
@@ -246,21 +258,21 @@ class KfdGpu:
         return self is other or (self._peers and other._peers and other.profile.large_bar)
 
     def new_offset(self, buffer: KfdBuffer) -> int:
-        """Give a buffer its place in the render node."""
+        """Give a buffer a new mmap offset of the render node, and return the offset."""
         offset = FIRST_MMAP_OFFSET + next(self._offsets) * (1 << 40)
         self.offsets[offset] = buffer
         return offset
 
     def new_handle(self) -> int:
-        """Return the next handle: the GPU above the lowest free number."""
+        """Return a new handle: the gpu_id in the high half, the lowest free number in the low half."""
         number = next(n for n in itertools.count() if n not in self.handles)
         return self.gpu_id << 32 | number
 
     def span(self) -> tuple[int, int]:
-        """Return the first address and the one behind the last that memory may have."""
+        """Return (first, end): the device addresses that memory may have are in [first, end)."""
         return GPUVM_BASE, min(USER_END, (1 << VA_BITS) - GPUVM_RESERVED_TOP)
 
     def inside(self, va: int, size: int) -> bool:
-        """Return whether [va, va + size) lies in the aperture, below what the kernel reserves."""
+        """Return whether [va, va + size) lies in `span` and begins with a page."""
         first, end = self.span()
         return va % PAGE == 0 and first <= va and va + size <= end

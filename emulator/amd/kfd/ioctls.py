@@ -1,8 +1,8 @@
-"""The ioctls of /dev/kfd: dispatch by number, sizes, and the calls that are neither memory, queue nor event.
+"""The ioctls of /dev/kfd: dispatch by number, and the calls that concern the process or the whole GPU.
 
-As in Linux kfd_chardev.c (kfd_ioctl): a shorter structure is extended with zeros, of a longer one only
-the kernel's part is read; what the kernel writes comes back even when the call fails. A call that Linux
-has and this emulator has not is refused by name.
+Sizes are handled as in Linux kfd_chardev.c (kfd_ioctl). A structure shorter than the kernel's is extended
+with zeros; of a longer one the rest is ignored. The structure is copied back even if the call fails. A call
+that Linux has and this emulator lacks is refused with its name (`NotEmulated`).
 
 Not here: the other calls (`ioctls_memory`, `ioctls_queues`, `ioctls_events`). Next:
 `drivers.amd.layouts.kfd`, the structures.
@@ -30,17 +30,23 @@ if TYPE_CHECKING:
     from hcq.layout import Struct
 
 _HIGHEST_1_11: Final = Call.AVAILABLE_MEMORY
+"""The last call of interface 1.11."""
 _HIGHEST: Final = Call.DBG_TRAP
 _OLD_DEBUGGER: Final = range(0x0D, 0x11)
 NUMBERS: Final = frozenset(Call)
 _KFD_TYPE: Final = 0x4B
+"""The type byte of every request: "K"."""
 _POLICIES: Final = 2
 _OLD_APERTURES: Final = 7
+"""The most entries of GET_PROCESS_APERTURES."""
 _KNOWN_MODES: Final = int(RuntimeMode.ENABLE | RuntimeMode.TTMP_SAVE)
 
 
 def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> None:
-    """Run one ioctl of /dev/kfd; `block` is the caller's structure, changed in place."""
+    """Run one ioctl of /dev/kfd; `block` is the caller's structure, changed in place.
+
+    Raises `CallRefused` with the errno of Linux, and `NotEmulated` for a call that this emulator lacks.
+    """
     number, size = request & 0xFF, request >> 16 & 0x3FFF
     process = kernel.process
     highest = _HIGHEST if process.kernel.has("EXPORT_DMABUF") else _HIGHEST_1_11
@@ -59,7 +65,7 @@ def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> No
     own = bytearray(block[: min(size, layout.SIZE)].ljust(layout.SIZE, b"\0"))
     kept = kfd.request(call, layout.SIZE)
     if request >> 30 != kept >> 30:
-        process.hardware.advise(f"{call.name}: request {request:#x} goes another way than {kept:#x}")
+        process.hardware.advise(f"{call.name}: request {request:#x} has another direction than {kept:#x}")
     if call is not Call.GET_VERSION:
         for violation in layout.from_bytes(own).check():
             if violation.field.startswith("byte "):
@@ -76,6 +82,7 @@ def _get_version(ask: Asked, _args: object) -> None:
 
 
 def _entries(ask: Asked) -> list[bytes]:
+    """Return the packed apertures of each GPU that is not masked."""
     limit = (1 << VA_BITS) - 1
     return [
         kfd.kfd_process_device_apertures.pack(
@@ -164,7 +171,7 @@ def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None
     if mode & ~_KNOWN_MODES:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
     if value := ask.process.hardware.other.refuses("runtime", mode):
-        refuse(errno.EPERM, f"this machine takes no mode_mask {mode:#x} (doubt {value})")
+        refuse(errno.EPERM, f"this machine takes no mode_mask {mode:#x} (quirk {value})")
     if mode == RuntimeMode.TTMP_SAVE:
         ask.process.hardware.lint("RUNTIME_ENABLE with TTMP_SAVE alone enables nothing: ENABLE is missing")
     ask.process.runtime_asked = True
@@ -179,6 +186,7 @@ def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None
 
 
 def _svm(_ask: Asked, args: kfd_unused.kfd_ioctl_svm_args) -> None:
+    """Refuse SVM, with EINVAL for a bad range as Linux does."""
     page = os.sysconf("SC_PAGESIZE")
     if args.start_addr % page or args.size % page or not args.size:
         refuse(errno.EINVAL, f"SVM range [{args.start_addr:#x}, +{args.size:#x}) is empty or not of pages")
@@ -218,6 +226,6 @@ _CALLS: Final[dict[Call, tuple[type[Struct], Callable[[Asked, Any], None]]]] = {
     Call.RESET_EVENT: (event_layouts.kfd_ioctl_reset_event_args, ioctls_events.reset),
     Call.WAIT_EVENTS: (event_layouts.kfd_ioctl_wait_events_args, ioctls_events.wait),
 }
-"""Call -> its structure, and what runs it."""
+"""Call -> its structure, and the function that runs it."""
 UNLOCKED: Final = frozenset({int(Call.WAIT_EVENTS)})
-"""Calls that sleep: they run without the machine's lock."""
+"""Numbers of the calls that sleep, and so run without the machine's lock."""

@@ -1,6 +1,9 @@
-"""The ioctls of events.
+"""The ioctls of events: create, destroy, set, reset, wait.
 
-Not here: dispatch by number (`ioctls`). Next: `events`, which they act on.
+Each function takes the call in progress and its decoded structure, and refuses with the errno of Linux
+(`CallRefused`). Source: docs/sources-amd.md, KFD ioctls.
+
+Not here: dispatch by number (`ioctls`). Next: `events`, the state of events.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.files import Asked
 
 _MOST_EVENTS: Final = 4096
+"""Events in one wait."""
 _FIRED: Final = (EventType.SIGNAL, EventType.HW_EXCEPTION, EventType.MEMORY)
+"""The kinds of events that the emulated kernel sets."""
 _SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
 
 
 def create(ask: Asked, args: kfd_ioctl_create_event_args) -> None:
-    """CREATE_EVENT."""
+    """Run CREATE_EVENT. Answers the event's number, for signal events also as trigger and slot."""
     events = ask.process.events
     if int(args.event_type) not in frozenset(EventType):
         refuse(errno.EINVAL, f"event type {int(args.event_type)} is unknown")
@@ -43,12 +48,12 @@ def create(ask: Asked, args: kfd_ioctl_create_event_args) -> None:
     if args.event_type not in _FIRED:
         ask.process.hardware.lint(f"nothing fires {EventType(args.event_type).name} events")
     if int(args.auto_reset) > 1:
-        ask.process.hardware.doubt(f"auto_reset is {int(args.auto_reset):#x}: 0 or 1")
+        ask.process.hardware.report_unverified(f"auto_reset is {int(args.auto_reset):#x}: 0 or 1")
     signal = args.event_type in _SIGNAL_LIKE
     if signal and events.page is None:
         events.set_page(Backing.new(ask.process.linux, EVENT_PAGE_BYTES, "signal page of the kernel"), None)
-        ask.process.hardware.doubt(
-            "a signal event without a signal page: the GPU cannot reach the one that the kernel makes"
+        ask.process.hardware.report_unverified(
+            "a signal event without a signal page: the GPU cannot reach the page that the kernel allocates"
         )
     event = events.create(EventType(args.event_type), auto_reset=bool(args.auto_reset))
     ask.answer(event_id=event.number)
@@ -57,6 +62,7 @@ def create(ask: Asked, args: kfd_ioctl_create_event_args) -> None:
 
 
 def _take_page(ask: Asked, handle: int) -> None:
+    """Use the caller's buffer as the signal page. Refuses a second page, and memory that is no large GTT."""
     events = ask.process.events
     if events.page is not None:
         refuse(errno.EINVAL, "the process has a signal page already")
@@ -69,24 +75,24 @@ def _take_page(ask: Asked, handle: int) -> None:
 
 
 def destroy(ask: Asked, args: kfd_ioctl_destroy_event_args) -> None:
-    """DESTROY_EVENT."""
+    """Run DESTROY_EVENT; waits for the event end with FAIL."""
     ask.process.events.destroy(args.event_id)
 
 
 def set_(ask: Asked, args: kfd_ioctl_set_event_args) -> None:
-    """SET_EVENT."""
+    """Run SET_EVENT, for signal events only."""
     events = ask.process.events
     events.set(events.find(args.event_id, signal=True))
 
 
 def reset(ask: Asked, args: kfd_ioctl_reset_event_args) -> None:
-    """RESET_EVENT."""
+    """Run RESET_EVENT, for signal events only."""
     events = ask.process.events
     events.reset(events.find(args.event_id, signal=True))
 
 
 def wait(ask: Asked, args: kfd_ioctl_wait_events_args) -> None:
-    """WAIT_EVENTS, called without the machine's lock."""
+    """Run WAIT_EVENTS; called without the machine's lock, because it sleeps."""
     user, size = ask.process.user, kfd_event_data.SIZE
     if args.num_events > _MOST_EVENTS:
         refuse(errno.ENOMEM, f"{args.num_events} events in one wait")
@@ -110,8 +116,8 @@ def wait(ask: Asked, args: kfd_ioctl_wait_events_args) -> None:
 
 
 def _check_wait(ask: Asked, numbers: list[int]) -> None:
-    """Doubt a wait for signals that a fault does not end, and one that never sleeps (facts 7)."""
-    events, doubt = ask.process.events, ask.process.hardware.doubt
+    """Report a wait for signals that a fault does not end, and a repeated wait for a set signal."""
+    events, report = ask.process.events, ask.process.hardware.report_unverified
     with ask.kernel.lock, events.changed:
         found = [events.table[number] for number in numbers if number in events.table]
         kinds = {event.kind for event in found}
@@ -119,16 +125,16 @@ def _check_wait(ask: Asked, numbers: list[int]) -> None:
             return
         missing = [kind.name for kind in (EventType.MEMORY, EventType.HW_EXCEPTION) if kind not in kinds]
         if missing:
-            doubt(f"a wait without the {' and the '.join(missing)} event, which ends it at a fault")
+            report(f"a wait without the {' and the '.join(missing)} event, which ends it at a fault")
         for event in found:
             stays = event.kind is EventType.SIGNAL and event.signalled and not event.auto_reset
-            if stays and event.told:
-                doubt(f"event {event.number:#x} stays signalled: nothing resets it, and waits do not sleep")
-            event.told = stays
+            if stays and event.stays:
+                report(f"event {event.number:#x} stays signalled: nothing resets it, and waits do not sleep")
+            event.stays = stays
 
 
 def _payload(event: KfdEvent, waiter: EventWaiter) -> bytes:
-    """Return what the kernel tells of an event that fired; empty where the caller's bytes stay."""
+    """Return the bytes that the kernel writes for an event that fired; b"" if it leaves the caller's."""
     if event.kind is not EventType.SIGNAL:
         return event.payload
     return kfd_hsa_signal_event_data.pack(last_event_age=event.age) if waiter.asks_age else b""

@@ -1,6 +1,9 @@
-"""The ioctls of memory: allocate, free, map, unmap, share. Rules: docs/sources-amd.md.
+"""The ioctls of memory: allocate, free, map, unmap, share.
 
-Not here: dispatch by number (`ioctls`). Next: `gpu`, which they act on.
+Each function takes the call in progress and its decoded structure, and refuses with the errno of Linux
+(`CallRefused`). Source: docs/sources-amd.md, KFD ioctls.
+
+Not here: dispatch by number (`ioctls`). Next: `gpu`, the memory objects and address spaces.
 """
 
 from __future__ import annotations
@@ -39,12 +42,14 @@ if TYPE_CHECKING:
 
 _KNOWN: Final = sum(MemFlags)
 _AVAILABLE_UNIT: Final = 2 << 20
+"""Free video memory is counted in whole units of these bytes."""
 _MOST_DEVICES: Final = 1024
+"""The longest array of GPUs in one call."""
 _EXPORT_FLAGS: Final = os.O_CLOEXEC | os.O_ACCMODE
 
 
 def available(ask: Asked, args: kfd_ioctl_get_available_memory_args) -> None:
-    """AVAILABLE_MEMORY."""
+    """Run AVAILABLE_MEMORY. Answers the free bytes of video memory."""
     gpu = ask.process.gpu(args.gpu_id)
     ask.answer(available=_left(gpu))
 
@@ -54,7 +59,7 @@ def _left(gpu: KfdGpu) -> int:
 
 
 def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
-    """ALLOC_MEMORY_OF_GPU."""
+    """Run ALLOC_MEMORY_OF_GPU. Answers a handle and the mmap offset; the memory is mapped to no GPU yet."""
     flags = int(args.flags)
     if not args.size:
         refuse(errno.EINVAL, "an allocation of 0 bytes")
@@ -63,7 +68,7 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
         refuse(errno.EINVAL, f"flags {flags:#x} have unknown bits {flags & ~known:#x}")
     kinds = [kind for kind in TYPES if flags & kind]
     if len(kinds) != 1:
-        refuse(errno.EINVAL, f"flags {flags:#x} name {len(kinds)} places of memory, wanted one")
+        refuse(errno.EINVAL, f"flags {flags:#x} name {len(kinds)} kinds of memory, wanted one")
     gpu = ask.process.gpu(args.gpu_id)
     if MemFlags.VRAM in kinds and flags & MemFlags.PUBLIC and not gpu.profile.large_bar:
         refuse(errno.EINVAL, f"{gpu.name} has a small BAR: video memory cannot be PUBLIC")
@@ -71,7 +76,7 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
         raise NotEmulated(errno.EINVAL, "AQL_QUEUE_MEM, which is for gfx7 and gfx8 only")
     ask.process.bound(args.gpu_id)
     if value := ask.process.hardware.other.refuses("memory", flags):
-        refuse(errno.EINVAL, f"this machine takes no memory with flags {flags:#x} (doubt {value})")
+        refuse(errno.EINVAL, f"this machine takes no memory with flags {flags:#x} (quirk {value})")
     kind, size = kinds[0], page_up(args.size)
     place(ask.process, gpu, args.va_addr, size)
     backing = _pages(ask.process, gpu, kind, args)
@@ -87,7 +92,10 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
 
 
 def place(process: KfdProcess, gpu: KfdGpu, va: int, size: int) -> None:
-    """Refuse an address that memory of a GPU cannot have; `size` is one of whole pages."""
+    """Refuse with EINVAL unless memory of a GPU may lie at [va, va + size). `size` is a multiple of the page.
+
+    The range is aligned to pages, inside the GPU's span, and overlaps no memory of the GPU or mapped to it.
+    """
     if va % PAGE:
         refuse(errno.EINVAL, f"[{va:#x}, +{size:#x}) is not aligned to pages of {PAGE} bytes")
     if not gpu.inside(va, size):
@@ -103,6 +111,7 @@ def place(process: KfdProcess, gpu: KfdGpu, va: int, size: int) -> None:
 def _pages(
     process: KfdProcess, gpu: KfdGpu, kind: MemFlags, args: kfd_ioctl_alloc_memory_of_gpu_args
 ) -> Backing | None:
+    """Allocate or pin the pages of new memory; None for doorbells and registers, which have none."""
     size = page_up(args.size)
     match kind:
         case MemFlags.DOORBELL:
@@ -139,6 +148,7 @@ def _return_host(process: KfdProcess, size: int) -> None:
 
 
 def _user_pages(process: KfdProcess, address: int, size: int, *, writes: bool) -> Backing:
+    """Pin the caller's pages. Raises if one cannot be read, or written if `writes`."""
     if not address or address % PAGE:
         refuse(errno.EINVAL, f"the user pointer {address:#x} is zero or not aligned to {PAGE} bytes")
     if writes:
@@ -152,7 +162,7 @@ def _user_pages(process: KfdProcess, address: int, size: int, *, writes: bool) -
 
 
 def free(ask: Asked, args: kfd_ioctl_free_memory_of_gpu_args) -> None:
-    """FREE_MEMORY_OF_GPU."""
+    """Run FREE_MEMORY_OF_GPU. Refuses the signal page, and memory that is mapped."""
     handle = args.handle
     process = ask.process
     process.gpu(handle >> 32)
@@ -166,7 +176,7 @@ def free(ask: Asked, args: kfd_ioctl_free_memory_of_gpu_args) -> None:
 
 
 def map_to_gpus(ask: Asked, args: kfd_ioctl_map_memory_to_gpu_args) -> None:
-    """MAP_MEMORY_TO_GPU."""
+    """Run MAP_MEMORY_TO_GPU. n_success counts the GPUs done, also when the call fails at a later one."""
     ids = _device_ids(ask, args.device_ids_array_ptr, args.n_devices, args.n_success)
     ask.process.bound(args.handle >> 32)
     buffer = ask.process.buffer(args.handle, errno.ENOMEM)
@@ -191,6 +201,7 @@ def _check_peer(gpu: KfdGpu, buffer: KfdBuffer) -> None:
 
 
 def _device_ids(ask: Asked, pointer: int, count: int, done: int) -> tuple[int, ...]:
+    """Return the gpu_ids of a call's array; `done` is the n_success that the caller gave."""
     if not count:
         refuse(errno.EINVAL, "n_devices is 0")
     if done > count:
@@ -199,13 +210,13 @@ def _device_ids(ask: Asked, pointer: int, count: int, done: int) -> tuple[int, .
         refuse(errno.ENOMEM, f"an array of {count} devices")
     if done == count:
         ask.process.hardware.lint(
-            f"{ask.call.name}: n_success is n_devices ({count}), so that nothing is done"
+            f"{ask.call.name}: n_success is n_devices ({count}), so the call does nothing"
         )
     return tuple(memoryview(ask.process.user.read(pointer, 4 * count)).cast("I"))
 
 
 def unmap_from_gpus(ask: Asked, args: kfd_ioctl_unmap_memory_from_gpu_args) -> None:
-    """UNMAP_MEMORY_FROM_GPU."""
+    """Run UNMAP_MEMORY_FROM_GPU. Refuses memory that a queue holds. n_success as for MAP_MEMORY_TO_GPU."""
     ids = _device_ids(ask, args.device_ids_array_ptr, args.n_devices, args.n_success)
     ask.process.gpu(args.handle >> 32)
     buffer = ask.process.buffer(args.handle, errno.ENOMEM)
@@ -221,7 +232,7 @@ def unmap_from_gpus(ask: Asked, args: kfd_ioctl_unmap_memory_from_gpu_args) -> N
 
 
 def export(ask: Asked, args: kfd_ioctl_export_dmabuf_args) -> None:
-    """EXPORT_DMABUF."""
+    """Run EXPORT_DMABUF. Answers a descriptor, which holds the pages until it is closed."""
     if args.flags & ~_EXPORT_FLAGS:
         refuse(errno.EINVAL, f"flags {args.flags:#x} of EXPORT_DMABUF: O_CLOEXEC and the access mode")
     buffer = ask.process.buffer(args.handle, errno.EINVAL)
@@ -240,14 +251,14 @@ def _shared(ask: Asked, fd: int) -> Shared:
 
 
 def describe(ask: Asked, args: kfd_ioctl_get_dmabuf_info_args) -> None:
-    """GET_DMABUF_INFO; the memory has no metadata."""
+    """Run GET_DMABUF_INFO. The emulated memory has no metadata."""
     shared = _shared(ask, args.dmabuf_fd)
     flags = shared.kind | shared.flags & MemFlags.PUBLIC
     ask.answer(size=shared.size, metadata_size=0, gpu_id=shared.owner.gpu_id, flags=int(flags))
 
 
 def import_(ask: Asked, args: kfd_ioctl_import_dmabuf_args) -> None:
-    """IMPORT_DMABUF."""
+    """Run IMPORT_DMABUF. Answers a handle of new memory with the same pages, mapped to no GPU yet."""
     shared = _shared(ask, args.dmabuf_fd)
     gpu, _ = ask.process.bound(args.gpu_id)
     if gpu is not shared.owner and not gpu.reaches(shared.owner):

@@ -1,6 +1,9 @@
-"""The ioctls of queues. Rules: docs/sources-amd.md.
+"""The ioctls of queues: create, update, destroy, and the mask of compute units.
 
-Not here: dispatch by number (`ioctls`). Next: `queues`, which they act on.
+Each function takes the call in progress and its decoded structure, and refuses with the errno of Linux
+(`CallRefused`). Source: docs/sources-amd.md, KFD ioctls.
+
+Not here: dispatch by number (`ioctls`). Next: `queues`, the checks and the state of a queue.
 """
 
 from __future__ import annotations
@@ -39,13 +42,15 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.process import KfdProcess
 
 _EXCEPTIONS_SINCE: Final = 14
-"""Minor version of the interface that RUNTIME_ENABLE is asked of (facts 1.2)."""
+"""The minor version of the interface from which on RUNTIME_ENABLE must precede queues with exceptions."""
 _MASK_UNIT: Final = 32
+"""The number of bits of a mask is a multiple of this."""
 _MOST_MASK_BITS: Final = 1024
+"""Bits of a mask above these are ignored."""
 
 
 def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queue_args_1_11) -> None:
-    """CREATE_QUEUE."""
+    """Run CREATE_QUEUE. Answers the queue's id and the mmap offset of its doorbell."""
     process = ask.process
     known = next((gpu for gpu in process.gpus if gpu.gpu_id == args.gpu_id), None)
     ring_bytes = check_create(args, known, process.kernel)
@@ -55,7 +60,7 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
         refuse(ENOTSUPP, f"KFD 1.{process.kernel.minor} has no queue type {int(args.queue_type)}")
     gpu, _ = process.bound(args.gpu_id, errno.ESRCH)
     if value := process.hardware.other.refuses("queue", args, gpu):
-        refuse(errno.EINVAL, f"this machine takes no such queue (doubt {value})")
+        refuse(errno.EINVAL, f"this machine takes no such queue (quirk {value})")
     kind = QueueType(args.queue_type)
     wanted = _engine(gpu, kind, args.sdma_engine_id if isinstance(args, kfd_ioctl_create_queue_args) else 0)
     queue = QueueObject(
@@ -69,7 +74,6 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
     if len(gpu.queues) >= gpu.profile.queue_limit:
         refuse(errno.ENOSPC, f"the process has {gpu.profile.queue_limit} queues on {gpu.name}")
     with ExitStack() as undo:
-        undo.callback(queue.release)
         acquire(queue, args, process.kernel)
         if kind in COMPUTE:
             queue.doorbell = gpu.doorbells.compute()
@@ -79,10 +83,9 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
         process.hardware.queue_created(queue)
         undo.pop_all()
     if process.tracks and process.kernel.minor >= _EXCEPTIONS_SINCE and not process.runtime:
-        tell = process.hardware.lint if process.runtime_asked else process.hardware.doubt
-        tell(
-            f"{queue.name} was created before RUNTIME_ENABLE with ENABLE: its exceptions are not delivered "
-            "(facts 1.2)"
+        report = process.hardware.lint if process.runtime_asked else process.hardware.report_unverified
+        report(
+            f"{queue.name} was created before RUNTIME_ENABLE with ENABLE: its exceptions are not delivered"
         )
     if process.runtime and queue.save_va:
         _check_exceptions(process, queue)
@@ -92,26 +95,27 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
 
 
 def _check_exceptions(process: KfdProcess, queue: QueueObject) -> None:
-    """Object to a context-save header by which exceptions reach nobody (facts 1.5, 9.3)."""
+    """Report a context-save header that names no word or no event for the queue's exceptions."""
     try:
         raw = process.user.read(queue.save_va, kfd_context_save_area_header.SIZE)
     except DriverError as error:
-        process.hardware.doubt(f"the context-save header of {queue.name} cannot be read: {error}")
+        process.hardware.report_unverified(f"the context-save header of {queue.name} cannot be read: {error}")
         return
     header = kfd_context_save_area_header.from_bytes(raw)
     if not header.err_payload_addr:
-        process.hardware.doubt(
+        process.hardware.report_unverified(
             f"the context-save header of {queue.name} at {queue.save_va:#x} names no word for exceptions: "
             "err_payload_addr is 0"
         )
     elif header.err_event_id not in process.events.table:
-        process.hardware.doubt(
+        process.hardware.report_unverified(
             f"the context-save header of {queue.name} names event {header.err_event_id:#x} for exceptions, "
-            "which there is not: err_event_id"
+            "which does not exist: err_event_id"
         )
 
 
 def _engine(gpu: KfdGpu, kind: QueueType, engine: int) -> int | None:
+    """Return the SDMA engine that a queue asks for; None if the kernel chooses it."""
     if kind is not QueueType.SDMA_BY_ENG_ID:
         return None
     last = gpu.profile.sdma_engines + gpu.profile.xgmi_engines - 1
@@ -121,7 +125,10 @@ def _engine(gpu: KfdGpu, kind: QueueType, engine: int) -> int | None:
 
 
 def update(ask: Asked, args: kfd_ioctl_update_queue_args) -> None:
-    """UPDATE_QUEUE."""
+    """Run UPDATE_QUEUE: ring, percentage, priority and XCC.
+
+    Since Linux 6.12 a new ring is checked and held.
+    """
     process = ask.process
     known = next((one for one in process.queues if one.number == args.queue_id), None)
     size = check_numbers(
@@ -134,8 +141,8 @@ def update(ask: Asked, args: kfd_ioctl_update_queue_args) -> None:
         ring = whole(queue.gpu, "the ring", args.ring_base_address, size, errno.EFAULT)
         if queue.ring_buffer is not None:
             queue.buffers.remove(queue.ring_buffer)
-            queue.ring_buffer.queues -= 1
-        queue.hold(ring)
+
+        queue.buffers.append(ring)
         queue.ring_buffer = ring
     queue.ring_va, queue.ring_bytes = args.ring_base_address, size
     queue.percentage, queue.priority = args.queue_percentage & 0xFF, args.queue_priority
@@ -144,16 +151,15 @@ def update(ask: Asked, args: kfd_ioctl_update_queue_args) -> None:
 
 
 def destroy(ask: Asked, args: kfd_ioctl_destroy_queue_args) -> None:
-    """DESTROY_QUEUE."""
+    """Run DESTROY_QUEUE: stop the queue, and release its doorbell and memory."""
     queue = ask.process.queue(args.queue_id, errno.EINVAL)
     ask.process.hardware.queue_destroyed(queue)
     queue.gpu.queues.remove(queue)
     queue.gpu.doorbells.give_back(queue.doorbell)
-    queue.release()
 
 
 def set_cu_mask(ask: Asked, args: kfd_ioctl_set_cu_mask_args) -> None:
-    """SET_CU_MASK."""
+    """Run SET_CU_MASK. The mask is kept, and has no effect on the emulated queue."""
     bits = args.num_cu_mask
     if not bits or bits % _MASK_UNIT:
         refuse(errno.EINVAL, f"a mask of {bits} bits, wanted a multiple of {_MASK_UNIT} and not 0")

@@ -1,6 +1,9 @@
 """The state of one process in the emulated kernel driver: GPUs, memory, events, queues.
 
-All opens of /dev/kfd share it; it ends with the last of them. Not here: the calls (`ioctls`).
+All descriptors of /dev/kfd share the state. It ends when the last of them is closed. `Hardware` is the
+interface of the emulated GPUs to the kernel driver.
+
+Not here: the calls (`ioctls`), the GPUs' engines (`emulator.amd.machine`). Next: `ioctls`.
 """
 
 from __future__ import annotations
@@ -25,23 +28,23 @@ if TYPE_CHECKING:
     from emulator.shared.user_memory import UserMemory
 
 MOST_QUEUES: Final = 1024
-"""Of a process, all GPUs together (kfd_priv.h, KFD_MAX_NUM_OF_QUEUES_PER_PROCESS)."""
+"""The most queues of a process on all GPUs (kfd_priv.h, KFD_MAX_NUM_OF_QUEUES_PER_PROCESS)."""
 
 
 class Hardware(Protocol):
-    """The interface of the GPUs to the kernel driver."""
+    """The interface of the emulated GPUs to the kernel driver; called with the machine's lock held."""
 
     other: Otherwise
-    """The doubtful values that the machine takes the other way."""
+    """The quirks whose default value the machine refuses (`emulator.shared.otherwise`)."""
 
     def queue_created(self, queue: QueueObject) -> None:
-        """Take a new queue; it may be inactive."""
+        """Add a new queue; it may be inactive."""
 
     def queue_changed(self, queue: QueueObject) -> None:
         """Handle an update of a queue: ring, priority or state."""
 
     def queue_destroyed(self, queue: QueueObject) -> None:
-        """Forget a queue, finished or not."""
+        """Stop and remove a queue, whether its work is complete or not."""
 
     def memory_gone(self, gpu: KfdGpu, buffer: KfdBuffer) -> None:
         """Handle the unmapping of a buffer from a GPU, before it happens."""
@@ -50,48 +53,56 @@ class Hardware(Protocol):
         """Return a GPU's counter, in its ticks."""
 
     def advise(self, message: str) -> None:
-        """Report what works though facts advise otherwise."""
+        """Report something that works although the documented facts advise otherwise."""
 
     def lint(self, message: str) -> None:
-        """Report once what works, and is a sign of a mistake all the same."""
+        """Report, once a message, something that works but is probably a mistake."""
 
-    def doubt(self, message: str) -> None:
-        """Report once what works here and need not elsewhere: as a fault where all is checked."""
+    def report_unverified(self, message: str) -> None:
+        """Report, once a message, behaviour that works here and may fail on hardware.
+
+        It is a finding if all checks are on (`KfdProcess.tracks`), else a lint.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Something that the process did not give back before it closed /dev/kfd."""
+    """A resource that the process did not release before it closed /dev/kfd."""
 
     kind: str
     """"memory", "event" or "queue"."""
     what: str
+    """The resource, for reports."""
 
 
 @dataclass(slots=True, eq=False)
 class KfdProcess:
-    """The state of a process."""
+    """The state of one process."""
 
     gpus: Sequence[KfdGpu]
     kernel: KernelProfile
+    """The version of the emulated kernel driver."""
     hardware: Hardware
     linux: LinuxKernel
+    """The real kernel, which gives the pages."""
     user: UserMemory
+    """Access to the memory of the calling process."""
     host_bytes: int
-    """System memory that may be allocated."""
+    """Bytes of system memory that may be allocated."""
     tracks: bool = False
-    """Whether reads of video memory that was never written are found."""
+    """Whether all checks are on: reads of video memory that was never written are found."""
     pid: int = field(default_factory=os.getpid)
     events: KfdEvents = field(default_factory=KfdEvents)
     host_used: int = 0
+    """Bytes of system memory that are allocated."""
     runtime: bool = False
-    """RUNTIME_ENABLE was called with ENABLE: queue exceptions are delivered."""
+    """Whether RUNTIME_ENABLE was called with ENABLE: queue exceptions are delivered."""
     runtime_asked: bool = False
-    """RUNTIME_ENABLE was called, with any mode."""
+    """Whether RUNTIME_ENABLE was called, with any mode."""
     xnack: int = 0
 
     def gpu(self, gpu_id: int) -> KfdGpu:
-        """Return a GPU that the process may use, or refuse."""
+        """Return a GPU that the process may use. Refuses an unknown or masked one with EINVAL."""
         found = next((gpu for gpu in self.gpus if gpu.gpu_id == gpu_id and not gpu.masked), None)
         if found is None:
             ids = ", ".join(f"{gpu.gpu_id:#x}" for gpu in self.gpus if not gpu.masked)
@@ -99,14 +110,17 @@ class KfdProcess:
         return found
 
     def bound(self, gpu_id: int, number: int = errno.ENODEV) -> tuple[KfdGpu, GpuSpace]:
-        """Return a GPU with its address space; refuses with `number` before ACQUIRE_VM."""
+        """Return a GPU and its address space. Refuses with errno `number` before ACQUIRE_VM."""
         gpu = self.gpu(gpu_id)
         if gpu.space is None:
             refuse(number, f"{gpu.name} has no address space: ACQUIRE_VM comes first")
         return gpu, gpu.space
 
     def buffer(self, handle: int, number: int) -> KfdBuffer:
-        """Return a buffer by handle; refuses an unknown one with `number`."""
+        """Return a buffer by handle.
+
+        Refuses an unknown handle with errno `number`, an unknown GPU with EINVAL.
+        """
         gpu = self.gpu(handle >> 32)
         found = gpu.handles.get(handle & 0xFFFF_FFFF)
         if found is None:
@@ -114,7 +128,10 @@ class KfdProcess:
         return found
 
     def slots(self, gpu: KfdGpu) -> range:
-        """Return the addresses on a GPU of the signal page, which the process gave; empty without one."""
+        """Return the addresses on a GPU of the signal page that the process gave.
+
+        Empty if none is mapped there.
+        """
         handle = self.events.page_handle
         page = None if handle is None else self.buffer(handle, errno.EINVAL)
         mapped = page is not None and gpu in page.mapped
@@ -122,25 +139,25 @@ class KfdProcess:
 
     @property
     def queues(self) -> list[QueueObject]:
-        """Return all queues."""
+        """All queues of the process."""
         return [queue for gpu in self.gpus for queue in gpu.queues]
 
     def queue(self, number: int, refusal: int) -> QueueObject:
-        """Return a queue; refuses an unknown one with `refusal`."""
+        """Return a queue by number. Refuses an unknown number with errno `refusal`."""
         found = next((one for one in self.queues if one.number == number), None)
         if found is None:
             refuse(refusal, f"there is no queue {number}")
         return found
 
     def new_queue_number(self) -> int:
-        """Return the lowest free number of a queue."""
+        """Return the lowest free number of a queue. Refuses with ENOMEM at `MOST_QUEUES`."""
         taken = {one.number for one in self.queues}
         if len(taken) >= MOST_QUEUES:
             refuse(errno.ENOMEM, f"the process has {MOST_QUEUES} queues")
         return next(one for one in itertools.count() if one not in taken)
 
     def drop(self, buffer: KfdBuffer) -> None:
-        """Free a buffer that no GPU has mapped."""
+        """Free a buffer that is mapped to no GPU."""
         owner = buffer.owner
         del owner.handles[buffer.handle & 0xFFFF_FFFF]
         owner.offsets.pop(buffer.mmap_offset, None)
@@ -148,14 +165,14 @@ class KfdProcess:
             buffer.backing.drop()
 
     def unmap(self, gpu: KfdGpu, buffer: KfdBuffer, why: str) -> None:
-        """Take a buffer out of a GPU's address space."""
+        """Unmap a buffer from a GPU; `why` is quoted by faults on its address afterwards."""
         self.hardware.memory_gone(gpu, buffer)
         if gpu.space is not None:
             gpu.space.detach(buffer, why)
         buffer.mapped.discard(gpu)
 
     def lose_pages(self, va: int, size: int) -> None:
-        """Take user pages away that the process has unmapped: the GPU faults there from now on."""
+        """Remove from the GPUs the pinned buffers in host range [va, va + size): the process unmapped it."""
         for gpu in self.gpus:
             for buffer in gpu.handles.values():
                 backing = buffer.backing
@@ -172,7 +189,7 @@ class KfdProcess:
                         mapped.space.lose(buffer, "with munmap of its user pages")
 
     def leaks(self) -> list[Leak]:
-        """Return what is still there; the signal page cannot be given back."""
+        """Return the resources that are not released, without the signal page, which cannot be released."""
         found = [Leak("queue", queue.name) for queue in self.queues]
         found += [
             Leak("memory", str(buffer))
@@ -187,11 +204,10 @@ class KfdProcess:
         return found
 
     def end(self) -> list[Leak]:
-        """Give everything back; returns what the process did not."""
+        """Release everything, and reset the state; return what the process itself did not release."""
         found = self.leaks()
         for queue in self.queues:
             self.hardware.queue_destroyed(queue)
-            queue.release()
             queue.gpu.queues.remove(queue)
         for number in tuple(self.events.table):
             self.events.destroy(number)

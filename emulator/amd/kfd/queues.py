@@ -1,8 +1,9 @@
-"""Queues of the emulated kernel driver: the checks of CREATE_QUEUE, and the state of each queue.
+"""Queues of the emulated kernel driver: the state of each queue, and the checks of CREATE_QUEUE.
 
-The rules are those of Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c
-(kfd_queue_acquire_buffers); the latter hold since 6.12. Not here: the calls (`ioctls_queues`), what a queue
-executes (the engines).
+The rules are those of Linux kfd_chardev.c (set_queue_properties_from_user) and, for kernels since 6.12, of
+kfd_queue.c (kfd_queue_acquire_buffers). All checks refuse with the errno of Linux (`CallRefused`).
+
+Not here: the calls (`ioctls_queues`), the execution of a queue (`emulator.amd.engines`). Next: `events`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 COMPUTE: Final = (QueueType.COMPUTE, QueueType.COMPUTE_AQL)
 _TASK_SIZE: Final = (1 << USER_ADDRESS_BITS) - PAGE
+"""The first address after user space."""
 _PERCENT_BITS: Final = 0xFF
 _XCC_BITS: Final = 0xFF00
 _POINTER_BYTES: Final = 8
@@ -40,9 +42,10 @@ _POINTER_BYTES: Final = 8
 
 @dataclass(slots=True, eq=False)
 class QueueObject:
-    """One queue."""
+    """One queue; its addresses are device addresses."""
 
     number: int
+    """The queue_id."""
     gpu: KfdGpu
     kind: QueueType
     ring_va: int
@@ -50,51 +53,49 @@ class QueueObject:
     wptr_va: int
     rptr_va: int
     percentage: int
+    """0 to 100; a queue of 0 does not run."""
     priority: int
+    """0 to 15, the highest last."""
     target_xcc: int = 0
     """The XCC that runs a PM4 queue."""
     eop_va: int = 0
+    """The end-of-pipe buffer; 0 for none."""
     eop_bytes: int = 0
     save_va: int = 0
+    """The context-save area; 0 for none."""
     save_bytes: int = 0
     engine: int = 0
-    """Index of its SDMA engine."""
+    """Index of its SDMA engine; 0 for compute queues."""
     doorbell: int = 0
     """Number of its doorbell in the process's slice."""
     cu_mask: bytes = b""
+    """The mask of compute units from SET_CU_MASK; b"" before."""
     buffers: list[KfdBuffer] = field(default_factory=list)
-    """Memory that it holds: it cannot be unmapped."""
+    """The buffers that the queue keeps from being unmapped (Linux since 6.12)."""
     ring_buffer: KfdBuffer | None = None
+    """The one of `buffers` that holds the ring; None on older kernels."""
 
     @property
     def active(self) -> bool:
-        """Return whether it is on the hardware."""
+        """Whether the queue may run."""
         return bool(self.percentage and self.ring_va and not self.gpu.evicted)
 
     @property
     def compute(self) -> bool:
-        """Return whether it is a compute queue."""
+        """Whether it is a compute queue."""
         return self.kind in COMPUTE
 
     @property
     def name(self) -> str:
-        """Return its name in reports."""
+        """The queue's name in reports."""
         return f"{self.kind.name} queue {self.number} of {self.gpu.name}"
-
-    def hold(self, buffer: KfdBuffer) -> None:
-        """Keep a buffer mapped."""
-        buffer.queues += 1
-        self.buffers.append(buffer)
-
-    def release(self) -> None:
-        """Release all buffers."""
-        for buffer in self.buffers:
-            buffer.queues -= 1
-        self.buffers.clear()
 
 
 def check_numbers(percentage: int, priority: int, ring_va: int, ring_size: int, gpu: KfdGpu | None) -> int:
-    """Check what CREATE_QUEUE and UPDATE_QUEUE have in common; returns the size of the ring."""
+    """Check the arguments common to CREATE_QUEUE and UPDATE_QUEUE; return the ring's size in bytes.
+
+    `percentage` also has the XCC, in bits 15:8. Without a `gpu` the XCC is not checked.
+    """
     if percentage & _PERCENT_BITS > MAX_QUEUE_PERCENTAGE:
         refuse(errno.EINVAL, f"a percentage of {percentage & _PERCENT_BITS}, at most {MAX_QUEUE_PERCENTAGE}")
     if percentage & ~(_PERCENT_BITS | _XCC_BITS):
@@ -113,13 +114,13 @@ def check_numbers(percentage: int, priority: int, ring_va: int, ring_size: int, 
 
 
 def accessible(what: str, va: int, size: int = _POINTER_BYTES) -> None:
-    """Refuse an address outside the user's half, as access_ok does."""
+    """Refuse with EFAULT unless [va, va + size) lies in user space, as access_ok does."""
     if va + size > _TASK_SIZE:
         refuse(errno.EFAULT, f"{what} {va:#x} is no address of user space")
 
 
 def check_create(args: CreateArgs, gpu: KfdGpu | None, kernel: KernelProfile) -> int:
-    """Check all that needs no mapping; returns the size of the ring."""
+    """Check the arguments of CREATE_QUEUE that need no mapped memory; return the ring's size in bytes."""
     size = check_numbers(
         args.queue_percentage, args.queue_priority, args.ring_base_address, args.ring_size, gpu
     )
@@ -138,7 +139,9 @@ def check_create(args: CreateArgs, gpu: KfdGpu | None, kernel: KernelProfile) ->
         if va:
             accessible(name, va)
         if va % unit:
-            refuse(errno.EINVAL, f"{name} {va:#x} is not aligned to {unit} bytes: hardware drops the rest")
+            refuse(
+                errno.EINVAL, f"{name} {va:#x} is not aligned to {unit} bytes: hardware ignores the low bits"
+            )
     for name, va in pointers.items():
         if not va or va % _POINTER_BYTES:
             refuse(errno.EINVAL, f"{name} {va:#x} is not aligned to {_POINTER_BYTES} bytes, or zero")
@@ -148,7 +151,10 @@ def check_create(args: CreateArgs, gpu: KfdGpu | None, kernel: KernelProfile) ->
 
 
 def whole(gpu: KfdGpu, what: str, va: int, size: int, number: int = errno.EINVAL) -> KfdBuffer:
-    """Return the buffer that is mapped at exactly [va, va + size), whole pages; else refuse."""
+    """Return the buffer that begins at the page of `va` and has `size`, rounded up to pages; else refuse.
+
+    `what` names the memory in the reason, `number` is the errno.
+    """
     assert gpu.space is not None
     buffer = gpu.space.buffer_at(va)
     if buffer is None:
@@ -162,7 +168,10 @@ def whole(gpu: KfdGpu, what: str, va: int, size: int, number: int = errno.EINVAL
 
 
 def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None:
-    """Check the geometry of the queue's memory, and keep it mapped (kernels since 6.12)."""
+    """Check that the queue's memory consists of whole buffers, and hold them.
+
+    Does nothing before Linux 6.12.
+    """
     if not kernel.geometry:
         return
     gpu = queue.gpu
@@ -178,8 +187,7 @@ def acquire(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> None
     held.append(ring)
     if queue.compute:
         held += _save_area(queue, args, kernel)
-    for buffer in held:
-        queue.hold(buffer)
+    queue.buffers += held
     queue.ring_buffer = ring
 
 
@@ -189,6 +197,7 @@ def _check_mes(gpu: KfdGpu, buffer: KfdBuffer) -> None:
 
 
 def _save_area(queue: QueueObject, args: CreateArgs, kernel: KernelProfile) -> list[KfdBuffer]:
+    """Check the sizes of the end-of-pipe buffer and the context-save area; return their buffers."""
     gpu, held = queue.gpu, []
     if args.eop_buffer_address:
         if args.eop_buffer_size != MIN_EOP_BYTES:

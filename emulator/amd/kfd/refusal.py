@@ -1,6 +1,6 @@
 """Refused calls of the emulated kernel: the errno, and the rule that the call broke.
 
-Not here: faults of queues (`emulator.amd.reports`).
+Not here: faults of queues (`emulator.amd.reports`). Next: `ioctls`, which raises and records them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 class CallRefused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
-    """A call ends with this errno."""
+    """Raised to end a call with an errno; `reason` says which rule the call broke."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"{reason} (errno {number})")
@@ -19,7 +19,7 @@ class CallRefused(Exception):  # noqa: N818 - an answer, not a failure of the em
 
 
 class NotEmulated(CallRefused):
-    """A call or an argument that hardware may support and this emulator does not."""
+    """Raised for a call or an argument that Linux may support and this emulator does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Refusal:
     """The errno."""
     reason: str
     emulated: bool = True
-    """False where hardware may support it."""
+    """False if Linux may support it, and this emulator does not."""
 
     def __str__(self) -> str:
         return f"{self.call}: {self.reason} (errno {self.number})"
 
 
 def refuse(number: int, reason: str) -> NoReturn:
-    """End the call in progress with an errno."""
+    """End the call in progress: raise `CallRefused` with an errno."""
     raise CallRefused(number, reason)

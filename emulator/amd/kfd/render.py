@@ -1,8 +1,8 @@
-"""The render node: AMDGPU_INFO. Other ioctls of it are refused by name.
+"""The ioctls of a render node: AMDGPU_INFO. All others are refused with their name.
 
 Source: Linux amdgpu_kms.c (amdgpu_info_ioctl), docs/sources-amd.md.
 
-Not here: the ioctls of /dev/kfd (`ioctls`).
+Not here: the ioctls of /dev/kfd (`ioctls`), mmap of the node (`emulator.amd.machine.kernel`). Next: `ioctls`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _NAMES = {
 
 
 def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> None:
-    """Run one ioctl of a render node."""
+    """Run one ioctl of a render node; `block` is the caller's structure.
+
+    The answer goes to its return_pointer. Raises `CallRefused` with the errno of Linux, and `NotEmulated` for
+    a request or query that is not emulated.
+    """
     if request != drm.DRM_IOCTL_AMDGPU_INFO:
         known = _NAMES.get(request)
         if known is not None:
@@ -46,6 +50,7 @@ def ioctl(kernel: KfdFiles, file: KfdFile, request: int, block: bytearray) -> No
 
 
 def _answer(kernel: KfdFiles, gpu: KfdGpu, query: int) -> bytes:
+    """Return the whole answer to a query of AMDGPU_INFO; the caller cuts it to its return_size."""
     match query:
         case drm.InfoQuery.DEV_INFO:
             return _device(gpu)
@@ -61,6 +66,7 @@ def _answer(kernel: KfdFiles, gpu: KfdGpu, query: int) -> bytes:
 
 
 def _device(gpu: KfdGpu) -> bytes:
+    """Return drm_amdgpu_info_device of a GPU; fields that no profile states are 0."""
     profile = gpu.profile
     return drm.drm_amdgpu_info_device.pack(
         device_id=profile.device_id,

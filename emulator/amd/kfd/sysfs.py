@@ -1,9 +1,10 @@
-"""sysfs of the emulated machine: the KFD topology, and the IP blocks of each render node.
+"""sysfs of the emulated machine: the KFD topology, and the IP discovery of each render node.
 
-Files are texts by path; a node that the device cgroup hides refuses its `gpu_id` with EPERM. Source:
-Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sources-amd.md).
+All texts are made when the machine is opened. The `gpu_id` of a GPU that the device cgroup hides is refused
+with EPERM. Source: Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sources-amd.md). Bandwidths,
+latencies and caches are samples, not those of a board.
 
-Not here: open files (`files`). Next: `profiles`, the properties of each GPU.
+Not here: open files (`files`). Next: `emulator.amd.profiles`, the properties of each GPU.
 """
 
 from __future__ import annotations
@@ -44,22 +45,24 @@ _BLOCKS: Final = {
     "SDMA1": (43, _GC_BASES),
     "NBIF": (108, BIF_SEGMENTS),
 }
-"""Name -> (hardware id, bases of its segments in dwords), of the blocks that a driver looks for."""
+"""Name of an IP block -> (hardware id, bases of its segments in dwords), for the blocks that drivers read."""
 _CACHES: Final = ((1, 32, 128), (2, 6144, 128))
 """(level, KiB, bytes of a line)."""
 
 
 class Sysfs:
-    """The texts of sysfs."""
+    """The texts of sysfs, by path."""
 
     def __init__(
         self, gpus: Sequence[KfdGpu], kernel: KernelProfile, host_bytes: int, other: Otherwise
     ) -> None:
+        """`host_bytes` is the system memory of the CPU node; `other`: see `Hardware`."""
         self._files: dict[str, str] = {}
         self._hidden: set[str] = set()
+        """Paths that are refused with EPERM."""
         self._kernel = kernel
         self._missing = 4096 if other.refuses("save area in sysfs") else 0
-        """Bytes by which the size of the context-save area is too small."""
+        """Bytes by which the stated size of the context-save area is too small (quirk `cwsr_sizes`)."""
         self._topology("generation_id", f"{_GENERATION}\n")
         self._topology("system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0\n")
         self._cpu(gpus, host_bytes)
@@ -193,7 +196,7 @@ class Sysfs:
         return folders
 
     def read(self, path: str) -> bytes:
-        """Return a file's text."""
+        """Return a file's text. Refuses a hidden path with EPERM, an unknown one with ENOENT."""
         if path in self._hidden:
             refuse(errno.EPERM, f"{path} is hidden by the device cgroup")
         if path not in self._files:
@@ -201,6 +204,6 @@ class Sysfs:
         return self._files[path].encode()
 
     def list(self, path: str) -> list[str] | None:
-        """Return the sorted names in a folder, or None if it is none."""
+        """Return the sorted names in a folder; None if `path` is no folder of sysfs."""
         found = self._folders.get(path.rstrip("/"))
         return None if found is None else sorted(found)

@@ -1,6 +1,7 @@
-"""The emulated AMD GPUs below the ioctl: `open_machine("gfx1100")` returns their kernel.
+"""A machine with emulated AMD GPUs: `open_machine("gfx1100")` returns its kernel.
 
-Next: `kernel`, the operating system's interface; `machine`, the state; `doorbells`, what the CPU stores to.
+Not here: the kernel driver's calls (`emulator.amd.kfd`), the command processors (`emulator.amd.engines`).
+Next: `kernel`, the operating system's interface; `machine`, the state; `doorbells`, the registers of the CPU.
 """
 
 from __future__ import annotations
@@ -30,18 +31,23 @@ def open_machine(
     surprises: Mapping[str, object] | None = None,
     other: Otherwise | None = None,
 ) -> AmdKernel:
-    """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
+    """Return the kernel of a machine with one emulated GPU for each profile name; "gfx1100" if there is none.
 
-    `linux` is the kernel's version ("6.1", "6.12", which is the strictest, "6.12.107"). `engines` execute the
-    queues; without them a doorbell is reported as unsupported. `seed` decides every order that hardware
-    leaves open, `first_minor` is the number of the first render node, `masked` are indices of GPUs that the
-    device cgroup hides, `peers` says whether GPUs reach each other's video memory, `tracks` whether reads of
-    video memory that was never written are found, `fences` whether doorbells without a `fence()` of the
-    kernel before them are, `other` what is taken the other way, `surprises` what goes otherwise than on a
-    healthy machine (`emulator.shared.surprises`). Unknown names are `UnsupportedError`.
+    - `profiles`: "gfx1100", "gfx1201", "gfx942", "gfx942-cpx".
+    - `linux`: the kernel's version: "6.1", "6.12" (the strictest), "6.12.107".
+    - `engines`: execute the queues; None reports a doorbell as unsupported.
+    - `seed`: chooses every order that hardware leaves undefined.
+    - `first_minor`: the number of the first render node.
+    - `masked`: indices of GPUs that the device cgroup hides.
+    - `peers`: whether GPUs reach each other's video memory.
+    - `tracks`: whether reads of video memory that was never written, and unverified behaviour, are findings.
+    - `fences`: whether doorbells without a `fence()` of the kernel before them are reported.
+    - `surprises`: failures to inject (`emulator.shared.surprises`).
+    - `other`: the quirks whose default value the machine refuses (`emulator.shared.otherwise`).
 
-    The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
-    `machine.leaks` what a process left behind.
+    The caller closes the kernel's descriptors; the last close ends the machine's thread. The kernel's
+    `reports` are its findings, `machine.refusals` the reasons of refused calls, `machine.leaks` the resources
+    that a process did not release. Raises `UnsupportedError` for an unknown profile or version.
     """
     from emulator.amd.machine.kernel import AmdKernel  # noqa: PLC0415 - the same
     from emulator.amd.machine.machine import AmdMachine  # noqa: PLC0415 - the same

@@ -1,6 +1,6 @@
-"""MMIO pages of one GPU in a process: the doorbells, and the HDP flush registers.
+"""MMIO pages of one GPU in a process: the doorbells, and the registers that flush the host data path (HDP).
 
-Not here: what a doorbell sets in motion (`machine`).
+Both implement `drivers.kernel.Mmio`. Not here: the effect of a doorbell (`machine`). Next: `machine`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class DoorbellSlice:
-    """The doorbells of a process on one GPU; a doorbell takes one aligned store of 64 bits."""
+    """The doorbells of a process on one GPU; a doorbell takes one aligned store of 64 bits.
+
+    Offsets are in bytes. All accesses raise `UsageError` for an offset outside, `ValueError` after `close`.
+    """
 
     def __init__(self, machine: AmdMachine, gpu: KfdGpu) -> None:
         self._machine, self._gpu = machine, gpu
@@ -30,22 +33,22 @@ class DoorbellSlice:
             raise UsageError(f"doorbell offset {offset:#x} is outside of {DOORBELL_SLICE_BYTES} bytes")
 
     def read32(self, offset: int) -> int:
-        """Return 0: doorbells are only written."""
+        """Return 0, and report the read: doorbells are only written."""
         return self.read64(offset // DOORBELL_BYTES * DOORBELL_BYTES)
 
     def read64(self, offset: int) -> int:
-        """Return 0: doorbells are only written."""
+        """Return 0, and report the read: doorbells are only written."""
         self._check(offset, DOORBELL_BYTES)
         self._machine.lint(f"a doorbell of {self._gpu.name} was read: doorbells are only written")
         return 0
 
     def write32(self, offset: int, value: int) -> None:
-        """Stop the queue: a doorbell takes 64 bits at once."""
+        """Stop the queue of the doorbell: a doorbell takes 64 bits at once."""
         self._check(offset, 4)
         self._bad(offset, f"a store of 32 bits ({value:#x}) to a doorbell of 64 bits, at offset {offset:#x}")
 
     def write64(self, offset: int, value: int) -> None:
-        """Ring a doorbell."""
+        """Ring a doorbell. An unaligned store stops its queue; one that belongs to no queue is a finding."""
         self._check(offset, DOORBELL_BYTES)
         if offset % DOORBELL_BYTES:
             self._bad(offset, f"a store of {value:#x} to offset {offset:#x} of the doorbells is not aligned")
@@ -70,18 +73,21 @@ class DoorbellSlice:
                 machine.stop(queue, QueueFault(FindingKind.HOST, message))
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the page."""
         self._closed = True
 
 
 class HdpFlush:
-    """The MMIO remap page: stores flush the host data path, so that CPU writes to video memory arrive."""
+    """The MMIO remap page: a store to a register flushes CPU writes to video memory.
+
+    All accesses raise `ValueError` for an offset that is no register.
+    """
 
     def __init__(self, machine: AmdMachine, gpu: KfdGpu) -> None:
         self._machine, self._gpu = machine, gpu
 
     def read32(self, offset: int) -> int:
-        """Return 0, once earlier stores have arrived."""
+        """Return 0. On hardware the read completes after earlier stores have arrived."""
         self._find(offset)
         return 0
 
@@ -90,7 +96,7 @@ class HdpFlush:
         raise ValueError(f"a load of 64 bits at {offset:#x}: the registers of the remap page have 32 bits")
 
     def write32(self, offset: int, value: int) -> None:
-        """Flush."""
+        """Count a flush. Values other than 0 and 1 are reported."""
         self._find(offset)
         self._machine.hdp_flushes += 1
         if value not in (0, 1):
@@ -107,4 +113,4 @@ class HdpFlush:
         return MmioRemap(offset)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the page, which has no state."""

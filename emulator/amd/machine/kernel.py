@@ -1,7 +1,9 @@
-"""The operating system as a driver sees it, with emulated AMD GPUs in it instead of real ones.
+"""The operating system as a driver sees it, with emulated AMD GPUs instead of real ones.
 
-Device nodes, their ioctls and mappings, and sysfs are emulated; anonymous memory is the real one of this
-process. Not here: the ioctls (`emulator.amd.kfd`), the state (`machine`).
+Device nodes, their ioctls and mappings, and sysfs are emulated. Anonymous memory is real memory of this
+process. A refused call raises the driver's error of its errno, as `drivers.kernel.Kernel` says.
+
+Not here: the ioctls (`emulator.amd.kfd`), the state (`machine`). Next: `machine`.
 """
 
 from __future__ import annotations
@@ -49,15 +51,15 @@ if TYPE_CHECKING:
     from hcq.counters import Counters
 
 
-
 class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
     """A `drivers.kernel.Kernel` with emulated AMD GPUs."""
 
     def __init__(self, machine: AmdMachine) -> None:
+        """The kernel owns `machine`, and closes it with the last descriptor."""
         super().__init__(machine, tracks=machine.process.tracks)
         self.process = machine.process
         self._reason = ""
-        """Why the latest call was refused, until `refusal` returns it."""
+        """Why the latest call was refused, until `refusal` returns it; "" after that."""
         self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.other)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
 
@@ -67,6 +69,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         return self.machine.lock
 
     def _refused(self, call: str, name: str, refusal: CallRefused) -> NoReturn:
+        """Record a refusal, and raise the driver's error of its errno."""
         emulated = not isinstance(refusal, NotEmulated)
         self.machine.refusals.append(Refusal(name, refusal.number, refusal.reason, emulated=emulated))
         if not emulated:
@@ -75,7 +78,11 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         fail(call, refusal.number, f"{name}: {refusal.reason}")
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Open a device node, or a text of sysfs."""
+        """Open /dev/kfd, a render node or a text of sysfs; return the descriptor.
+
+        Fails with EPERM for a masked GPU, EACCES for a node that is not opened O_RDWR, ENOENT for other
+        paths.
+        """
         self.machine.surprises.call(f"open {path}")
         if path == KFD_NODE or path in self._render:
             gpu = self._render.get(path)
@@ -97,7 +104,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         return file
 
     def close(self, fd: int) -> None:
-        """Close a descriptor; the process's state goes with the last one of /dev/kfd, mappings stay."""
+        """Close a descriptor. The last one of /dev/kfd ends the process's state; mappings stay."""
         file = self._file("close", fd)
         with self.machine.lock:
             del self.files[fd]
@@ -115,13 +122,16 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
             fail("read", refusal.number, refusal.reason)
 
     def list_dir(self, path: str) -> list[str]:
-        """Return the names in a folder."""
+        """Return the sorted names in /dev/dri or a folder of sysfs. Fails with ENOENT for others."""
         nodes = sorted(one.rsplit("/", 1)[1] for one in self._render)
         listed = nodes if path.rstrip("/") == "/dev/dri" else self._sysfs.list(path)
         return self.machine.surprises.folder(path, listed)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
+        """Run an ioctl; return 0.
+
+        `argument` is the structure, or its address; the request encodes its size.
+        """
         file = self._file("ioctl", fd)
         if file.node not in (AmdNode.KFD, AmdNode.RENDER):
             fail("ioctl", errno.ENOTTY, f"{file.path} has no ioctls")
@@ -170,7 +180,11 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Map anonymous memory, memory of a GPU through its render node, or the kernel's signal page."""
+        """Map anonymous memory, memory of a GPU through its render node, or the kernel's signal page.
+
+        MAP_FIXED over user pages of the GPU removes them from it. Fails as Linux does; doorbells and
+        registers are refused with EINVAL, because `mmio` maps them.
+        """
         linux = self.machine.linux
         with self.machine.lock:
             if (flags or 0) & MAP_FIXED:
@@ -188,7 +202,10 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
             return linux.mmap(size, fd=backing_fd, va=va, prot=prot, flags=flags)
 
     def _shown(self, file: KfdFile, size: int, offset: int, prot: int) -> int:
-        """Return the file behind what a descriptor shows at an offset."""
+        """Return the real descriptor of the pages that a descriptor maps at an offset.
+
+        Refuse with `CallRefused`.
+        """
         if file.node is AmdNode.KFD:
             return self._kernel_page(size, offset)
         gpu = file.gpu
@@ -204,10 +221,12 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         if not 0 < page_up(size) <= page_up(buffer.size):
             refuse(errno.EINVAL, f"{size:#x} bytes of {buffer}")
         if not prot & PROT_READ or not prot & PROT_WRITE:
-            self.machine.doubt(f"{buffer} is mapped with rights {prot}: the CPU could not read and write it")
+            self.machine.report_unverified(
+                f"{buffer} is mapped with rights {prot}: the CPU could not read and write it"
+            )
         if not buffer.cpu_visible:
             self.machine.lint(
-                "VRAM that is not PUBLIC is mapped: Linux allows it, and moves it where the BAR is small"
+                "VRAM that is not PUBLIC is mapped: Linux allows it, and moves the memory if the BAR is small"
             )
         buffer.shown = True
         buffer.backing.mark_written()
@@ -228,29 +247,32 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         return refuse(errno.EINVAL, f"mmap offset {offset:#x} of /dev/kfd: there is no reserved memory")
 
     def munmap(self, va: int, size: int) -> None:
-        """Unmap; the GPU faults on user pages that were there."""
+        """Unmap memory of this process. From now on the GPU faults on user pages that were there."""
         with self.machine.lock:
             self.process.lose_pages(va, size)
         self.machine.linux.munmap(va, size)
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
-        """Change the protection of memory of this process; user pages that become read-only are lost."""
+        """Change the protection of memory of this process. The GPU loses user pages that become read-only."""
         if not prot & PROT_WRITE:
             with self.machine.lock:
                 self.process.lose_pages(va, size)
         self.machine.linux.mprotect(va, size, prot)
 
     def madvise(self, va: int, size: int, advice: int) -> None:
-        """Pass on to the real kernel."""
+        """Call the real kernel's madvise."""
         self.machine.linux.madvise(va, size, advice)
 
     def maps_registers(self, fd: int, offset: int) -> bool:
-        """Return whether a descriptor shows doorbells or registers at an offset, which `mmio` maps."""
+        """Return whether `mmio`, not `mmap`, maps an offset: that of doorbells or registers."""
         of_kfd = self._file("mmap", fd).node is AmdNode.KFD
         return of_kfd and MmapOffset.from_int(offset).TYPE in (MmapType.DOORBELL, MmapType.MMIO)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Map the doorbells of a GPU, or its page of HDP flush registers."""
+        """Map the doorbells of a GPU, or its page of HDP flush registers; the caller closes the result.
+
+        Fails with EINVAL for another descriptor, offset or size, and before ACQUIRE_VM.
+        """
         file = self._file("mmio", fd)
         self.machine.surprises.call("mmap doorbell")
         try:
@@ -277,24 +299,30 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         return kind(self.machine, gpu)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Refuse: neither /dev/kfd nor render nodes are polled."""
+        """Fail with EINVAL: neither /dev/kfd nor render nodes can be polled."""
         for fd in fds:
             self._file("poll", fd)
         fail("poll", errno.EINVAL, f"descriptors {list(fds)}, {timeout_s} s: WAIT_EVENTS waits for a GPU")
 
     def fence(self) -> None:
-        """Order stores."""
+        """Order earlier stores before later ones.
+
+        Doorbells are checked for it if the machine has `fences`.
+        """
         self.machine.linux.fence()
         if self.machine.fences:
             self.machine.fenced()
 
     def refusal(self) -> str:
-        """Return the rule that the latest call broke, once."""
+        """Return the rule that the latest refused call broke; "" if there is none, or on a second call."""
         reason, self._reason = self._reason, ""
         return reason
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        """Count what dispatches of a GPU execute; None ends that. Return what was counted into before."""
+        """Count the dispatches of the GPU with gpu_id `gpu` into `into`; None ends the count.
+
+        Returns the counters that were set before, or None.
+        """
         with self.machine.lock:
             before = self.machine.counters.pop(gpu, None)
             if into is not None:

@@ -1,7 +1,7 @@
-"""The emulated AMD GPUs of one machine: which queues run, what faults and interrupts do, what was reported.
+"""The emulated AMD GPUs of one machine: queues that run, doorbells, faults, interrupts and reports.
 
-Not here: the ioctls (`emulator.amd.kfd`), descriptors in front of them (`kernel`), what a queue executes
-(the engines).
+Not here: the ioctls (`emulator.amd.kfd`), the descriptors (`kernel`), the execution of a queue
+(`emulator.amd.engines`). Next: `runs`, what the machine needs of the engines.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -51,12 +51,14 @@ if TYPE_CHECKING:
     from hcq.counters import Counters
 
 _KEPT: Final = 256
+"""Refusals that are kept."""
 _HOST_BYTES: Final = 64 << 30
+"""System memory of the machine."""
 _FIRST_MINOR: Final = 128
 
 
 class AmdMachine(ReportLog):
-    """Emulated GPUs and the state of their kernel driver. `lock` guards it all."""
+    """Emulated GPUs and the state of their kernel driver. `lock` guards all of it."""
 
     def __init__(
         self,
@@ -72,11 +74,7 @@ class AmdMachine(ReportLog):
         fences: bool = False,
         other: Otherwise | None = None,
     ) -> None:
-        """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access.
-
-        With `tracks` reads of video memory that was never written are found, with `fences` doorbells without
-        a fence of the kernel's interface before them. `other` is what is taken the other way.
-        """
+        """Create the machine; the arguments are those of `open_machine`. `close` ends its thread."""
         super().__init__()
         self.surprises = Surprises()
         self.lock = TurnLock()
@@ -96,25 +94,26 @@ class AmdMachine(ReportLog):
         self.leaks: list[Leak] = []
         """Resources that processes did not free."""
         self.counters: dict[int, Counters] = {}
-        """gpu_id -> what dispatches of the GPU are counted into."""
+        """gpu_id -> the counters of the GPU's dispatches."""
         self.launches: Counter[str] = Counter()
-        """Kernel name -> dispatches run."""
+        """Name of a kernel -> completed dispatches."""
         self.hdp_flushes = 0
+        """Flushes of the host data path so far."""
         self._flushes_seen = 0
-        """Flushes at the last doorbell."""
+        """The value of `hdp_flushes` at the last doorbell."""
         self.shows_vram = False
         """Whether the CPU has mapped video memory."""
         self.fences = fences
         self._fenced: dict[QueueObject, int] = {}
-        """The write pointers at the last fence."""
+        """Queue -> its write pointer at the last fence."""
         self.runs: dict[QueueObject, QueueRun] = {}
         self.stopped: dict[QueueObject, QueueFault] = {}
-        """Queues that an exception stopped."""
+        """The queues that an exception stopped."""
         self._engines = engines
         order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self.scheduler: Scheduler[QueueRun] = Scheduler(self, order, thread_name="hcq amd-emu")
 
-    # What the kernel driver needs (`emulator.amd.kfd.process.Hardware`).
+    # The interface to the kernel driver (`emulator.amd.kfd.process.Hardware`).
 
     def queue_created(self, queue: QueueObject) -> None:
         if self._engines is not None:
@@ -153,7 +152,7 @@ class AmdMachine(ReportLog):
     def clock(self, gpu: KfdGpu) -> int:
         return time.monotonic_ns() * gpu.profile.counter_khz // 1_000_000
 
-    def doubt(self, message: str) -> None:
+    def report_unverified(self, message: str) -> None:
         if not self.process.tracks:
             self.lint(message)
         elif self.is_new(message):
@@ -164,13 +163,13 @@ class AmdMachine(ReportLog):
         return (va - slots.start) // EVENT_SLOT_BYTES if va in slots else None
 
     def fenced(self) -> None:
-        """Handle a fence of the host: write pointers read now precede its later stores."""
+        """Handle a fence of the host: the write pointers as they are now precede its later stores."""
         with self.lock:
             self._fenced = {queue: self._pointer(queue) for queue in self.runs}
 
     @staticmethod
     def _pointer(queue: QueueObject) -> int:
-        """Return the write pointer in memory; -1 where it is not mapped, which the doorbell finds."""
+        """Return the write pointer in memory; -1 if it is not mapped, which the doorbell then reports."""
         assert queue.gpu.space is not None
         try:
             return int.from_bytes(queue.gpu.space.read(queue.wptr_va, 8, "the write pointer"), "little")
@@ -178,11 +177,14 @@ class AmdMachine(ReportLog):
             return -1
 
     def queue_of(self, gpu: KfdGpu, doorbell: int) -> QueueObject | None:
-        """Return the queue that a doorbell of a GPU belongs to."""
+        """Return the queue of doorbell number `doorbell` of a GPU; None if there is none."""
         return next((queue for queue in gpu.queues if queue.doorbell == doorbell), None)
 
     def rung(self, queue: QueueObject, value: int) -> None:
-        """Take a store to a queue's doorbell; nothing of the ring is executed here."""
+        """Handle a store to a queue's doorbell.
+
+        It makes packets valid, and executes none; faults stop the queue.
+        """
         run = self.runs.get(queue)
         if run is None:
             self.find(
@@ -194,14 +196,14 @@ class AmdMachine(ReportLog):
         if queue in self.stopped or not self.surprises.doorbell(self, queue):
             return
         if not queue.active and not queue.gpu.evicted:
-            self.doubt(
+            self.report_unverified(
                 f"the doorbell of {queue.name} rang, which UPDATE_QUEUE or a percentage of 0 made inactive"
             )
         try:
             if self.fences and self._fenced.get(queue) != self._pointer(queue):
-                self.doubt(
-                    f"the doorbell of {queue.name} rang without a fence behind its write pointer: the GPU "
-                    "may see the doorbell before the packets (facts 3)"
+                self.report_unverified(
+                    f"the doorbell of {queue.name} rang without a fence after its write pointer: the GPU "
+                    "may see the doorbell before the packets"
                 )
             flushed, self._flushes_seen = self.hdp_flushes > self._flushes_seen, self.hdp_flushes
             if self.shows_vram and not flushed and self.other.refuses("doorbell"):
@@ -212,18 +214,20 @@ class AmdMachine(ReportLog):
         self.scheduler.doorbell_rung()
 
     def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
-        """Raise an interrupt that carries the low `bits` of an event's number; its slot is written before.
+        """Raise an interrupt that carries the low `bits` of an event's number.
 
-        `written`: by the queue itself. Another queue's interrupt may then have reset the slot, which loses
-        nothing: what is waited for was stored before the slot.
-        `bits` is 32 for the end of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
+        The event's slot is written before. `written` says that the queue itself wrote the slot. Then no slot
+        may be left, because another queue's interrupt reset it; that is no mistake. `bits` is 32 for the end
+        of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
         """
         if self.surprises.at("interrupt") is not None:
             return
         if context == 0 and bits == END_OF_PIPE_CONTEXT_BITS and gpu.profile.ignores_context_zero:
             return
         if not self.process.events.names(context & (1 << bits) - 1, bits):
-            self.doubt(f"an interrupt of {gpu.name} with context {context:#x}, which names no event")
+            self.report_unverified(
+                f"an interrupt of {gpu.name} with context {context:#x}, which names no event"
+            )
         if not self.process.events.interrupt(context & (1 << bits) - 1, bits) and not written:
             self.lint(
                 f"an interrupt of {gpu.name} with event {context:#x} found every slot of the signal page "
@@ -231,7 +235,10 @@ class AmdMachine(ReportLog):
             )
 
     def stop(self, queue: QueueObject, fault: QueueFault) -> None:
-        """Stop one queue, and tell the process if it enabled the runtime."""
+        """Stop one queue, and deliver the exception to the process if it enabled the runtime.
+
+        Does nothing if the queue is stopped already, or its GPU evicted.
+        """
         with self.lock:
             if queue in self.stopped or queue.gpu.evicted:
                 return
@@ -253,7 +260,10 @@ class AmdMachine(ReportLog):
                 self._deliver(queue, fault.exception)
 
     def _deliver(self, queue: QueueObject, exception: QueueException) -> None:
-        """OR the exception into the queue's payload word and set its event, both named by the save area."""
+        """Set the exception's bit in the queue's payload word, and its event.
+
+        The save area's header names both.
+        """
         if not queue.save_va:
             return
         try:
@@ -270,13 +280,16 @@ class AmdMachine(ReportLog):
         event = self.process.events.table.get(header.err_event_id)
         if event is None:
             self.advise(
-                f"the exception of {queue.name} names event {header.err_event_id}, which there is not"
+                f"the exception of {queue.name} names event {header.err_event_id}, which does not exist"
             )
             return
         self.process.events.set(event)
 
     def memory_fault(self, queue: QueueObject, fault: MemoryFault) -> None:
-        """Evict every queue of the process on the GPU, and fire MEMORY events."""
+        """Evict every queue of the process on the queue's GPU, and fire MEMORY events.
+
+        Nothing if it is evicted.
+        """
         with self.lock:
             gpu = queue.gpu
             if gpu.evicted:
@@ -304,7 +317,10 @@ class AmdMachine(ReportLog):
     def reset(
         self, gpu: KfdGpu, kind: FindingKind, message: str, *, memory_lost: bool = False, at: str = ""
     ) -> None:
-        """Reset a GPU that hangs: its queues are lost, HW_EXCEPTION events fire."""
+        """Reset a GPU that hangs: evict its queues, and fire HW_EXCEPTION events.
+
+        Nothing if it is evicted.
+        """
         with self.lock:
             if gpu.evicted:
                 return
@@ -325,16 +341,16 @@ class AmdMachine(ReportLog):
                 run.stopped(error)
 
     def find(self, kind: FindingKind, message: str, queue: QueueObject | None = None) -> None:
-        """Report something that stops no queue."""
+        """Add a finding that stops no queue; `queue` is named if it is about one."""
         with self.lock:
             self.reports.append(
                 MachineReport(kind=kind, message=message, queue="" if queue is None else queue.name)
             )
 
     def new_texts(self) -> tuple[str, ...]:
-        """Return the reports of faults since the last call as texts, the oldest first.
+        """Return the texts of the faults since the last call, the oldest first.
 
-        Where there are none, what queues wait for: the caller has work that does not finish.
+        If there are none, return where each queue with work left stands: the caller waits for one of them.
         """
         with self.lock:
             texts = self.fresh_texts()
@@ -344,18 +360,18 @@ class AmdMachine(ReportLog):
             )
             return texts or tuple(waits)
 
-    # What the scheduler needs (`emulator.shared.scheduler.ScheduledMachine`).
+    # The interface to the scheduler (`emulator.shared.scheduler.ScheduledMachine`).
 
     def pending(self) -> Sequence[QueueRun]:
-        """Return the runs that have work left."""
+        """Return the runs that have work left and are not stopped."""
         return [run for queue, run in tuple(self.runs.items()) if run.busy and queue not in self.stopped]
 
     def runnable(self) -> list[QueueRun]:
-        """Return those of them whose queue is on the hardware."""
+        """Return the pending runs whose queue is active."""
         return [run for run in self.pending() if run.queue.active]
 
     def failed(self, queue: QueueRun, error: Exception) -> None:
-        """Stop a queue whose step raised."""
+        """Stop a queue whose step raised `error`; an unexpected error becomes a DEFECT finding."""
         if isinstance(error, MemoryFault):
             self.memory_fault(queue.queue, error)
         elif isinstance(error, QueueFault):
@@ -366,7 +382,7 @@ class AmdMachine(ReportLog):
             self.stop(queue.queue, defect(error))
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
-        """Return which queues wait for what can never come, and why."""
+        """Return the queues that wait without end, with the reason of each."""
         return {} if self._engines is None else self._engines.endless_waits(stuck)
 
     def hung(self, queue: QueueRun, why: str) -> None:
@@ -374,17 +390,20 @@ class AmdMachine(ReportLog):
         self.reset(queue.queue.gpu, FindingKind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
 
     def end_process(self) -> None:
-        """Give back what the process had; what it left is reported."""
+        """Release the resources of the process.
+
+        Those that it did not release itself are reported as leaks.
+        """
         with self.lock:
             left = self.process.end()
             for gpu in self.gpus:
-                gpu.evicted = ""  # a process is kept off a GPU, not the next one (kfd_dqm_evict_pasid)
+                gpu.evicted = ""  # an eviction ends with its process (kfd_dqm_evict_pasid)
             self.leaks += left
             for one in left:
-                self.doubt(f"{one.kind} was not given back: {one.what}")
+                self.report_unverified(f"{one.kind} was not released: {one.what}")
 
     def close(self) -> None:
-        """End the thread; the next doorbell starts another."""
+        """End the machine's thread and close its engines. The machine may be used again."""
         self.scheduler.close()
         if self._engines is not None:
             self._engines.close()

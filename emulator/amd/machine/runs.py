@@ -1,7 +1,8 @@
-"""The interfaces between the machine and its engines: `Engines` makes a `QueueRun` for each queue.
+"""What the machine needs of its engines, as Protocols: `Engines` makes a `QueueRun` for each queue.
 
-The machine decides which queues run and what faults do; a run reads its ring and executes it. Not here: the
-order of steps (`emulator.shared.scheduler`), packets (the engines).
+The machine decides which queues run, and handles faults. A run reads its ring and executes it. Not here: what
+the engines need of the machine (`emulator.amd.engines.machine`), the order of steps
+(`emulator.shared.scheduler`). Next: `machine`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueueRun(ScheduledQueue, Protocol):
-    """One queue being executed; all methods are called with the machine's lock held."""
+    """The execution of one queue; all methods are called with the machine's lock held."""
 
     @property
     def queue(self) -> QueueObject:
@@ -28,43 +29,43 @@ class QueueRun(ScheduledQueue, Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether work is left."""
+        """Whether the queue has packets or work in flight left."""
 
     @property
     def in_background(self) -> bool:
-        """Whether a kernel of it runs on a thread of its own now."""
+        """Whether a kernel of the queue runs on a thread of its own now."""
 
     @property
     def at(self) -> str:
-        """Which packet is being executed, for reports; empty where none is."""
+        """The packet or work that is being executed, for reports; "" if there is none."""
 
     def standing(self) -> str:
-        """Return the packet at which it stands and, if it waits, for what and what is seen."""
+        """Return, for reports, the current packet and its wait with the value that the word has."""
 
     def rung(self, value: int) -> None:
-        """Take a store to the queue's doorbell."""
+        """Handle a store to the queue's doorbell. Raises `QueueFault` or `MemoryFault`."""
 
     def changed(self) -> None:
-        """Handle a new ring or reactivation: read the write pointer again."""
+        """Handle a new ring or reactivation: read the write pointer. Raises `QueueFault` or `MemoryFault`."""
 
     def memory_gone(self, buffer: KfdBuffer) -> None:
         """Handle the unmapping of a buffer, before it happens; may raise a `QueueFault`."""
 
     def stopped(self, error: QueueFault | MemoryFault) -> None:
-        """Give up all work: the queue never runs again."""
+        """Abandon all work: an error stopped the queue, which never runs again."""
 
     def close(self) -> None:
-        """Release what it holds: the queue is destroyed."""
+        """Release everything: the queue is destroyed."""
 
 
 class Engines(Protocol):
-    """Makes and judges runs."""
+    """Creates runs, and finds runs that wait without end."""
 
     def make(self, machine: AmdMachine, queue: QueueObject) -> QueueRun:
-        """Return what executes a new queue."""
+        """Return the run of a new queue."""
 
     def close(self) -> None:
-        """Release what belongs to a closing machine; it may be used again."""
+        """Release the state of a machine that closes. The engines may be used again."""
 
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
-        """Return which runs wait for what can never come, and why; changes nothing."""
+        """Return the runs that wait without end, with the reason of each; changes nothing."""

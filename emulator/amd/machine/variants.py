@@ -1,6 +1,6 @@
-"""Emulated machines by variant: what "amd-emu:gfx1201" names, and which opens share a machine.
+"""The variants of "amd-emu:VARIANT", the machine of each, and which opens share a machine.
 
-Not here: the machine (`emulator.amd.machine`), the driver on top of it (`emulator.devices`).
+Not here: the machine (`emulator.amd.machine`), the driver on top of it (`emulator.devices`). Next: `machine`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
 LINUX: Final = ("6.1", "6.12", "6.12.107")
 _STRICTEST: Final = "6.12"
+"""The version of Linux with the most checks, which is the default."""
 
 
 def hint() -> str:
-    """Return the line that says what variants there are."""
+    """Return a line that lists the variants, for error messages."""
     return (
         f"an emulated machine is named by its GPUs ({', '.join(TARGETS)}; several are GPUs of one machine), "
         f"a version of Linux ({', '.join(LINUX)}) and 'checked', joined by '+': amd-emu:gfx1201, "
@@ -37,16 +38,17 @@ def hint() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The profile and options that a variant's name selects."""
+    """The GPUs and options that a variant's name selects."""
 
     targets: tuple[str, ...] = ("gfx1100",)
+    """A profile for each GPU."""
     linux: str = _STRICTEST
     checked: bool = False
-    """Kernels run with all sanitizers."""
+    """Whether kernels run with all sanitizers."""
 
     @classmethod
     def of(cls, text: str | None) -> Variant:
-        """Read a variant. Raises `UsageError` that names what there is."""
+        """Parse a variant; None and "" select the defaults. Raises `UsageError`, which lists the variants."""
         parts = [part for part in (text or "").split("+") if part]
         targets = tuple(part for part in parts if part in TARGETS)
         versions = [part for part in parts if part in LINUX]
@@ -63,20 +65,23 @@ def _engines(settings: Settings) -> Engines:
 
 
 class Machines:
-    """Gives a machine to each open. Thread-safe.
+    """Returns a machine for each open. Thread-safe.
 
-    Opens of a machine with several GPUs share it while it is referenced, so that the GPUs reach each other; a
-    machine with one GPU is made anew for each open.
+    All opens of the same variant with several GPUs share one machine while it is referenced, so that the GPUs
+    reach each other. Each open of a variant with one GPU gets a new machine.
     """
 
     def __init__(self, engines: Callable[[Settings], Engines] | None = None) -> None:
-        """`engines` makes what executes the queues of a machine; by default `AmdEngines`."""
+        """`engines` creates the engines of a machine; None creates `AmdEngines`."""
         self._engines = engines or _engines
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[Variant, AmdKernel] = WeakValueDictionary()
 
     def __call__(self, text: str | None, other: Otherwise | None = None) -> AmdKernel:
-        """Return the machine of a variant. Raises `UsageError` for a name that there is not."""
+        """Return the kernel of a variant's machine. Raises `UsageError` for an unknown variant.
+
+        `other`: see `open_machine`; with it the machine is never shared.
+        """
         variant = Variant.of(text)
         if len(variant.targets) == 1 or other is not None:
             return self._make(variant, other)

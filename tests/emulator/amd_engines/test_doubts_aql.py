@@ -79,7 +79,7 @@ def test_a_kernel_without_a_barrier_bit_behind_pm4_is_a_doubt(bench: Callable[..
     packet = dispatch(load(b, "gfx942"))
     b.write(*buffer(BUFFERS, len(ACQUIRE)), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
-    refused(b, FindingKind.METHOD, "KernelDispatch", "without a barrier bit behind", "Pm4Ib")
+    refused(b, FindingKind.METHOD, "KernelDispatch", "without a barrier bit after", "Pm4Ib")
 
 
 def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..., Bench]) -> None:
@@ -89,7 +89,7 @@ def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..
     packet = buffer(BUFFERS, len(words))
     b.write(*dispatch(load(b, "gfx942")), packet[0] & ~BARRIER, *packet[1:])
     b.ring()
-    refused(b, FindingKind.METHOD, "Pm4Ib", "without a barrier bit behind", "KernelDispatch")
+    refused(b, FindingKind.METHOD, "Pm4Ib", "without a barrier bit after", "KernelDispatch")
 
 
 def test_a_grid_that_ends_within_no_time_limit_is_a_doubt(bench: Callable[..., Bench]) -> None:

@@ -108,7 +108,7 @@ def test_indirect_packets_run(bench: Callable[..., Bench]) -> None:
         ("gfx1100", (0, 0, 4, BUFFERS, 0, 7, 0, 0), "no multiple of 8"),
         ("gfx1100", (4, BUFFERS, 0, 8, 0, 0, 0, 0), "ends at 6"),
         ("gfx1100", (8 | 5 << 28, 4, 0, 2, 1, 4 | 0xFFF << 16), "polls? memory"),
-        ("gfx1100", (8 | 5 << 28 | 1 << 31, DATA, 0, 2, 0xFFFFFFFF, 4 | 3 << 16), "in vain"),
+        ("gfx1100", (8 | 5 << 28 | 1 << 31, DATA, 0, 2, 0xFFFFFFFF, 4 | 3 << 16), "gave up"),
         ("gfx1100", (10 | 3 << 25, DATA, 0, 1, 0, 0, 0, 0), "no atomic operation 3"),
         ("gfx1100", (1, 3, 0), "7 dwords, 3 are left"),
     ],

@@ -101,7 +101,7 @@ def test_the_kernel_says_once_why_it_refused_a_call(strict: Caller) -> None:
 def test_what_is_not_given_back(strict: Caller) -> None:
     strict.memory(4096)
     strict.kernel.close(strict.fd)
-    assert any("memory was not given back" in one for one in reports(strict))
+    assert any("memory was not released" in one for one in reports(strict))
 
 
 def test_a_mapping_that_the_cpu_cannot_use(strict: Caller) -> None:

@@ -121,7 +121,6 @@ def test_legal_queues_of_every_kind(machine: Callable[..., Caller], name: str, l
 def test_queues_that_are_refused(caller: Caller, change: dict[str, int], wanted: int) -> None:
     assert caller.refused(*CREATE, **caller.queue_args() | change) == wanted
     assert caller.machine.process.queues == []
-    assert all(buffer.queues == 0 for buffer in caller.gpus[0].handles.values())
     caller.queue()
 
 
