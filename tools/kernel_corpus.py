@@ -2,26 +2,39 @@
 
     python -m tools.kernel_corpus record KERNELS -- tests/frontend/test_views.py -q
     python -m tools.kernel_corpus compile KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
+    python -m tools.kernel_corpus merges KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
 
 `record` runs pytest in this process and adds every new kernel that the compiler looks up to a file, as text,
-one JSON string per line. `compile` compiles the kernels in worker processes for each architecture and counts
-kernels, failures, kernels with private memory (spills), kernels with undefined symbols, and code bytes. It
-exits with 1 if a kernel failed or has an undefined symbol.
+one JSON string per line.
 
-Next: `compiler.compile`, which makes the code.
+`compile` compiles the kernels in worker processes for each architecture. It counts kernels, failures, kernels
+with private memory (spills), kernels with undefined symbols, and code bytes. It exits with 1 if a kernel
+failed or has an undefined symbol.
+
+`merges` counts the kernels that have a block with three predecessors or more after LLVM's optimisation.
+LLVM 22.1.0 miscompiles some of these blocks for AMD (docs/amd.md). The passes of the code generator come
+later and may change branches: they are not seen. It exits with 1 if there is such a kernel.
+
+Not here: the tests whose kernels are recorded. Next: `compiler.compile`, which makes the code.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import llvmlite.binding as llvm
+
+from compiler.compile import OPT_LEVEL
 from compiler.image import CompiledKernel
+from compiler.ir.serialize import parse_kernel
+from compiler.pipeline import steps
 from compiler.targets import target_of
 from compiler.workers import compile_texts
 from drivers.elf import UNDEFINED, Elf
@@ -30,6 +43,9 @@ from tools.arguments import command, existing, positive
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from compiler.llvm import Machine
+
+_PREDECESSORS: Final = re.compile(r"^([\w.$-]+):\s*; preds = (.+)$", re.MULTILINE)
 EVENT = "compiler.kernel"
 """The compiler's audit event: (text, arch)."""
 
@@ -43,7 +59,7 @@ class Count:
     failures: list[str] = field(default_factory=list)
     """The first line of each error."""
     private: list[str] = field(default_factory=list)
-    """Names of kernels with private memory, with its bytes per thread."""
+    """"NAME BYTES" of each kernel with private memory; BYTES is its size for one thread."""
     undefined: list[str] = field(default_factory=list)
     """Names of kernels with undefined symbols."""
     code_bytes: int = 0
@@ -56,7 +72,7 @@ class Count:
 
 
 def read(path: Path) -> list[str]:
-    """Return the kernels of a file; none if it does not exist."""
+    """Return the kernels of a file; an empty list if it does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -105,6 +121,52 @@ def line_of(count: Count) -> str:
     )
 
 
+def optimised(ir: str, machine: Machine) -> str:
+    """Return IR text after LLVM's passes for a machine, at the compiler's level."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(machine.triple)
+    generator = target.create_target_machine(cpu=machine.cpu, features=machine.features, opt=2)
+    module = llvm.parse_assembly(ir, llvm.create_context())
+    module.triple, module.data_layout = machine.triple, str(generator.target_data)
+    builder = llvm.create_pass_builder(generator, llvm.create_pipeline_tuning_options(speed_level=OPT_LEVEL))
+    builder.getModulePassManager().run(module, builder)
+    return str(module)
+
+
+def predecessors(text: str) -> dict[str, int]:
+    """Return the number of predecessors of each block of IR text that LLVM printed, by the block's name.
+
+    Blocks without predecessors are left out.
+    """
+    return {match[1]: match[2].count(",") + 1 for match in _PREDECESSORS.finditer(text)}
+
+
+def merges(texts: Sequence[str], arch: str) -> dict[str, int]:
+    """Return the kernels with a block of three predecessors or more: name -> the most predecessors."""
+    target, found = target_of(arch), {}
+    for text in texts:
+        compiled = steps(parse_kernel(text), target)
+        most = max(predecessors(optimised(compiled.ir, target.machine())).values(), default=0)
+        if most > 2:
+            found[compiled.name] = most
+    return found
+
+
+def _count_merges(texts: Sequence[str], archs: Sequence[str], *, json_out: bool) -> int:
+    """Print the kernels of `merges` for each architecture; return the exit status."""
+    found = {}
+    for arch in archs:
+        found[arch] = merges(texts, arch)
+        line = f"{arch:10} {len(texts):6} kernels {len(found[arch]):5} with a block of three predecessors"
+        print(line, file=sys.stderr if json_out else sys.stdout, flush=True)
+        for name, most in list(found[arch].items())[:10]:
+            print(f"  {name}: {most} predecessors", file=sys.stderr)
+    if json_out:
+        print(json.dumps(found))
+    return 1 if any(found.values()) else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
     parser = command("tools.kernel_corpus", __doc__)
@@ -112,15 +174,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one = commands.add_parser("record", help="write the kernels that a pytest run compiles")
     one.add_argument("kernels", type=Path, help="the file that gets the kernels")
     one.add_argument("pytest", nargs=argparse.REMAINDER, help="arguments of pytest, after --")
-    two = commands.add_parser("compile", help="compile them")
-    two.add_argument("kernels", type=existing, help="a file that `record` wrote")
-    two.add_argument("archs", nargs="+", metavar="ARCH", help="such as gfx1100, sm_90a")
-    two.add_argument("--every", type=positive, default=1, help="compile each n-th kernel only")
-    two.add_argument("--json", action="store_true", help="print JSON")
+    for name, text in (("compile", "compile them"), ("merges", "count those that LLVM may miscompile")):
+        two = commands.add_parser(name, help=text)
+        two.add_argument("kernels", type=existing, help="a file that `record` wrote")
+        two.add_argument("archs", nargs="+", metavar="ARCH", help="such as gfx1100, sm_90a")
+        two.add_argument("--every", type=positive, default=1, help="take each n-th kernel only")
+        two.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     if chosen.command == "record":
         return record(chosen.kernels, [a for a in chosen.pytest if a != "--"])
     texts = read(chosen.kernels)[:: chosen.every]
+    if chosen.command == "merges":
+        return _count_merges(texts, chosen.archs, json_out=chosen.json)
     counts = []
     for arch in chosen.archs:
         counts.append(compile_for(texts, arch))

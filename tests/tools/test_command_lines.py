@@ -47,7 +47,7 @@ WRONG = [
     ("tests.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
     ("tools.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not there"),
-    ("tools.kernel_merges", ["/", "sm_80"], "wanted a file, '/' is a folder"),
+    ("tools.kernel_corpus", ["merges", "/", "sm_80"], "wanted a file, '/' is a folder"),
     ("tests.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
     ("tests.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
     ("tests.mutants.__main__", ["--json", NOWHERE], "which is no folder"),

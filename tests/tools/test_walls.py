@@ -1,4 +1,4 @@
-"""The walls of the house: what each names in a small product, and how its limits shrink."""
+"""The limits of the source tree: what each check names in a small product, and how the lists shrink."""
 
 from __future__ import annotations
 
