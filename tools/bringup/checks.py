@@ -1,6 +1,7 @@
 """The checks of a rung that all vendors share: results, repeated runs, late stores, and time limits.
 
-Not here: the parts of a driver that a rung runs on (`bench` of a vendor).
+Not here: the parts of a driver that a rung uses. Next: `tools.bringup.nv.bench` and
+`tools.bringup.amd.bench`, which inherit from `Checks`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ WORK_S: Final = 5.0
 """Time limit of a submission to a real GPU, in seconds."""
 REPEATS: Final = 20
 """Runs of an operation that must all succeed. One success is no evidence: on Hopper a quarter to a third of
-the copies of a raw client failed where CPU and GPU addresses differed (`docs/sources.md`)."""
+a raw client's copies failed if CPU and GPU addresses differed (`docs/sources.md`)."""
 _GIVE_UP: Final = 3
 """Number of failures that end the repeats."""
 LATE_S: Final = 1.0
-"""Seconds within which a store must become visible after its release, if nothing orders the two."""
+"""Seconds within which a store must become visible after a release that does not order it."""
 EMULATED_PATIENCE: Final = 20.0
 """Factor of all time limits on an emulated GPU, whose speed depends on the load of the host."""
 
@@ -40,10 +41,10 @@ class RungError(HcqError):
 def wait_while_threads_work(
     point: Point, *, still: Callable[[], float] | None = None, elapsed: Callable[[], float] = time.monotonic
 ) -> None:
-    """Wait for a point as long as another thread of this process works; then raise `SignalTimeout`.
+    """Wait for a point; raise `SignalTimeout` when no other thread of this process has worked for some time.
 
-    `still` reads the seconds since one was seen to work, by default those of `Standstill`. The error has the
-    seconds of the whole wait, by the clock `elapsed`.
+    The time is `STANDSTILL_S`. `still` returns the seconds since another thread was seen to work; the default
+    is `Standstill`. The error has the seconds of the whole wait, by the clock `elapsed`.
     """
     clock, begun = still or Standstill(), elapsed()
     while True:
@@ -67,8 +68,8 @@ class Checks:
 
     dry: bool = False
     emulate: str | None = None
-    """The variant of the emulated GPU, None for a real one. Child processes emulate the same; sizes are
-    small."""
+    """The variant of the emulated GPU; None for a real GPU. Child processes use the same variant. On an
+    emulated GPU rungs take small sizes."""
     signal_s: float = SIGNAL_S
     """Time limit of a semaphore in seconds, before the factor `patience`."""
     clock: Callable[[], float] = field(default=time.perf_counter)
@@ -80,9 +81,9 @@ class Checks:
         return 1.0 if self.emulate is None else EMULATED_PATIENCE
 
     def wait(self, point: Point, *, times: float = 1.0) -> None:
-        """Wait for a submission, `times` `WORK_S`; on an emulated GPU as long as its threads work.
+        """Wait for a submission, at most `times` * `WORK_S`; on an emulated GPU as long as its threads work.
 
-        Raises `SignalTimeout`, and `DeviceFault`.
+        Raises `SignalTimeout`, or `DeviceFault` if the GPU reports a fault.
         """
         if self.emulate is None:
             point.wait(timeout_s=times * WORK_S)
@@ -100,7 +101,10 @@ class Checks:
         return 2 if self.dry else REPEATS
 
     def repeat(self, what: str, once: Callable[[int], None]) -> int:
-        """Call `once` with 1, 2, ... and return the number of calls; `RungError` if one of them failed."""
+        """Call `once` with 1, 2, ... up to `repeats`; return the number of calls.
+
+        Raises `RungError` at the end if a call raised one; the third failure ends the calls.
+        """
         failed: list[str] = []
         number = 0
         while number < self.repeats and len(failed) < _GIVE_UP:
@@ -115,9 +119,10 @@ class Checks:
         return number
 
     def arrival(self, read: Callable[[], object], want: object) -> float | None:
-        """Poll until `read` returns `want`.
+        """Poll until `read` returns `want`; return the seconds: 0.0 if the first read did.
 
-        Return the seconds it took, 0.0 if at once, None after a timeout.
+        Return None after `LATE_S` seconds, and in a dry run after the first read that differs. On an emulated
+        GPU the seconds count only while none of its threads works.
         """
         start, still = self.clock(), None if self.emulate is None else Standstill()
         waited = 0.0
@@ -130,9 +135,9 @@ class Checks:
         return waited
 
     def waiting(self) -> Callable[[], str]:
-        """Return a function that says since when a wait is over its limit; "" while it is not.
+        """Return a function that returns "after N s" once a wait is over its limit of N seconds, else "".
 
-        On an emulated GPU its threads must have stood still; else the time is `signal_s`.
+        The limit is `signal_s`. On an emulated GPU it is `STANDSTILL_S`, in which none of its threads works.
         """
         start, still = time.perf_counter(), None if self.emulate is None else Standstill()
         limit_s = self.signal_s if still is None else STANDSTILL_S

@@ -1,6 +1,6 @@
-"""Rungs in processes of their own: the command of one, and two at once.
+"""Child processes of the ladder: the command that runs one rung, and two processes at once.
 
-Not here: the order of rungs and their time limits (`ladder`). Next: `rung`.
+Not here: the order of rungs and their time limits (`ladder`). Next: `run`, what the child process does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def child_command(
     device: str, number: int, *, choices: str, emulate: str | None, kernels: Path | None
 ) -> list[str]:
-    """Return the command that runs one rung on a device; `choices` as the command line takes them."""
+    """Return the command that runs rung `number` on a device, for example "nv:0".
+
+    `choices` has the form of --choices. `emulate` is the variant of an emulated GPU, None for a real one.
+    `kernels` is the folder of prepared kernels, if there is one.
+    """
     command = [sys.executable, "-m", "tools.bringup", "--child", str(number)]
     command += ["--device", device, "--choices", choices]
     command += ["--emulate", emulate] if emulate is not None else []
@@ -27,7 +31,10 @@ def child_command(
 
 
 def two_at_once(bench: Checks, command: list[str]) -> list[int]:
-    """Run a command in two processes at once; return their exit codes, or raise unless both are 0."""
+    """Run a command in two processes at once; return their exit codes.
+
+    Raises `RungError` unless both are 0, and `subprocess.TimeoutExpired` after 30 s times `bench.patience`.
+    """
     with contextlib.ExitStack() as stack:
         both = []
         for _ in range(2):

@@ -7,16 +7,20 @@
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              on an emulated GPU, with few rounds and no comparisons
     python -m tools.bringup --doubts --device amd-emu
-                                               each doubtful value taken the other way by an emulated GPU
+                                               on emulated GPUs that refuse the default of an uncertain value
 
 Each rung runs in a child process with a time limit. This process keeps the device node of an NVIDIA GPU open,
 so that the driver does not shut the GPU down between rungs. A rung is skipped if a rung that it needs has
-failed. Where public sources leave a value in doubt, the other values are tried, too, and the report lists
-those that work; if only another value works, the later rungs use it (`ladder`). Clocks change only under
---boost. The last rung causes a fault deliberately. Exit status: 0 if every rung passed, 1 if one failed, 2
-for wrong arguments.
+failed.
 
-Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), their evidence (`evidence`).
+An uncertain value is a value that the driver must choose and that public sources do not settle: a class, a
+flag or a size. Its alternatives are tried, too, and the report lists those that work. If only an alternative
+works, the later rungs use it (`ladder`). Clocks change only under --boost. The rung before the last causes a
+fault deliberately; the last tests that a new process works after it.
+
+Exit status: 0 if every rung passed, 1 if one failed, 2 for wrong arguments.
+
+Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), their evidence (`evidence`). Next: `ladder`.
 """
 
 from __future__ import annotations
@@ -46,13 +50,13 @@ if TYPE_CHECKING:
     from tools.bringup.vendor import Vendor
 
 VENDORS: Final = ("nv", "amd")
-"""All vendors; the first is the default. The process of a rung imports the modules of its vendor alone."""
+"""All vendors; the first is the default. The process of a rung imports only the modules of its vendor."""
 
 
 def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> int:
-    """Run one rung in this process, print its result as JSON, and return the exit status.
+    """Run the rung of --child in this process, print its result as JSON, and return the exit status.
 
-    `kernel` replaces the kernel that the arguments choose.
+    `kernel` replaces the interface to the operating system's kernel that the arguments choose.
     """
     vendor: Vendor[Any] = arguments.vendor
     rung = next(rung for rung in vendor.rungs if rung.number == arguments.child)
@@ -91,7 +95,7 @@ class ResultPrinter:
 
 
 def readable(value: object) -> str:
-    """Return a fact as text; floats have four significant digits and no exponent."""
+    """Return a fact as text; floats have four significant digits and no exponent, also inside of a dict."""
     if isinstance(value, float):
         return four_digits(value)
     if isinstance(value, dict):
@@ -100,7 +104,7 @@ def readable(value: object) -> str:
 
 
 def heading(result: Result) -> str:
-    """Return the first lines of a result: status, rung, values, and why a failure is expected."""
+    """Return the first lines of a result: status, rung, and for a variant its values and why it may fail."""
     where = f"{result.rung:3}  {result.name}"
     if not result.variant:
         mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
@@ -115,10 +119,10 @@ def heading(result: Result) -> str:
 
 
 def summary(ladder: Ladder) -> str:
-    """Return the summary, which ends with the first failure and its cure.
+    """Return the summary: the highest rung that passed, the time, counts of variants, the first failure.
 
-    Before it: the highest rung passed, the values that work where a rung tried any, the time, and counts of
-    the variants.
+    It has the uncertain values that work if a rung that passed depends on one. The failure comes with its
+    hint and the command that runs the rung again.
     """
     passed = {r.rung for r in ladder.results if r.passed}
     line = f"highest rung passed: {max(passed)}" if passed else "no rung passed"
@@ -146,7 +150,10 @@ def summary(ladder: Ladder) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; exit with status 2 for wrong arguments."""
+    """Parse the command line; exit with status 2 for wrong arguments.
+
+    The result also has `vendor`, a `Vendor`, and `device`, the index of the GPU.
+    """
     parser = command("tools.bringup", __doc__)
     parser.add_argument(
         "--device",
@@ -164,7 +171,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="try other values at every rung, at rungs that fail, or at none; or try nothing else",
     )
     parser.add_argument(
-        "--choices", default="default", metavar="TEXT", help="doubtful values to start with: stack=low+pcas=3"
+        "--choices", default="default", metavar="TEXT", help="uncertain values at the start: stack=low+pcas=3"
     )
     parser.add_argument(
         "--budget", type=seconds, default=math.inf, metavar="S", help="seconds in which new rungs may start"
@@ -197,7 +204,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--doubts",
         metavar="VALUE",
         nargs="*",
-        help="emulated GPUs that take each doubtful value (or these) the other way: what the ladder finds",
+        help="climb on emulated GPUs that refuse the default of each uncertain value, or of these",
     )
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -1,11 +1,12 @@
-"""Doubtful values taken the other way by emulated GPUs, and what the ladder finds on each.
+"""The ladder on emulated GPUs that refuse the default of one uncertain value: `--doubts`.
 
-A value of a vendor's `DOUBTS` is taken the other way by the emulated GPU; the ladder, which does not know,
-climbs with the default values. A row has the rung at which the default failed, its error, and the value with
-which it passed. Rungs run in this process; those of the environment, of two processes and of the deliberate
-fault are left out.
+For each value of a vendor's `DOUBTS` there is an emulated GPU on which the driver's default does not work.
+The ladder climbs it with the default values, and must find the alternative that works. A row of the table has
+the rung at which the default failed, its error, and the value with which it passed. Rungs run in this
+process. The rungs of the environment, of two processes and of the deliberate fault are left out.
 
-Not here: what an emulated GPU does with each value (`amd.doubts`, `nv.doubts`).
+Not here: what an emulated GPU refuses (`tools.bringup.amd.doubts`, `tools.bringup.nv.doubts`). Next:
+`ladder`.
 """
 
 from __future__ import annotations
@@ -30,30 +31,33 @@ if TYPE_CHECKING:
     from tools.bringup.vendor import Vendor
 
 _ALSO: Final = {"subcontext": "context_share"}
-"""Value -> another by which it is avoided: without a context share there is no subcontext, and presets that
-have none are tried first."""
+"""Uncertain value -> another value whose alternative also works: without a context share there is no
+subcontext, and presets without a context share are tried first."""
 _LEFT_OUT: Final = frozenset({0, FAULT, 24, 25})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the ladder found on an emulated GPU that takes one value the other way."""
+    """What the ladder found on an emulated GPU that refuses the default of one uncertain value."""
 
     value: str
+    """The name of the uncertain value, a field of the vendor's `Quirks`."""
     device: str
+    """The emulated GPU, for example "amd-emu:gfx1100+other=order"."""
     rung: str
-    """Number and name of the rung at which the default failed; empty if none did."""
+    """Number and name of the rung at which the default failed; "" if every rung passed."""
     error: str
-    """The first line of its error."""
+    """The first line of that rung's error; "" if every rung passed."""
     working: str
-    """The values with which every rung passed; empty if some rung passed with none."""
+    """The values with which every rung passed; "" if a rung passed with no values."""
     tries: int
-    """Runs of rungs with other values."""
+    """Runs of rungs with alternatives."""
     seconds: float
+    """The time of the whole climb."""
 
     @property
     def right(self) -> bool:
-        """Whether the default failed, and one other choice was found by which it passes."""
+        """Whether the default failed, and the ladder passed with an alternative of this value alone."""
         name, _, _ = self.working.partition("=")
         fits = name in {self.value, _ALSO.get(self.value)}
         return bool(self.rung) and fits and "+" not in self.working
@@ -64,7 +68,11 @@ def _silent(_result: Result) -> None:
 
 
 def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] = _silent) -> Found:
-    """Climb the ladder on an emulated GPU that takes one value the other way; `given` as `--doubts` takes."""
+    """Climb the ladder on an emulated GPU that refuses the default of `value`; return what it found.
+
+    `given` are the parsed arguments of `tools.bringup`; `show` is called with each result. Raises `KeyError`
+    for a value that is not in the vendor's `doubts`.
+    """
     vendor: Vendor[Any] = given.vendor
     variant = f"{vendor.doubts[value]}+{PREFIX}{value}"
     options = copy.copy(given)
@@ -94,7 +102,10 @@ def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] =
 
 
 def print_table(options: argparse.Namespace) -> int:
-    """Print a table of all values, or of those that are named; return 0 if each was found."""
+    """Print a table of all uncertain values, or of those of --doubts.
+
+    Return 0 if the ladder found each, 1 if not, 2 for an unknown value.
+    """
     vendor: Vendor[Any] = options.vendor
     unknown = [value for value in options.doubts if value not in vendor.doubts]
     if unknown:

@@ -1,6 +1,7 @@
-"""The part of an emulated GPU's name by which it takes doubtful values the other way: "gfx1100+other=order".
+"""The part of an emulated GPU's name that makes it refuse a driver's default: "gfx1100+other=order".
 
-Not here: the rows (`amd.doubts`, `nv.doubts`), how the emulated GPU uses them (`emulator.shared.otherwise`).
+Not here: the rows (`tools.bringup.amd.doubts`, `tools.bringup.nv.doubts`). Next:
+`emulator.shared.otherwise`, how an emulated GPU uses a row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ PREFIX: Final = "other="
 
 
 def split(variant: str, rows: Mapping[str, Doubt]) -> tuple[str, Otherwise | None]:
-    """Return a variant without its values, and those. Raises `UsageError`, which lists them."""
+    """Return a variant without its parts "other=NAME", and the rows that they name; None without such a part.
+
+    Raises `UsageError`, which lists the names, for a name that `rows` lacks.
+    """
     parts = [part for part in variant.split("+") if part]
     names = [part.removeprefix(PREFIX) for part in parts if part.startswith(PREFIX)]
     for name in names:

@@ -1,9 +1,10 @@
 """Evidence of a rung: the kernel calls of its child process, and lines of the kernel's log.
 
-Each call is written when it is made, so the record of a child that hangs or is killed is complete up to that
-call.
+Each call is written when it is made, so the record of a child that hangs or is killed is complete up to its
+last call.
 
-Not here: calls as text and raw memory (`evidence` of a vendor), starting rungs (`ladder`).
+Not here: starting rungs (`ladder`). Next: `tools.bringup.nv.evidence` and `tools.bringup.amd.evidence`, the
+names of calls and the raw memory of a failed rung.
 """
 
 from __future__ import annotations
@@ -23,19 +24,39 @@ SHOWN_BYTES: Final = 160
 _LAST: Final = 12
 """Calls of a failed rung that are shown."""
 _MOST: Final = 20_000
-"""Calls of one rung that are written to its file: enough for a thousand launches."""
+"""The most calls of one rung that are written to its file: enough for a thousand launches."""
 _LOG_LINES: Final = 30
+"""The most lines of the kernel's log in a result."""
 
 
 def hexed(data: bytes) -> str:
-    """Return bytes in hex, the first `SHOWN_BYTES` of them."""
+    """Return the first `SHOWN_BYTES` bytes in hex, and "..." if there are more."""
     return data[:SHOWN_BYTES].hex() + ("..." if len(data) > SHOWN_BYTES else "")
 
 
-class Trace:
-    """The calls of one child: the last ones in memory, and all of them in a file if `path` is given.
+def call_text(call: TracedCall, named: Callable[[int, bytes], tuple[str, str]]) -> str:
+    """Return a call as text: its name, its result, and the structure before and after it, in hex.
 
-    `line` formats a call.
+    `named` gets the request of an ioctl and the structure after it; it returns the name of the ioctl and a
+    text for the end of the line.
+    """
+    if call.name != "ioctl":
+        return str(call)[:300]
+    fd, request, after = call.arguments
+    if not isinstance(request, int) or not isinstance(after, bytes):
+        return str(call)[:300]
+    name, end = named(request, after)
+    result = f"{call.result:#x}" if isinstance(call.result, int) else repr(call.result)
+    return (
+        f"ioctl({fd}, {request:#x} {name}) = {result}  <{call.duration_ns / 1000:.1f} us> "
+        f"in {hexed(call.before)} out {hexed(after)}{end}"
+    )
+
+
+class Trace:
+    """The kernel calls of one child: the last in memory, and up to `_MOST` in the file `path`, if given.
+
+    `line` formats a call. The owner calls `close`.
     """
 
     def __init__(self, path: Path | None, line: Callable[[TracedCall], str]) -> None:
@@ -60,9 +81,9 @@ class Trace:
 
 
 def kernel_log(words: Sequence[str]) -> list[str]:
-    """Return the last lines of the kernel's log that contain one of `words`, ignoring case.
+    """Return the last lines of the kernel's log that contain one of `words`, which are in lower case.
 
-    Empty if the log cannot be read.
+    The case of the log is ignored. The list is empty if the log cannot be read.
     """
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["/usr/bin/env", "dmesg"], capture_output=True, check=False, timeout=5)

@@ -1,11 +1,12 @@
-"""The ladder: it runs each rung in a child process, skips rungs whose needs failed, and tries other values.
+"""The ladder: it runs each rung in a child process, skips rungs whose needs failed, and tries alternatives.
 
-Where public sources leave a value in doubt, a failed rung is repeated with other values: first with the sets
-that are known to work together (the vendor's presets), then with one other value, then with two. From a
-combination that works, each value that is not needed is reset; the later rungs use the rest. The other values
-of rungs that pass are tried after all rungs have run. The report is written after every child.
+A rung names the uncertain values on which it depends: values that the driver must choose and that public
+sources do not settle. If the rung fails, it is repeated with alternatives: first with sets that are known to
+work together (the vendor's presets), then with one alternative, then with two. From a combination that works,
+each value that is not needed is reset to its start. The later rungs use the rest. The alternatives of rungs
+that passed are tried after all rungs have run. The report is written after every child.
 
-Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), the command line (`command`).
+Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), the command line (`command`). Next: `vendor`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import os
 import platform
 import signal
 import subprocess
-import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from drivers.kernel import LinuxKernel
 from hcq.errors import DriverError
 from tools.bench.rows import commit
 from tools.bringup.checks import EMULATED_PATIENCE
+from tools.bringup.child import child_command
 from tools.bringup.evidence import kernel_log
 from tools.bringup.rung import FAULT, NODES, Result, Rung
 
@@ -42,13 +43,16 @@ START_S: Final = 10.0
 _END_S: Final = 5.0
 """Seconds within which a killed child must exit; otherwise it hangs in the kernel and is abandoned."""
 PAIRS_S: Final = 90.0
-"""Seconds for which pairs of other values are tried at a rung that fails with each value alone."""
+"""Seconds for which pairs of alternatives are tried at a rung that fails with each alternative alone."""
 ONE: Final = "one other value"
 TWO: Final = "two other values"
 
 
 class Ladder:
-    """One run of the ladder; `show` is called with each result."""
+    """One run of the ladder.
+
+    `arguments` are those of `command.parse`. `show` is called with each result.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Ladder:
         *,
         spawn: Callable[[Rung, Any, float], Result] | None = None,
     ) -> None:
-        """`spawn` runs a rung with some values, and a factor of its limit: by default in a child process."""
+        """`spawn` runs a rung with values and a factor of its time limit, by default in a child process."""
         self._spawn = spawn or self._child
         self._vendor: Vendor[Any] = arguments.vendor
         self.rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
@@ -91,7 +95,7 @@ class Ladder:
         return time.monotonic() - self._start
 
     def climb(self) -> None:
-        """Run the rungs in order, then the other values, then the deliberate fault."""
+        """Run the rungs in order. The alternatives of rungs that passed come before the deliberate fault."""
         with contextlib.ExitStack() as held:
             opened = False
             for rung in self.rungs:
@@ -123,27 +127,26 @@ class Ladder:
         self._failed.add(rung.number)
 
     def _least(self, rung: Rung, works: Any) -> Any:
-        """Reset to the values in use, one by one, each value without which the rung still passes."""
+        """Return `works` without each change that the rung does not need: a change is reset, and tried."""
         start, needed = self.best, works
         for name in self._vendor.changes(works, start):
-            less = self._vendor.changed(needed, {name: getattr(start, name)})
+            less = replace(needed, **{name: getattr(start, name)})
             if less != start and self._try(rung, less, f"without {name}"):
                 needed = less
         return needed
 
     def _presets(self, rung: Rung) -> Iterator[tuple[Any, str]]:
-        """Yield the presets of this GPU that change a doubtful value of a rung."""
+        """Yield (values, why) for each preset of this GPU that changes an uncertain value of a rung."""
         facts: dict[str, Any] = {}
         for result in self.results:
             facts |= result.facts
         for name, values in self._vendor.presets(facts):
             if any(getattr(self.best, field) != values[field] for field in rung.doubts if field in values):
-                yield self._vendor.changed(self.best, values), f"preset {name}"
+                yield replace(self.best, **values), f"preset {name}"
 
     def _others(self, rung: Rung) -> Iterator[tuple[Any, str]]:
-        """Yield presets, then the other doubtful values of a rung, one and then two at a time."""
+        """Yield (values, why): presets, then the alternatives of a rung, one and then two at a time."""
         yield from self._presets(rung)
-        changed = self._vendor.changed
         values = {
             name: [value for value in self._vendor.alternatives[name] if value != getattr(self.best, name)]
             for name in rung.doubts
@@ -151,16 +154,16 @@ class Ladder:
         start = self.best
         for name, ones in values.items():
             for one in ones:
-                yield changed(start, {name: one}), ONE
+                yield replace(start, **{name: one}), ONE
         begun = time.monotonic()
         for first, second in itertools.combinations(values, 2):
             for one, two in itertools.product(values[first], values[second]):
                 if time.monotonic() - begun > PAIRS_S:
                     return
-                yield changed(start, {first: one, second: two}), TWO
+                yield replace(start, **{first: one, second: two}), TWO
 
     def _try_other_values(self) -> None:
-        """Try each other value, at the rungs that passed."""
+        """Try each alternative at the rungs that passed, if --variants is "all" or "only"."""
         if self._arguments.variants not in {"all", "only"}:
             return
         for rung in self.rungs:
@@ -169,10 +172,14 @@ class Ladder:
             for name in rung.doubts:
                 for value in self._vendor.alternatives[name]:
                     if value != getattr(self.best, name):
-                        self._try(rung, self._vendor.changed(self.best, {name: value}), ONE)
+                        self._try(rung, replace(self.best, **{name: value}), ONE)
 
     def _try(self, rung: Rung, choices: Any, variant: str = "") -> bool:
-        """Run a rung with some values, unless it ran with them before; return whether it passed."""
+        """Run a rung with some values, unless it ran with them before; return whether it passed.
+
+        `variant` says how the values differ from those in use; "" if they do not. A rung that hangs with the
+        values in use is run once more, with twice its time limit. Return False when the time is used up.
+        """
         text = self._vendor.describe(choices)
         if (rung.number, text) in self._seen:
             return self._seen[rung.number, text]
@@ -203,7 +210,7 @@ class Ladder:
         self.write()
 
     def report(self, *, finished: bool = False) -> dict[str, Any]:
-        """Return the report so far, as data for JSON."""
+        """Return the report so far, as data for JSON; "passed" is None until a rung fails or all have run."""
         works = {result.rung for result in self.results if result.passed}  # perhaps with other values only
         bad = [one for one in self.results if not one.passed and not one.variant and one.rung not in works]
         versions = [one.facts["version"] for one in self.results if one.passed and "version" in one.facts]
@@ -258,16 +265,16 @@ class Ladder:
                 held.callback(kernel.close, kernel.open(path))
 
     def _child(self, rung: Rung, choices: Any, times: float) -> Result:
-        """Run a rung in a child process and return the result.
+        """Run a rung in a child process and return the result; kill the child after `times` the rung's limit.
 
-        Kill the child after `times` the rung's limit.
+        `START_S` is added to the limit; it is longer on an emulated GPU, and ends with the budget.
         """
         given, text = self._arguments, self._vendor.describe(choices)
-        command = [sys.executable, "-m", "tools.bringup", "--child", str(rung.number)]
-        command += ["--device", f"{self._vendor.name}:{given.device}", "--choices", text]
+        command = child_command(
+            f"{self._vendor.name}:{given.device}", rung.number, choices=text, emulate=given.emulate,
+            kernels=given.kernels,
+        )  # fmt: skip
         command += ["--dry"] * given.dry + ["--boost"] * given.boost
-        command += ["--emulate", given.emulate] if given.emulate is not None else []
-        command += ["--kernels", str(given.kernels)] if given.kernels else []
         trace = None
         if given.traces:
             plain = text.replace("=", "-").replace("+", "_")
@@ -297,9 +304,10 @@ class Ladder:
         )  # fmt: skip
 
     def _wait(self, child: subprocess.Popen[bytes], limit_s: float) -> str:
-        """Wait for a child and return "".
+        """Wait for a child; return "" if it exits in time.
 
-        After a timeout kill it and return a text; abandon it if it does not exit.
+        After a timeout kill it, and return a text. A child that does not exit then is abandoned: it hangs in
+        the kernel.
         """
         try:
             child.wait(timeout=limit_s)

@@ -1,6 +1,6 @@
-"""Running one rung in this process, on a kernel that is given.
+"""Running one rung in this process, on a given interface to the operating system's kernel.
 
-Not here: child processes and the order of rungs (`ladder`), the command line (`command`).
+Not here: child processes and the order of rungs (`ladder`), the command line (`command`). Next: `evidence`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def run_rung(rung: Rung, choices: Any, arguments: argparse.Namespace, kernel: Kernel) -> Result:
-    """Run one rung with some values in this process, and return the result."""
+    """Run one rung with some values in this process, and return the result; errors of the rung are in it.
+
+    `choices` are the vendor's `Quirks`, `arguments` those of `command.parse`.
+    """
     vendor: Vendor[Any] = arguments.vendor
     trace = Trace(_path(arguments.trace), vendor.line)
     options = BenchOptions(
@@ -53,7 +56,7 @@ def run_rung(rung: Rung, choices: Any, arguments: argparse.Namespace, kernel: Ke
 
 
 def _run(rung: Rung, vendor: Vendor[Any], bench: Any, result: Result) -> None:
-    """Run a rung; if it fails, read the contents of its rings before they are closed."""
+    """Run a rung; if it fails, read its rings into `result.memory` before they are closed."""
     with bench.stack:
         try:
             result.facts = rung.run(bench)

@@ -1,6 +1,6 @@
-"""The interface between the ladder and a vendor: rungs, doubtful values, kernels, evidence.
+"""The interface between the ladder and a vendor: rungs, uncertain values, kernels, evidence.
 
-Not here: the vendors' own values (`tools.bringup.nv.table`, `tools.bringup.amd.table`).
+Not here: the vendors' own values. Next: `tools.bringup.nv.table`, `tools.bringup.amd.table`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Rung
 
 Q = TypeVar("Q")
-"""The vendor's `Quirks`: a setting of every doubtful value."""
+"""The vendor's `Quirks`: a dataclass with a field for each uncertain value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class BenchOptions:
     index: int
     """Index of the GPU."""
     dry: bool
-    """Whether it runs on the scripted kernel."""
+    """Whether it runs few rounds on an emulated GPU, without comparing results."""
     emulate: str | None
     """Variant of the emulated GPU, "" for the default one, None for no emulation."""
     kernels: Path | None
@@ -38,10 +38,10 @@ class BenchOptions:
 
 
 class KernelMaker(Protocol):
-    """Makes the kernel interface of a rung."""
+    """Makes a rung's interface to the operating system's kernel."""
 
     def __call__(self, *, emulate: str | None) -> Kernel:
-        """Return Linux, the scripted kernel, or an emulated GPU."""
+        """Return Linux for None, else an emulated GPU of a variant; `UsageError` for an unknown variant."""
         ...
 
 
@@ -59,14 +59,13 @@ class Vendor(Generic[Q]):
     rungs: Sequence[Rung]
     """In the order of execution."""
     alternatives: Mapping[str, tuple[object, ...]]
-    """Doubtful value -> its possible values, the default first."""
+    """Name of an uncertain value -> its possible values, the default first."""
     expected: Mapping[str, str]
     """Text of a value ("name=value") -> why it may fail where the default works."""
     parse: Callable[[str], Q]
     describe: Callable[[Q], str]
     changes: Callable[[Q, Q], dict[str, Any]]
-    """Fields in which the first differs from the second, with its values."""
-    changed: Callable[[Q, Mapping[str, Any]], Q]
+    """Fields in which the first setting differs from the second, with the values of the first."""
     presets: Callable[[Mapping[str, Any]], Iterable[tuple[str, Mapping[str, object]]]]
     """Facts of the rungs so far -> names and values of the sets that are known to work together."""
     held: Callable[[int], tuple[str, ...]]
@@ -77,7 +76,7 @@ class Vendor(Generic[Q]):
     """Raises `UsageError` for an unknown emulated GPU."""
     make_kernel: KernelMaker
     doubts: Mapping[str, str]
-    """Doubtful value that an emulated GPU can take the other way -> the GPU on which it is shown."""
+    """Uncertain value whose default an emulated GPU can refuse -> the variant of the GPU that shows it."""
     bench: Callable[[Kernel, Q, BenchOptions], AnyBench]
     line: Callable[[TracedCall], str]
     """Formats a kernel call."""

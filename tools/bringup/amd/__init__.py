@@ -1,5 +1,4 @@
 """AMD's part of the bring-up ladder: rungs, kernels, expected failures.
 
-Not here: the order of the rungs (`tools.bringup.ladder`). Next: `table`; `rungs`, `rungs_queues`,
-`rungs_compute`.
+Not here: how the rungs are run (`tools.bringup.ladder`). Next: `table`, the list of rungs.
 """

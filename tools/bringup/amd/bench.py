@@ -1,9 +1,9 @@
 """The test bench of a rung of the AMD ladder: the driver's parts, each made when a rung first uses it.
 
-Each rung builds the parts it needs, so that it can run alone in a child process; the bench closes them.
+Each rung builds the parts it needs, so that it can run alone in a child process. The bench closes them.
 
-Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`), the tests of the rungs
-(`rungs`, `rungs_queues`, `rungs_compute`).
+Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`). Next: `rungs`,
+`rungs_queues` and `rungs_compute`, the tests.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 _POLL_S = 50e-6
+"""Seconds between two reads of a signal slot."""
 
 
 @dataclass
 class Bench(Checks):
     """The parts of the AMD driver up to a queue, each made on first use and closed with `stack`.
 
-    The scripted kernel executes stores, waits and copies, and no kernels. Therefore rungs without kernels use
-    `demand`, which also checks in a dry run, and rungs with kernels use `check`.
+    A kernel interface that a test scripts executes stores, waits and copies, and no GPU kernels. Therefore
+    rungs without GPU kernels use `demand`, which also checks in a dry run, and the others use `check`. Errors
+    of the driver pass. Parts that a method returns belong to the bench.
     """
 
     kernel: Kernel
@@ -83,14 +85,14 @@ class Bench(Checks):
 
     @property
     def gpu(self) -> AmdGpu:
-        """The GPU with index `index`; `RungError` if the topology lists fewer."""
+        """The GPU with index `index`. Raises `RungError` if the topology lists fewer GPUs."""
         if self.index >= len(self.gpus):
             raise RungError(f"the topology lists {len(self.gpus)} GPUs, number {self.index} was requested")
         return self.gpus[self.index]
 
     @cached_property
     def target(self) -> AmdChip:
-        """The GPU's target; `UnsupportedError` for one that the driver does not support."""
+        """The GPU's target. Raises `UnsupportedError` if the driver does not support it."""
         return by_version(self.gpu.version).open_or_refuse()
 
     @cached_property
@@ -107,7 +109,7 @@ class Bench(Checks):
 
     @cached_property
     def no_exceptions(self) -> str:
-        """Why queues report no exceptions; empty if they report them."""
+        """Why queues report no exceptions, as text; "" if they report them."""
         self.process.acquire(self.gpu)
         self._enable_runtime()
         return self.process.no_exceptions or ""
@@ -122,10 +124,7 @@ class Bench(Checks):
 
     @property
     def apu(self) -> bool:
-        """Whether the GPU is part of an APU, by the render node.
-
-        The target alone does not decide it for gfx942.
-        """
+        """Whether the GPU is part of an APU, by the render node: a gfx942 may be one or not."""
         return bool(self.render.ids_flags & IDS_FLAGS_FUSION)
 
     @cached_property
@@ -217,9 +216,9 @@ class Bench(Checks):
         return memory, memory.view.cast("Q")
 
     def reach(self, ring: AnyRing, words: memoryview, value: int, what: str) -> float:
-        """Wait until the first word is `value`; return the microseconds.
+        """Wait until `words[0]` is `value`; return the microseconds.
 
-        `RungError` with the queue's state on timeout.
+        Raises `RungError` with the state of the queue after a timeout (`Checks.waiting`).
         """
         start, over = time.perf_counter(), self.waiting()
         while words[0] != value:
@@ -233,7 +232,7 @@ class Bench(Checks):
         return (time.perf_counter() - start) * 1e6
 
     def device(self, *, ring_bytes: int = 0) -> Device:
-        """Open a device with the complete driver, and rings of a size; 0: the driver's."""
+        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
         driver = AmdDevice(
             self.process,
             self.gpu,

@@ -1,8 +1,11 @@
-"""What an emulated AMD GPU, or its kernel driver, takes the other way: a row for each doubtful value.
+"""What an emulated AMD GPU, or its kernel driver, refuses: a row for each uncertain value of the driver.
 
-The text of each row, with who sends which, is in docs/sources-amd.md ("Values that a driver chooses").
+A row describes what the driver sends with the default of the value. An emulated GPU that is opened with the
+row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
+driver sends what, is in docs/sources-amd.md ("Values that a driver chooses").
 
-Not here: how the places use a row (`emulator.amd.kfd`, `emulator.amd.engines`).
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.otherwise`, how an
+emulated GPU uses a row.
 """
 
 from __future__ import annotations
@@ -34,12 +37,12 @@ _ACQUIRES: Final = (AcquireMem, AcquireMemGfx9)
 
 
 def _pm4(kind: Any, meets: Callable[[Any], Any]) -> Doubt:
-    """Return the row for packets of a kind, which compute queues take as NOPs."""
+    """Return a row for packets of a kind that compute queues execute as NOPs."""
     return Doubt("packet", lambda packet, *_: isinstance(packet, kind) and meets(packet))
 
 
 def _sdma(kind: Any, meets: Callable[[Any], Any]) -> Doubt:
-    """Return the row for packets of a kind, which copy queues take as NOPs."""
+    """Return a row for packets of a kind that copy queues execute as NOPs."""
     return Doubt("copy packet", lambda packet: isinstance(packet, kind) and meets(packet))
 
 
@@ -48,7 +51,7 @@ def _started(packet: DispatchDirect) -> Initiator:
 
 
 def _acquires_behind_a_kernel(packet: object, _words: object, before: object) -> bool:
-    """Stop the queue at an ACQUIRE_MEM between two kernels that nothing orders."""
+    """Stop the queue at an ACQUIRE_MEM right after a kernel: nothing has waited for the kernel's end."""
     if isinstance(packet, _ACQUIRES) and isinstance(before, DispatchDirect):
         raise packet_fault("ACQUIRE_MEM while a kernel runs (doubt acquire)")
     return False
@@ -94,4 +97,4 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
     "hdp": Doubt("doorbell", lambda: True),
     "read_pointer": Doubt("read pointer", lambda kind: kind != QueueType.COMPUTE_AQL),
 }
-"""Value -> where the emulator asks, and what does not work there."""
+"""Name of an uncertain value -> what the emulated GPU refuses."""

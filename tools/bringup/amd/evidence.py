@@ -1,6 +1,6 @@
 """Evidence of a rung of the AMD ladder: kernel calls as text, and the decoded rings of a failed rung.
 
-Not here: the record of calls (`tools.bringup.evidence`), the rungs (`rungs`).
+Not here: the rungs (`rungs`). Next: `tools.bringup.evidence`, the record of calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from drivers.amd.layouts.kfd import Call as KfdCall
 from drivers.amd.layouts.kfd import Request
 from drivers.amd.queues import Packets
 from drivers.kernel import PAGE
-from tools.bringup.evidence import hexed
+from tools.bringup.evidence import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,35 +25,30 @@ if TYPE_CHECKING:
 _WORDS: Final = 64
 """Words before a ring's write pointer that are shown."""
 _AQL_WORDS: Final = 16
+"""Words of an AQL packet."""
 _POINTER_BYTES: Final = 128
 """Bytes of a pointer page that are shown: they hold both pointers of every kind of queue."""
 
 
 def line(call: TracedCall) -> str:
-    """Return a call as text: its name, its result, and the structure before and after it, in hex."""
-    if call.name != "ioctl":
-        return str(call)[:300]
-    fd, request, after = call.arguments
-    if not isinstance(request, int) or not isinstance(after, bytes):
-        return str(call)[:300]
-    result = f"{call.result:#x}" if isinstance(call.result, int) else repr(call.result)
-    return (
-        f"ioctl({fd}, {request:#x} {_name(request)}) = {result}  <{call.duration_ns / 1000:.1f} us> "
-        f"in {hexed(call.before)} out {hexed(after)}"
-    )
+    """Return a call as text, with the name of an ioctl."""
+    return call_text(call, _name)
 
 
-def _name(request: int) -> str:
-    """Return the name of an ioctl of /dev/kfd, or "drm" for one of the render node."""
+def _name(request: int, _after: bytes) -> tuple[str, str]:
+    """Return the name of an ioctl of /dev/kfd, or "drm" for one of the render node; and ""."""
     word = Request.from_int(request)
     if word.check():
-        return "drm"
+        return "drm", ""
     known = word.NR in KfdCall._value2member_map_
-    return KfdCall(word.NR).name if known else f"kfd {word.NR}"
+    return (KfdCall(word.NR).name if known else f"kfd {word.NR}"), ""
 
 
 def memory(bench: Bench) -> dict[str, str]:
-    """Return the contents of the rings, pointer pages and slots of a rung; it never raises."""
+    """Return the contents of the rings, pointer pages and slots of a rung as text, by label.
+
+    It never raises: an error of reading a ring is that ring's text.
+    """
     found: dict[str, str] = {}
     rings = [(ring, bench.target) for ring in bench.rings] if bench.rings else []
     rings += [(ring, device.target) for device in bench.devices for ring in device.rings()]
@@ -85,10 +80,7 @@ def _ring(ring: AnyRing, target: AmdChip) -> dict[str, str]:
 
 
 def last_words(ring: AnyRing) -> list[int]:
-    """Return the last words before a ring's write pointer, the oldest first.
-
-    Of an AQL ring, whole packets.
-    """
+    """Return the last words before a ring's write pointer, the oldest first; of an AQL ring whole packets."""
     view = ring.queue.ring.view
     assert view is not None, "rings are mapped"
     words = view.cast("I")
@@ -99,7 +91,10 @@ def last_words(ring: AnyRing) -> list[int]:
 
 
 def text_of(packets: Packets, words: Sequence[int], target: AmdChip) -> list[str]:
-    """Return decoded packets, skipping first words that belong to a packet whose start is missing."""
+    """Return a line for each packet that `words` hold; [] if no start decodes.
+
+    The first words may belong to a packet whose start is missing: they are skipped until the rest decodes.
+    """
     for start in range(len(words)):
         try:
             if packets is Packets.AQL:

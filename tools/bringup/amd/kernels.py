@@ -1,8 +1,9 @@
-"""The kernels of the AMD ladder, in LLVM IR: each tests one property, so that a failure has one cause.
+"""The kernels of the AMD ladder, in LLVM IR; each is small, so that a failure has few causes (see `KERNELS`).
 
 They are compiled when a rung loads them, or beforehand into a folder (`prepare`).
 
-Not here: the kernels of tensors (`compiler.targets.amdgcn`), launching (`rungs_compute`).
+Not here: the kernels of tensors (`compiler.targets.amdgcn`). Next: `rungs_compute`, which launches them and
+checks their results.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN: Final = 0x600DCAFE
+"""The word that `store` stores."""
 THREADS: Final = 96
 """Threads of a workgroup of `grid`."""
 LDS_SIZES: Final = (4 << 10, 48 << 10, 64 << 10, 160 << 10)
@@ -85,7 +87,8 @@ PICKED: Final[tuple[Callable[[int], int], ...]] = (
     lambda thread: int(f"{thread:032b}"[::-1], 2),
     lambda thread: thread ^ 1234567,
 )
-"""The function of the thread that `grid` adds, by its low two bits; each is in its own branch."""
+"""Functions of the thread's number that `grid` adds. The low two bits of the number choose the function. Each
+has its own branch in the kernel."""
 _SHARED: Final = """
 @room = internal addrspace(3) global [{words} x i32] undef, align 16
 define amdgpu_kernel void @shared(ptr addrspace(1) %out) #0 {{
@@ -175,11 +178,22 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int]]] = {
     "wild": (_WILD, (_OUT, ArgSlot("where", ArgKind.INT, 8, 8)), 16),
     "stream": (_STREAM, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16),
 }
-"""Name -> IR without its tail, arguments, bytes of the argument block."""
+"""Name -> IR without its tail, arguments, bytes of the argument block. The kernels:
+
+- `store`: one thread stores `TOKEN` at `out`.
+- `grid`: thread i of the grid stores a sum of i, `add`, an element of a constant table and a function of
+  `PICKED`.
+- `shared`: 256 threads write the first and the last 1024 bytes of LDS; after a barrier thread t stores the
+  number of thread 255 - t.
+- `local`: each thread writes 1024 words of scratch memory at multiples of `step`, and stores one of them.
+- `count`: stores the word at `seen`, plus 1.
+- `wild`: stores 1 at the address `where`, which need not be mapped.
+- `stream`: each thread copies 16 bytes.
+"""
 
 
 def ir(name: str, lds_bytes: int = 0) -> str:
-    """Return the complete IR of a kernel; `lds_bytes` is the LDS size of `shared`."""
+    """Return the complete IR of a kernel; `lds_bytes` is the size of LDS of `shared`, ignored for others."""
     body = KERNELS[name][0]
     if name == "shared":
         body = body.format(words=lds_bytes // 4, top=lds_bytes // 4 - 256)
@@ -195,7 +209,10 @@ def _file(folder: Path, name: str, arch: str, lds_bytes: int) -> Path:
 
 
 def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = None) -> KernelImage:
-    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly compiled one."""
+    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly compiled one.
+
+    `shared_bytes` is the size of LDS, one of `LDS_SIZES` for the kernel `shared` and 0 for the others.
+    """
     file = _file(folder, name, arch, shared_bytes) if folder is not None else None
     code = file.read_bytes() if file is not None and file.exists() else _assemble(name, arch, shared_bytes)
     _, args, size = KERNELS[name]
@@ -205,7 +222,10 @@ def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = 
 
 
 def prepare(folder: Path) -> list[Path]:
-    """Compile every kernel for every supported target into `folder`; return the files."""
+    """Compile every kernel for every supported target into `folder`; return the files.
+
+    They are TARGET/NAME.o, and TARGET/shared-BYTES.o for each size of LDS that the target has.
+    """
     written = []
     for target in CHIPS.values():
         if target.refusal:

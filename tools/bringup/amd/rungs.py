@@ -1,9 +1,10 @@
-"""The lower rungs of the AMD bring-up ladder: from /dev/kfd to memory and events, without a queue.
+"""Rungs 0 to 11 of the AMD bring-up ladder: from /dev/kfd to memory and events, without a queue.
 
-Each rung is a function that tests one property on a `Bench` and returns the observed facts; it raises if the
-result is wrong. Its docstring starts with its number. Calls and their order: docs/amd.md.
+Each rung is a function that tests one property on a `Bench` and returns the observed facts by name. It raises
+`RungError` if a result is wrong; errors of the driver pass. Its docstring starts with its number. Calls and
+their order: docs/amd.md.
 
-Not here: queues (`rungs_queues`), kernels (`rungs_compute`).
+Not here: kernels (`rungs_compute`), the order of all rungs (`table`). Next: `rungs_queues`, queues.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PATTERN = bytes(range(256)) * 16
 
 
 def environment(bench: Bench) -> Facts:
-    """0: user, groups, nodes, module, kernel."""
+    """0: user, groups, device nodes, module and kernel of this machine."""
     del bench
     nodes = [Path(KFD_NODE), *sorted(Path("/dev/dri").glob("render*"))]
     version = _MODULE / "version"
@@ -71,7 +72,7 @@ def nodes(bench: Bench) -> Facts:
 
 
 def version(bench: Bench) -> Facts:
-    """2: the version of the interface, and its features."""
+    """2: the version of KFD's interface, and one of its features."""
     kfd = Kfd(bench.kernel)
     bench.stack.callback(kfd.close)
     major, minor = kfd.version
@@ -189,7 +190,7 @@ def user_pointer(bench: Bench) -> Facts:
 
 
 def events(bench: Bench) -> Facts:
-    """11: a wait ends for an event that is set, and only for that; the sizes of the context save area."""
+    """11: a wait for an event ends if the event is set, and not before; sizes of the context save area."""
     kfd, signal = bench.process.kfd, bench.events.signal
     data = bytearray(kfd_event_data.pack(event_id=signal))
     before = kfd.wait_events(data, 0)

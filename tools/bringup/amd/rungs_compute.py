@@ -1,8 +1,9 @@
-"""The upper rungs of the AMD ladder: kernels, through the complete driver.
+"""Rungs 18 to 25 of the AMD bring-up ladder: kernels, through the complete driver.
 
-Rung 23, the deliberate fault, runs after the others.
+Each rung is a function as in `rungs`. Rung 23 causes a fault and runs after the others; rung 25 follows it.
 
-Not here: the lower rungs (`rungs`, `rungs_queues`), the order of all (`table`).
+Not here: the lower rungs (`rungs`, `rungs_queues`), the kernels (`kernels`), the order of all (`table`).
+Next: `rungs_order`, rungs 26 to 28.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from tools.bringup.checks import Facts
 
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
-"""Memory of the host."""
+"""Coherent memory of the host, for results."""
 _UNMAPPED = 0x5EAD_0000_0000
 """An address at which nothing is mapped: above the heap of the process and below its mappings."""
 
 
 def load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
-    """Load a kernel of the ladder."""
+    """Load the kernel `name` of `kernels.KERNELS`; the device owns the program."""
     return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
 
 
@@ -54,9 +55,9 @@ def _launch(
 
 
 def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> None:
-    """Raise `RungError` unless a kernel stored `want`.
+    """Raise `RungError` unless the words of a buffer are `want`, in time; in a dry run check nothing.
 
-    The error distinguishes late words from missing ones.
+    The text of the error says whether words were wrong or late.
     """
 
     def read() -> list[int]:
@@ -128,7 +129,7 @@ def local(bench: Bench) -> Facts:
 
 
 def exchange(bench: Bench) -> Facts:
-    """22: launches that wait for copies, and copies that wait for launches, in turn."""
+    """22: 500 launches that wait for copies, and 500 copies that wait for launches."""
     device = bench.device()
     rounds = 20 if bench.dry else 500
     counter, copied = device.alloc(4096), device.alloc(4096)
@@ -151,7 +152,7 @@ def exchange(bench: Bench) -> Facts:
 
 
 def two_processes(bench: Bench) -> Facts:
-    """24: bandwidth of an elementwise kernel in GB/s, and two processes at the same time."""
+    """24: bandwidth of a copying kernel in GB/s, and two processes at the same time."""
     facts: Facts = {"gb_per_s": _stream(bench)}
     if not bench.dry:
         facts["two processes"] = two_at_once(bench, store_again(bench))

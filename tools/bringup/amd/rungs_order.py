@@ -1,6 +1,6 @@
-"""Rungs of the AMD ladder for what else may go wrong with kernels: order, the host's stores, full rings.
+"""Rungs 26 to 28 of the AMD bring-up ladder: order of kernels, the host's stores to video memory, full rings.
 
-They use the complete driver. Not here: the first kernels (`rungs_compute`), the order of all (`table`).
+They use the complete driver. Not here: the first kernels (`rungs_compute`). Next: `table`, the order of all.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _ONE: Final = (1, 1, 1)
 _CHAIN: Final = 20
-"""Kernels behind each other in one submission."""
+"""Kernels of one submission, with a barrier after each."""
 _RING_BYTES: Final = 4096
 _TIMES: Final = 3
 """How often the ring of `wraps` is filled."""
 
 
 def kernels(bench: Bench) -> Facts:
-    """26: kernels of one submission: behind barriers each sees what the one before stored; two at once."""
+    """26: of kernels with barriers between them each reads what the last one stored; two kernels without."""
     device = bench.device()
     first, second, out = device.alloc(4096), device.alloc(4096), device.alloc(4096, HOST)
     program, queue = load(bench, device, "count"), device.compute
@@ -73,7 +73,7 @@ def host_stores(bench: Bench) -> Facts:
 
 
 def wraps(bench: Bench) -> Facts:
-    """28: copies and kernels past the end of small rings, several times: read pointers and NOPs there."""
+    """28: copies and kernels fill small rings several times, so that read pointers and packets wrap."""
     if bench.choices.ring_bytes == "large":
         return {"rings": "of 16 MiB, by choice: too many rounds to fill them"}
     device = bench.device(ring_bytes=_RING_BYTES)

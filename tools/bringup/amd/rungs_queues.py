@@ -1,8 +1,9 @@
-"""The middle rungs of the AMD ladder: a copy queue and a compute queue, each up to its first signals.
+"""Rungs 12 to 17 of the AMD bring-up ladder: a copy queue and a compute queue, each up to its first signals.
 
-Rungs 12 to 14, 16 and 17 write packets into the driver's rings; rung 15 uses the complete driver.
+Each rung is a function as in `rungs`. Rung 15 uses the complete driver; the others write packets into the
+driver's rings.
 
-Not here: rungs without a queue (`rungs`), kernels (`rungs_compute`).
+Not here: rungs without a queue (`rungs`). Next: `rungs_compute`, kernels.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def copy_queue(bench: Bench) -> Facts:
 
 
 def copy_fence(bench: Bench) -> Facts:
-    """13: the copy engine stores 32 bits; behind a poll it stores only after the host's store."""
+    """13: the copy engine stores 32 bits; after a poll it stores only when the host has stored."""
     ring, encoder = bench.ring(Packets.SDMA), SdmaEncoder(bench.context)
     memory, words = bench.slot()
     ring.send(_padded(encoder.fence(memory.va, 0x1234_5678)))
@@ -102,7 +103,7 @@ def copy_interrupt(bench: Bench) -> Facts:
 
 
 def _wait_for_interrupt(bench: Bench) -> float:
-    """Sleep until the device's event is raised; return the microseconds. `RungError` after a timeout."""
+    """Sleep until the device's event is raised; return the microseconds, or raise `RungError` in the end."""
     start = time.perf_counter()
     data = bytearray(kfd_event_data.pack(event_id=bench.events.signal))
     result = bench.process.kfd.wait_events(data, int(1000 * SIGNAL_S * bench.patience))
@@ -111,9 +112,9 @@ def _wait_for_interrupt(bench: Bench) -> float:
 
 
 def _compare_clocks(bench: Bench, ticks: int) -> Facts:
-    """Check that an engine's timestamp and the counter that KFD reads are of the same clock.
+    """Return the counter that KFD reads, as a fact.
 
-    Return the counter.
+    Raises `RungError` if an engine's timestamp `ticks` is not of the 10 seconds before the counter.
     """
     now = bench.process.kfd.clock_counters(bench.gpu.gpu_id).gpu_clock_counter
     hz = bench.render.gpu_counter_freq * 1000
@@ -147,7 +148,7 @@ def copies(bench: Bench) -> Facts:
 
 
 def _large_and_stamped(bench: Bench, device: Device) -> Facts:
-    """Copy more bytes than the smallest packets take, between two time records."""
+    """Copy more bytes than one packet may, between two timestamps; return the size and the ticks."""
     queue = device.copies[0]
     first, second = device.alloc(_LARGE), device.alloc(_LARGE)
     ends = [device.alloc(4096, _HOST) for _ in range(2)]
@@ -190,7 +191,7 @@ def compute_queue(bench: Bench) -> Facts:
 
 
 def _for_ring(bench: Bench, words: Sequence[int]) -> Sequence[int]:
-    """Return PM4 words unchanged for a PM4 ring; for an AQL ring in a packet that the first XCC executes."""
+    """Return PM4 words for the ring: unchanged for PM4; for AQL in a packet that the first XCC executes."""
     if bench.compute_packets is Packets.PM4:
         return words
     several = bench.geometry.xccs > 1

@@ -1,12 +1,12 @@
 """AMD's ladder: its rungs in the order of execution, and the vendor's interface to the shared part.
 
-Not here: the tests of the rungs (`rungs`, `rungs_queues`, `rungs_compute`), how the rungs are run
-(`tools.bringup.ladder`).
+Not here: how the rungs are run (`tools.bringup.ladder`). Next: `rungs`, `rungs_queues`, `rungs_compute` and
+`rungs_order`, the tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from drivers.amd.quirks import ALTERNATIVES, AmdQuirks, parse
@@ -22,7 +22,7 @@ from tools.bringup.amd.evidence import line, memory
 from tools.bringup.amd.expected import EXPECTED
 from tools.bringup.emulated import split
 from tools.bringup.rung import Rung
-from tools.bringup.vendor import BenchOptions, Vendor
+from tools.bringup.vendor import Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +37,9 @@ _SHOWN = {
     **dict.fromkeys(("aql_eop", "aql_scratch"), "gfx942"),
     **dict.fromkeys(("order", "coher_size"), "gfx1100+checked"),
 }
-"""Doubtful value -> the emulated GPU that shows it, where it is not a gfx1100."""
+"""Uncertain value -> the emulated GPU whose refusal of the default the ladder sees; else it is a gfx1100."""
 _LOAD_S = 30.0
-"""Limit, in seconds, of rungs that first compile kernels from a cold disk; their waits have shorter
+"""Time limit, in seconds, of rungs that may compile kernels after a cold start. Their waits have shorter
 limits."""
 _RELEASE = (
     "release_event", "release_policy", "release_caches", "release_confirm", "signal_bits", "ace_offload",
@@ -80,12 +80,12 @@ RUNGS: tuple[Rung, ...] = (
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
-"""In the order of execution: rung 15 uses the complete driver, whose compute queues 16 and 17
-try alone; last the fault, and after it only the test that a new process works."""
+"""The rungs in the order of execution. Rung 15 uses the complete driver, so 16 and 17, which test its compute
+queue alone, come before it. After the fault comes only the test that a new process works."""
 
 
 def _make_kernel(*, emulate: str | None) -> Kernel:
-    """Return Linux, or an emulated GPU."""
+    """Return Linux for None, else an emulated GPU of that variant."""
     if emulate is not None:
         from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
@@ -100,25 +100,9 @@ def _check_variant(variant: str) -> None:
     AMD_MACHINES(*split(variant, DOUBTS))
 
 
-def _bench(kernel: Kernel, choices: AmdQuirks, options: BenchOptions) -> Bench:
-    return Bench(
-        kernel,
-        choices,
-        index=options.index,
-        dry=options.dry,
-        kernels=options.kernels,
-        emulate=options.emulate,
-        boost=options.boost,
-    )
-
-
 def _no_presets(_facts: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, object]], ...]:
     """Return no presets: no two public drivers differ in a set of values."""
     return ()
-
-
-def _changed(choices: AmdQuirks, values: Mapping[str, Any]) -> AmdQuirks:
-    return replace(choices, **values)
 
 
 def _prepare(folder: Path) -> list[Path]:
@@ -135,7 +119,6 @@ AMD: Vendor[AmdQuirks] = Vendor(
     parse=parse,
     describe=describe,
     changes=changes,
-    changed=_changed,
     presets=_no_presets,
     # amdgpu keeps the state of an idle GPU, so no node must stay open.
     held=lambda _: (),
@@ -143,7 +126,7 @@ AMD: Vendor[AmdQuirks] = Vendor(
     check_variant=_check_variant,
     make_kernel=_make_kernel,
     doubts={name: _SHOWN.get(name, "gfx1100") for name in DOUBTS if name in ALTERNATIVES},
-    bench=_bench,
+    bench=lambda kernel, choices, options: Bench(kernel, choices, **asdict(options)),
     line=line,
     memory=memory,
     prepare=_prepare,

@@ -1,4 +1,4 @@
 """NVIDIA's part of the bring-up ladder: rungs, kernels, expected failures.
 
-Not here: the order of the rungs (`tools.bringup.ladder`). Next: `table`; `rungs`, `rungs_compute`.
+Not here: how the rungs are run (`tools.bringup.ladder`). Next: `table`, the list of rungs.
 """

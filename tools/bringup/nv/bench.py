@@ -1,9 +1,9 @@
 """The test bench of a rung of the NVIDIA ladder: the driver's parts, each made when a rung first uses it.
 
-Each rung builds the parts it needs, so that it can run alone in a child process; the bench closes them.
+Each rung builds the parts it needs, so that it can run alone in a child process. The bench closes them.
 
-Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`), the tests of the rungs
-(`rungs`, `rungs_compute`).
+Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`). Next: `rungs` and
+`rungs_compute`, the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from drivers.nv.topology import Handles, NvGpu
 
 _POLL_S = 50e-6
-"""Between two looks at a semaphore of an emulated GPU."""
+"""Seconds between two reads of a semaphore of an emulated GPU."""
 
 
 class NoMapping:
@@ -53,7 +53,10 @@ class NoMapping:
 
 @dataclass
 class Bench(Checks):
-    """The parts of the NVIDIA driver up to a channel, each made on first use and closed with `stack`."""
+    """The parts of the NVIDIA driver up to a channel, each made on first use and closed with `stack`.
+
+    Errors of the driver pass. Parts that a method returns belong to the bench.
+    """
 
     kernel: Kernel
     choices: NvQuirks
@@ -78,7 +81,7 @@ class Bench(Checks):
 
     @cached_property
     def card(self) -> Card:
-        """The card with index `index`; `RungError` if the driver lists fewer."""
+        """The card with index `index`. Raises `RungError` if the driver lists fewer cards."""
         cards = self.rm.cards()
         if self.index >= len(cards):
             raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was requested")
@@ -125,7 +128,10 @@ class Bench(Checks):
         return ChannelContext(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
 
     def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
-        """Create a channel with a ring; `setup` is the first push buffer."""
+        """Create a channel with a ring on the graphics engine or the first copy engine.
+
+        `setup` are the methods of its first push buffer.
+        """
         context = self.context
         engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else context.gpu.copy_engines[0]
         channel = Channel(context, kind, engine, label=f"ladder {kind.value}")
@@ -144,7 +150,10 @@ class Bench(Checks):
     def reach(
         self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
     ) -> float:
-        """Wait until the first word, masked, is `value`; return the microseconds. `RungError` on timeout."""
+        """Wait until `words[0] & mask` is `value`; return the microseconds.
+
+        Raises `RungError` with the state of the channel after a timeout (`Checks.waiting`).
+        """
         start, over = time.perf_counter(), self.waiting()
         while words[0] & mask != value:
             if after := over():

@@ -1,8 +1,11 @@
-"""What an emulated NVIDIA GPU, or its kernel driver, takes the other way: a row for each doubtful value.
+"""What an emulated NVIDIA GPU, or its kernel driver, refuses: a row for each uncertain value of the driver.
 
-The text of each row, with who sends which, is in docs/sources.md ("Values that a driver chooses").
+A row describes what the driver sends with the default of the value. An emulated GPU that is opened with the
+row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
+driver sends what, is in docs/sources.md ("Values that a driver chooses").
 
-Not here: how the emulated GPU uses a row (`emulator.shared.otherwise`), the table that is printed (`doubts`).
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.otherwise`, how an
+emulated GPU uses a row.
 """
 
 from __future__ import annotations
@@ -40,21 +43,21 @@ if TYPE_CHECKING:
 
 _ALL_SMS: Final = 0xFF
 _RESERVED_SHARED: Final = 1 << 10
-"""Bytes of shared memory that a kernel without any of its own has."""
+"""Bytes of shared memory of a kernel that declares none: the system reserves them."""
 _CONTEXT_WINDOW: Final = 256 << 20
 _BAR1_PAGE: Final = 2 << 20
-"""Bytes of which BAR1 maps multiples alone."""
+"""Mappings through BAR1 must have a multiple of these bytes."""
 _LOWEST_HIGH: Final = 0x80
-"""Upper half of a window's address, from which it lies above all memory."""
+"""The upper 32 bits of a window's address are at least this where the window lies above all memory."""
 
 
 def _object(meets: Callable[..., Any]) -> Doubt:
-    """Return the row for objects that RM_ALLOC refuses: by profile, class, parameters, parent."""
+    """Return a row for objects that RM_ALLOC refuses; `meets` gets profile, class, parameters and parent."""
     return Doubt("object", meets)
 
 
 def _memory(meets: Callable[[Any, MemAttr], Any], cls: RmClass = RmClass.NV01_MEMORY_LOCAL_USER) -> Doubt:
-    """Return the row for memory of a class that is refused: by parameters and attributes."""
+    """Return a row for memory of class `cls` that is refused; `meets` gets parameters and attributes."""
 
     def asked(_profile: Profile, given: int, block: bytes | None, _above: object) -> Any:
         if given != cls or block is None:
@@ -66,12 +69,12 @@ def _memory(meets: Callable[[Any, MemAttr], Any], cls: RmClass = RmClass.NV01_ME
 
 
 def _descriptor(meets: Callable[[Any], Any]) -> Doubt:
-    """Return the row for launch descriptors that are faults."""
+    """Return a row for launch descriptors that cause a fault; `meets` gets the decoded descriptor."""
     return Doubt("descriptor", lambda profile, raw, _: meets(QMDS[profile.generation.qmd].from_bytes(raw)))
 
 
 def _method(which: ComputeMethod, meets: Callable[[int, Any], Any]) -> Doubt:
-    """Return the row for data of a method that is refused: by data and registers."""
+    """Return a row for data of a method that is refused; `meets` gets the data and the registers."""
     return Doubt("method", lambda method, value, registers: method is which and meets(value, registers))
 
 
@@ -194,4 +197,4 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
         lambda qmd: _clustered(qmd) and qmd.CGA_CTA_DISTRIBUTION_MODE is CtaDistribution.LOAD_BALANCING
     ),
 }
-"""Value -> where the emulated GPU asks, and what does not work there."""
+"""Name of an uncertain value -> what the emulated GPU refuses."""

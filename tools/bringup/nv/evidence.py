@@ -1,6 +1,6 @@
 """Evidence of a rung of the NVIDIA ladder: kernel calls as text, and raw memory of a failed rung.
 
-Not here: the record of calls (`tools.bringup.evidence`), the rungs (`rungs`).
+Not here: the rungs (`rungs`). Next: `tools.bringup.evidence`, the record of calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drivers.nv.layouts.rm import NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape
 from drivers.nv.layouts.status import status_name
 from drivers.nv.layouts.uvm import UvmCommand
 from drivers.nv.rm import class_name
-from tools.bringup.evidence import SHOWN_BYTES, hexed
+from tools.bringup.evidence import SHOWN_BYTES, call_text, hexed
 
 if TYPE_CHECKING:
     from drivers.kernel_trace import TracedCall
@@ -27,28 +27,20 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 _WORDS: Final = 64
+"""The most words of a ring entry that are shown."""
 _RM_TYPE: Final = 0x46
+"""The type in the requests of RM's ioctls, the letter F."""
 _BANK: Final = 0x260
 """Bytes after a descriptor that are shown: constant bank 0 up to the first arguments."""
 
 
 def line(call: TracedCall) -> str:
-    """Return a call as text: its name, its status, and the structure before and after it, in hex."""
-    if call.name != "ioctl":
-        return str(call)[:300]
-    fd, request, after = call.arguments
-    if not isinstance(request, int) or not isinstance(after, bytes):
-        return str(call)[:300]
-    name, inner = _name_and_inner(request, after)
-    result = f"{call.result:#x}" if isinstance(call.result, int) else repr(call.result)
-    return (
-        f"ioctl({fd}, {request:#x} {name}) = {result}  <{call.duration_ns / 1000:.1f} us> "
-        f"in {hexed(call.before)} out {hexed(after)}{inner}"
-    )
+    """Return a call as text, with the name, the status and the parameters of an RM call."""
+    return call_text(call, _name_and_inner)
 
 
 def _name_and_inner(request: int, after: bytes) -> tuple[str, str]:
-    """Return the name of an ioctl with its status, and the parameters it points to, as text."""
+    """Return the name of an ioctl with its status, and the parameters that its structure points to."""
     if request >> 8 & 0xFF != _RM_TYPE:
         known = request in UvmCommand._value2member_map_
         return UvmCommand(request).name if known else "uvm", ""
@@ -71,7 +63,10 @@ def _pointed(va: int, size: int) -> str:
 
 
 def memory(bench: Bench) -> dict[str, str]:
-    """Return the contents of the rings and semaphores of a rung, in hex; it never raises."""
+    """Return the contents of the rings, descriptors and semaphores of a rung as text, by label.
+
+    It never raises: an error of reading is the text of its part.
+    """
     found: dict[str, str] = {}
     for device in bench.devices:
         try:
@@ -108,7 +103,10 @@ def _ring(ring: NvRing) -> dict[str, str]:
 
 
 def launches(device: NvDevice) -> dict[str, str]:
-    """Return the launch descriptors in the last push buffers of a device, and their constant banks 0."""
+    """Return the launch descriptors that the last push buffers of a device name, by label, as text.
+
+    The bytes after each, which are its constant bank 0, are in hex.
+    """
     layout = QMDS[device.gpu.generation.qmd]
     visible = [memory for memory in device.memories.map.live() if memory.view is not None]
     out: dict[str, str] = {}
@@ -126,7 +124,7 @@ def launches(device: NvDevice) -> dict[str, str]:
 
 
 def last_segments(ring: NvRing) -> list[list[int]]:
-    """Return the words of the last two ring entries that point into the ring's own push memory."""
+    """Return the words of the last two ring entries, of those that point into the ring's own push memory."""
     channel, memory = ring.channel, ring.memory
     put = channel.userd[channel.put_index]
     found = []

@@ -1,8 +1,8 @@
-"""The kernels of the NVIDIA ladder, as PTX: each tests one property, so that a failure has one cause.
+"""The kernels of the NVIDIA ladder, as PTX; each is small, so that a failure has few causes (see `KERNELS`).
 
 They are assembled when a rung loads them, or beforehand into a folder (`prepare`).
 
-Not here: launching (`rungs_compute`).
+Not here: launching. Next: `rungs_compute`, which launches them and checks their results.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 TOKEN: Final = 0xC0FFEE42
+"""The word that `store` stores."""
 
 _HEAD: Final = ".version {version}\n.target {arch}\n.address_size 64\n"
 
@@ -95,8 +96,8 @@ PICKED: Final[tuple[Callable[[int], int], ...]] = (
     lambda thread: int(f"{thread:032b}"[::-1], 2),
     lambda thread: 32 - thread.bit_length(),
 )
-"""The function of the thread that `grid` adds, by its low three bits; each is in its own branch of a jump
-table."""
+"""Functions of the thread's number that `grid` adds. The low three bits of the number choose the function.
+Each has its own branch of a jump table in the kernel."""
 _SHARED: Final = """
 .extern .shared .align 16 .b8 room[];
 .visible .entry shared(.param .u64 out, .param .u32 top) {
@@ -255,24 +256,38 @@ over:
 """
 
 _OUT: Final = ArgSlot("out", ArgKind.POINTER, 0, 8, "w")
-KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
-    "store": (_STORE, (_OUT,), 8, 0),
-    "grid": (_GRID, (_OUT, ArgSlot("add", ArgKind.INT, 8, 4)), 16, 0),
-    "shared": (_SHARED, (_OUT, ArgSlot("top", ArgKind.INT, 8, 4)), 16, 0),
-    "local": (_LOCAL, (_OUT, ArgSlot("step", ArgKind.INT, 8, 4)), 16, 0),
-    "count": (_COUNT, (_OUT, ArgSlot("seen", ArgKind.POINTER, 8, 8, "r")), 16, 0),
-    "wild": (_WILD, (_OUT, ArgSlot("where", ArgKind.INT, 8, 8)), 16, 0),
-    "cluster": (_CLUSTER, (_OUT,), 8, 0),
-    "meet": (_MEET, (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("count", ArgKind.INT, 8, 4)), 16, 0),
-    "stream": (_ELEMENTWISE, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16, 0),
+KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int]]] = {
+    "store": (_STORE, (_OUT,), 8),
+    "grid": (_GRID, (_OUT, ArgSlot("add", ArgKind.INT, 8, 4)), 16),
+    "shared": (_SHARED, (_OUT, ArgSlot("top", ArgKind.INT, 8, 4)), 16),
+    "local": (_LOCAL, (_OUT, ArgSlot("step", ArgKind.INT, 8, 4)), 16),
+    "count": (_COUNT, (_OUT, ArgSlot("seen", ArgKind.POINTER, 8, 8, "r")), 16),
+    "wild": (_WILD, (_OUT, ArgSlot("where", ArgKind.INT, 8, 8)), 16),
+    "cluster": (_CLUSTER, (_OUT,), 8),
+    "meet": (_MEET, (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("count", ArgKind.INT, 8, 4)), 16),
+    "stream": (_ELEMENTWISE, (_OUT, ArgSlot("from", ArgKind.POINTER, 8, 8, "r")), 16),
 }
-"""Name -> PTX without head, arguments, bytes of the argument block, shared bytes of its KernelImage."""
+"""Name -> PTX without its head, arguments, bytes of the argument block. The kernels:
+
+- `store`: one thread stores `TOKEN` at `out`.
+- `grid`: thread i of the grid stores a sum of i, `add`, the number of threads, an element of constant memory
+  and a function of `PICKED`.
+- `shared`: 256 threads write the first and the last 1024 bytes of dynamic shared memory, which begin `top`
+  bytes apart; after a barrier thread t stores the number of thread 255 - t.
+- `local`: each thread writes 1024 words of local memory at multiples of `step`, and stores one of them.
+- `count`: stores the word at `seen`, plus 1.
+- `wild`: stores 1 at the address `where`, which need not be mapped.
+- `cluster`: each workgroup stores a number that the next workgroup of its cluster has in shared memory, with
+  rank, size and number of clusters in the upper bits.
+- `meet`: a thread of each workgroup adds 1 to the word at `out`, and waits until the word is `count`.
+- `stream`: each thread copies 16 bytes.
+"""
 _SINCE: Final = {"cluster": 90}
-"""Name -> the first SM number that has what the kernel needs."""
+"""Name -> the least SM number whose GPUs can run the kernel; all GPUs can run the others."""
 
 
 def ptx(name: str, arch: str) -> str:
-    """Return the complete PTX of a kernel."""
+    """Return the complete PTX of a kernel for an architecture, for example "sm_90a"."""
     version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
     return _HEAD.format(version=version, arch=arch) + KERNELS[name][0]
 
@@ -284,17 +299,20 @@ def fitting(arch: str) -> list[str]:
 
 
 def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = None) -> KernelImage:
-    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly assembled one."""
+    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly assembled one.
+
+    `shared_bytes` is the dynamic shared memory of a launch. Raises as `assemble` does without an assembler.
+    """
     file = folder / arch / f"{name}.cubin" if folder is not None else None
     code = file.read_bytes() if file is not None and file.exists() else assemble(ptx(name, arch), arch)
-    _, args, size, static = KERNELS[name]
+    _, args, size = KERNELS[name]
     return KernelImage(
-        name=name, arch=arch, code=code, args=args, kernarg_size=size, shared_bytes=max(shared_bytes, static)
+        name=name, arch=arch, code=code, args=args, kernarg_size=size, shared_bytes=shared_bytes
     )
 
 
 def prepare(folder: Path) -> list[Path]:
-    """Assemble every kernel for every architecture into `folder`; return the files."""
+    """Assemble the kernels for each of `ARCHES` into `folder`; return the files, ARCH/NAME.cubin."""
     written = []
     for arch in ARCHES:
         (folder / arch).mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """Rungs 0 to 17 of the NVIDIA bring-up ladder: device nodes, memory, channels, semaphores and copies.
 
-Each rung is a function that tests one property on a `Bench` and returns the observed facts by name; it raises
-if the result is wrong. Its docstring starts with its number. From rung 12 on the GPU executes push buffers.
+Each rung is a function that tests one property on a `Bench` and returns the observed facts by name. It raises
+`RungError` if a result is wrong; errors of the driver pass. Its docstring starts with its number. From rung
+12 on the GPU executes push buffers. Facts: docs/facts/nv.md, section 8.
 
-Not here: kernels (`rungs_compute`), the driver's parts (`bench`), the order of all rungs
-(`tools.bringup.command`). Facts: docs/facts/nv.md, section 8.
+Not here: the driver's parts (`bench`), the order of all rungs (`table`). Next: `rungs_compute`, kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def gpu_node(index: int) -> str:
-    """Return the path of the `index`th GPU node in /dev, or /dev/nvidia`index` if there are fewer nodes."""
+    """Return the path of the GPU node number `index` in /dev; /dev/nvidia`index` if there are fewer nodes."""
     minors = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
     return f"/dev/nvidia{minors[index] if index < len(minors) else index}"
 
@@ -61,7 +61,7 @@ def environment(bench: Bench) -> Facts:
 
 
 def nodes(bench: Bench) -> Facts:
-    """1: the device nodes can be opened; UVM's twice, as the driver does."""
+    """1: the device nodes can be opened; the node of UVM is opened twice, as the driver does."""
     opened = {}
     for path in ("/dev/nvidiactl", gpu_node(bench.index), UVM_NODE, UVM_NODE):
         start = time.perf_counter()
@@ -107,7 +107,7 @@ def classes(bench: Bench) -> Facts:
 
 
 def doorbell(bench: Bench) -> Facts:
-    """6: the clock of the doorbell page advances, in nanoseconds, within 10 %."""
+    """6: the clock of the doorbell page counts nanoseconds, within 10 % of the host's clock."""
     before = time.monotonic_ns()
     first = bench.doorbell.time_ns()
     inside = time.monotonic_ns()
@@ -204,7 +204,7 @@ def host_release(bench: Bench) -> Facts:
 
 
 def host_release_time(bench: Bench) -> Facts:
-    """13: the host engine releases 64-bit semaphores, as a ring and a signal do and with a timestamp."""
+    """13: the host engine releases 64-bit semaphores: as a ring does, as a signal does, with a timestamp."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     for upper, (execute, what) in enumerate(((push.RELEASE, "a ring"), (push.RELEASE_WFI, "a signal")), 2):

@@ -1,8 +1,8 @@
-"""The upper rungs of the NVIDIA ladder: kernels, through the complete driver.
+"""Rungs 18 to 28 of the NVIDIA bring-up ladder: kernels, through the complete driver.
 
-Rung 23, the deliberate fault, runs after the others.
+Each rung is a function as in `rungs`. Rung 23 causes a fault and runs after the others; rung 25 follows it.
 
-Not here: the lower rungs (`rungs`), the order of all (`table`).
+Not here: the lower rungs (`rungs`), the kernels (`kernels`). Next: `table`, the order of all rungs.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 _RING_BYTES = 1 << 14
 _RING_ROUNDS = 600
-"""Rounds of `wraps`, which fill a ring several times."""
+"""Rounds of `wraps`: they fill a ring several times."""
 _FILLING = 1024
-"""Threads of workgroups of which few fit an SM."""
+"""Threads of a workgroup in `meeting`: one or two such workgroups fill an SM."""
 _EMULATED_GROUPS = 16
-"""Workgroups that meet on an emulated GPU, whose threads all wait on a few of the host's."""
+"""The most workgroups in `meeting` on an emulated GPU: a few threads of the host run all of them."""
 
 
 def _device(bench: Bench, *, ring_bytes: int = 0) -> Device:
-    """Open a device with rings of a size; 0: the driver's."""
+    """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
     driver = NvDevice(
         bench.kernel,
         bench.card,
@@ -97,8 +97,9 @@ def _words(buffer: Buffer, count: int) -> list[int]:
 def check_arrival(bench: Bench, read: Callable[[], list[int]], want: list[int], what: str) -> float:
     """Check that a kernel stored `want`; return the seconds between its release and the arrival of the words.
 
-    Without the membar of its descriptor (`full_descriptor=false`) a store may arrive late. Otherwise late
-    words raise `RungError`, as missing ones do; the error distinguishes the two.
+    Raises `RungError` for wrong or missing words. Late words raise it, too, except with
+    `full_descriptor=false`: then the descriptor has no memory barrier, and a store may arrive late. In a dry
+    run nothing raises, and 0.0 is returned for wrong words.
     """
     late = bench.arrival(read, want)
     if late is not None and (not late or not bench.choices.full_descriptor):
@@ -188,7 +189,8 @@ def local(bench: Bench) -> Facts:
 def exchange(bench: Bench) -> Facts:
     """22: 500 launches that wait for copies, and 500 copies that wait for launches; 100 chained kernels.
 
-    The barriers are those of one submission, so that kernels start each other (`dependent_launch`).
+    The chained kernels are in one submission, with a barrier after each: so one kernel starts the next
+    (`dependent_launch`).
     """
     device = _device(bench)
     rounds = 20 if bench.dry else 500
@@ -246,9 +248,10 @@ def clusters(bench: Bench) -> Facts:
 
 
 def meeting(bench: Bench) -> Facts:
-    """27: all workgroups of a cooperative grid wait for each other, as many as are said to fit.
+    """27: all workgroups of a cooperative grid wait for each other.
 
-    Without clusters, then in clusters of 2, 4 and 8; two workgroups fill an SM.
+    The grid has as many workgroups as `Program.residency` says fit. It runs without clusters, and in clusters
+    of 2, 4 and 8 workgroups.
     """
     device = _device(bench)
     queue, threads = device.compute, (_FILLING, 1, 1)
@@ -282,7 +285,7 @@ def meeting(bench: Bench) -> Facts:
 
 
 def wraps(bench: Bench) -> Facts:
-    """28: copies and kernels past the end of small rings, several times: entries and progress there."""
+    """28: copies and kernels fill small rings several times, so that their entries wrap."""
     device = _device(bench, ring_bytes=_RING_BYTES)
     counter, seen, out = device.alloc(4096), device.alloc(4096), device.alloc(4096, _HOST)
     program, compute, copy = _load(bench, device, "count"), device.compute, device.copies[0]
@@ -300,9 +303,9 @@ def wraps(bench: Bench) -> Facts:
 
 
 def clocks(bench: Bench) -> Facts:
-    """24: bandwidth of an elementwise kernel in GB/s, and two processes at the same time.
+    """24: bandwidth of a copying kernel in GB/s, and two processes at the same time.
 
-    PERF_BOOST with --boost.
+    With --boost the bandwidth is measured again after a request for the highest clocks.
     """
     facts: Facts = {"gb_per_s": _stream(bench)}
     if bench.boost:

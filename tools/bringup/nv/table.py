@@ -1,11 +1,11 @@
 """NVIDIA's ladder: its rungs in the order of execution, and the vendor's interface to the shared part.
 
-Not here: the tests of the rungs (`rungs`, `rungs_compute`), how the rungs are run (`tools.bringup.ladder`).
+Not here: how the rungs are run (`tools.bringup.ladder`). Next: `rungs` and `rungs_compute`, the tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from drivers.choices import changes, describe
@@ -20,7 +20,7 @@ from tools.bringup.nv.doubts import DOUBTS
 from tools.bringup.nv.evidence import line, memory
 from tools.bringup.nv.expected import EXPECTED
 from tools.bringup.rung import Rung
-from tools.bringup.vendor import BenchOptions, Vendor
+from tools.bringup.vendor import Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 _SHOWN = {"vaspace": "sm_90+native", "group_id": "sm_120", "dependent_launch": "sm_80"}
-"""Doubtful value -> the emulated GPU that shows it, where it is not the default one."""
+"""Uncertain value -> the emulated GPU whose refusal of the default the ladder sees; sm_90 for the others."""
 _LOAD_S = 30.0
-"""Limit, in seconds, of rungs that first load the assembler from a cold disk; their waits have shorter
+"""Time limit, in seconds, of rungs that may load the assembler from a cold disk. Their waits have shorter
 limits."""
 _VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
 _CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
@@ -103,11 +103,11 @@ RUNGS: tuple[Rung, ...] = (
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
-"""In the order of execution: last the fault, and after it only the test that a new process works."""
+"""The rungs in the order of execution. After the fault comes only the test that a new process works."""
 
 
 def _make_kernel(*, emulate: str | None) -> Kernel:
-    """Return Linux, or an emulated GPU."""
+    """Return Linux for None, else an emulated GPU of that variant."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
         from emulator.nv.machine.variants import open_variant  # noqa: PLC0415 - only for emulated runs
@@ -116,27 +116,11 @@ def _make_kernel(*, emulate: str | None) -> Kernel:
     return LinuxKernel()
 
 
-def _bench(kernel: Kernel, choices: NvQuirks, options: BenchOptions) -> Bench:
-    return Bench(
-        kernel,
-        choices,
-        index=options.index,
-        dry=options.dry,
-        kernels=options.kernels,
-        emulate=options.emulate,
-        boost=options.boost,
-    )
-
-
 def _presets(facts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the presets that fit the compute class that a rung reported, or all without such a report."""
     compute_class = facts.get("compute class")
     for name in fitting(int(compute_class, 16) if compute_class else None):
         yield name, dict(PRESETS[name].values)
-
-
-def _changed(choices: NvQuirks, values: Mapping[str, Any]) -> NvQuirks:
-    return replace(choices, **values)
 
 
 def _prepare(folder: Path) -> list[Path]:
@@ -153,14 +137,13 @@ NV: Vendor[NvQuirks] = Vendor(
     parse=parse,
     describe=describe,
     changes=changes,
-    changed=_changed,
     presets=_presets,
     held=lambda index: ("/dev/nvidiactl", low.gpu_node(index)),
     log_words=("nvrm", "nvidia"),
     check_variant=lambda variant: check_variant(split(variant, DOUBTS)[0]),
     doubts={name: _SHOWN.get(name, "sm_90") for name in DOUBTS},
     make_kernel=_make_kernel,
-    bench=_bench,
+    bench=lambda kernel, choices, options: Bench(kernel, choices, **asdict(options)),
     line=line,
     memory=memory,
     prepare=_prepare,
