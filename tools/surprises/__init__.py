@@ -1,5 +1,7 @@
-"""First-run mistakes and surprises, made by the emulated kernels: what the driver says of each.
+"""First-run mistakes and surprises, injected by the emulated kernels, and the driver's message for each.
 
-`row` is one of them and how it is run, `nv` and `amd` are the tables, `__main__` the command. Next:
-`emulator.shared.surprises`, the mechanism; docs/first-run.md, the tables as a page.
+`row` has the class of a case and runs it; `nv` and `amd` are the tables, `__main__` is the command.
+
+Not here: how an emulated kernel deviates (`emulator.shared.surprises`). Next: `row`; docs/first-run.md, the
+tables as a page.
 """

@@ -1,6 +1,9 @@
-"""`python -m tools.surprises`: the messages of first-run mistakes and surprises.
+"""Print the driver's messages for first-run mistakes and surprises: `python -m tools.surprises`.
 
-The emulated kernels make them. Not here: what the messages must have (`row`). Next: docs/first-run.md.
+The emulated kernels inject them; no GPU is needed. A message that lacks its cause, evidence or cure is named
+on stderr, and the exit status is 1.
+
+Not here: what a message must have (`tools.surprises.row`). Next: docs/first-run.md.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the messages; return 1 if one differs from its row."""
+    """Print the messages, or with --table the rows of the page; return 1 if a message is wrong."""
     parser = command("tools.surprises", __doc__)
     parser.add_argument("--device", choices=("nv-emu", "amd-emu"), help="those of one vendor")
     parser.add_argument("names", nargs="*", help="rows, by name; by default all")

@@ -1,6 +1,8 @@
-"""One surprise: where the emulated kernel deviates, what the program does then, and what the error must say.
+"""One case: where the emulated kernel deviates, what the program does then, and what its error must say.
 
-`run` makes it and returns what came of it. Not here: the tables (`nv`, `amd`).
+`run` injects the deviation and returns the outcome.
+
+Not here: the tables (`nv`, `amd`). Next: `emulator.shared.surprises`, how an emulated kernel deviates.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ if TYPE_CHECKING:
 
 HOST: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 SHORT_S: Final = 0.1
-"""The limit of waits that a surprise makes endless."""
+"""The limit, in seconds, of a wait that never ends because of the surprise."""
 LONG_S: Final = 60.0
-"""The limit of waits that a fault ends."""
+"""The limit, in seconds, of a wait that ends with a result or a fault."""
 
 Again = Literal["open", "recover", "retry", "new", "never"]
-"""What works after the cure: a device opens on the same machine; the device recovers; it goes on with its
-next submission; another process opens it anew; nothing before a cure of the machine, such as a reboot."""
+"""What works after the cause is gone. "open": a device opens. "recover": `Device.recover`. "retry": the next
+submission of the same device. "new": another process opens the device. "never": nothing on this machine."""
 
 
+_PCI: Final = "/sys/bus/pci/devices"
 _AFTER: Final = {
     "open": "a device opens",
     "recover": "`Device.recover()`",
@@ -49,12 +52,26 @@ class Machine(Protocol):
         """Replace the surprises of the machine."""
 
     def leaks(self) -> list[str]:
-        """Return what is left of the devices that were opened."""
+        """Return the resources that closed devices have not freed, as text."""
+
+
+def card(address: str, driver: str, *, vendor: int, kind: int, event: str) -> dict[str, object]:
+    """Return surprises by which sysfs shows one PCI card; `driver` is the owner, "" for none.
+
+    `kind` is the class of the card, `event` a line of its uevent.
+    """
+    owner = f"DRIVER={driver}\n" if driver else ""
+    return {
+        f"list {_PCI}": [address],
+        f"read {_PCI}/{address}/vendor": f"{vendor:#06x}\n".encode(),
+        f"read {_PCI}/{address}/class": f"{kind:#08x}\n".encode(),
+        f"read {_PCI}/{address}/uevent": f"{owner}{event}\n".encode(),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A mistake or a surprise."""
+    """A mistake or a surprise, and what its error must say."""
 
     name: str
     what: str
@@ -64,27 +81,28 @@ class Row:
     later: Mapping[str, object] = field(default_factory=dict[str, object])
     """Surprises once a device is open with its queues."""
     does: Literal["open", "copy", "compute", "alloc", "visible", "close"] = "copy"
-    """What the program does; it fails in this or before."""
+    """What the program does with the device. It fails in this step or before."""
     error: type[HcqError] | None = DriverError
-    """None: the program goes on."""
+    """The class of the error; None if the program succeeds."""
     cause: str = ""
-    """What the message must have (`re.search`): the cause in words."""
+    """A pattern that the message must match (`re.search`): the cause in words."""
     evidence: str = ""
-    """The call, status, value or text that shows it."""
+    """A pattern for the call, status, value or text that shows the cause."""
     cure: str = ""
+    """A pattern for what to try."""
     again: Again = "open"
     others: bool = True
-    """Whether another process, or another GPU of this one, is unaffected."""
+    """Whether another process, or another GPU of this process, must be unaffected."""
     machine: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of `open_machine`."""
+    """Options of the emulated machine (`open_machine`). "other": the index of a second GPU."""
 
     def line(self, vendor: str) -> str:
-        """Return the row of the page: the test's case, what happens, the error, what works after the cure."""
+        """Return the row of the page: case, what happens, the error, what works after the cause is gone."""
         error = "none" if self.error is None else f"`{self.error.__name__}`"
         return f"| `{vendor}-{self.name}` | {self.what} | {error} | {_AFTER[self.again]} |"
 
     def wrong(self, outcome: Outcome) -> list[str]:
-        """Return what is not as it must be; empty: all is."""
+        """Return a line for each difference between an outcome and this row."""
         text = outcome.text
         parts = {"cause": self.cause, "evidence": self.evidence, "cure": self.cure}
         lines = [
@@ -94,7 +112,7 @@ class Row:
         ]
         wanted = type(None) if self.error is None else self.error
         if not isinstance(outcome.error, wanted):
-            lines.append(f"wanted {wanted.__name__}, seen {text or 'no error'}")
+            lines.append(f"wanted {wanted.__name__}, saw {text or 'no error'}")
         lines += [f"left: {leak}" for leak in outcome.leaks]
         lines += [f"another device failed: {outcome.other}"] * bool(outcome.other)
         return lines + [f"after the cure: {outcome.again}"] * bool(outcome.again)
@@ -102,23 +120,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a row."""
+    """The outcome of a row."""
 
     error: HcqError | None
     leaks: tuple[str, ...]
+    """Resources that closed devices have not freed, as text."""
     other: str
-    """Why a device of another process failed; empty: it did not."""
+    """Why another device failed; "" if it did not, or was not tried."""
     again: str
-    """Why the cure did not help; empty: it did."""
+    """Why the device did not work after the cause was gone; "" if it did, or was not tried."""
 
     @property
     def text(self) -> str:
-        """The message."""
+        """The class and message of the error; "" without one."""
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
 
 
 def copied(device: Device, timeout_s: float) -> None:
-    """Fill and copy a few words. Raises what comes of it, and `AssertionError` for other words."""
+    """Fill and copy 256 bytes. Errors of the device pass; raises `AssertionError` for a wrong result."""
     here, there = device.alloc(256, HOST), device.alloc(256)
     queue = device.copies[0]
     queue.submit(queue.record().fill(there, 7).copy(here, there, 256)).wait(timeout_s=timeout_s)
@@ -126,7 +145,7 @@ def copied(device: Device, timeout_s: float) -> None:
 
 
 def run(row: Row, make: Callable[[Row], Machine]) -> Outcome:
-    """Make the surprise; return the error and what is left."""
+    """Run a row on a machine that `make` returns; return its outcome. All devices are closed."""
     machine = make(row)
     other = machine.driver().open(row.machine.get("other", 0), None) if row.later else None
     beside = Device(other) if other is not None else None
@@ -185,7 +204,7 @@ def _opened(machine: Machine) -> None:
 
 
 def _fails(work: Callable[[], None]) -> str:
-    """Return the error of some work as text; empty: it succeeds."""
+    """Call `work`; return its error as text, "" if it succeeds."""
     try:
         work()
     except HcqError as error:
