@@ -8,7 +8,7 @@
         sys.exit(reported(main))
 
 A wrong value ends the program with status 2 and a line that says what was wanted and what was seen, before
-anything is opened or written.
+anything is opened or written. The types raise `ArgumentTypeError`, which argparse prints as that line.
 
 Not here: the settings of the environment (`hcq.config`), names of devices (`hcq.registry`).
 """
@@ -51,9 +51,10 @@ def command(name: str, doc: str | None) -> ArgumentParser:
 
 
 def library(name: str, *, cure: str) -> Any:
-    """Return an optional library. Raises `UnsupportedError` with the command that installs it.
+    """Return an optional library. Raises `UnsupportedError` with `cure` as its hint if it is not installed.
 
-    The result is Any because the library has no types where it is not installed.
+    If a module that the library imports is missing, its `ModuleNotFoundError` passes. The result is Any
+    because the library has no types where it is not installed.
     """
     try:
         return import_module(name)
@@ -122,7 +123,7 @@ def _number(text: str) -> float:
 
 
 def device_name(text: str) -> str:
-    """Return the name of a device that `hcq.open` takes. Whether it can be opened is seen when it is."""
+    """Return the name of a device in the form that `hcq.open` takes; the device need not exist."""
     try:
         if text != "auto":
             parse(text)
@@ -174,7 +175,7 @@ def program(text: str) -> str:
 
 
 def part(text: str) -> tuple[int, int]:
-    """Return (1, 2) for "1/2", the first of two parts."""
+    """Return the number of a part and the number of parts: (1, 2) for "1/2", the first of two."""
     number, _, parts = text.partition("/")
     if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
         raise ArgumentTypeError(f"wanted a part as 1/2 or 2/2, saw {text!r}")
@@ -182,7 +183,7 @@ def part(text: str) -> tuple[int, int]:
 
 
 def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Return a type for names of `known`, separated by commas."""
+    """Return an argparse type for one or more names of `known`, separated by commas."""
 
     def names(text: str) -> list[str]:
         found = [name for name in text.split(",") if name]
@@ -198,8 +199,8 @@ def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
 def reported(main: Callable[[], int]) -> int:
     """Run `main` and return its exit status.
 
-    An error of this project that it raises is printed on stderr, without a traceback: what could not be
-    opened or was refused is no fault of the tool. The status is 2 then. Other exceptions pass.
+    If it raises an `HcqError`, that is printed on stderr without a traceback, and the status is `REFUSED`: a
+    device that cannot be opened is no fault of the tool. Other exceptions pass.
     """
     try:
         return main()

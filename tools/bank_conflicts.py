@@ -1,9 +1,9 @@
 """Count bank conflicts of a kernel's accesses to shared memory, from its linear form.
 
 The integer lines on which an address depends are computed for each thread of the first warp, with loop
-variables and workgroup numbers 0. An access needs one pass for every 128 bytes that its threads touch; it
-needs more where threads touch different words of one of the 32 banks in the same pass. Vectors are served in
-groups of threads that touch 128 bytes: 8 threads of 16 bytes each.
+variables and workgroup numbers 0. An access needs one pass for every 128 bytes that its threads touch. It
+needs more passes where threads of one pass touch different words of one of the 32 banks. An access of vectors
+is served in groups of threads that together touch 128 bytes: 8 threads of 16 bytes each.
 
 Not here: the layout of tiles (`compiler.plan.device_contraction`). Next: `gpu_kernels`, the caller.
 """
@@ -32,18 +32,21 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """The passes of the accesses of one warp, each line once."""
+    """The passes of the accesses of one warp, each line of the kernel counted once."""
 
     accesses: int
+    """Loads and stores of shared memory."""
     least: int
-    """Passes without conflicts."""
+    """Passes that the accesses would need without conflicts."""
     passes: int
+    """Passes that they need; the difference is the number of conflicts."""
 
 
 def conflicts(lines: Sequence[Line], warp: int) -> Conflicts:
     """Return the passes of all loads and stores of shared memory by a warp of `warp` threads.
 
-    Raises `ValueError` for an address that depends on a loaded value.
+    `lines` is the linear form of a kernel. Raises `ValueError` for an address that depends on a loaded value,
+    or on an operation other than the integer arithmetic of `_OPERATIONS`.
     """
     accesses = least = passes = 0
     values: dict[Line, list[int]] = {}
@@ -72,7 +75,7 @@ def conflicts(lines: Sequence[Line], warp: int) -> Conflicts:
 
 
 def _address(line: Line, thread: int, values: dict[Line, list[int]], warp: int) -> int:
-    """Return the byte offset of an address in its array."""
+    """Return the byte offset of an address in its array, for one thread."""
     total = 0
     while line.op == "offset":
         assert isinstance(line.arg, DType)
@@ -82,7 +85,7 @@ def _address(line: Line, thread: int, values: dict[Line, list[int]], warp: int) 
 
 
 def _value(line: Line, thread: int, values: dict[Line, list[int]], warp: int) -> int:
-    """Return an integer register of a thread; all threads of the warp are computed at once."""
+    """Return the value of an integer line for one thread; `values` keeps those of all threads of the warp."""
     found = values.get(line)
     if found is None:
         found = values[line] = [_computed(line, t, values, warp) for t in range(warp)]
@@ -90,7 +93,7 @@ def _value(line: Line, thread: int, values: dict[Line, list[int]], warp: int) ->
 
 
 def _computed(line: Line, thread: int, values: dict[Line, list[int]], warp: int) -> int:
-    """Return an integer register of one thread from its sources."""
+    """Compute the value of an integer line for one thread from its sources."""
     if line.op == "const":
         assert isinstance(line.arg, int)
         return line.arg

@@ -1,10 +1,11 @@
 """Time calibration kernels on a GPU beside the estimates of their counters: `python -m tools.calibrate --device nv`.
 
-Each kernel is bound by one thing that the estimate knows: memory (copy, strided), arithmetic (fma), shared
-memory without and with bank conflicts (shared, conflicts). The counts come from the emulated GPU of the same
-architecture, which runs a few workgroups; they grow with their number. One line of JSON a kernel: the
-shortest of the measured times, the estimate, and the ratio of the two. On an emulated GPU the time is that
-of the emulation, and `emulated` is true: its ratios say nothing.
+Each kernel is bound by one resource of the estimate: memory (copy, strided), arithmetic (fma), shared memory
+without and with bank conflicts (shared, conflicts). The counts come from the emulated GPU of the same
+architecture, which runs `COUNTED` workgroups; they are multiplied to the number of workgroups of the launch.
+The command prints one line of JSON for each kernel: the shortest of the measured times, the estimate, and the
+ratio of the two. On an emulated GPU the time is that of the emulation: `emulated` is true, and the ratio has
+no meaning.
 
 Not here: the rates behind the estimates (`emulator.shared.boards`). Next: docs/counters.md; `tools.hardware_run`,
 which has this as a stage.
@@ -41,9 +42,11 @@ EMULATED: Final = {
 }  # fmt: skip
 """Architecture -> the emulated GPU that counts its kernels."""
 THREADS: Final = 256
+"""Threads of a workgroup."""
 GROUPS: Final = 8192
+"""Workgroups of a timed launch."""
 COUNTED: Final = 4
-"""Workgroups that are counted; the counts are multiplied."""
+"""Workgroups of the launch that is counted."""
 ROUNDS: Final = 64
 """Iterations of the kernels with a loop."""
 _RUNS: Final = 5
@@ -88,7 +91,11 @@ _STRIDED: Final = f"""  %far = mul i64 %wide, {_STRIDE}
 
 
 def _loop(before: str, start: Sequence[str], body: str, results: Sequence[str]) -> str:
-    """Return a loop over `%rounds` that carries values %x0, %x1, ... of float; the sum of them is stored."""
+    """Return IR of a loop over `%rounds` that carries floats %x0, %x1, ..., and stores the sum of the results.
+
+    `before` is the IR before the loop, `start` the first values, `body` the IR of one iteration, `results` the
+    names of the values that it carries on.
+    """
     carried = "".join(
         f"  %x{n} = phi float [ {a}, %entry ], [ {b}, %loop ]\n"
         for n, (a, b) in enumerate(zip(start, results, strict=True))
@@ -138,7 +145,10 @@ KERNELS: Final = {
 
 
 def image(name: str, info: DeviceInfo) -> KernelImage:
-    """Return a calibration kernel for a GPU. Raises `UnsupportedError` for another device."""
+    """Return the calibration kernel `name` for a GPU.
+
+    Raises `UnsupportedError` for an architecture without an emulated GPU, the CPU's included.
+    """
     nvidia = info.arch.startswith("sm_")
     if info.arch not in EMULATED:
         raise UnsupportedError(f"{info.arch} has no emulated GPU to count on; there are {', '.join(EMULATED)}")
@@ -154,7 +164,10 @@ def image(name: str, info: DeviceInfo) -> KernelImage:
 
 
 def launched(gpu: hcq.Device, name: str, groups: int, *, runs: int) -> float:
-    """Run a kernel once and then `runs` times; return the shortest time of these, in seconds by the device."""
+    """Run a kernel once, and then `runs` times; return the shortest time of the `runs`.
+
+    With `runs` 0 it is the time of the first run. Times are in seconds, by the device's clock.
+    """
     program = gpu.load(image(name, gpu.info))
     out, source = (gpu.alloc(size) for size in (16 * THREADS * groups, 4 * _STRIDE * THREADS * groups))
     queue, times = gpu.compute, []
@@ -171,7 +184,10 @@ def launched(gpu: hcq.Device, name: str, groups: int, *, runs: int) -> float:
 
 
 def estimate(emulated: hcq.Device, name: str, groups: int) -> tuple[Estimate, ...]:
-    """Return the estimates of a launch of `groups` workgroups, from the counts of a few on an emulated GPU."""
+    """Return the estimates of a launch, for each GPU of the architecture that has published rates.
+
+    The counts are those of `COUNTED` workgroups on an emulated GPU; `groups` must be a multiple of `COUNTED`.
+    """
     with hcq.counting(emulated) as counted:
         launched(emulated, name, COUNTED, runs=0)
     found = counted[name]
@@ -179,9 +195,9 @@ def estimate(emulated: hcq.Device, name: str, groups: int) -> tuple[Estimate, ..
 
 
 def chip_of(info: DeviceInfo, found: Sequence[Estimate]) -> Estimate:
-    """Return the estimate for the GPU itself if its name is listed, else the first of its architecture.
+    """Return the estimate for the GPU itself if its name is listed, else the first estimate in `found`.
 
-    Raises `UsageError` if no GPU of the architecture has published rates here.
+    Raises `UsageError` if `found` is empty: no GPU of the architecture has published rates.
     """
     if not found:
         known = ", ".join(board.name for one in boards().values() for board in one)

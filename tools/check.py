@@ -1,9 +1,10 @@
 """Run what CI checks besides the tests: lint, types, layers, walls, counted calls, the wheel.
 
-`python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
-failed.
+`python -m tools.check` runs all checks; `python -m tools.check ruff mypy` runs only these two. Exits with 1
+if a check failed.
 
-Not here: tests (`pytest`); .ci/run runs both in fresh environments.
+Not here: the tests; .ci/run runs both in fresh environments. Next: `tools.walls` and `tools.walk`, two of the
+checks.
 """
 
 from __future__ import annotations
@@ -39,28 +40,31 @@ def mypy() -> bool:
 
 
 def users() -> bool:
-    """Check the programs of users, strictly: what the public names are to a type checker."""
+    """Check the types of two programs that use the public names, strictly."""
     return _command("mypy", "--strict", "tests/house/typed_program.py", "examples/digits.py")
 
 
 def layers() -> bool:
-    """Check who imports whom."""
+    """Check which packages import which, by the contracts in pyproject.toml."""
     program = Path(sys.executable).with_name("lint-imports")
     return subprocess.run([str(program), "--no-cache"], cwd=ROOT, check=False).returncode == 0
 
 
 def walls() -> bool:
-    """Check what the linter does not see: circles of folders, names, sizes of rooms, clones."""
+    """Check what the linter does not: circles between folders, names, sizes of packages, clones."""
     return _command("tools.walls")
 
 
 def walk() -> bool:
-    """Check that one tensor operation calls no more than it did."""
+    """Check that one tensor operation calls no more functions than `tools/walk.toml` allows."""
     return _command("tools.walk", "--check")
 
 
 def wheel_packages() -> set[str]:
-    """Build the wheel and return the top-level names in it, its own metadata aside."""
+    """Build the wheel and return the top-level names in it, without its metadata.
+
+    Raises `RuntimeError` with the output of the build if it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         words = ["hatchling", "build", "--target", "wheel", "--directory", folder]
         done = subprocess.run(
@@ -74,7 +78,7 @@ def wheel_packages() -> set[str]:
 
 
 def wheel() -> bool:
-    """Check that the wheel holds the four packages and nothing else."""
+    """Check that the wheel holds `PACKAGES` and nothing else."""
     seen = wheel_packages()
     if seen != PACKAGES:
         sys.stderr.write(f"the wheel must hold {sorted(PACKAGES)}, it holds {sorted(seen)}\n")
@@ -93,7 +97,7 @@ CHECKS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the named checks, or all; print which failed."""
+    """Run the named checks, or all; print which failed, and return 1 if one did."""
     parser = command("tools.check", __doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of: {', '.join(CHECKS)} (default: all)")
     names = parser.parse_args(argv).checks or list(CHECKS)

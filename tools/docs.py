@@ -1,7 +1,7 @@
 """Refresh the outputs shown in the documentation: `python -m tools.docs docs/way-of-a-tensor.md`.
 
 The Python blocks of a page run in one process, in order. The output of a block replaces the text block that
-follows it; a block without a text block stays without one.
+follows it. The output of a block without a text block is dropped.
 
 Not here: docs/reference, which `tools.reference` writes. tests/docs checks both.
 """
@@ -23,7 +23,7 @@ _BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<shown>\n\n```text\n.*?```)?
 
 
 def refresh(text: str) -> str:
-    """Run a page's blocks and return the page with their outputs."""
+    """Run a page's blocks and return the page with their outputs. An exception of a block passes."""
     names: dict[str, object] = {"__name__": "page"}
 
     def run(match: re.Match[str]) -> str:

@@ -5,16 +5,21 @@
     python -m tools.gpu_kernels --count 256              # also count what kernels of that size execute there
     python -m tools.gpu_kernels --plans --listing kernels    # loop nests, and a file of assembly for each
 
-A line for each kernel (products, a softmax, a layer norm, a transpose) and architecture. Registers and spills
-come from the assembler: records of the cubin, or LLVM's metadata of AMD code. Bank
-conflicts are passes of a warp's accesses to shared memory beyond the least, each access once
-(`tools.bank_conflicts`). `--check` compares with float64, and prints the largest error in units of the last
-place of the largest result. `--count` prints what kernels of another size execute on the emulated GPUs: bytes
-of global memory that lanes ask for, that requests move in whole sectors or lines, and that are touched at
-all, and cycles of shared memory, with those of bank conflicts. `--listing` writes KERNEL_ARCH.s for AMD GPUs,
-KERNEL_ARCH.ptx for NVIDIA's and, where the assembler is installed, KERNEL_ARCH.cubin, of which `nvdisasm -c`
-of a CUDA toolkit shows the machine code. Exits with 1 if a kernel spills or an error is above the kernel's
-bound.
+The table has a row for each kernel (products, a softmax, a layer norm, a transpose) and architecture.
+Registers and spills come from the assembler: records of the cubin, or LLVM's metadata of AMD code; -1 where
+no assembler for PTX is installed. Bank conflicts are the passes of a warp's accesses to shared memory beyond
+the least number, each access counted once (`tools.bank_conflicts`).
+
+`--check` compares with float64. It prints the largest error in units of the last place of the largest result.
+
+`--count SIZE` prints what kernels of that size execute on the emulated GPUs. Three columns are bytes of
+global memory: asked for by lanes, moved by requests in whole sectors or lines, and different bytes touched.
+The fourth has the cycles of shared memory that bank conflicts cost, of all its cycles.
+
+`--listing` writes KERNEL_ARCH.s for AMD GPUs, and KERNEL_ARCH.ptx for NVIDIA's. Where the assembler is
+installed it also writes KERNEL_ARCH.cubin; `nvdisasm -c` of a CUDA toolkit shows its machine code.
+
+Exits with 1 if a kernel spills or an error is above the kernel's bound.
 
 Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
 and `compiler.plan.device_contraction`, which plans the products.
@@ -44,6 +49,7 @@ from frontend.evaluation.expr import uops
 from hcq.counters import counting
 from tools.arguments import command, made_folder, natural, positive, reported, some_of
 from tools.bank_conflicts import conflicts
+from tools.bench.compiled import OURS, REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +66,7 @@ TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
 KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose")
 BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0,
              "transpose": 0.0}  # fmt: skip
-"""The largest error of a small kernel, in units in the last place of its largest result."""
+"""The largest error that `--check` allows a kernel, in units in the last place of its largest result."""
 CHECKED = 80
 """The size of the kernels that `--check` runs."""
 _MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
@@ -68,14 +74,20 @@ _MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the kernels of an expression did to memory, as the emulated GPU counted it. Bytes, and cycles."""
+    """What the kernels of an expression did to memory, as the emulated GPU counted it."""
 
     size: int
+    """Rows and columns of the operands."""
     asked: int
+    """Bytes of global memory that lanes asked for."""
     moved: int
+    """Bytes that requests moved, in whole sectors or lines."""
     touched: int
+    """Different bytes that were read, plus different bytes that were written."""
     cycles: int
+    """Cycles of shared memory."""
     conflicts: int
+    """Those of `cycles` that bank conflicts cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +99,17 @@ class Made:
     groups: tuple[int, int, int]
     threads: int
     registers: int
-    """Of a thread; vector registers on AMD, -1 without an assembler for PTX."""
+    """Registers of a thread: vector registers on AMD; -1 without an assembler for PTX."""
     shared_bytes: int
+    """Bytes of shared memory of a workgroup; -1 without an assembler for PTX."""
     private_bytes: int
-    """Of a thread: spills."""
+    """Bytes of private memory of a thread, which spills need; -1 without an assembler for PTX."""
     matrix: int
     """Matrix instructions in the listing."""
     conflicts: int
-    """Additional passes of a warp's accesses to shared memory."""
+    """Passes of a warp's accesses to shared memory beyond the least number."""
     passes: int
+    """All passes of these accesses, conflicts included."""
     plan: str
     ulp: float | None = None
     counted: Traffic | None = None
@@ -103,7 +117,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The code of a kernel as text, PTX or AMD's assembly, and the cubin, empty without an assembler."""
+    """The code of a kernel: PTX or AMD's assembly as text, and the cubin.
+
+    The cubin is empty for AMD, and without an assembler for PTX.
+    """
 
     suffix: str
     """".ptx" or ".s"."""
@@ -112,22 +129,18 @@ class Listing:
 
 
 def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarray]:
-    """Return a kernel's expression over random values, and the result in float64."""
+    """Return the expression of a kernel of `KERNELS` over random square matrices, and its result in float64.
+
+    The operands are rounded to the kernel's type first, so the result is exact for them up to float64.
+    """
     rng = np.random.default_rng(0)
     values = [rng.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
     name, _, kind = kernel.partition("_")
     dtype = TYPES[kind or "f32"]
-    x, y = (_stored(v, dtype, device) for v in values)
-    a, b = (t.cast("float32").numpy().astype(np.float64) for t in (x, y))
-    if name == "matmul":
-        return x @ y, a @ b
-    if name == "softmax":
-        wide = np.exp(a - a.max(1, keepdims=True))
-        return x.softmax(-1), wide / wide.sum(1, keepdims=True)
-    if name == "transpose":
-        return x.transpose(0, 1).contiguous(), a.T
-    centred = a - a.mean(1, keepdims=True)
-    return x.layernorm(), centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    operands = [_stored(v, dtype, device) for v in values[: 2 if name == "matmul" else 1]]
+    exact = [t.cast("float32").numpy().astype(np.float64) for t in operands]
+    work = "layer norm" if name == "layernorm" else name
+    return OURS[work](*operands), REFERENCE[work](*exact)
 
 
 def _stored(values: np.ndarray, dtype: DType, device: str) -> Tensor:
@@ -155,7 +168,7 @@ def made(kernel: str, arch: str, size: int) -> tuple[Made, Listing]:
         text = ptx(ir, target.machine(), 0)
         code = assemble(text, arch) if available() else b""
         registers, shared, private = _cubin(code, compiled.name)
-        shared += compiled.dynamic_bytes
+        shared += compiled.dynamic_bytes if code else 0
     else:
         text, code = llvm.emit_assembly(ir, target.machine(), level=0), b""
         registers, shared, private = (

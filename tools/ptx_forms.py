@@ -1,9 +1,8 @@
 """The reference page of PTX: forms of each instruction, and whether the emulator translates or refuses them.
 
-`python -m tools.reference` writes the page. Forms are translated and not run; a refusal must name the
-instruction.
+Forms are translated and not run. A refusal must name the instruction.
 
-Next: `tools.reference`, which writes the page.
+Not here: the translation (`emulator.nv.ptx.translate`). Next: `tools.reference`, which writes the page.
 """
 
 # ruff: noqa: E501 - lines of PTX are more readable unbroken
@@ -249,12 +248,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         )
     ),
 }  # fmt: skip
-"""Forms by section, one string per row; "@100" before a form names the architecture that it needs."""
+"""Forms by section of the page. A string is a row; "; " separates its forms. "@100" before a form names the
+architecture that it needs, sm_100; other forms are translated for sm_90."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One line of PTX, and its architecture."""
+    """PTX statements on one line, without the last semicolon, and the architecture that they need."""
 
     text: str
     arch: str = "sm_90"
@@ -271,7 +271,7 @@ class Form:
 
 
 def rows() -> list[tuple[str, list[Form]]]:
-    """Return the section and the forms of every row."""
+    """Return (section, forms) of every row."""
     return [
         (section, [_form(text.strip()) for text in _cut(line)])
         for section, lines in SECTIONS.items()

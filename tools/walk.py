@@ -1,4 +1,4 @@
-"""Counts the calls, files, package transitions and doorbells of one tensor operation: `python -m tools.walk`.
+"""Count the calls, files, package transitions and doorbells of one tensor operation: `python -m tools.walk`.
 
 The operation is `(Tensor([2]) + Tensor([3])).realize()`, in four situations: its kernel must be compiled,
 its kernel is in the disk cache, its plan is in memory, and `(x + y).realize()` of tensors at hand. Devices
@@ -42,17 +42,18 @@ SITUATIONS: Final = ("compile", "disk cache", "new tensors", "operands at hand")
 _STORES: Final = frozenset({"write32", "write64"})
 """The methods of `drivers.kernel.Mmio` with which drivers write doorbells."""
 _POLLS: Final = frozenset({"fault", "__call__"})
-"""What waits call every few milliseconds: `DriverDevice.fault`, `hcq.idle.Standstill`. The clock decides how
-often, so they do not count."""
+"""Functions that a wait calls every few milliseconds: `DriverDevice.fault`, `hcq.idle.Standstill`. The number
+of their calls depends on the time, so they do not count."""
 _STEADY: Final = 50
 """Repetitions before the plan counts as known."""
 _UNDISTURBED_S: Final = 1000.0
-"""Seconds that this thread runs before one of an emulated GPU interrupts it: only where it waits."""
+"""The interval after which Python switches threads, in seconds. It is so long that a thread of an emulated
+GPU runs only while this thread waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one call made."""
+    """The counts of one call."""
 
     calls: int
     """Calls of Python functions of the packages."""
@@ -67,7 +68,7 @@ class Counts:
 
 
 def count(action: Callable[[], object]) -> Counts:
-    """Call `action` in this thread; return what it called."""
+    """Call `action` in this thread; return the counts of its calls. The thread's profiler is replaced."""
     calls = transitions = depth = deepest = doorbells = 0
     files: set[str] = set()
     package = ""
@@ -107,9 +108,10 @@ def count(action: Callable[[], object]) -> Counts:
 
 
 def walk() -> list[Counts]:
-    """Return the counts of the operation on the default device.
+    """Return three counts of the operation on the default device.
 
-    The first are of a structure that is new to this process, then new tensors, then operands at hand.
+    In the first the structure is new to this process. The second has new tensors of a known structure. The
+    third has operands that are in memory. Python's switch interval is changed for the whole process.
     """
 
     def operation() -> None:
@@ -137,7 +139,7 @@ def walk() -> list[Counts]:
 
 
 def measure(device: str) -> dict[str, Counts]:
-    """Return the counts of each situation, from two processes that share a new cache folder."""
+    """Return the counts of each of `SITUATIONS`, from two processes that share a new cache folder."""
     with tempfile.TemporaryDirectory(prefix="hcq-walk-") as folder:
         clean = {name: text for name, text in os.environ.items() if not name.startswith("HCQ_")}
         environment = clean | {"HCQ_CACHE": folder, "HCQ_DEVICE": device}
@@ -168,7 +170,7 @@ def risen(
 
 
 def _check(found: Mapping[str, Mapping[str, Counts]], *, write: bool) -> int:
-    """Compare with the kept counts, or lower them; return the exit status."""
+    """Compare with the kept counts; return 1 if a count has risen. With `write` keep the lower counts."""
     kept = tomllib.loads(KEPT.read_text(encoding="utf-8"))
     if lines := risen(kept, found):
         print(*lines, sep="\n", file=sys.stderr)

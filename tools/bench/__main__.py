@@ -12,8 +12,8 @@
     emu, emu-amd                        speed of the emulators
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `emu`,
-`cuda`). Next: `rows`.
+Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `emu`, `emu_amd`,
+`cuda`, `compiled_cuda`). Next: `rows`, how a figure is measured.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elemen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases.
+    """Run the cases and return 0.
 
-    Return 0. stdout gets a table, or JSON lines if it is no terminal; stderr gets the progress.
+    stdout gets a table, or JSON lines with --json or if it is no terminal; stderr gets the progress. An error
+    of a case ends the run. Raises `HcqError` if the device does not open.
     """
     parser = command("tools.bench", __doc__)
     parser.add_argument(

@@ -1,9 +1,10 @@
 """The price of `HCQ_CHECK=1`: `python -m tools.bench check --device cpu`.
 
-Two rows for each model: the first run of its launch without and with the comparison, in milliseconds of this
-process's CPU time. Kernels come from the disk cache; plans are made anew each time. Later runs cost nothing.
+There are two rows for each model: the first run of its launch without and with the comparison, in
+milliseconds of this process's CPU time. Kernels come from the disk cache; plans are made anew each time.
+Later runs cost nothing, because only the first run of a kernel is compared.
 
-Not here: the models (`models`), the comparison (`frontend.check`).
+Not here: the models (`models`). Next: `frontend.check`, the comparison.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def check(bench: Bench) -> None:
 
 
 def first_run(model: Callable[[], list[Tensor]], *, checked: bool) -> float:
-    """Return the CPU time, in milliseconds, of a launch whose plan is not known."""
+    """Return the CPU time, in milliseconds, of a launch whose plan must be made."""
     tensors = model()
     PLANS.drop(Device.DEFAULT)
     with override(check=checked, validate=False):

@@ -1,11 +1,11 @@
 """Compiled kernels by the device's own clock: GB/s of kernels bound by memory, TFLOP/s of matrix products.
 
-The case "kernels" of tools.bench. Launches run between two time stamps of their queue, each after the one
-before; a rate counts the bytes (operations) that the work needs at least. The whole result of each work is
-compared with NumPy's in float64, of products with more than `EXACT` rows in float32. Emulated devices run
-small sizes, are checked and not timed: their rows count kernels.
+This is the case "kernels". Launches run one after another between two time stamps of their queue. A rate
+counts the bytes, or operations, that the work needs at least. The whole result of each work is compared with
+NumPy's in float64; products with more than `EXACT` rows are compared in float32. Emulated devices run small
+sizes. Their results are checked, and they are not timed: their rows count kernels.
 
-Not here: the same work in PyTorch (`compiled_cuda`), registers and spills (`tools.gpu_kernels`).
+Not here: the same work in PyTorch (`compiled_cuda`). Next: `tools.gpu_kernels`, registers and spills.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 EXACT = 1024
-"""The most rows of a product that NumPy computes in float64; larger ones take it minutes."""
+"""The most rows of a product that NumPy computes in float64; larger products would take minutes."""
 LEAST_NS = 2_000_000
-"""The least time of one sample, if `MOST_LAUNCHES` do not take less."""
+"""The least time of one sample; a sample of `MOST_LAUNCHES` launches may be shorter."""
 MOST_LAUNCHES = 64
 SAMPLES = 10
 WARM_S = 0.3
 """Seconds of work before the first sample: a GPU that was idle needs some to raise its clocks."""
 TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
-"""The largest error, as a part of the largest result."""
+"""The largest error that is allowed, divided by the largest result."""
 TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kernel of the benchmark: its operands, and what it computes of them."""
+    """One work of the benchmark: its operands, and what is computed from them."""
 
     name: str
-    """What it computes, a key of `OURS`, `REFERENCE` and `compiled_cuda.THEIRS`."""
+    """What is computed: a key of `OURS`, `REFERENCE` and `compiled_cuda.theirs`."""
     shape: tuple[int, ...]
     """The shape of each operand."""
     dtype: str = "float32"
     count: int = 1
-    """Operands."""
+    """The number of operands."""
     choice: StagedChoice | None = None
-    """The plan of a product; None: the estimated one."""
+    """The plan of a product; None for the plan that the compiler estimates to be the fastest."""
 
     @property
     def case(self) -> str:
@@ -81,7 +81,7 @@ class Work:
 
     @property
     def amount(self) -> float:
-        """The work, which divided by nanoseconds is the rate in `unit`."""
+        """The least bytes or operations, in the unit in which amount / nanoseconds is the rate in `unit`."""
         if self.name == "matmul":
             return 2e-3 * self.shape[0] ** 3
         results = {"sum": 0, "row sums": self.shape[0], "column sums": self.shape[-1]}
@@ -89,7 +89,7 @@ class Work:
         return BYTES[self.dtype] * (self.count * elements + results.get(self.name, elements))
 
     def arrays(self) -> list[NDArray[np.float32]]:
-        """Return random operands without repetition: a tile at another place has another result."""
+        """Return random operands that do not repeat: a tile at a wrong offset has another result."""
         rng = np.random.default_rng(0)
         return [rng.standard_normal(self.shape, np.float32) for _ in range(self.count)]
 
@@ -133,7 +133,7 @@ REFERENCE: dict[str, Callable[..., Array]] = {
 
 
 def works(*, small: bool, most: int = 8192) -> Iterator[Work]:
-    """Yield the work: matrices of up to `most` rows and up to 256 MiB, or all of it in small sizes."""
+    """Yield all works: with `small` in small sizes, else of up to `most` rows and up to 256 MiB."""
     long, wide, rows = (5000, 96, (24, 200)) if small else (most * most, most, (most, most // 2))
     for name in ("add", "chain"):
         yield Work(name, (long,), count=2)
@@ -155,7 +155,7 @@ def works(*, small: bool, most: int = 8192) -> Iterator[Work]:
 
 
 def alternatives() -> Iterator[Work]:
-    """Yield products of 4096 with other plans than the estimated one: of warps, then of warpgroups."""
+    """Yield products of 4096 x 4096 matrices under twelve plans, of warps and of warpgroups."""
     for rows, columns, high, wide, words, depth in (
         (2, 2, 4, 8, 16, 4), (2, 4, 4, 8, 16, 4), (2, 2, 4, 8, 16, 2), (2, 4, 2, 8, 16, 4),
         (2, 2, 4, 8, 32, 4), (2, 1, 4, 32, 32, 4), (2, 1, 4, 32, 32, 2), (2, 1, 4, 16, 32, 4),
@@ -168,7 +168,10 @@ def alternatives() -> Iterator[Work]:
 
 
 def kernels(bench: Bench) -> None:
-    """Measure each work; on an emulated device run it in a small size and count its kernels."""
+    """Measure each work; on an emulated device run it in a small size and count its kernels.
+
+    Raises `CompileError` at the end with the text of every result that was wrong.
+    """
     emulated = bench.scripted or bench.device.info.driver.endswith("-emu")
     info = bench.device.info
     name = f"{info.driver}:{info.index}"
@@ -199,7 +202,8 @@ def kernels(bench: Bench) -> None:
 class Measured:
     """The kernels of one work with their memory, on a device of the frontend.
 
-    Raises `CompileError` if the result is not NumPy's.
+    `compute` replaces the function of `OURS`. The constructor runs the work once, and raises `CompileError`
+    if its result differs from NumPy's by more than `TOLERANCE`. Leaving the context frees the memory.
     """
 
     def __init__(self, device: str, work: Work, compute: Callable[..., Tensor] | None = None) -> None:
@@ -222,7 +226,7 @@ class Measured:
         self._check(operands, out)
 
     def _chosen(self, out: Tensor, kernels: tuple[KernelLaunch, ...]) -> tuple[KernelLaunch, ...]:
-        """Return the one kernel under the plan of the work's choice."""
+        """Return the only kernel of the work, compiled under the work's plan."""
         (item,) = schedule(uops([(out.expr, tuple(range(len(out.leaves))))]))
         (kernel,) = kernels
         made = compile_uncached(item.ast, self._device.arch, self.work.choice)
@@ -251,7 +255,7 @@ class Measured:
         return [self.work.amount / self.nanoseconds(launches) for _ in range(samples)]
 
     def nanoseconds(self, launches: int) -> float:
-        """Return the nanoseconds of one launch of all kernels, of some in a row, by the device's clock."""
+        """Launch all kernels `launches` times in a row; return the device's nanoseconds of one time."""
         queue = self._device.queue
         start, end = self._device.hcq.stamp(), self._device.hcq.stamp()
         commands = queue.record(label=self.work.case)

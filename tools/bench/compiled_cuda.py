@@ -1,9 +1,9 @@
 """The work of `compiled` in PyTorch on CUDA or HIP, for comparison on a GPU, with the same names of cases.
 
-The case "cuda-kernels" of tools.bench: `python -m tools.bench cuda-kernels --device cpu`. It needs a
-PyTorch for CUDA or ROCm and a GPU; `--all` does not include it.
+This is the case "cuda-kernels": `python -m tools.bench cuda-kernels --device cpu`. It needs a GPU, and a
+PyTorch for CUDA or ROCm; `--all` does not include it.
 
-Not here: launches and copies in PyTorch (`cuda`).
+Not here: launches and copies in PyTorch (`cuda`). Next: `compiled`, the same work by this project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def theirs(torch: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions of PyTorch by the name of the work."""
+    """Return, for each name of a work in `compiled`, the function of PyTorch that computes it."""
     return {
         "add": torch.add,
         "chain": lambda x, y: torch.relu(x * y + x),
@@ -37,7 +37,7 @@ def theirs(torch: Any) -> dict[str, Callable[..., Any]]:
 
 
 def kernels(bench: Bench) -> None:
-    """Measure each work by GPU events."""
+    """Measure each work by GPU events. Raises `UnsupportedError` without PyTorch or without a GPU."""
     torch = pytorch()
     device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     functions = theirs(torch)

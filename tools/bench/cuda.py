@@ -1,11 +1,11 @@
 """The cases of `queues` through CUDA or HIP, by PyTorch, for comparison on a GPU.
 
-The case "cuda" of tools.bench, run in its own process: `python -m tools.bench cuda --device cpu`. It needs a
-PyTorch for CUDA, or for ROCm, which PyTorch also names "cuda", and a GPU; `--all` does not include it. An
-operation on one element replaces the empty kernel: its cost on the host includes PyTorch's dispatch, the
-replay of a graph does not.
+This is the case "cuda", run in its own process: `python -m tools.bench cuda --device cpu`. It needs a GPU,
+and a PyTorch for CUDA, or for ROCm, which PyTorch also names "cuda"; `--all` does not include it. An
+operation on one element replaces the empty kernel. Its cost on the host includes PyTorch's dispatch; the
+replay of a graph has no dispatch.
 
-Not here: the rows (`rows`), kernels that do work (`compiled_cuda`).
+Not here: kernels that do work (`compiled_cuda`). Next: `queues`, the same cases by this project.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 def pytorch() -> Any:  # PyTorch is not a dependency, so its types are unknown
-    """Return PyTorch; `UnsupportedError` without it, or without a GPU."""
-    """Return PyTorch; `UnsupportedError` without one, or without a GPU."""
+    """Return PyTorch. Raises `UnsupportedError` if it is not installed or finds no GPU."""
     try:
         torch = import_module("torch")
     except ImportError as error:
@@ -38,7 +37,7 @@ def pytorch() -> Any:  # PyTorch is not a dependency, so its types are unknown
 
 
 def cuda(bench: Bench) -> None:
-    """Measure launch, replay, the time of dependent kernels, and copies."""
+    """Measure launch, replay, the time of dependent kernels, and copies. Raises as `pytorch` does."""
     torch = pytorch()
     device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     one = torch.zeros(1, device="cuda")
@@ -80,7 +79,7 @@ def _captured(torch: Any, launch: Any) -> Any:
 
 
 def milliseconds(torch: Any, run: Any) -> float:
-    """Return the milliseconds of a call, by GPU events around it."""
+    """Call `run`; return its milliseconds, by GPU events before and after it."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     run()

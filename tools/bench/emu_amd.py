@@ -5,7 +5,7 @@ results are checked. Target times of translated kernels: vector addition of 1M f
 4 ms, tiled matmul of 256 x 256 6 ms, divergent Collatz of 256K work-items 60 ms. Target time of a small kernel from its
 machine code to its result, translation included: 60 ms.
 
-Not here: the driver on the emulated GPU. Next: `emu`, the same for NVIDIA's.
+Not here: the driver on the emulated GPU (`queues` with `--device amd-emu`). Next: `emu`, the same for NVIDIA's.
 """
 
 # ruff: noqa: E501 - rows of tables read best on one line
@@ -42,7 +42,10 @@ def _kernels(target: str) -> dict[str, objects.KernelCode]:
 
 
 def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
-    """Return the four kernels with their data in mapped memory, translated with `checks` (default: none)."""
+    """Return the four kernels of a target with their data in mapped memory.
+
+    The code is translated with the sanitizers of `checks` (default: none).
+    """
     memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
     rng, found = np.random.default_rng(1), _kernels(target)
 

@@ -1,6 +1,7 @@
-"""The hand-written empty kernel of the queue benchmarks, for each architecture family.
+"""The hand-written empty kernel of the queue benchmarks, for the host and both vendors of GPUs.
 
-Next: `queues`, the cases that launch them; docs/kernel-by-hand.md.
+Not here: kernels that the compiler makes (`compiled`). Next: `queues`, the cases that launch the kernel;
+docs/kernel-by-hand.md, how to write one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _PTX_EMPTY = """.version 8.7
 
 
 def empty(info: DeviceInfo) -> KernelImage:
-    """Return the image of a kernel that takes one pointer and does nothing.
+    """Return the image of a kernel that takes one pointer and does nothing; a workgroup has one thread.
 
-    `UnsupportedError` without one.
+    Raises `UnsupportedError` for a device that is neither a 64-bit host nor a GPU of AMD or NVIDIA, and as
+    `compiler.targets.nvptx.assembler.assemble` does without an assembler for PTX.
     """
     args = (ArgSlot("first", ArgKind.POINTER, 0, 8),)
     if info.arch.startswith("sm_"):

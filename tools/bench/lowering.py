@@ -1,9 +1,9 @@
 """The time from a kernel's AST to LLVM IR: `python -m tools.bench lowering --device cpu`.
 
-A row for each model has the median of its different kernels, in milliseconds of this thread's CPU time, and
-in the note the 90th percentile, the slowest kernel and the share of each pass. Kernels are lowered in the
-order of a first call, without nodes or traversals of the round before; of several rounds each kernel counts
-with its fastest. Rows "with LLVM" add the time to machine code. Products are lowered for GPUs, too.
+The row of a model has the median of its different kernels, in milliseconds of this thread's CPU time. Its
+note has the 90th percentile, the slowest kernel and the share of each pass. Kernels are lowered in the order
+of a first call. Before each round the table of nodes is emptied; the fastest round of each kernel counts.
+Rows "with LLVM" add the time to machine code. Products are lowered for GPUs, too.
 
 Not here: the models (`models`), the time of kernels (`compiled`). Next: `compiler.pipeline`, the passes.
 """
@@ -49,6 +49,7 @@ class Lowered:
 
     name: str
     passes: dict[str, int]
+    """Pass -> its time."""
     llvm: int = 0
     """From IR to machine code; 0 if it was not measured."""
 
@@ -79,7 +80,7 @@ def lowering(bench: Bench) -> None:
 
 
 def kernels_of(launches: Sequence[Sequence[Tensor]], arch: str) -> list[str]:
-    """Return the texts of the different kernels that launches of pending tensors need; compute nothing."""
+    """Return the texts of the different kernels that launches of pending tensors need. None is run."""
     texts: dict[str, None] = {}
     for tensors in launches:
         for key in keys_of(tensors).values():
@@ -91,7 +92,10 @@ def kernels_of(launches: Sequence[Sequence[Tensor]], arch: str) -> list[str]:
 
 @collector.paused()
 def lowered(texts: Sequence[str], target: Target, rounds: int, *, llvm: bool) -> list[Lowered]:
-    """Lower kernels in order, as after a start of the process; return the fastest of the rounds of each."""
+    """Lower kernels in order, in each round with an empty table of nodes; return the fastest round of each.
+
+    With `llvm` the first round also compiles the IR to machine code.
+    """
     found = [_once(text, target, llvm=llvm) for text in texts]
     for _ in range(rounds - 1):
         trim_table(0)

@@ -1,8 +1,8 @@
 """Models whose kernels are lowered by the case "lowering": forward passes and a training step, not computed.
 
-Each function returns the tensors of one launch, over weights that are in memory.
+Each function returns the pending tensors of one launch. The weights are computed before and lie in memory.
 
-Not here: the kernels of a step in numbers (`tools.performance.steps`). Next: `lowering`.
+Not here: counts of the kernels of training steps (`tools.performance.steps`). Next: `lowering`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCKS: Final = (
     (64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
     (512, 512, 1),
 )  # fmt: skip
-"""Of each block of a ResNet-18 the channels before and after, and the stride."""
+"""The input channels, output channels and stride of each block of a ResNet-18."""
 _WORDS: Final = 4096
 
 
@@ -74,7 +74,7 @@ def bert_layer() -> list[Tensor]:
 
 
 class _Layer:
-    """Attention and a perceptron, each beside the input."""
+    """A transformer layer: attention and a perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         self.heads = heads
@@ -92,8 +92,11 @@ class _Layer:
         return x + self.down(self.up(self.norms[1](x)).gelu())
 
 
-def mnist_step() -> list[Tensor]:
-    """Return a training step of a small convolutional network with Adam, for 128 pictures."""
+def mnist() -> Callable[[], list[Tensor]]:
+    """Return a function that records a training step of a small convolutional network, for 128 pictures.
+
+    The function returns the loss and all that the optimiser (Adam) changes, as pending tensors.
+    """
     net: list[Any] = [
         nn.Conv2d(1, 32, 5), Tensor.relu, nn.Conv2d(32, 32, 5), Tensor.relu, nn.BatchNorm(32),
         Tensor.max_pool2d, nn.Conv2d(32, 64, 3), Tensor.relu, nn.Conv2d(64, 64, 3), Tensor.relu,
@@ -101,9 +104,19 @@ def mnist_step() -> list[Tensor]:
     ]  # fmt: skip
     optimiser = nn.optim.Adam(_in_memory(net))
     x, y = _zeros(128, 1, 28, 28), _zeros(128, dtype="int32")
-    with Tensor.train():
-        loss = x.sequential(net).sparse_categorical_crossentropy(y).backward()
-        return [loss, *optimiser.schedule_step()]
+
+    def step() -> list[Tensor]:
+        with Tensor.train():
+            optimiser.zero_grad()
+            loss = x.sequential(net).sparse_categorical_crossentropy(y).backward()
+            return [loss, *optimiser.schedule_step()]
+
+    return step
+
+
+def mnist_step() -> list[Tensor]:
+    """Return the pending tensors of one step of `mnist`."""
+    return mnist()()
 
 
 def products(dtype: str) -> list[list[Tensor]]:

@@ -1,6 +1,6 @@
 """Benchmarks of the queue layer, without compiler and tensors: submit, replay, gap, signal and copy.
 
-Not here: tensors (`tensors`). Next: `rows`, how a figure is measured.
+Not here: tensors (`tensors`), the empty kernel (`kernels`). Next: `rows`, how a figure is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 
 
 def submit(bench: Bench) -> None:
-    """Measure the host time of one launch, and the device time of empty kernels in one submission."""
+    """Measure the host time of one launch, and the device time of empty kernels in one submission.
+
+    The device time is left out on a scripted or emulated device.
+    """
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
     buffer = device.alloc(4096)
@@ -115,7 +118,10 @@ def gap(bench: Bench) -> None:
 
 
 def signal(bench: Bench) -> None:
-    """Measure the time from a submission to its observed signal, on an awake and on a sleeping device."""
+    """Measure the time from a submission until the host sees its signal, and of a hop between two queues.
+
+    The device is awake, or has slept for 2 or 50 ms.
+    """
     queue = bench.device.compute
 
     def ping() -> None:
@@ -158,7 +164,10 @@ def signal(bench: Bench) -> None:
 
 
 def copy(bench: Bench) -> None:
-    """Measure copies on the copy queue in GB/s, compared with memcpy if the host can address the memory."""
+    """Measure copies on the copy queue in GB/s, bytes read and bytes written counted.
+
+    They are compared with memcpy if the host can address the memory.
+    """
     device = bench.device
     queue = device.copies[0]
     for size in COPY_SIZES:

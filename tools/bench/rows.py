@@ -1,6 +1,6 @@
-"""Measurements: how a figure is measured, and its row.
+"""Measurements of the benchmarks: how a figure is measured, its row, and how rows are printed.
 
-Next: `__main__`, which prints the rows; `queues`, cases.
+Not here: the cases (`queues`, `tensors`, ...). Next: `__main__`, the command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import hcq
 
 Run: TypeAlias = "tuple[Callable[[], object], Callable[[], object]]"
-"""What is timed, and what runs untimed ahead of each sample."""
+"""(the function that is timed, the function that runs untimed before each sample)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,7 @@ def commit() -> str:
 MOST_S = 5.0
 """Seconds after which a row ends with the samples that it has, because emulated devices are slow."""
 FEWEST = 3
+"""The least number of samples of a row that ends early."""
 
 
 class Bench:
@@ -154,7 +155,7 @@ class Bench:
         note: str = "",
         device: str = "",
     ) -> float:
-        """Time `run` after a warm-up, `samples` times, add a row, and return the median in `unit`.
+        """Time `run` `samples` times after a warm-up, add a row, and return the median in `unit`.
 
         Each time is divided by `per`, the number of operations of one call. `before` runs untimed before each
         sample. After `most_s` seconds a row ends with the samples taken, at least `FEWEST`. A quick bench
@@ -183,10 +184,11 @@ class Bench:
     def interleaved(
         self, case: str, runs: Mapping[str, Run], *, beside: Run, name: str, samples: int, unit: str = "us"
     ) -> None:
-        """Time several runs in turn, `samples` rounds after a warm-up; a row each, `runs` by device.
+        """Time several runs in turn, `samples` rounds after a warm-up, and add a row for each.
 
-        Each round times each run once, so that load of the machine falls on all alike. The notes of `runs`
-        give their median as a part of that of `beside`, which runs on the device `name`.
+        `runs` maps the name of a device to its run; `beside` is the run on the device `name`. Each round
+        times each run once, so that load of the machine falls on all alike. The note of each row of `runs`
+        has its median divided by that of `beside`.
         """
         everyone = {**runs, name: beside}
         taken: dict[str, list[float]] = {device: [] for device in everyone}
@@ -207,7 +209,10 @@ class Bench:
     def burst(
         self, case: str, run: Callable[[], object], *, before: Callable[[], object], unit: str = "us"
     ) -> float:
-        """Time `run` in bursts of 20 calls and return the median of one: the host time on an awake device."""
+        """Time `run` in bursts of 20 calls, add a row, and return the median time of one call.
+
+        The device is awake in most of a burst, so this is the host time. `before` runs untimed before each.
+        """
         count = 20
 
         def many() -> None:
@@ -241,7 +246,7 @@ class Bench:
 class Report:
     """Writes each row at once to `data`: as a line of a table, or with `lines` as a JSON object.
 
-    `file` also receives the JSON objects, `messages` the progress.
+    `file`, if given, also receives the JSON objects; `messages` receives the progress.
     """
 
     def __init__(self, data: TextIO, messages: TextIO, file: TextIO | None = None, *, lines: bool) -> None:

@@ -1,6 +1,7 @@
 """Benchmarks of the host time of tensors: eager, jit and start.
 
-Not here: queues without tensors (`queues`), throughput (`throughput`).
+Not here: queues without tensors (`queues`), throughput (`throughput`). Next: `rows`, how a figure is
+measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def eager(bench: Bench) -> None:
     """Measure building and realizing small graphs of a known structure, up to the submission.
 
-    And reading one back.
+    One row also reads the result back.
     """
     name = _name(bench)
     a, b = (
@@ -75,7 +76,10 @@ def jit(bench: Bench) -> None:
 
 
 def start(bench: Bench) -> None:
-    """Measure processes, minus an empty interpreter: the import, and 2 + 3 with a filled cache."""
+    """Measure two processes: one imports `frontend`, one computes 2 + 3 with a filled cache.
+
+    The time of an empty interpreter is subtracted.
+    """
     empty = _median("pass", bench)
     for case, code in (
         ("import frontend", "import frontend"),

@@ -3,7 +3,8 @@
 Each sample is a captured call from submission to completion, with inputs on the device. The result is
 compared with NumPy's. NumPy runs on the host. Emulated devices run small sizes.
 
-Not here: host overhead (`queues`, `tensors`).
+Not here: host overhead (`queues`, `tensors`), kernels by the device's clock (`compiled`). Next: `rows`, how
+a figure is measured.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _compare(
 ) -> None:
     """Add a row of the device and one of NumPy.
 
-    `work` is the work of a call; divided by seconds it is in `unit`.
+    `work` is the amount of one call; divided by the seconds of the call it is a rate in `unit`. Raises
+    `AssertionError` if the result differs from NumPy's.
     """
     name = f"{bench.device.info.driver}:{bench.device.info.index}"
     queues = Device[name].hcq

@@ -2,10 +2,11 @@
 
     python -m tools.hardware.box
 
-It never fails. It changes nothing, except that CUDA's library creates missing device nodes, as in any CUDA
-program. Each fact is written when it is known, so a call that hangs does not lose the facts before it.
+A fact whose collection fails has the error as its text, and the exit status is 0. The command changes
+nothing, except that CUDA's library creates missing device nodes, as in any CUDA program. Each fact is written
+when it is known, so a call that hangs does not lose the facts before it.
 
-Not here: the GPU as this project's drivers see it (`tools.bringup`).
+Not here: the GPU as this project's drivers see it (`tools.bringup`). Next: `machine`, what the machine lacks.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import resource
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +69,7 @@ def system() -> dict[str, object]:
 
 
 def files() -> dict[str, str]:
-    """Return path and text of the kernel drivers' files under /proc and /sys."""
+    """Return path -> text of the kernel drivers' files under /proc and /sys, or why one cannot be read."""
     found = [path for pattern in _FILES for path in sorted(Path("/").glob(pattern[1:]))]
     return {str(path): _text(str(path)) for path in found}
 
@@ -83,17 +85,8 @@ def _log() -> list[str]:
     return kernel_log(_WORDS)
 
 
-def smi() -> str:
-    """Return the output of nvidia-smi."""
-    return _printed("nvidia-smi")
-
-
-def rocminfo() -> str:
-    """Return the output of ROCm's rocminfo."""
-    return _printed("rocminfo")
-
-
 def _printed(tool: str) -> str:
+    """Return what a vendor's tool prints; or env's message if it is not installed. It has 20 seconds."""
     done = subprocess.run(
         ["/usr/bin/env", tool], capture_output=True, check=False, timeout=20, stdin=subprocess.DEVNULL
     )
@@ -101,9 +94,9 @@ def _printed(tool: str) -> str:
 
 
 def cuda() -> dict[str, object]:
-    """Return the version and devices that CUDA's driver library reports.
+    """Return the status of each call of CUDA's driver library, its version, and the first device's name.
 
-    It opens the GPU and creates missing nodes.
+    The library opens the GPU and creates missing nodes. Raises `OSError` if it is not installed.
     """
     library = ctypes.CDLL("libcuda.so.1")
     facts: dict[str, object] = {"cuInit": library.cuInit(0)}
@@ -124,8 +117,8 @@ FACTS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("nodes", nodes),
     ("files", files),
     ("kernel log", _log),
-    ("nvidia-smi", smi),
-    ("rocminfo", rocminfo),
+    ("nvidia-smi", partial(_printed, "nvidia-smi")),
+    ("rocminfo", partial(_printed, "rocminfo")),
     ("cuda", cuda),
     ("nodes after", nodes),
     ("kernel log after", _log),

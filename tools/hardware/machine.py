@@ -1,6 +1,7 @@
-"""The GPU of a machine: its vendor, and what the machine lacks for a hardware run.
+"""The vendor of a machine's GPU, and what the machine lacks for a hardware run.
 
-Not here: the description of the machine (`box`), from which the second is seen.
+Not here: the description of the machine (`box`), from which `missing` finds what is lacking. Next: `stage`,
+how a stage of the run is executed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def detected(dev: Path) -> str:
 
 
 def missing(run: Run) -> str:
-    """Return a text of what the machine lacks for this run, with a hint.
+    """Return a text of what the machine lacks for this run, with a hint; "" if nothing is missing.
 
-    "" if nothing is known to be missing.
+    It is also "" for a dry run, an emulated GPU, and a run whose stage `box` gave no facts.
     """
     facts = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
     if run.options.dry or run.options.emulated or facts is None:
@@ -39,7 +40,7 @@ def missing(run: Run) -> str:
 
 
 def _nv_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[str], str]:
-    """Return what an NVIDIA machine lacks, and a hint."""
+    """Return what a machine with an NVIDIA GPU lacks, and a hint."""
     lacks = [
         (not any(node == "/dev/nvidiactl" for node in nodes), "the control node /dev/nvidiactl"),
         (not any(re.fullmatch(r"/dev/nvidia\d+", node) for node in nodes), "the node of a GPU, /dev/nvidiaN"),
@@ -51,7 +52,7 @@ def _nv_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[s
 
 
 def _amd_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[str], str]:
-    """Return what an AMD machine lacks, and a hint."""
+    """Return what a machine with an AMD GPU lacks, and a hint."""
     files = facts.get("files")
     gpus = isinstance(files, dict) and any("/kfd/topology/nodes/" in path for path in files)
     lacks = [
@@ -67,7 +68,7 @@ def _amd_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[
 
 
 def _driver(facts: Mapping[str, object]) -> bool:
-    """Return whether the kernel driver is visible; a sandbox shows its nodes only."""
+    """Return whether NVIDIA's kernel driver shows in /proc, /dev or the log; a sandbox shows /dev only."""
     files, nodes = (str(facts.get(name, "")) for name in ("files", "nodes"))
     return (
         "/proc/driver/nvidia" in files or "/dev/nvidia" in nodes or "NVRM" in str(facts.get("kernel log", ""))

@@ -1,16 +1,16 @@
 """A hardware report without what identifies a machine or its user: `python -m tools.hardware.share FILE`.
 
-Replaced are host and user names, home folders, the folder of the checkout, addresses of networks (IPv4,
-IPv6, MAC, mail), UUIDs, serial numbers and unique numbers of GPUs, in any of the forms that a report has them
-(text, hexadecimal bytes of a call, Python's bytes), and names of other processes. What was replaced reads
-`[host]`, `[uuid]`, and so on. Kept are the GPU, its kernel driver, places on the PCI bus, versions, times,
+It replaces host and user names, home folders, the folder of the checkout, addresses of networks (IPv4, IPv6,
+MAC, mail), UUIDs, serial numbers and unique numbers of GPUs, and names of other processes. They are found in
+each form that a report has: text, hexadecimal bytes of a call, Python's bytes. The replaced text reads
+`[host]`, `[uuid]`, and so on. It keeps the GPU, its kernel driver, addresses on the PCI bus, versions, times,
 figures and the words of every failure.
 
     python -m tools.hardware.share report/report.json              writes report/shared.json
-    python -m tools.hardware.share --check docs/hardware/*.json    names what a file still tells
+    python -m tools.hardware.share --check docs/hardware/*.json    names what still identifies a machine
 
-A secret in another form, such as a name in an error's text that is neither the host's nor the user's, is not
-known here: read the file before you send it.
+A secret of another kind is not found: for example a name in an error's text that is neither the host's nor
+the user's. Read the file before you send it.
 
 Not here: the report (`tools.hardware_run`), its tables (`tools.hardware.tables`).
 """
@@ -41,7 +41,7 @@ _BYTES: Final = re.compile(r"uuid\w*=(b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\")"
 _SERIAL: Final = re.compile(r"\bserial(?: number)?\s*[:=]\s*((?=[\w-]*[1-9])[\w-]+)", re.IGNORECASE)
 _UNIQUE: Final = re.compile(r"\b(?:unique_id|hive_id)\\?[\"']?[:=]?\s*(\d*[1-9]\d*)")
 _KEYS: Final = re.compile(r"uuid|unique_id|hive_id|serial", re.IGNORECASE)
-"""Names of values that identify a GPU."""
+"""Keys whose values identify a GPU."""
 _ADDRESS: Final = re.compile(
     r"(?<![\w.:])(?:(?:\d{1,3}\.){3}\d{1,3}|(?=[0-9a-f]*:[0-9a-f]*:)[0-9a-f:]+(?:\.[\d.]+)?)(?![\w.:])",
     re.IGNORECASE,
@@ -54,19 +54,18 @@ _PATTERNS: Final = (
     (re.compile(r"(\bpid=\d+, name=)(?!python|\[)[^,]+"), r"\1[process]"),
     (re.compile(r"(\| +\d+ +\S+ +\S+ +\d+ +[CGM+]+ +)(?!\[)\S.*?( +\d+MiB \|)"), r"\1[process]\2"),
 )
-"""What is replaced wherever it stands, in this order."""
+"""(pattern, replacement), applied to every string in this order."""
 _VERSIONS: Final = ("packages",)
-"""Stages whose facts are versions, which may have four numbers, as addresses have."""
+"""Stages whose facts are versions. A version may have four numbers, as an IPv4 address has."""
 _LEAST: Final = 4
-"""Characters that a name of a host or user has at least to be replaced everywhere: "vm" is a common word."""
+"""Names of hosts and users with fewer characters are not replaced: "vm" is a common word."""
 
 
 def shared(report: Any, *, names: Mapping[str, str] | None = None) -> Any:
     """Return a copy of a report without what identifies its machine.
 
-    `names` maps words that are replaced as whole words to what stands for them; without it they are those of
-    this machine and of this process. Raises `ValueError` if a part of the report still has such a value: that
-    is a mistake of this module.
+    `names` maps whole words to their replacements; without it they are the names of this machine and of this
+    process. Raises `ValueError` if a pattern still matches in the copy, which is a bug of this module.
     """
     known = {**identifiers(report), **(_here() if names is None else names)}
     longest = sorted(known, key=len, reverse=True)
@@ -97,7 +96,7 @@ def write(report: Any, path: Path) -> None:
 
 
 def identifiers(report: Any) -> dict[str, str]:
-    """Return what identifies the report's GPUs and host, in every form, and what stands for each."""
+    """Return a mapping from each text that identifies the report's GPUs or host to its replacement."""
     found: dict[str, str] = {}
     for key, text in _texts(report):
         raw = [bytes.fromhex(uuid.replace("-", "")) for uuid in _UUID.findall(text)]
@@ -121,7 +120,7 @@ def identifiers(report: Any) -> dict[str, str]:
 
 
 def remaining(report: Any) -> list[str]:
-    """Return what a report still tells of its machine: "path: text", by the patterns alone."""
+    """Return "path: text" for each string of a report that a pattern finds to identify its machine."""
     found = []
     for path, text in _paths(report):
         if (rest := _fixed(text, path)) != text:
@@ -136,14 +135,17 @@ def remaining(report: Any) -> list[str]:
 
 
 def _fixed(text: str, path: str) -> str:
-    """Return a text with every pattern replaced."""
+    """Return a text with every pattern replaced; addresses stay in the stages of `_VERSIONS`."""
     for pattern, stands in _PATTERNS:
         text = pattern.sub(stands, text)
     return text if any(f"/{name}/" in path for name in _VERSIONS) else _ADDRESS.sub(_address, text)
 
 
 def _address(found: re.Match[str]) -> str:
-    """Return what stands for a text that may be an address: times and places on the PCI bus are none."""
+    """Return the replacement of a text that may be an IP address; another text is returned unchanged.
+
+    Times and addresses on the PCI bus are no IP addresses. The address 0.0.0.0, or ::, stays.
+    """
     try:
         address = ip_address(found[0])
     except ValueError:
@@ -167,7 +169,7 @@ def _named(key: str, value: Any, replace: Replace, path: str) -> Any:
 
 
 def _label(value: Any, at: int) -> str:
-    """Return how a member of a list is called in a path: a stage by its name."""
+    """Return the label of a list's member in a path: its "name" if it has one, else its index."""
     return str(value["name"]) if isinstance(value, dict) and "name" in value else str(at)
 
 
@@ -198,7 +200,7 @@ def _texts(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _here() -> dict[str, str]:
-    """Return the names of this machine and process, the folders of the user and of the checkout."""
+    """Return the names of this machine and user, and the folders of user and checkout, with replacements."""
     home, node = str(Path.home()), platform.node()
     hosts = {node, node.split(".", 1)[0]}
     names = {name: "[host]" for name in hosts if len(name) >= _LEAST and name != "localhost"}
@@ -209,7 +211,10 @@ def _here() -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the shared form of reports beside them; with `--check` name what they tell and return 1."""
+    """Write shared.json beside each report; with `--check` name what identifies a machine, and return 1 then.
+
+    Return `REFUSED` at the first file that is no JSON.
+    """
     parser = command("tools.hardware.share", __doc__)
     parser.add_argument("files", nargs="+", metavar="FILE", help="reports of tools.hardware_run")
     parser.add_argument(

@@ -1,10 +1,10 @@
 """Stages of a hardware run: child processes with a time limit, one report, and one archive of their output.
 
 Report and archive are replaced atomically every few seconds, so a run that is killed leaves complete files.
-Only these two files are written to `--out`; everything else, also installed packages, is in the working
-folder inside the checkout.
+Only these two files are written to `--out`. All other files, and installed packages, are in the folder
+`--work`, by default inside the checkout.
 
-Not here: the stages themselves (`tools.hardware_run`).
+Not here: the stages themselves (`tools.hardware_run`). Next: `summary`, the page at the end of a run.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _LEAST_S: Final = 0.5
 """Seconds that must be left for a stage to start."""
 _TAIL: Final = 4000
+"""Bytes at the end of a stage's output that the report has."""
 _LARGEST: Final = 4 << 20
 """Bytes of one file that the archive holds at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The clock of a run and its intervals in seconds; tests pass others."""
+    """The clock of a run, and its intervals in seconds; tests pass shorter ones."""
 
     monotonic: Callable[[], float] = time.monotonic
     beat_s: float = 5.0
@@ -56,18 +57,28 @@ class Stage:
     name: str
     command: list[str]
     limit_s: float
+    """Seconds that the stage may take, before the run's factor `patience`."""
     env: dict[str, str] = field(default_factory=dict)
+    """Variables of the environment besides those of `Run.env`."""
     status: str = "not run"
+    """"not run", "running", "passed", "failed", "hung: ...", "died: SIGNAL" or "skipped: REASON"."""
     reason: str = ""
     """What was missing or failed, as text; empty for a stage that passed."""
     seconds: float = 0.0
     returncode: int | None = None
+    """The exit status of the child; None before its end, and if it was killed."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """The results of the stage, as JSON data."""
     tail: str = ""
+    """The end of the child's output."""
 
 
 class Run:
-    """All stages of one command. `python` is the interpreter that the stages run."""
+    """All stages of one command. `python` is the interpreter that the stages run.
+
+    The constructor deletes the logs of an earlier run, and makes the folders of `--out` and `--work`. Raises
+    `OSError` if they cannot be written.
+    """
 
     def __init__(
         self, options: argparse.Namespace, *, timing: Timing | None = None, python: str = sys.executable
@@ -84,7 +95,7 @@ class Run:
         self.site = self.work / "site"
         """Folder in which packages are installed that the machine lacks."""
         self.choices: str = options.choices
-        """The setting of doubtful values that the stages use."""
+        """The values of the driver's uncertain constants that the stages use (`tools.bringup.ladder`)."""
         self.patience: float = options.patience
         """The factor of all time limits."""
         self.reserve_s = 0.0
@@ -106,14 +117,15 @@ class Run:
         return float(self.options.total) * self.patience - (self.timing.monotonic() - self.start)
 
     def wanted(self, name: str) -> bool:
-        """Return whether a stage is to run."""
+        """Return whether `--only` includes a stage; without `--only` it is True."""
         return not self.options.only or name in self.options.only.split(",")
 
     def run(self, stage: Stage, explain: Callable[[Stage], str] | None = None) -> Stage:
         """Run a stage within the remaining time and record its output; a failing stage does not raise.
 
-        `explain` returns why the stage did not reach its purpose, or "" if it did; a stage with a reason has
-        failed. If a failed child has no such reason, the last line of its output is the reason.
+        `explain` is called after the child's end. It returns why the stage failed, or "". A child that exits
+        with 0 and has a reason has failed. For a failed child without a reason, the last line of its output
+        is the reason. A stage that `--only` leaves out is returned as "not run", and is not recorded.
         """
         if not self.wanted(stage.name):
             return stage
@@ -190,7 +202,7 @@ class Run:
             self._show(self.stages[-1])
 
     def write(self) -> dict[str, Any]:
-        """Write report and archive; return the report."""
+        """Write report and archive; return the report. Each file is replaced as a whole."""
         stages = [asdict(stage) for stage in self.stages]
         given = self.options.emulated or f"{self.options.vendor}:{self.options.device}"
         report = {
@@ -258,7 +270,7 @@ def _end(child: subprocess.Popen[bytes], end_s: float) -> str:
 
 
 def _commit() -> str:
-    """Return the checkout's commit, or "" without a repository or git."""
+    """Return the hash of the checkout's commit; "" without a repository or git."""
     command = ["/usr/bin/env", "git", "rev-parse", "HEAD"]
     try:
         done = subprocess.run(

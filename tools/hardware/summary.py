@@ -1,8 +1,8 @@
 """The short form of a hardware run: one page with the GPU, what works, what does not, and what to send.
 
-It is computed from the stages of the report, as data, so that old reports can be read as well.
+It is computed from the stages of the report, as JSON data, so that old reports can be read as well.
 
-Not here: the stages (`tools.hardware_run`), the file that holds the result (`tools.hardware.stage`).
+Not here: the stages (`tools.hardware_run`). Next: `tools.hardware.stage`, which writes the report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _MARKETING: Final = re.compile(r"Marketing Name:\s*(AMD (?:Radeon|Instinct)[^\n]
 
 
 def gpu(stages: Sequence[Data]) -> str:
-    """Return the GPU's name as its driver reports it; "" if no stage has found one."""
+    """Return the GPU's name as its driver or library reports it; "" if no stage has found one.
+
+    Without such a name it is the AMD target that the ladder has seen, for example "gfx1100".
+    """
     facts = _facts(stages, "box")
     models = [_MODEL.search(str(text)) for text in facts.get("files", {}).values()]
     names = [found[1].strip() for found in models if found]
@@ -52,7 +55,8 @@ def driver(stages: Sequence[Data]) -> str:
 def failed(stages: Sequence[Data], *, device: str, choices: str, dry: bool) -> list[dict[str, str]]:
     """Return a row for each stage that did not pass: its status, the reason, its log, and how to repeat it.
 
-    `device` is the one given to `--device`; `choices` are the values that work so far.
+    `device` is the argument of `--device`; `choices` are the values of the driver's uncertain constants that
+    work so far. A stage that still runs has no row.
     """
     out = []
     for stage in stages:

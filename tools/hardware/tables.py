@@ -2,13 +2,13 @@
 
 The command rewrites the parts of pages between `<!-- made: NAME -->` and `<!-- end -->`: figures, the list of
 reports, and the last column of the tables of NVIDIA's generations and of AMD's targets. With `--check` it
-changes nothing and fails where a page differs. `--add FILE` first keeps a report that somebody sent: it must
-fit docs/hardware/report.schema.json and identify no machine, and must be of a GPU.
+changes nothing and fails where a page differs. `--add FILE` first keeps a report that somebody sent. That
+report must fit docs/hardware/report.schema.json, identify no machine, and be of a GPU.
 
-Rows of a scripted or emulated device are left out: they say nothing about hardware. A generation or a target
-without a report whose ladder ended and passed is *unproved*.
+Rows of a scripted or emulated device are left out, because they do not measure hardware. A generation or a
+target without a report whose ladder passed is *unproved*.
 
-Not here: the reports (`tools.hardware_run`, docs/hardware).
+Not here: the reports (`tools.hardware_run`, docs/hardware). Next: `summary`, which reads a report's facts.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _SAME: Final = {
     "the same, then wait": "one operation, then wait",
     "256 kernels, nothing changed": "256 kernels replayed, nothing changed",
 }
-"""Cases of ours beside those of PyTorch that measure the same under another name."""
+"""Case of this project -> the case of PyTorch that measures the same under another name."""
 CHECKED: Final = "result checked"
-"""What the note of a row says whose whole result was compared with an independent computation."""
+"""The words in the note of a row whose whole result was compared with an independent computation."""
 
 
 def reports(folder: Path = REPORTS) -> dict[str, Data]:
-    """Return the kept reports of complete runs by file name, the oldest first."""
+    """Return the kept reports by file name, the oldest first: a file name begins with the date."""
     paths = [path for path in sorted(folder.glob("*.json")) if path.name != SCHEMA.name]
     return {path.name: json.loads(path.read_text()) for path in paths}
 
 
 def rows(report: Data) -> list[Data]:
-    """Return the benchmark rows of a report that a GPU gave, in order."""
+    """Return the benchmark rows of a report that were measured on a GPU, in order."""
     found = [
         row
         for stage in report["stages"]
@@ -67,9 +67,10 @@ def rows(report: Data) -> list[Data]:
 
 
 def figures(report: Data) -> str:
-    """Return the work that both this driver and PyTorch did, with the ratio of their medians, as Markdown.
+    """Return a Markdown table of the cases that both this driver and PyTorch measured, with the ratio.
 
-    The ratio is above 1 where this driver is better: of rates ours / theirs, of times theirs / ours.
+    The ratio of the medians is above 1 where this driver is better: ours / theirs for rates, theirs / ours
+    for times.
     """
     theirs = {row["case"]: row for row in rows(report) if row["device"].startswith("cuda")}
     out = ["| work | unit | ours | PyTorch | ratio | whole result checked |", "|---|---|---|---|---|---|"]
@@ -89,9 +90,9 @@ def _short(number: float) -> str:
 
 
 def proof(name: str, kept: Mapping[str, Data]) -> str:
-    """Return GPU and driver of the newest report whose ladder passed, or `UNPROVED`.
+    """Return "GPU, kernel driver" of the newest report whose ladder passed, or `UNPROVED`.
 
-    `name` is that of an NVIDIA generation or of an AMD target.
+    `name` is the name of an NVIDIA generation or of an AMD target; only reports of it count.
     """
     out = UNPROVED
     for report in kept.values():
@@ -105,15 +106,15 @@ def proof(name: str, kept: Mapping[str, Data]) -> str:
 
 
 def emulated(report: Data) -> bool:
-    """Return whether a report is of no GPU: a dry run or a rehearsal on an emulated one."""
+    """Return whether no GPU made a report: it is of a dry run, or of an emulated GPU."""
     return bool(report["dry"]) or "-emu" in str(report["device"])
 
 
 def proofs(text: str, kept: Mapping[str, Data]) -> str:
-    """Return a table with its last column, that of hardware, made anew.
+    """Return a Markdown table with its last column, the hardware on which a row is proved, made anew.
 
-    The first cell of a row has the names that the driver gives the generation or the targets; more than one
-    stand in backquotes.
+    The first cell of a row has the driver's name of a generation or a target. Several names are in
+    backquotes; then the first that is proved counts.
     """
     lines = text.splitlines()
     for at, line in enumerate(lines[2:], 2):
@@ -126,7 +127,7 @@ def proofs(text: str, kept: Mapping[str, Data]) -> str:
 
 
 def results(kept: Mapping[str, Data]) -> str:
-    """Return a row for each report: what it is of, and the result of each stage."""
+    """Return a Markdown table with a row for each report: GPU, kernel driver, commit, results of stages."""
     out = ["| report | GPU, kernel driver | commit | stages that passed | others |", "|---|---|---|---|---|"]
     for name, report in kept.items():
         stages = [
@@ -143,8 +144,8 @@ def results(kept: Mapping[str, Data]) -> str:
 def kept_as(report: Data) -> str:
     """Return the file name of a report: date, GPU, kernel driver and commit.
 
-    Raises `ValueError` for a report that does not fit the schema, that identifies a machine, or that is of no
-    GPU; the text says where and what to do.
+    Raises `ValueError` for a report that does not fit the schema, identifies a machine, is of no GPU, or
+    lacks the GPU's name, the kernel driver or the commit. The text says where, and what to do.
     """
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     wrong = [
@@ -174,7 +175,10 @@ def kept_as(report: Data) -> str:
 
 
 def made(page: str, kept: Mapping[str, Data]) -> str:
-    """Return a page with its made parts made anew; raises `ValueError` for a part without a maker."""
+    """Return a page with the parts between its markers made anew.
+
+    Raises `ValueError` for a marker with an unknown name, or with a report that is not in `kept`.
+    """
 
     def fill(match: re.Match[str]) -> str:
         name, _, argument = match["name"].partition(" ")

@@ -8,7 +8,7 @@ kernel's loop nest, lines, LLVM IR and assembly. `--counters` adds what emulated
 (docs/counters.md). The page has no scripts and refers to no other file. Times of emulated GPUs are those of
 the emulation.
 
-Not here: the recording (`tools.page.record`), the page (`tools.page.html`).
+Not here: the recording (`tools.page.record`). Next: `tools.page.html`, the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; return the status of the program, or 1 if it computed nothing."""
+    """Run the tool; return the status of the program, or 1 without a page if it computed no tensor."""
     parser = command("tools.page", __doc__)
     parser.add_argument("--output", type=output, default=Path("run.html"), help="(default run.html)")
     parser.add_argument("--counters", action="store_true", help="count what kernels do on emulated GPUs")

@@ -1,6 +1,6 @@
 """Write the HTML page of a recorded run: one file without scripts and without references to other files.
 
-The anchor of a kernel stands inside its `<details>`, so that browsers open it when its name is followed.
+The anchor of a kernel is inside its `<details>`, so that browsers open the section when a link leads to it.
 
 Not here: the recording (`tools.page.record`). Next: `compiler.show`, the text of graphs and kernels.
 """
@@ -41,7 +41,10 @@ _FORMS: Final = (("nest", "Loop nest"), ("lines", "Lines"), ("ir", "LLVM IR"), (
 
 
 def page(run: Run, kernels: Kernels) -> str:
-    """Return the page: a summary, each scheduled graph with its kernels, and each kernel with its code."""
+    """Return the page: a summary, each scheduled graph with its kernels, and each kernel with its code.
+
+    `kernels` are the kernels of `run` by (device, kernel name).
+    """
     others = [times for key, times in run.times.items() if key not in kernels]
     total = sum(k.total_ns for k in kernels.values()) + sum(map(sum, others))
     head = (
@@ -68,7 +71,7 @@ def page(run: Run, kernels: Kernels) -> str:
 
 
 def _emulated(run: Run) -> str:
-    """Return the note about the times of emulated GPUs; empty if none was used."""
+    """Return the note about the times of emulated GPUs; "" if none was used."""
     devices = dict.fromkeys(plan.device for plan in run.plans)
     names = [name for name in devices if parse(name)[0].driver().emulated]
     if not names:

@@ -1,7 +1,7 @@
 """Record a program's run: the plan of each launch, and the times of its kernels.
 
-Plans come from the audit event `frontend.evaluation.plan`, times from the spans of a profile; the program
-itself is not changed. An audit hook stays for the life of the process, so a process records one run.
+Plans come from the audit event `frontend.plan`, times from the spans of a profile. The program itself is not
+changed. An audit hook stays for the life of the process, so a process records one run.
 
 Not here: the page (`tools.page.html`). Next: `tools.page.__main__`, the caller.
 """
@@ -34,9 +34,13 @@ class Planned:
     """One graph that was scheduled."""
 
     outputs: tuple[UOp, ...]
+    """The roots of the graph."""
     items: tuple[ScheduleItem, ...]
+    """Its kernels in launch order."""
     device: str
+    """The frontend's name of the device, for example "cpu:0"."""
     arch: str
+    """The architecture for which the kernels are compiled."""
 
 
 @dataclass(slots=True)
@@ -50,10 +54,10 @@ class Run:
     counts: dict[tuple[str, str], str] = field(default_factory=dict)
     """(device, kernel name) -> what the emulated GPU counted, as text; empty if nothing was counted."""
     status: int = 0
-    """The status with which the program ended by `sys.exit`; 0 if it did not call it."""
+    """The exit status of a program that called `sys.exit`; else 0."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record the plan of an audit event `frontend.evaluation.plan`; ignore all other events."""
+        """Record the plan of an audit event `frontend.plan`; ignore all other events."""
         if event == "frontend.plan":
             outputs, items, device, arch = arguments
             self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))
@@ -71,14 +75,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class KernelPage:
-    """The facts of one kernel: forms, label, bytes moved, and nanoseconds of each execution."""
+    """The facts of one kernel."""
 
     forms: show.Forms
+    """Its loop nest, lines, LLVM IR and assembly, as text."""
     parts: tuple[tuple[str, label.WordKind], ...]
+    """The words of its label, with the kind of each."""
     nbytes: int
+    """Bytes that it moves, each buffer counted once."""
     nanoseconds: tuple[int, ...]
+    """The time of each execution; empty if no execution was recorded."""
     counts: str = ""
-    """What an emulated GPU counted, as text; empty: nothing."""
+    """What an emulated GPU counted, as text; "" if nothing was counted."""
 
     @property
     def total_ns(self) -> int:
@@ -87,7 +95,7 @@ class KernelPage:
 
 
 def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
-    """Return the kernels of a run by device and name, each in all its forms."""
+    """Return the kernels of a run by (device, kernel name). Each is lowered again for its forms."""
     found: dict[tuple[str, str], KernelPage] = {}
     for plan in run.plans:
         for item in plan.items:
@@ -101,7 +109,7 @@ def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
 
 
 def _status(ended: SystemExit) -> int:
-    """Return the exit status; a text is printed, as Python does at the end of a program."""
+    """Return the exit status. A text is printed, and the status is 1, as at the end of a Python program."""
     if isinstance(ended.code, int) or ended.code is None:
         return ended.code or 0
     sys.stderr.write(f"{ended.code}\n")
@@ -111,7 +119,7 @@ def _status(ended: SystemExit) -> int:
 def record(program: str, arguments: Sequence[str], *, counters: bool = False) -> Run:
     """Run a Python file as `__main__` with a profile; return its record.
 
-    Raises what the program raises, but `SystemExit`, which ends the program only.
+    Exceptions of the program pass, except `SystemExit`, whose status is recorded.
 
     With `counters`, emulated GPUs count what kernels execute; any other device that opens gives a warning.
     """

@@ -1,8 +1,10 @@
-"""`python -m tools.performance [--torch PYTHON] [--rounds 9] [--threads 2] [--cases WORDS] [--output PAGE]`.
+"""Make the page of performance: times of the cpu device beside NumPy and PyTorch, and counts of kernels.
 
-It makes the page of performance: times of the cpu device beside NumPy and, with the interpreter of an
-environment that has it, PyTorch; and the kernels and bytes of training steps. The implementations run in
-processes of their own and are asked in turn, so that load of the machine falls on all alike.
+    python -m tools.performance [--torch PYTHON] [--rounds 9] [--threads 2] [--cases WORDS] [--output PAGE]
+
+PyTorch is measured with the interpreter of `--torch`, of an environment that has it. Each implementation runs
+in a process of its own. They are asked in turn, so that load of the machine falls on all alike. The page also
+has the kernels and bytes of training steps.
 
 Not here: the cases (`tools.performance.worker`, `tools.performance.steps`), queues (`tools.bench`).
 """
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from tools.performance.steps import Count
 
 HEAP: Final = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "-1"}
-"""Keeps freed memory in the processes, so that no implementation is charged for new pages."""
+"""Settings of glibc with which a process keeps freed memory, so that new pages are in nobody's time."""
 LOADED: Final = "Other programs ran at the same time: measure the times again on a quiet machine"
 _DIGITS: Final = 3
+"""Digits of milliseconds behind the point."""
 PAUSE_S: Final = 0.25
 """Seconds before each sample: threads of OpenBLAS and OpenMP occupy cores for up to 0.2 s after work."""
 
@@ -39,7 +42,7 @@ class Peer:
     """A worker process of one implementation (`tools.performance.worker`); the caller must `close` it."""
 
     def __init__(self, name: str, python: str, threads: int | None = None) -> None:
-        """Start the worker with as many threads; None: as many as there are cores."""
+        """Start the worker with `threads` threads; None for as many as the process may use cores."""
         self.name = name
         count = {"OMP_NUM_THREADS": str(threads or len(os.sched_getaffinity(0)))}
         count |= {"OPENBLAS_NUM_THREADS": count["OMP_NUM_THREADS"]}
@@ -55,7 +58,10 @@ class Peer:
         )
 
     def ask(self, case: str) -> float | None:
-        """Return the seconds of one call of a case, or None if the worker lacks it."""
+        """Return the seconds of one call of a case; None if the implementation lacks it.
+
+        Raises `RuntimeError` if the worker has ended.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{case}\n")
@@ -80,9 +86,9 @@ def measured(
     pause_s: float = PAUSE_S,
     of: Callable[[list[float]], float] = median,
 ) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each case by implementation, or what else `of` makes of its samples.
+    """Return case -> implementation -> seconds: `of` the samples of `rounds` rounds, by default their median.
 
-    `pause_s` seconds pass before each sample.
+    `pause_s` seconds pass before each sample. An implementation that lacks a case has no entry in it.
     """
     found: dict[str, dict[str, float]] = {}
     for number, case in enumerate(cases, 1):
@@ -106,7 +112,11 @@ def page(
     command: str,
     kind: str = "Medians",
 ) -> str:
-    """Return the page as Markdown; `kind` says what the times are of their samples."""
+    """Return the page as Markdown.
+
+    `times` has seconds by case and implementation, `about` the circumstances of the measurement, `command`
+    the command line, `kind` the name of the statistic, for example "Medians".
+    """
     main = {case: row for case, row in times.items() if case not in products.CASES}
     others = {case: row for case, row in times.items() if case in products.CASES}
     lines = ["# Performance", "", f"Made by `{command}`: {about}.", ""]

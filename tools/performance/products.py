@@ -1,9 +1,9 @@
 """Products of matrices that are not large squares, and attention: few rows, odd sizes, batches, layouts.
 
-A case is data; each implementation makes of it a function that computes the results once. Types are float32
-but where the case says another.
+A case is data. `with_numpy`, `with_torch` and `with_hcq` return a function that computes its results once.
+Elements are float32 unless the case names another type.
 
-Not here: the processes and the clock (`tools.performance.worker`), the table (`tools.performance.__main__`).
+Not here: the clock (`tools.performance.worker`), the table (`tools.performance.__main__`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ class Product:
     k: int
     batch: tuple[int, ...] = ()
     layout: str = "AB"
-    """A letter with an apostrophe is an operand in memory the other way round: "A'B", "AB'", "A'B'"."""
+    """A letter with an apostrophe is an operand that is stored transposed: "A'B", "AB'", "A'B'"."""
     gradients: bool = False
-    """Whether the results are the gradients of both operands, with layout AB, for a given one of theirs."""
+    """Whether the results are the gradients of both operands for a given gradient of the product.
+
+    The layout is AB then.
+    """
     dtype: Literal["float32", "bfloat16", "int8"] = "float32"
-    """Of both operands; the product of int8 is int32."""
+    """The type of both operands; the product of int8 is int32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Scaled dot-product attention of one sequence."""
+    """Scaled dot-product attention of one sequence: query, key and value are (1, heads, tokens, width)."""
 
     heads: int
     tokens: int
@@ -86,7 +89,10 @@ CASES: Final[dict[str, Case]] = {
 
 
 def inputs(case: Case) -> list[np.ndarray[Any, Any]]:
-    """Return the operands as float32 or int8 in memory order, the same in every process."""
+    """Return the operands as they are stored, of float32 or int8, the same in every process.
+
+    They are query, key and value of attention; A, B and, with `gradients`, the gradient of a product.
+    """
     rng = np.random.default_rng(0)
     if isinstance(case, Attention):
         shape = (1, case.heads, case.tokens, case.width)
@@ -102,7 +108,7 @@ def inputs(case: Case) -> list[np.ndarray[Any, Any]]:
 
 
 def _turned(case: Product, a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the operands as m x k and k x n matrices, as views; of tensors of each implementation."""
+    """Return the operands of any implementation as m x k and k x n matrices, as views."""
     if case.layout.startswith("A'"):
         a = a.swapaxes(-1, -2)
     if case.layout.endswith("B'"):
@@ -111,7 +117,7 @@ def _turned(case: Product, a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def with_numpy(case: Case) -> Callable[[], list[Any]] | None:
-    """Return a function that computes the results of a case in NumPy; None where it has no fast way."""
+    """Return a function that computes a case in NumPy; None for attention and types other than float32."""
     if isinstance(case, Attention) or case.dtype != "float32":
         return None
     x, y, *given = inputs(case)
@@ -123,7 +129,7 @@ def with_numpy(case: Case) -> Callable[[], list[Any]] | None:
 
 
 def with_torch(case: Case) -> Callable[[], Any] | None:
-    """Return a function that computes a case in PyTorch."""
+    """Return a function that computes a case in PyTorch; bfloat16 operands are converted before."""
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
 
     given = [torch.from_numpy(x) for x in inputs(case)]

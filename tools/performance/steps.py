@@ -1,16 +1,17 @@
 """Count kernels and bytes of training steps, as the scheduler plans them: exact on a loaded machine, too.
 
-Not here: times (`tools.performance.worker`).
+Not here: times (`tools.performance.worker`). Next: `tools.page.record`, which records the plans.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from compiler import show
 from frontend import Tensor, nn
+from tools.bench import models
 from tools.page.record import Run
 
 if TYPE_CHECKING:
@@ -57,21 +58,11 @@ def embedding() -> Callable[[], object]:
 
 def mnist() -> Callable[[], object]:
     """Return a training step of a small convolutional network with Adam."""
-    net: list[Any] = [
-        nn.Conv2d(1, 32, 5), Tensor.relu, nn.Conv2d(32, 32, 5), Tensor.relu, nn.BatchNorm(32),
-        Tensor.max_pool2d, nn.Conv2d(32, 64, 3), Tensor.relu, nn.Conv2d(64, 64, 3), Tensor.relu,
-        nn.BatchNorm(64), Tensor.max_pool2d, lambda x: x.flatten(1), nn.Linear(576, 10),
-    ]  # fmt: skip
-    params = nn.state.get_parameters(net)
-    params[0].realize(*params[1:])
-    optimiser = nn.optim.Adam(params)
-    x, y = _zeros(128, 1, 28, 28), Tensor.zeros(128, dtype="int32").contiguous().realize()
+    record = models.mnist()
 
     def step() -> None:
-        with Tensor.train():
-            optimiser.zero_grad()
-            loss = x.sequential(net).sparse_categorical_crossentropy(y).backward()
-            loss.realize(*optimiser.schedule_step())
+        first, *rest = record()
+        first.realize(*rest)
 
     return step
 
@@ -107,14 +98,17 @@ STEPS: Final[dict[str, Callable[[], Callable[[], object]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The kernels of a step, and the bytes that they move."""
+    """The number of kernels of a step, and the bytes that they move (`compiler.show.moved`)."""
 
     kernels: int
     nbytes: int
 
 
 def counts(names: Sequence[str] = tuple(STEPS)) -> dict[str, Count]:
-    """Run each step once; return its kernels and bytes. An audit hook stays for the life of the process."""
+    """Run each step of `STEPS` in `names` once; return its kernels and bytes by name.
+
+    An audit hook is added, which stays for the life of the process.
+    """
     run = Run("")
     sys.addaudithook(run.listen)
     found: dict[str, Count] = {}

@@ -1,8 +1,9 @@
 """Time the cases with one implementation, in a process of its own: `python worker.py IMPLEMENTATION`.
 
-It reads the name of a case a line and answers with the seconds of one call, or with `none` for a case that it
-lacks. It imports `frontend` only for this project's cases, so that it also runs in PyTorch's environment.
-With OMP_NUM_THREADS=1 the seconds are those of the processor, which other programs disturb less.
+Each line of stdin is the name of a case. The answer is the seconds of one call, or `none` if the
+implementation lacks the case. `frontend` is imported only for this project's cases, so that the worker also
+runs in PyTorch's environment. With OMP_NUM_THREADS=1 the seconds are CPU time, which other programs disturb
+less.
 
 Not here: the order of the calls and the page (`tools.performance.__main__`). Next:
 `tools.performance.products`, more cases.
@@ -38,7 +39,7 @@ SHAPES: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 }
 """The shapes of the inputs of each case."""
 LEAST_S: Final = 0.02
-"""A timed call repeats the operation until it takes about this long."""
+"""A sample repeats the operation until it takes about this long, or `MOST_CALLS` times."""
 MOST_CALLS: Final = 200
 """Calls of one sample at most."""
 THREADS: Final = int(os.environ.get("OMP_NUM_THREADS", "2"))
@@ -64,7 +65,10 @@ def _softmax(x: Any) -> Any:
 
 
 def with_numpy(case: str) -> Callable[[], Any] | None:
-    """Return a function that computes a case in NumPy."""
+    """Return a function that computes a case in NumPy; None for convolutions, gradients and attention.
+
+    It is also None for products of types other than float32.
+    """
     if case in products.CASES:
         return products.with_numpy(products.CASES[case])
     a, b = (*inputs(case), None)[:2]
@@ -109,7 +113,7 @@ def with_torch(case: str) -> Callable[[], Any] | None:
 
 
 def with_hcq(case: str) -> Callable[[], Any]:
-    """Return a function that computes a case in this project, and waits for it."""
+    """Return a function that computes a case in this project, and waits until the result is complete."""
     if case in products.CASES:
         return products.with_hcq(products.CASES[case])
     from frontend import Device, Tensor  # noqa: PLC0415 - PyTorch's environment lacks it
@@ -144,7 +148,7 @@ IMPLEMENTATIONS: Final[dict[str, Callable[[str], Callable[[], Any] | None]]] = {
 
 
 def timed(run: Callable[[], Any]) -> float:
-    """Return the seconds of one call, the mean of as many as take `LEAST_S`."""
+    """Return the seconds of one call: the mean of the calls of a sample, by `CLOCK`."""
     start, calls = CLOCK(), 0
     while calls < MOST_CALLS:
         run()
@@ -155,7 +159,7 @@ def timed(run: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Answer requests until stdin ends. The first of a case also warms up."""
+    """Answer requests until stdin ends. The first request of a case also makes two untimed calls."""
     make = IMPLEMENTATIONS[sys.argv[1]]
     known: dict[str, Callable[[], Any] | None] = {}
     for line in sys.stdin:

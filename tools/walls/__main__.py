@@ -1,10 +1,12 @@
-"""Check the walls of the house, or write down where they stand: `python -m tools.walls`.
+"""Check the limits of the source tree, or lower them to today's sources: `python -m tools.walls`.
 
     python -m tools.walls            names what is beyond its limit, and limits that are not reached any more
-    python -m tools.walls --rooms    the table of rooms: lines, ceiling, goal
+    python -m tools.walls --rooms    the table of rooms (packages, tools, tests, docs): lines, ceiling, goal
     python -m tools.walls --write    rewrites `limits.toml` from the sources; refuses what would raise a limit
 
 A change that needs a higher limit edits `limits.toml` by hand, with its reason.
+
+Not here: what is counted (`arrows`, `names`, `clones`, `rooms`). Next: `source`, the modules that are read.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ SECTIONS: Final = {
 
 
 def seen() -> dict[str, Any]:
-    """Return what the sources have today, by section of `limits.toml`."""
+    """Return what the sources have today, by the sections of `limits.toml`."""
     modules = product()
     return {
         "arrows": knots(arrows(modules)),
@@ -45,7 +47,7 @@ def seen() -> dict[str, Any]:
 
 
 def beyond(limits: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return a line for each limit that is passed."""
+    """Return a line for each limit that the sources exceed."""
     out = [
         f"arrows: {arrow} lies on a circle"
         for arrow in found["arrows"]
@@ -70,7 +72,7 @@ def beyond(limits: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
 
 
 def stale(limits: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return a line for each limit that names something which is gone; rooms may be smaller."""
+    """Return a line for each exception that the sources no longer need; rooms may be below their ceilings."""
     out = [f"arrows: {arrow} is gone" for arrow in limits["arrows"]["cut"] if arrow not in found["arrows"]]
     for name, owners in limits["names"].items():
         if gone := set(owners) - set(found["names"].get(name, ())):
@@ -84,7 +86,7 @@ def stale(limits: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
 
 
 def written(limits: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return `limits.toml` with what the sources have; ceilings, goals and reasons stay."""
+    """Return the text of `limits.toml` with today's exceptions; ceilings, goals and reasons stay."""
     out = [f"# {SECTIONS['arrows']}", "[arrows]", "cut = ["]
     out += [*(f'  "{arrow}",' for arrow in found["arrows"]), "]", "", f"# {SECTIONS['names']}", "[names]"]
     for name, owners in found["names"].items():
@@ -108,7 +110,7 @@ def table(limits: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Name what is beyond its limit; return 1 if something is, or if a limit is stale."""
+    """Name what is beyond its limit; return 1 if something is, or if an exception is no longer needed."""
     parser = command("tools.walls", __doc__)
     parser.add_argument("--rooms", action="store_true", help="print the table of rooms")
     parser.add_argument(

@@ -1,11 +1,11 @@
 """Imports between folders at run time, and those that run in a circle.
 
-A folder is a room; a module at the root of a package is a room of its own. Two folders of which each reaches
-the other form a knot: neither can be understood, moved or replaced alone. Counted are imports at the top of a
-module and inside functions, not those for types alone.
+A folder is a room; a module at the root of a package is a room of its own. Two folders that reach each other
+by imports form a knot: neither can be understood, moved or replaced alone. Imports at the top of a module and
+inside functions count; imports under TYPE_CHECKING do not.
 
-Not here: who may import whom among packages (import-linter, in pyproject.toml), knots between modules
-(tests/house/test_imports.py).
+Not here: which package may import which (import-linter, in pyproject.toml), knots between modules
+(tests/house/test_imports.py). Next: `source`, the modules.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _imported(tree: ast.AST, modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    """Return every room that is reached from a room by one arrow or more."""
+    """Return every room that `start` reaches by one arrow or more: itself only if it is on a circle."""
     found: set[str] = set()
     todo = [*graph.get(start, ())]
     while todo:
@@ -63,7 +63,7 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 def knots(graph: Mapping[str, set[str]]) -> list[str]:
     """Return the arrows between folders that lie on a circle, as "a -> b", sorted.
 
-    An arrow from or to a single module is left out: that is a knot of modules.
+    An arrow from or to a single module is left out: a circle through it is a knot of modules.
     """
     reach = {room: reachable(graph, room) for room in graph}
     return sorted(

@@ -1,6 +1,9 @@
-"""Code of the product that stands in two places: six or more statements in a row with the same words.
+"""Runs of six or more consecutive statements with the same tokens that occur twice in the product.
 
-Layouts are left out, whose tables are alike; so are imports, docstrings, comments and short lines.
+Strings count as equal. Layouts are left out, because their tables are alike. Imports, docstrings and comments
+are left out, and so are runs of short statements (`_LEAST`).
+
+Not here: the modules (`source`). Next: `__main__`, which compares with the limits.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ if TYPE_CHECKING:
     from tools.walls.source import Module
 
 LINES: Final = 6
-"""Logical lines of a window."""
+"""Logical lines of a run."""
 _LEAST: Final = 120
-"""Characters that a window has at least: six closing brackets are no clone."""
+"""Characters that a run has at least: six closing brackets are no clone."""
 _SPACE: Final = {
     tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -40,7 +43,7 @@ def statements(text: str) -> list[str]:
 
 
 def clones(modules: Mapping[str, Module]) -> dict[str, int]:
-    """Return "a.py = b.py" -> windows of `LINES` statements that both have; both may be one file."""
+    """Return "a.py = b.py" -> the number of runs of `LINES` statements in both; both may be one file."""
     places: dict[str, list[str]] = defaultdict(list)
     for module in modules.values():
         if "layouts" in module.name.split("."):

@@ -1,7 +1,9 @@
 """Public classes of the product that share their name: one name, one meaning.
 
-A name that starts with an underscore is a module's own. The classes of packets and structures in `layouts`
-folders have the names of the documents that they come from, and are left out.
+A name that starts with an underscore is private to its module, and is left out. So are the classes of packets
+and structures in `layouts` folders, whose names come from the vendors' documents.
+
+Not here: the modules (`source`).
 """
 
 from __future__ import annotations

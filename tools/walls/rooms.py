@@ -1,4 +1,7 @@
-"""The sizes of the rooms, in lines: Python of the packages, tools and tests, and pages of the docs."""
+"""The sizes of the rooms, in lines: Python of the packages, tools, tests and examples, and pages of the docs.
+
+Not here: the ceilings (tools/walls/limits.toml).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def room_of(path: str) -> str:
 
 
 def sizes(root: Path = ROOT) -> dict[str, int]:
-    """Return the lines of each room."""
+    """Return the lines of each room by its name; a room without files has 0."""
     found = dict.fromkeys((*FOLDERS, "docs"), 0)
     for folder in FOLDERS:
         for file in (root / folder).rglob("*.py"):

@@ -1,6 +1,6 @@
 """The modules of the product: their files, syntax trees and folders.
 
-Not here: what is checked of them (`arrows`, `names`, `rooms`, `clones`).
+Not here: the checks (`arrows`, `names`, `rooms`, `clones`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """The room: the folder's path, or the module's own name where it lies at the root of a package."""
+        """The room: the path of the module's folder.
+
+        For a module at the root of a package it is the module's path without ".py".
+        """
         folder, _, file = self.path.rpartition("/")
         return folder if "/" in folder else self.path.removesuffix(".py") if file != "__init__.py" else folder
 

@@ -1,11 +1,11 @@
-"""What the emulated GPU knows and no form of the recorder has, by name.
+"""The instructions and special registers that the emulated GPU supports and no form of the recorder covers.
 
-Four lists are compared with the instructions in the forms' texts: the emulator's table of opcodes, its
-special registers, the forms of the reference page that it translates (`tools.ptx_forms`), and the
-instructions of the kernels of Triton and CUDA C++ that the tests keep. Instructions are equal if opcode and
-modifiers are, in any order.
+The texts of the forms are compared with four lists: the emulator's table of opcodes, its special registers,
+the forms of the reference page that it translates (`tools.ptx_forms`), and the instructions of the kernels of
+Triton and CUDA C++ that the tests keep. Two instructions are equal if their opcodes are equal, and their
+modifiers in any order.
 
-Not here: the forms.
+Not here: the forms (`tools.record.nv.vendor`). Next: `tools.ptx_forms`, the reference page.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _SINCE: Final = dict.fromkeys(
         "wgmma",
     ), 90,
 )  # fmt: skip
-"""Opcode -> the first architecture that has it; others are of every one."""
+"""Opcode -> the number of the first architecture that has it; all architectures have the others."""
 _UNTIL: Final = {"wgmma": 99}
-"""Opcode -> the last one. Source: PTX ISA, target notes of each instruction."""
+"""Opcode -> the last architecture that has it. Source: PTX ISA, target notes of each instruction."""
 _BLACKWELL: Final = 100
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INSTRUCTION: Final = re.compile(
@@ -67,7 +67,7 @@ _KEPT: Final = REPOSITORY / "tests/interop/data"
 
 
 def instructions(text: str) -> set[Name]:
-    """Return the instructions of PTX text."""
+    """Return the different instructions of PTX text; directives and labels are left out."""
     found = set()
     for statement in re.split(r"[;{}\n]", _COMMENT.sub("", text)):
         match = _INSTRUCTION.match(statement)
@@ -77,7 +77,7 @@ def instructions(text: str) -> set[Name]:
 
 
 def shown(name: Name, original: str = "") -> str:
-    """Return a name as text."""
+    """Return `original`, or without it the opcode with its modifiers in alphabetical order."""
     return original or ".".join((name[0], *sorted(name[1])))
 
 
@@ -133,12 +133,15 @@ def _kept(arch: str) -> dict[Name, str]:
 
 
 def recorded(forms: Iterable[Form], arch: str) -> set[Name]:
-    """Return the instructions of the forms' texts, but of programs."""
+    """Return the instructions of the forms' texts; forms of the group `PROGRAM` are left out."""
     return set().union(*(instructions(whole(form, arch)) for form in forms if form.group != PROGRAM))
 
 
 def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
-    """Return the names that no form has, each with the list that has it."""
+    """Return a line for each instruction or register that no form has, with the list that names it.
+
+    Forms of the group `PROGRAM` do not count.
+    """
     texts = [whole(form, arch) for form in forms if form.group != PROGRAM]
     names = set().union(*map(instructions, texts))
     whole_text = "\n".join(texts)
