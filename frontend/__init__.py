@@ -3,8 +3,8 @@
     from frontend import Tensor
     print((Tensor([2]) + Tensor([3])).tolist())
 
-Importing this loads neither NumPy nor a device nor the code generator; `nn`, `optim`, `TinyJit` and
-`Variable` load when first used.
+Importing `frontend` loads neither NumPy nor a device nor the code generator. `nn`, `optim`, `TinyJit`,
+`Variable`, `Function` and the two `checkpoint` functions load when first used.
 
 Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-tensor.md; `tensor`,
 `evaluation`.
@@ -45,7 +45,10 @@ _HOMES = {
 def tensor(
     data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None
 ) -> Tensor:
-    """Return a tensor of numbers, lists or an array: `Tensor(data)`, under PyTorch's name."""
+    """Return a tensor of a number, nested lists or an array: `Tensor(...)` under PyTorch's name.
+
+    Raises as `Tensor`.
+    """
     return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -63,7 +66,7 @@ def __getattr__(name: str) -> object:
 
 
 def _nearest(name: str) -> str:
-    """Return a hint at the name that was probably meant, or nothing."""
+    """Return a hint at an existing name that is like `name`; "" if there is none, and for private names."""
     from difflib import get_close_matches  # noqa: PLC0415 - for messages only
 
     if not name.startswith("_"):

@@ -1,12 +1,12 @@
 """Assignment: a new value for a tensor, and for all tensors that share elements with it.
 
-Only this module changes the value of a tensor. The new value is pending like any other; when it is computed
-it is stored in the memory that the tensor has (`frontend.evaluation.realize`). A tensor that borrows the
-memory of another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the
-tensor that it was taken from, and all other views of that are derived again (`frontend.evaluation.views`).
+Only this module changes the value of a tensor. The new value is pending until it is computed, and is then
+stored in the memory that the tensor has (`frontend.evaluation.realize`). A tensor that borrows the memory of
+another (`Tensor(x)` of a computed tensor) gets memory of its own. A write to a view also writes the root, the
+tensor that the view was taken from, and all other views of the root get their elements of the new value.
 
-Not here: the store and copy-on-write, the values of views (`frontend.evaluation`), `x[key] = value`
-(`frontend.ops.writing`).
+Not here: the store and copy-on-write (`frontend.evaluation.realize`), `x[key] = value`
+(`frontend.ops.writing`). Next: `frontend.evaluation.views`, families of tensors that share elements.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", bound="TensorBase")
 LEAVING: Final[list[Callable[[TensorBase, hcq.Buffer], None]]] = []
-"""Called with a tensor and the memory that it has no longer when it is made to refer to another value."""
+"""Callbacks (tensor, its old memory), called before a tensor is made to refer to another value."""
 
 
 def assign(self: Kind, value: Any) -> Kind:
@@ -50,18 +50,25 @@ def assign(self: Kind, value: Any) -> Kind:
 
     `value` has the dtype and device of this tensor, and its shape or one that broadcasts to it. It is
     computed at the next realize, and stored in the memory of this tensor. Tensors that were built from the
-    old value keep it. Raises `UsageError` for another dtype, device or shape.
+    old value keep it. Raises `UsageError` for another dtype or device, and for a shape that does not
+    broadcast.
     """
     return _assign(self, value)
 
 
 def update(self: Kind, value: Kind) -> Kind:
-    """Assign a value that only this tensor can have, such as its old value less a gradient; return self."""
+    """Assign a value whose expression no other tensor can have; return self. Raises as `assign`.
+
+    Such a value, as the old value less a gradient, needs no VERSION node to be told from others.
+    """
     return _assign(self, value, unique=True)
 
 
 def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = False) -> Kind:
-    """Assign a value; `traceless`: gradients flow as before, as by a write through `detach`."""
+    """Assign a value.
+
+    With `traceless`, gradients flow as if nothing was written, as for a write to `detach()`.
+    """
     new = self.operand(value)
     e = self.expr
     if new.__class__ is not self.__class__:
@@ -95,9 +102,9 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
 
 
 def _note(new: TensorBase, uses: list[weakref.ref[TensorBase]]) -> None:
-    """Record that a value which is assigned, and what it is built from, are used by a captured function.
+    """Record that a captured function uses an assigned value and the tensors that it is built from.
 
-    The tensor that gets the value is not rebuilt from a recipe, so that `refresh` does not find them later.
+    It is done here because `refresh` finds them only through recipes, and an assigned tensor has none.
     """
     with LOCK:
         refresh(new)
@@ -107,9 +114,9 @@ def _note(new: TensorBase, uses: list[weakref.ref[TensorBase]]) -> None:
 def change(self: Kind, value: Any) -> Kind:
     """Assign a value as an operation in place does: `x += 1`, `x[0] = 1`, `x.zero_()`; return self.
 
-    Raises as `assign`, and `UsageError` for a tensor with requires_grad that was not computed from others, or
-    a view of one, unless gradients are switched off (`Tensor.no_grad`): as PyTorch does. `assign` has no such
-    rule. Where they are switched off, the write leaves no trace in the history of self.
+    Raises as `assign`. As in PyTorch, it also raises `UsageError` for a tensor with requires_grad that was
+    not computed from others, and for a view of one, unless gradients are switched off (`Tensor.no_grad`).
+    Where they are switched off, gradients of self flow as if nothing was written.
     """
     if anyone() and not CUT:
         _refuse_leaf(self)
@@ -117,7 +124,7 @@ def change(self: Kind, value: Any) -> Kind:
 
 
 def _was_computed(t: TensorBase) -> bool:
-    """Return whether a gradient flows through a tensor to others that it was computed from."""
+    """Return whether a gradient flows from a tensor to others that it was computed from."""
     return not (owns(t) and wants(t)) and has_history(t)
 
 
@@ -133,7 +140,7 @@ def _refuse_leaf(t: TensorBase) -> None:
 
 
 def write(t: TensorBase, new: TensorBase, *, unique: bool = False) -> None:
-    """Give a tensor, and those that share elements with it, a value of its shape and dtype.
+    """Give a tensor a new value of its shape and dtype, and all that share elements with it their part of it.
 
     The caller holds `LOCK`.
     """
@@ -148,7 +155,7 @@ def write(t: TensorBase, new: TensorBase, *, unique: bool = False) -> None:
 
 
 def _write_node(t: TensorBase, root: TensorBase, new: TensorBase, *, unique: bool) -> None:
-    """Write a family whose root has requires_grad: its value is a node of all expressions of its views."""
+    """Write a family whose root has requires_grad: the new root is a node of its views' expressions."""
     link = link_of(t)
     whole = new if link is None else written(link, root, new)
     home, _ = _claim(root)
@@ -169,8 +176,8 @@ def _with_histories(
 ) -> list[tuple[TensorBase, TensorBase]]:
     """Return (view, new value) with the histories of detached views, when t becomes `new`.
 
-    The history of what is written goes to the views of the same `detach` as t. A write from elsewhere leaves
-    no trace in theirs.
+    Views of the same `detach` as t get the history of the written value. Views of another `detach` keep their
+    own history.
     """
     if not anyone():
         return changes
@@ -209,8 +216,8 @@ def _of_alias(
 def write_rest(t: TensorBase, known: Collection[int]) -> None:
     """Write the value of t, which a launch changed, to the tensors that share elements with it.
 
-    `known` are the ids of tensors that the launch changed too; they are left out, as are views without memory
-    of their own, which follow their root.
+    `known` are the ids of other tensors that the launch changed, which are left out. A view without memory of
+    its own is left out where the root is t, as `rederive_views` has updated it.
     """
     root = root_of(t)
     if root is not None and root is not t and id(root) in known:
@@ -229,7 +236,7 @@ def root_of(t: TensorBase) -> TensorBase | None:
 
 
 def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBase]]:
-    """Return (tensor, new value) of all others that share elements with t, when t becomes `new`."""
+    """Return (tensor, new value) of all other tensors that share elements with t, when t becomes `new`."""
     link = link_of(t)
     if link is None:
         return []
@@ -244,7 +251,7 @@ def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBas
 def _beside(
     t: TensorBase, link: FamilyLink, new: TensorBase, rest: list[TensorBase]
 ) -> list[tuple[TensorBase, TensorBase]]:
-    """Return (view, new value) of the other views when a view of a freed root is written."""
+    """Return (view, new value) of the other views when t, a view whose root was freed, becomes `new`."""
     first = link
     while first.parent is not None:
         first = first.parent
@@ -276,8 +283,8 @@ def replace(self: Kind, other: TensorBase) -> Kind:
 def refer(t: TensorBase, other: TensorBase) -> None:
     """Make a tensor refer to the value of another one, of any shape, dtype and device.
 
-    Views that were taken of it before keep the old value. It owns the memory: the caller drops the other one,
-    or sets the recipe.
+    Views that were taken of it before keep the old value. Afterwards t owns the memory of `other`: the caller
+    drops `other`, or marks t as a borrower by `t.recipe = Rebound(None, BORROWED)`.
     """
     with LOCK:
         if t.expr.op is PARAM:
@@ -296,8 +303,8 @@ _CATEGORY: Final = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 def in_place(operation: Callable[..., Any]) -> Callable[..., Any]:
     """Return an operator that assigns the result of `operation` to its first operand, as `+=` does.
 
-    It converts the result to the dtype of the operand, and raises `UsageError` where that is of a lower
-    category: a float is not stored in an integer.
+    The result is converted to the dtype of the operand. The operator raises as `change`, and `UsageError`
+    where the operand's dtype is of a lower category (bool < integer < float) than the result's.
     """
 
     @wraps(operation)

@@ -1,10 +1,10 @@
-"""Nested containers of tensors, taken apart and put together: what captured functions take and return.
+"""Nested containers of tensors: the arguments and results of captured and checkpointed functions.
 
-`flattened` takes a list, tuple or dict apart into its tensors and the same container with a `Placeholder` for
-each; `filled` puts tensors in their places again.
+`flattened` splits a list, tuple or dict into its tensors and a container of the same form with a
+`Placeholder` for each tensor. `filled` puts tensors in place of the placeholders.
 
-Not here: what a captured function may take and return (`capture.jit`), containers in a file
-(`capture.files`).
+Not here: containers in a file (`frontend.capture.files`). Next: `frontend.capture.jit`, what a captured
+function may take and return.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from frontend.variable import Bound, Variable
 from hcq.errors import UsageError
 
 NUMBERS: Final = "numbers"
+"""The key of `known` under which `flattened` lists numbers."""
 _NUMBERS: Final = frozenset({bool, int, float})
 
 
@@ -26,9 +27,10 @@ def flattened(
 ) -> Any:
     """Append the tensors of a nested container to `out`; return the container with a `Placeholder` for each.
 
-    `strict`: other values than None raise `UsageError`, which `what` starts. `known` takes the places of
-    bound variables; those of one variable with one value have one place. Under `NUMBERS` it takes the class
-    of each number, or the text of a zero, in order.
+    With `strict`, any other value but None raises `UsageError`, whose message starts with `what`, and a
+    tensor that occurs twice is one tensor. Without, an array of another library raises `UsageError`, and
+    other values stay. `known` is filled: bound variables -> their index in `out`, one for each variable and
+    value; `NUMBERS` -> the class of each number, or the text of a zero, in order.
     """
     known = {} if known is None else known
     if value.__class__ is Tensor:
@@ -70,7 +72,7 @@ def flattened(
 
 
 def numbers_of(value: Any) -> list[Any]:
-    """Return what `flattened` adds to `known[NUMBERS]` for a container that it returned."""
+    """Return the list that `flattened` stores as `known[NUMBERS]` for a container that it returned."""
     known: dict[Any, Any] = {}
     flattened(value, [], "", strict=False, known=known)
     found: list[Any] = known.get(NUMBERS, [])
@@ -78,16 +80,17 @@ def numbers_of(value: Any) -> list[Any]:
 
 
 def others_of(value: Any) -> list[Any]:
-    """Return what nested containers hold besides tensors."""
+    """Return the values of nested containers that are neither tensors nor bound variables."""
     if isinstance(value, (list, tuple, dict)):
         return [x for v in (value.values() if isinstance(value, dict) else value) for x in others_of(v)]
     return [] if isinstance(value, (Tensor, SymbolicTensor, Bound)) else [value]
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Return whether two containers of `flattened` stand for the same computation.
+    """Return whether two containers of `flattened` give the same computation.
 
-    Numbers are equal in value, kind and sign; NaN is NaN.
+    Numbers must be equal in value, class and sign; NaN equals NaN. An object that has tensors is equal to
+    itself only.
     """
     if isinstance(a, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
@@ -100,7 +103,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def holds_tensors(value: Any) -> bool:
-    """Return whether an object has tensors, which its equality may leave out, or compare by element."""
+    """Return whether an object has tensors as attributes, so that its `==` cannot be relied on."""
     slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ())]
     every = [*getattr(value, "__dict__", {}).values(), *[getattr(value, n, None) for n in slots]]
     return any(isinstance(v, Tensor) for v in every)
@@ -135,7 +138,7 @@ class SizedPlaceholder:
 
 
 def filled(nest: Any, tensors: list[Tensor]) -> Any:
-    """Return the container that `flattened` gave, with tensors in their places again."""
+    """Return a container of `flattened` with tensors in place of the placeholders."""
     if nest.__class__ is Placeholder:
         return tensors[nest.number]
     if nest.__class__ is BoundPlaceholder:

@@ -1,11 +1,11 @@
 """Copies of tensors: `copy`, `deepcopy`, and pickle.
 
-A copy has the same value, dtype, device and requires_grad, memory of its own and no history. `deepcopy`
-copies the gradient too, pickle does not. Both preserve identity: a tensor that is referenced twice stays one
-tensor, so that a model and its optimiser can be copied together. A pickle names the device, which is opened
-when the tensor is loaded.
+A copy has the same value, dtype, device and requires_grad, and no history. A shallow copy shares memory until
+one of the two is written. `deepcopy` copies the gradient too, pickle does not. Both preserve identity: a
+tensor that is referenced twice stays one tensor, so that a model and its optimiser can be copied together. A
+pickle names the device, which is opened when the tensor is loaded.
 
-Not here: moving to another device (`transfer`), saving a model (`frontend.nn.state`).
+Not here: moving to another device (`transfer`). Next: `frontend.nn.state`, saving a model.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def _as_parameter(made: Kind, like: Tensor) -> Kind:
 
 
 def reduced(self: Tensor) -> tuple[Any, ...]:
-    """Return the state for pickle: elements, shape, dtype, device and requires_grad."""
+    """Return the state for pickle: elements, shape, dtype, device, requires_grad, whether it is a parameter.
+
+    Computes the tensor and reads it.
+    """
     parameter = hasattr(self, "state") and self.state.parameter
     about = (self.shape, self.dtype.name, self.device, self.requires_grad, parameter)
     return loaded, (self.__class__, self.data(), *about)
@@ -79,6 +82,6 @@ def loaded(  # noqa: PLR0917 - as pickle calls it
     wanted: bool | None,  # noqa: FBT001 - as above
     parameter: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> Tensor:
-    """Return the tensor of a pickled state."""
+    """Return the tensor of a pickled state, on the named device. Raises `UsageError` for an unknown one."""
     made = marked(cls.of_part(stored(data, shape, by_name(dtype), device)), wanted)
     return listed(made) if parameter else made

@@ -1,10 +1,10 @@
 """Devices of tensors: each is opened by name at its first use, once for the whole process.
 
-`Device["cpu"]` is the open device, `Device.DEFAULT` the name of the device of new tensors.
-Reading and writing memory goes through the copy queue where the host cannot reach it; kernels run on the
-first compute queue, in order.
+`Device["cpu"]` is the open device, `Device.DEFAULT` the name of the device of new tensors. Device memory that
+the host cannot access is read and written through a copy queue. Kernels run in order on the first compute
+queue.
 
-Not here: opening hardware (`hcq.registry`), moving tensors (`transfer`).
+Not here: opening hardware (`hcq.registry`), moving tensors (`transfer`). Next: `hcq.device`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 LOCK: Final = threading.RLock()
 """Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
 SMALL: Final = 64
-"""Bytes of host data up to which a GPU gets them as stores in front of its next launch."""
+"""The most bytes of host data that are uploaded to a GPU as stores in front of its next launch."""
 _hooked: Final[list[bool]] = []
 
 
 def _hook_forks() -> None:
-    """Acquire `LOCK` around each fork, as a child could never acquire a lock held by another thread."""
+    """Acquire `LOCK` around each fork: a child could never acquire a lock that another thread held."""
     if not _hooked:
         _hooked.append(True)
         os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
@@ -48,7 +48,7 @@ class TensorDevice:
         self.direct = device.info.host_addressable
         """Whether the host can access device memory directly."""
         self.programs: weakref.WeakValueDictionary[object, hcq.Program] = weakref.WeakValueDictionary()
-        """Loaded kernels by code, as long as a plan or a captured function references them."""
+        """Code of a kernel -> its program, as long as a plan or a captured function references it."""
         self._scratch: hcq.Buffer | None = None
         self._scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
         """All scratch buffers, also the smaller ones that older plans still use."""
@@ -70,9 +70,10 @@ class TensorDevice:
         return self.hcq.alloc(nbytes or 1, label=label)
 
     def alloc_partial(self, nbytes: int, *, label: str = "") -> hcq.Buffer:
-        """Return a new buffer of which kernels may leave elements unwritten, that others load and discard.
+        """Return a new buffer in which kernels may leave elements unwritten that others load and discard.
 
-        Raises as `hcq.Device.alloc`.
+        It counts as written, so that no check for uninitialised reads reports it. Raises as
+        `hcq.Device.alloc`.
         """
         buffer = self.hcq.alloc(nbytes or 1, label=label)
         buffer.count_as_written()
@@ -81,7 +82,7 @@ class TensorDevice:
     def scratch(self, nbytes: int) -> hcq.Buffer:
         """Return at least `nbytes` bytes for the temporaries of one launch.
 
-        All launches of the device share it, as its queue runs them in order.
+        All launches of the device share it, as its queue runs them in order. Raises as `hcq.Device.alloc`.
         """
         if self._scratch is None or self._scratch.size < nbytes:
             self._scratch = self.hcq.alloc(1 << max(16, (nbytes - 1).bit_length()), label="scratch")
@@ -89,14 +90,17 @@ class TensorDevice:
         return self._scratch
 
     def program(self, image: hcq.KernelImage) -> hcq.Program:
-        """Return the loaded program of a kernel image; each image is loaded once."""
+        """Return the loaded program of a kernel image, loaded once per code. Raises as `hcq.Device.load`."""
         found = self.programs.get(image.code)
         if found is None:
             found = self.programs[image.code] = self.hcq.load(image)
         return found
 
     def write(self, data: bytes | memoryview, *, label: str = "") -> hcq.Buffer:
-        """Return new device memory that contains `data` for all later submissions."""
+        """Return new device memory that contains `data` for all later submissions to the compute queue.
+
+        The caller may reuse `data` at once. Raises as `hcq.Device.alloc`.
+        """
         size, queue = len(data), self.queue
         if 0 < size <= SMALL and not self.direct:
             data = bytes(data).ljust(-(-size // 8) * 8, b"\0")
@@ -121,7 +125,7 @@ class TensorDevice:
         return buffer
 
     def write_small(self, data: bytes) -> hcq.Buffer:
-        """Return host-visible memory that contains `data`, for a few bytes that the device reads in place."""
+        """Return new host-visible memory that contains `data`, for a few bytes that kernels read in place."""
         buffer = self.hcq.alloc(len(data), self._visible)
         buffer.borrow()[: len(data)] = data
         return buffer
@@ -129,8 +133,8 @@ class TensorDevice:
     def read(self, buffer: hcq.Buffer, nbytes: int) -> memoryview:
         """Wait for all submissions so far; return the first `nbytes` bytes of a buffer.
 
-        Valid until the buffer is written again or freed: the caller copies them immediately. Raises as
-        `hcq.Point.wait`.
+        The result may be the memory itself, valid until the buffer is written again or freed: the caller
+        copies it immediately. Raises as `hcq.Point.wait`.
         """
         if self.direct or not nbytes:
             self.queue.end().wait()
@@ -143,7 +147,7 @@ class TensorDevice:
         return memoryview(bytes(staging.borrow()[:nbytes]))
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
-        """Return a new buffer with the same contents. The copy is ordered among the launches."""
+        """Return a new buffer with the same contents. The copy runs in order with the launches."""
         new = self.alloc(buffer.size)
         self.queue.submit(self.queue.record(label="copy on write").copy(new, buffer))
         return new
@@ -155,8 +159,8 @@ class TensorDevice:
     def recover(self) -> None:
         """Recover from a fault of the device; see `hcq.Device.recover`.
 
-        Tensors keep their values. Those that were being computed or written when the fault occurred raise its
-        error until they are assigned to. Captured functions can be used again.
+        Tensors keep their values. A tensor that was being computed or written when the fault occurred raises
+        the fault's error until it is assigned to. Captured functions can be used again.
         """
         with LOCK:
             self.hcq.poll_driver()
@@ -195,7 +199,8 @@ class Devices:
     def DEFAULT(self) -> str:  # noqa: N802 - the field's name for it
         """The name of the device of new tensors; may be set.
 
-        Initially `HCQ_DEVICE`, the first GPU, or "cpu".
+        Initially `HCQ_DEVICE` if that is set and not "auto", else the first GPU, else "cpu". Setting it
+        raises as `canonical`.
         """
         return self._default or self._find_default()
 
@@ -216,7 +221,8 @@ class Devices:
     def canonical(self, name: str) -> str:
         """Return the canonical name of a device: "cpu" for "cpu:0".
 
-        Raises `UsageError`, which lists the devices, for an unknown name, `UsageTypeError` for no string.
+        "auto" is the default device. Raises `UsageError`, which lists the devices, for an unknown name,
+        `UsageTypeError` for no string.
         """
         if not isinstance(name, str):
             raise UsageTypeError(f"a device is named, as in 'cpu' or 'nv:1', saw {shown(name)}")
@@ -237,18 +243,21 @@ class Devices:
         return found
 
     def named(self, name: str | None) -> str:
-        """Return the canonical name of a device; None: of the default device."""
+        """Return the canonical name of a device; None: of the default device. Raises as `canonical`."""
         return (self._default or self._find_default()) if name is None else self.canonical(name)
 
     def available(self) -> str:
-        """Return the names of the devices that can be opened now, as one line of text."""
+        """Return the names of the devices that can be opened now, as text: "cpu, nv:1", or "no device"."""
         from hcq.registry import devices  # noqa: PLC0415 - as above
 
         names = [d.driver + (f":{d.index}" if d.index else "") for d in devices()]
         return ", ".join(dict.fromkeys(names)) or "no device"
 
     def __getitem__(self, name: str) -> TensorDevice:
-        """Return the device of a name, opened at its first use. Raises as `hcq.open` and `canonical`."""
+        """Return the device of a name, opened at its first use; it stays open until `TensorDevice.close`.
+
+        Raises as `hcq.open` and `canonical`.
+        """
         try:
             found = self._open.get(name)
         except TypeError:  # not hashable, so no name
@@ -297,7 +306,7 @@ class Devices:
 
 
 def _own_name(name: str) -> str:
-    """Return a hint for the names that other frameworks give to GPUs, or nothing."""
+    """Return a hint for a name that other frameworks give to GPUs; "" for any other name."""
     first = name.partition(":")[0]
     own = {"cuda": "nv", "hip": "amd", "rocm": "amd", "gpu": "nv or amd"}.get(first)
     return "" if own is None else f"\nhint: GPUs are called {own}"

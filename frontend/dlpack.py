@@ -1,12 +1,12 @@
-"""DLPack: tensors exchanged with other array libraries through memory that both see.
+"""DLPack: tensors exchanged with other array libraries through host memory.
 
-`Tensor.__dlpack__` gives the memory of a tensor on a cpu device itself, and of any other a copy in host
-memory. The consumer keeps the memory alive, also after the device is closed; a later write to the tensor is
-seen by the consumer. `imported` copies: a tensor has memory of its own device.
+`Tensor.__dlpack__` exports the memory of a tensor on a cpu device, without a copy, and a copy in host memory
+of any other tensor. The capsule keeps the memory alive, also after the device is closed. Without a copy, the
+consumer sees later writes to the tensor. `imported` always copies.
 
 Layout and names: DLPack 1.0, dlpack.h (Apache 2.0).
 
-Not here: what other libraries ask a tensor for (`frontend.exchange`).
+Not here: other protocols of array libraries. Next: `exchange`.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ _drop: Final = _function("Py_DecRef", None, c_void_p)
 
 
 def _released(address: int) -> None:
-    """Release what an exported tensor refers to."""
+    """Release the memory of an exported tensor; `address` is that of its `_Managed`."""
     _drop(_Managed.from_address(address).manager_ctx)
 
 
 def _discarded(capsule: int) -> None:
-    """Release a capsule that nobody took."""
+    """Release the memory of a capsule that no consumer took."""
     if _valid_raw(capsule, _NAME):
         _released(_pointer_raw(capsule, _NAME))
 
@@ -97,7 +97,7 @@ _discard: Final = ctypes.PYFUNCTYPE(None, c_void_p)(_discarded)
 
 
 class _Exported:
-    """What an exported tensor refers to: its memory and its description."""
+    """The memory and the DLPack description of an exported tensor."""
 
     def __init__(self, owner: Any, data: Any, shape: tuple[int, ...], dtype: DType) -> None:
         size = dtype.itemsize
@@ -129,10 +129,11 @@ def exported(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> object:
-    """Return a DLPack capsule of the value in host memory. Computes and waits.
+    """Return a DLPack capsule, of version 0, of the value in host memory. Computes the tensor and waits.
 
-    Without `copy` it is the memory of the tensor where that is on a cpu device. Raises `BufferError` for
-    `copy=False` where it has to be a copy, for another device than the host, and for a stream.
+    Of a tensor on a cpu device it is the tensor's memory unless `copy` is true; of others it is a copy.
+    Raises `BufferError` for `copy=False` where a copy is needed, for another `dl_device` than the host, and
+    for a `stream`.
     """
     if stream is not None or (dl_device is not None and tuple(dl_device) != CPU):
         raise BufferError(f"DLPack: wanted host memory and no stream, saw the device {dl_device}, {stream}")
@@ -163,7 +164,8 @@ def device_of(_tensor: TensorBase) -> tuple[int, int]:
 def imported(cls: type[T], array: Any, *, device: str | None = None, copy: bool | None = None) -> T:
     """Return a tensor with a copy of an array in host memory that has `__dlpack__`.
 
-    Raises `BufferError` for `copy=False`, `UsageError` for what has no `__dlpack__`, or an unknown dtype.
+    Raises `BufferError` for `copy=False`. Raises `UsageError` for an object without `__dlpack__`, for memory
+    that is not the host's, for a dtype that tensors do not have, and for an unknown device.
     """
     if copy is False:
         raise BufferError("from_dlpack: a tensor has memory of its own, so a copy is needed; allow it")

@@ -17,7 +17,7 @@ from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.realize import check_concrete, realize_many
 from frontend.evaluation.storage import Leaf, home_of, preserve
 from frontend.evaluation.trace import become
-from frontend.evaluation.views import follow, owns
+from frontend.evaluation.views import owns, rederive_views
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def memory_of(t: TensorBase) -> hcq.Buffer:
         leaf = home.advance()
         become(t, t.expr.leaf, (leaf,))
         t.recipe = Rebound(None)
-        follow(t)
+        rederive_views(t)
         preserve(before, device)
         if t.used:
             EPOCH[0] += 1

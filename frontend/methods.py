@@ -1,13 +1,14 @@
 """The methods of `Tensor`: one table, a row for each function.
 
-From it come the class that users call (`members`), the names that type checkers and editors see
-(`tensor_methods.pyi`), the reference page (docs/reference/tensor.md) and the cases of the tests. A function
-is in a module of `frontend.ops`, which loads with the first use of a name; its docstring is the contract.
+The table gives the class that users call (`members`), the names that type checkers and editors see
+(`tensor_methods.pyi`), the reference page (docs/reference/tensor.md) and cases of the tests. A function is in
+a module of `frontend.ops`, which loads when a name is first used; its docstring is the contract of the
+method.
 
-To add a method: docs/how-to/add-a-tensor-method.md. The table is longer than a file should be: it is data.
+To add a method: docs/how-to/add-a-tensor-method.md.
 
 Not here: properties and conversions (`tensor`), gradients of primitives (`frontend.autograd`), methods that
-other array libraries call (`exchange`).
+other array libraries call (`exchange`). Next: `members`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SIZED_MAKER: Final = "sized maker"
 STATIC: Final = "static"
 """A function of neither."""
 ALL: Final = (-2.0, 2.0)
+"""A domain: the least and the greatest number with which tests call a function, as the two below."""
 POSITIVE: Final = (0.3, 3.0)
 INNER: Final = (-0.9, 0.9)
 
@@ -33,13 +35,14 @@ INNER: Final = (-0.9, 0.9)
 class MethodRow(NamedTuple):
     """A function of `frontend.ops`, and the methods of `Tensor` that it is.
 
-    `names` are separated by spaces. `add(_)` are two: `add`, and `add_`, which assigns the result to its
-    tensor; `(add_)` is the second alone. `kind` is one of the constants above.
+    `function` is "module.name". `names` are separated by spaces. `add(_)` means two methods: `add`, and
+    `add_`, which assigns the result to its tensor; `(add_)` means the second alone. `kind` is one of the
+    constants above.
 
-    Tests read the rest. `differentiable`: whether gradients flow; makers have none. `oracle` is an expression
-    in NumPy (`np`), `math` and the operands x and y, which gives the values of an elementwise function for
-    dtypes of `kinds` (`DType.kind`). Gradients are compared with central differences at numbers of `domain`;
-    where that is positive, all numbers of the test are.
+    Tests read the other fields. `differentiable`: whether gradients flow through a method; makers have none.
+    `oracle` is an expression in NumPy (`np`), `math` and the operands x and y. It gives the values of an
+    elementwise function for dtypes of `kinds` (`DType.kind`); "": there is no oracle. Gradients are compared
+    with central differences at numbers of `domain`. If the domain is positive, all test numbers are positive.
     """
 
     function: str
@@ -57,7 +60,7 @@ class MethodRow(NamedTuple):
 
     @property
     def operands(self) -> int:
-        """How many numbers the oracle is of: 1 or 2."""
+        """How many operands the oracle has: 1 or 2."""
         return 2 if search(r"\by\b", self.oracle) else 1
 
     @property
@@ -72,13 +75,27 @@ class MethodRow(NamedTuple):
         return [name.strip("()") for name in every]
 
 
+def _rows(module: str, words: str, kind: str = METHOD, *, differentiable: bool = True) -> list[MethodRow]:
+    """Return a row for each word, without an oracle.
+
+    A word has the names of a method, separated by commas: `sub(_),subtract(_)`. The function has the first
+    name, or the name before a `=`: `minus=sub(_),subtract(_)`.
+    """
+    found = []
+    for word in words.split():
+        own, _, names = word.rpartition("=")
+        own = own or names.partition(",")[0].removesuffix("(_)")
+        found.append(MethodRow(f"{module}.{own}", names.replace(",", " "), kind, differentiable))
+    return found
+
+
 FALSE: Final = (
     *("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_meta", "is_mkldnn", "is_mps", "is_xpu"),
     *("is_xla", "is_ipu", "is_mtia", "is_vulkan", "is_maia"),
 )
-"""Properties of PyTorch's that are False for every tensor."""
+"""Properties of PyTorch's tensors that are False for every tensor here."""
 METHODS: Final = (
-    # elementwise functions of one tensor
+    # elementwise functions with an oracle
     MethodRow("functions.exp", "exp(_)", oracle="np.exp(x)"),
     MethodRow("functions.exp2", "exp2(_)", oracle="np.exp2(x)"),
     MethodRow("functions.log", "log(_)", oracle="np.log(x)", domain=POSITIVE),
@@ -105,115 +122,36 @@ METHODS: Final = (
     MethodRow("functions.isnan", "isnan", differentiable=False, oracle="np.isnan(x)", kinds=ANY),
     MethodRow("functions.isinf", "isinf", differentiable=False, oracle="np.isinf(x)", kinds=ANY),
     MethodRow("functions.isfinite", "isfinite", differentiable=False, oracle="np.isfinite(x)", kinds=ANY),
-    MethodRow(
-        "functions.logical_not",
-        "logical_not(_)",
-        differentiable=False,
-        oracle="np.logical_not(x)",
-        kinds=ANY,
-    ),
-    MethodRow("creation.full", "full", kind=SIZED_MAKER),
-    MethodRow("creation.zeros", "zeros", kind=SIZED_MAKER),
-    MethodRow("creation.ones", "ones", kind=SIZED_MAKER),
-    MethodRow("creation.empty", "empty", kind=SIZED_MAKER),
-    MethodRow("creation.arange", "arange", kind=SIZED_MAKER),
-    MethodRow("creation.linspace", "linspace", kind=MAKER),
-    MethodRow("creation.eye", "eye", kind=MAKER),
-    MethodRow("files.from_url", "from_url", kind=MAKER),
-    MethodRow("random.rand", "rand", kind=SIZED_MAKER),
-    MethodRow("random.randn", "randn", kind=SIZED_MAKER),
-    MethodRow("random.randint", "randint", kind=MAKER),
-    MethodRow("random.uniform", "uniform", kind=MAKER),
-    MethodRow("random.normal", "normal", kind=MAKER),
-    MethodRow("random.scaled_uniform", "scaled_uniform", kind=MAKER),
-    MethodRow("random.glorot_uniform", "glorot_uniform xavier_uniform", kind=MAKER),
-    MethodRow("random.kaiming_uniform", "kaiming_uniform", kind=MAKER),
-    MethodRow("random.kaiming_normal", "kaiming_normal", kind=MAKER),
-    MethodRow("random.randperm", "randperm", kind=MAKER),
-    MethodRow("random.manual_seed", "manual_seed", kind=STATIC),
-    MethodRow("linalg.einsum", "einsum", kind=STATIC),
-    MethodRow("creation.full_like", "full_like", differentiable=False),
-    MethodRow("creation.zeros_like", "zeros_like", differentiable=False),
-    MethodRow("creation.empty_like", "empty_like", differentiable=False),
-    MethodRow("creation.ones_like", "ones_like", differentiable=False),
-    MethodRow("random.rand_like", "rand_like", differentiable=False),
-    MethodRow("random.randn_like", "randn_like", differentiable=False),
-    MethodRow("random.multinomial", "multinomial", differentiable=False),
-    MethodRow("random.bernoulli", "bernoulli(_)", differentiable=False),
-    MethodRow("functions.plus", "add(_)"),
-    MethodRow("functions.minus", "sub(_) subtract(_)"),
-    MethodRow(
-        "elementwise.mul", "mul(_) multiply(_) __mul__ __rmul__ (__imul__)", oracle="x * y", kinds=NUMBERS
-    ),
-    MethodRow("arithmetic.div", "div(_) divide(_)"),
+    MethodRow("functions.logical_not", "logical_not(_)",
+               differentiable=False, oracle="np.logical_not(x)", kinds=ANY),
+    MethodRow("elementwise.mul", "mul(_) multiply(_) __mul__ __rmul__ (__imul__)",
+               oracle="x * y", kinds=NUMBERS),
     MethodRow("arithmetic.true_div", "true_divide(_) __truediv__ (__itruediv__)", oracle="x / y"),
-    MethodRow(
-        "arithmetic.floordiv",
-        "floor_divide(_) floordiv __floordiv__ (__ifloordiv__)",
-        oracle="x // y",
-        kinds=NUMBERS,
-    ),
+    MethodRow("arithmetic.floordiv", "floor_divide(_) floordiv __floordiv__ (__ifloordiv__)",
+               oracle="x // y", kinds=NUMBERS),
     MethodRow("arithmetic.mod", "remainder(_) mod __mod__ (__imod__)", oracle="x % y", kinds=NUMBERS),
-    MethodRow("functions.fmod", "fmod(_)"),
     MethodRow("arithmetic.pow", "pow(_) __pow__ (__ipow__)", oracle="np.power(x, y)", domain=POSITIVE),
     MethodRow("elementwise.maximum", "maximum", oracle="np.maximum(x, y)", kinds=NUMBERS),
     MethodRow("elementwise.minimum", "minimum", oracle="np.minimum(x, y)", kinds=NUMBERS),
     MethodRow("elementwise.neg", "neg(_) negative(_) __neg__", oracle="-x", kinds=NUMBERS),
-    MethodRow("elementwise.pos", "positive __pos__"),
-    MethodRow(
-        "elementwise.bitwise_and",
-        "bitwise_and(_) __and__ __rand__ (__iand__)",
-        differentiable=False,
-        oracle="x & y",
-        kinds=BITS,
-    ),
-    MethodRow(
-        "elementwise.bitwise_or",
-        "bitwise_or(_) __or__ __ror__ (__ior__)",
-        differentiable=False,
-        oracle="x | y",
-        kinds=BITS,
-    ),
-    MethodRow(
-        "elementwise.bitwise_xor",
-        "bitwise_xor(_) xor __xor__ __rxor__ (__ixor__)",
-        differentiable=False,
-        oracle="x ^ y",
-        kinds=BITS,
-    ),
-    MethodRow(
-        "elementwise.invert", "bitwise_not(_) __invert__", differentiable=False, oracle="~x", kinds=BITS
-    ),
-    MethodRow(
-        "elementwise.lshift", "lshift bitwise_left_shift(_) __lshift__ (__ilshift__)", differentiable=False
-    ),
-    MethodRow(
-        "elementwise.rshift", "rshift bitwise_right_shift(_) __rshift__ (__irshift__)", differentiable=False
-    ),
+    MethodRow("elementwise.bitwise_and", "bitwise_and(_) __and__ __rand__ (__iand__)",
+               differentiable=False, oracle="x & y", kinds=BITS),
+    MethodRow("elementwise.bitwise_or", "bitwise_or(_) __or__ __ror__ (__ior__)",
+               differentiable=False, oracle="x | y", kinds=BITS),
+    MethodRow("elementwise.bitwise_xor", "bitwise_xor(_) xor __xor__ __rxor__ (__ixor__)",
+               differentiable=False, oracle="x ^ y", kinds=BITS),
+    MethodRow("elementwise.invert", "bitwise_not(_) __invert__",
+               differentiable=False, oracle="~x", kinds=BITS),
     MethodRow("elementwise.lt", "lt(_) less(_) __lt__", differentiable=False, oracle="x < y", kinds=NUMBERS),
-    MethodRow(
-        "elementwise.gt", "gt(_) greater(_) __gt__", differentiable=False, oracle="x > y", kinds=NUMBERS
-    ),
-    MethodRow(
-        "elementwise.le", "le(_) less_equal(_) __le__", differentiable=False, oracle="x <= y", kinds=NUMBERS
-    ),
-    MethodRow(
-        "elementwise.ge",
-        "ge(_) greater_equal(_) __ge__",
-        differentiable=False,
-        oracle="x >= y",
-        kinds=NUMBERS,
-    ),
-    MethodRow(
-        "elementwise.ne", "not_equal(_) ne(_) __ne__", differentiable=False, oracle="x != y", kinds=NUMBERS
-    ),
+    MethodRow("elementwise.gt", "gt(_) greater(_) __gt__",
+               differentiable=False, oracle="x > y", kinds=NUMBERS),
+    MethodRow("elementwise.le", "le(_) less_equal(_) __le__",
+               differentiable=False, oracle="x <= y", kinds=NUMBERS),
+    MethodRow("elementwise.ge", "ge(_) greater_equal(_) __ge__",
+               differentiable=False, oracle="x >= y", kinds=NUMBERS),
+    MethodRow("elementwise.ne", "not_equal(_) ne(_) __ne__",
+               differentiable=False, oracle="x != y", kinds=NUMBERS),
     MethodRow("elementwise.eq", "eq(_) __eq__", differentiable=False, oracle="x == y", kinds=NUMBERS),
-    MethodRow("elementwise.isclose", "isclose", differentiable=False),
-    MethodRow("elementwise.allclose", "allclose", differentiable=False),
-    MethodRow("elementwise.where", "where"),
-    MethodRow("elementwise.masked_fill", "masked_fill(_)"),
-    MethodRow("elementwise.clip", "clip(_) clamp(_)"),
-    MethodRow("elementwise.lerp", "lerp(_)"),
     MethodRow("special.asin", "asin(_) arcsin(_)", oracle="np.arcsin(x)", domain=INNER),
     MethodRow("special.acos", "acos(_) arccos(_)", oracle="np.arccos(x)", domain=INNER),
     MethodRow("special.atan", "atan(_) arctan(_)", oracle="np.arctan(x)"),
@@ -223,34 +161,14 @@ METHODS: Final = (
     MethodRow("special.asinh", "asinh(_) arcsinh(_)", oracle="np.arcsinh(x)"),
     MethodRow("special.acosh", "acosh(_) arccosh(_)", oracle="np.arccosh(x)", domain=(1.1, 3.0)),
     MethodRow("special.atanh", "atanh(_) arctanh(_)", oracle="np.arctanh(x)", domain=INNER),
-    MethodRow("functions.logaddexp", "logaddexp"),
-    MethodRow("functions.hypot", "hypot(_)"),
-    MethodRow("functions.logical_and", "logical_and(_)", differentiable=False),
-    MethodRow("functions.logical_or", "logical_or(_)", differentiable=False),
-    MethodRow("functions.logical_xor", "logical_xor(_)", differentiable=False),
-    MethodRow("functions.xlogy", "xlogy(_)"),
-    MethodRow("functions.addcmul", "addcmul(_)"),
-    MethodRow("functions.addcdiv", "addcdiv(_)"),
-    MethodRow("functions.frac", "frac(_)"),
-    MethodRow("functions.deg2rad", "deg2rad(_)"),
-    MethodRow("functions.rad2deg", "rad2deg(_)"),
-    MethodRow("functions.sinc", "sinc(_)"),
-    MethodRow("functions.signbit", "signbit", differentiable=False),
-    MethodRow("functions.nan_to_num", "nan_to_num(_)"),
-    MethodRow("functions.logit", "logit(_)"),
-    MethodRow("functions.heaviside", "heaviside(_)"),
     MethodRow("activation.relu", "relu(_)", oracle="np.maximum(x, 0)"),
     MethodRow("activation.relu6", "relu6(_)", oracle="np.clip(x, 0, 6)"),
-    MethodRow(
-        "activation.leaky_relu",
-        "leaky_relu(_) leakyrelu",
-        oracle="np.where(x < 0, x.dtype.type(0.01) * x, x)",
-    ),
+    MethodRow("activation.leaky_relu", "leaky_relu(_) leakyrelu",
+               oracle="np.where(x < 0, x.dtype.type(0.01) * x, x)"),
     MethodRow("activation.elu", "elu(_)", oracle="np.where(x < 0, np.expm1(np.minimum(x, 0)), x)"),
     MethodRow("activation.sigmoid", "sigmoid(_)", oracle="1 / (1 + np.exp(-x))"),
     MethodRow("activation.logsigmoid", "logsigmoid", oracle="-np.log1p(np.exp(-x))"),
     MethodRow("activation.silu", "silu(_) swish", oracle="x / (1 + np.exp(-x))"),
-    MethodRow("activation.gelu", "gelu"),
     MethodRow("activation.quick_gelu", "quick_gelu", oracle="x / (1 + np.exp(-np.float32(1.702) * x))"),
     MethodRow("activation.softplus", "softplus", oracle="np.log1p(np.exp(x))"),
     MethodRow("activation.softsign", "softsign", oracle="x / (1 + np.abs(x))"),
@@ -258,273 +176,114 @@ METHODS: Final = (
     MethodRow("activation.hardsigmoid", "hardsigmoid(_)", oracle="np.clip(x / 6 + x.dtype.type(0.5), 0, 1)"),
     MethodRow("activation.hardswish", "hardswish(_)", oracle="x * np.clip(x + 3, 0, 6) / 6"),
     MethodRow("activation.hardtanh", "hardtanh(_)", oracle="np.clip(x, -1, 1)"),
-    MethodRow("activation.celu", "celu(_)"),
-    MethodRow("activation.selu", "selu(_)"),
-    MethodRow("activation.hardshrink", "hardshrink"),
-    MethodRow("activation.softshrink", "softshrink"),
-    MethodRow("activation.tanhshrink", "tanhshrink"),
-    MethodRow("activation.threshold", "threshold(_)"),
-    MethodRow("activation.glu", "glu"),
-    MethodRow("activation.prelu", "prelu"),
-    MethodRow("movement.reshape", "reshape"),
-    MethodRow("casts.view", "view"),
-    MethodRow("movement.permute", "permute"),
-    MethodRow("movement.transpose", "transpose swapaxes swapdims"),
-    MethodRow("movement.expand", "expand broadcast_to"),
-    MethodRow("movement.flip", "flip"),
-    MethodRow("movement.shrink", "shrink"),
-    MethodRow("resizing.pad", "pad pad2d"),
-    MethodRow("movement.squeeze", "squeeze"),
-    MethodRow("movement.unsqueeze", "unsqueeze"),
-    MethodRow("movement.flatten", "flatten"),
-    MethodRow("movement.unflatten", "unflatten"),
-    MethodRow("movement.repeat", "repeat"),
-    MethodRow("movement.repeat_interleave", "repeat_interleave"),
-    MethodRow("splitting.split", "split split_with_sizes unsafe_split unsafe_split_with_sizes"),
-    MethodRow("splitting.chunk", "chunk unsafe_chunk"),
-    MethodRow("splitting.unbind", "unbind"),
-    MethodRow("splitting.cat", "cat concat concatenate"),
-    MethodRow("splitting.stack", "stack"),
-    MethodRow("splitting.roll", "roll"),
-    MethodRow("linalg.tril", "tril(_)"),
-    MethodRow("linalg.triu", "triu(_)"),
-    MethodRow("linalg.diag", "diag"),
-    MethodRow("movement.contiguous", "contiguous"),
-    MethodRow("movement.windows", "windows"),
-    MethodRow("movement.unfold", "unfold"),
-    MethodRow("movement.movedim", "movedim moveaxis"),
-    MethodRow("movement.narrow", "narrow"),
-    MethodRow("movement.select", "select"),
-    MethodRow("movement.t", "t"),
-    MethodRow("movement.ravel", "ravel"),
-    MethodRow("movement.view_as", "view_as reshape_as"),
-    MethodRow("movement.expand_as", "expand_as"),
-    MethodRow("movement.fliplr", "fliplr"),
-    MethodRow("movement.flipud", "flipud"),
-    MethodRow("movement.meshgrid", "meshgrid"),
-    MethodRow("reductions.sum", "sum"),
-    MethodRow("reductions.prod", "prod"),
-    MethodRow("extremes.max", "max"),
-    MethodRow("extremes.min", "min"),
-    MethodRow("extremes.amax", "amax"),
-    MethodRow("extremes.amin", "amin"),
-    MethodRow("extremes.aminmax", "aminmax"),
-    MethodRow("reductions.any", "any", differentiable=False),
-    MethodRow("reductions.all", "all", differentiable=False),
-    MethodRow("reductions.mean", "mean"),
-    MethodRow("reductions.var", "var"),
-    MethodRow("reductions.std", "std"),
-    MethodRow("reductions.var_mean", "var_mean"),
-    MethodRow("reductions.std_mean", "std_mean"),
-    MethodRow("reductions.nansum", "nansum"),
-    MethodRow("reductions.nanmean", "nanmean"),
-    MethodRow("decompositions.norm", "norm"),
-    MethodRow("reductions.logsumexp", "logsumexp"),
-    MethodRow("reductions.argmax", "argmax", differentiable=False),
-    MethodRow("reductions.argmin", "argmin", differentiable=False),
-    MethodRow("scan.cumsum", "cumsum(_)"),
-    MethodRow("scan.cumprod", "cumprod(_)"),
-    MethodRow("scan.cummax", "cummax"),
-    MethodRow("scan.cummin", "cummin"),
-    MethodRow("scan.logcumsumexp", "logcumsumexp"),
-    MethodRow("sorting.sort", "sort"),
-    MethodRow("sorting.argsort", "argsort", differentiable=False),
-    MethodRow("sorting.topk", "topk"),
-    MethodRow("reductions.normalize", "normalize"),
-    MethodRow("reductions.count_nonzero", "count_nonzero", differentiable=False),
-    MethodRow("gather_scatter.gather", "gather"),
-    MethodRow("gather_scatter.take", "take"),
-    MethodRow("gather_scatter.index_select", "index_select"),
-    MethodRow("gather_scatter.scatter", "scatter(_)"),
-    MethodRow("gather_scatter.scatter_add", "scatter_add(_)"),
-    MethodRow("gather_scatter.scatter_reduce", "scatter_reduce(_)"),
-    MethodRow("gather_scatter.take_along_dim", "take_along_dim"),
-    MethodRow("gather_scatter.masked_select", "masked_select"),
-    MethodRow("gather_scatter.nonzero", "nonzero", differentiable=False),
-    MethodRow("linalg.diagonal", "diagonal"),
-    MethodRow("linalg.matmul", "matmul __matmul__ (__imatmul__)"),
-    MethodRow("linalg.dot", "dot"),
-    MethodRow("linalg.linear", "linear"),
-    MethodRow("creation.one_hot", "one_hot", differentiable=False),
-    MethodRow("convolutions.conv2d", "conv2d"),
-    MethodRow("convolutions.conv_transpose2d", "conv_transpose2d"),
-    MethodRow("convolutions.max_pool2d", "max_pool2d"),
-    MethodRow("convolutions.avg_pool2d", "avg_pool2d"),
-    MethodRow("resizing.interpolate", "interpolate"),
-    MethodRow("normalization.softmax", "softmax"),
-    MethodRow("normalization.softmin", "softmin"),
-    MethodRow("normalization.log_softmax", "log_softmax"),
-    MethodRow("normalization.layernorm", "layernorm"),
-    MethodRow("normalization.rmsnorm", "rmsnorm"),
-    MethodRow("normalization.batchnorm", "batchnorm"),
-    MethodRow("losses.cross_entropy", "cross_entropy"),
-    MethodRow("losses.sparse_categorical_crossentropy", "sparse_categorical_crossentropy"),
-    MethodRow("losses.nll_loss", "nll_loss"),
-    MethodRow("losses.binary_crossentropy", "binary_crossentropy binary_cross_entropy"),
-    MethodRow(
-        "losses.binary_crossentropy_logits", "binary_crossentropy_logits binary_cross_entropy_with_logits"
-    ),
-    MethodRow("losses.mse_loss", "mse_loss"),
-    MethodRow("losses.l1_loss", "l1_loss"),
-    MethodRow("losses.smooth_l1_loss", "smooth_l1_loss"),
-    MethodRow("losses.huber_loss", "huber_loss"),
-    MethodRow("losses.kl_div", "kl_div"),
-    MethodRow("normalization.dropout", "dropout"),
-    MethodRow("normalization.scaled_dot_product_attention", "scaled_dot_product_attention"),
-    MethodRow("normalization.sequential", "sequential"),
-    MethodRow("casts.cast", "cast"),
-    MethodRow("casts.bitcast", "bitcast", differentiable=False),
-    MethodRow("casts.float", "float"),
-    MethodRow("casts.double", "double"),
-    MethodRow("casts.half", "half"),
-    MethodRow("casts.bfloat16", "bfloat16"),
-    MethodRow("casts.int", "int", differentiable=False),
-    MethodRow("casts.long", "long", differentiable=False),
-    MethodRow("casts.bool", "bool", differentiable=False),
-    MethodRow("casts.short", "short", differentiable=False),
-    MethodRow("casts.char", "char", differentiable=False),
-    MethodRow("casts.byte", "byte", differentiable=False),
-    MethodRow("casts.type_as", "type_as"),
-    MethodRow("casts.type", "type"),
-    MethodRow("creation.new_zeros", "new_zeros", differentiable=False),
-    MethodRow("creation.new_ones", "new_ones", differentiable=False),
-    MethodRow("creation.new_empty", "new_empty", differentiable=False),
-    MethodRow("creation.new_full", "new_full", differentiable=False),
-    MethodRow("creation.new_tensor", "new_tensor", differentiable=False),
-    MethodRow("functions.clamp_min", "clamp_min(_)"),
-    MethodRow("functions.clamp_max", "clamp_max(_)"),
-    MethodRow("gather_scatter.argwhere", "argwhere", differentiable=False),
-    MethodRow("gather_scatter.nonzero_static", "nonzero_static", differentiable=False),
-    MethodRow("properties.is_same_size", "is_same_size", differentiable=False),
-    MethodRow("properties.is_signed", "is_signed", differentiable=False),
-    MethodRow("properties.is_complex", "is_complex", differentiable=False),
-    MethodRow("properties.is_conj", "is_conj", differentiable=False),
-    MethodRow("properties.is_neg", "is_neg", differentiable=False),
-    MethodRow("properties.is_nonzero", "is_nonzero", differentiable=False),
-    MethodRow("properties.is_inference", "is_inference", differentiable=False),
-    MethodRow("properties.is_pinned", "is_pinned", differentiable=False),
-    MethodRow("properties.is_shared", "is_shared", differentiable=False),
-    MethodRow("properties.is_contiguous", "is_contiguous", differentiable=False),
-    MethodRow("properties.get_device", "get_device", differentiable=False),
-    MethodRow("properties.cuda", "cuda", differentiable=False),
-    MethodRow("properties.retain_grad", "retain_grad", differentiable=False),
-    MethodRow("functions.conj", "to_dense conj conj_physical(_) resolve_conj resolve_neg"),
-    MethodRow("functions.isreal", "isreal", differentiable=False),
-    MethodRow("linalg.adjoint", "adjoint"),
-    MethodRow("properties.ndimension", "ndimension", differentiable=False),
-    MethodRow("products.mm", "mm"),
-    MethodRow("products.bmm", "bmm"),
-    MethodRow("products.mv", "mv"),
-    MethodRow("products.vdot", "vdot"),
-    MethodRow("products.outer", "outer ger"),
-    MethodRow("products.inner", "inner"),
-    MethodRow("products.tensordot", "tensordot"),
-    MethodRow("products.addmm", "addmm(_)"),
-    MethodRow("products.addmv", "addmv(_)"),
-    MethodRow("products.addr", "addr(_)"),
-    MethodRow("products.baddbmm", "baddbmm(_)"),
-    MethodRow("products.addbmm", "addbmm(_)"),
-    MethodRow("products.kron", "kron"),
-    MethodRow("products.cross", "cross"),
-    MethodRow("products.trace", "trace"),
-    MethodRow("products.dist", "dist"),
-    MethodRow("products.cov", "cov"),
-    MethodRow("products.corrcoef", "corrcoef"),
-    MethodRow("products.renorm", "renorm(_)"),
-    MethodRow("decompositions.qr", "qr"),
-    MethodRow("decompositions.solve", "solve"),
-    MethodRow("decompositions.inverse", "inverse"),
-    MethodRow("decompositions.det", "det"),
-    MethodRow("decompositions.slogdet", "slogdet"),
-    MethodRow("decompositions.logdet", "logdet"),
-    MethodRow("decompositions.cholesky", "cholesky"),
-    MethodRow("decompositions.cholesky_solve", "cholesky_solve"),
-    MethodRow("decompositions.cholesky_inverse", "cholesky_inverse"),
-    MethodRow("decompositions.svd", "svd"),
-    MethodRow("decompositions.pinverse", "pinverse"),
-    MethodRow("decompositions.matrix_power", "matrix_power"),
-    MethodRow("rearranging.tile", "tile"),
-    MethodRow("rearranging.tensor_split", "tensor_split"),
-    MethodRow("rearranging.hsplit", "hsplit"),
-    MethodRow("rearranging.vsplit", "vsplit"),
-    MethodRow("rearranging.dsplit", "dsplit"),
-    MethodRow("rearranging.rot90", "rot90"),
-    MethodRow("rearranging.diag_embed", "diag_embed"),
-    MethodRow("rearranging.diagflat", "diagflat"),
-    MethodRow("rearranging.select_scatter", "select_scatter"),
-    MethodRow("rearranging.diagonal_scatter", "diagonal_scatter"),
-    MethodRow("rearranging.slice_scatter", "slice_scatter"),
-    MethodRow("rearranging.narrow_copy", "narrow_copy"),
-    MethodRow("rearranging.diff", "diff"),
-    MethodRow("rearranging.sum_to_size", "sum_to_size"),
-    MethodRow("rearranging.broadcast_tensors", "broadcast_tensors"),
-    MethodRow("rearranging.equal", "equal", differentiable=False),
-    MethodRow("rearranging.fmax", "fmax"),
-    MethodRow("rearranging.fmin", "fmin"),
-    MethodRow("writing.index_add", "index_add(_)"),
-    MethodRow("writing.index_copy", "index_copy(_)"),
-    MethodRow("writing.index_fill", "index_fill(_)"),
-    MethodRow("writing.index_reduce", "index_reduce(_)"),
-    MethodRow("writing.index_put", "index_put(_)"),
-    MethodRow("writing.put", "put(_)"),
-    MethodRow("writing.masked_scatter", "masked_scatter(_)"),
-    MethodRow("statistics.kthvalue", "kthvalue"),
-    MethodRow("statistics.median", "median"),
-    MethodRow("statistics.nanmedian", "nanmedian"),
-    MethodRow("statistics.quantile", "quantile"),
-    MethodRow("statistics.nanquantile", "nanquantile"),
-    MethodRow("statistics.mode", "mode"),
-    MethodRow("statistics.msort", "msort"),
-    MethodRow("statistics.unique", "unique", differentiable=False),
-    MethodRow("statistics.unique_consecutive", "unique_consecutive", differentiable=False),
-    MethodRow("statistics.bincount", "bincount", differentiable=False),
-    MethodRow("statistics.histc", "histc", differentiable=False),
-    MethodRow("statistics.histogram", "histogram", differentiable=False),
-    MethodRow("statistics.searchsorted", "searchsorted", differentiable=False),
-    MethodRow("statistics.bucketize", "bucketize", differentiable=False),
-    MethodRow("statistics.isin", "isin", differentiable=False),
-    MethodRow("special.erfc", "erfc(_)"),
-    MethodRow("special.erfinv", "erfinv(_)"),
-    MethodRow("special.lgamma", "lgamma(_)"),
-    MethodRow("special.digamma", "digamma(_)"),
-    MethodRow("special.mvlgamma", "mvlgamma(_)"),
-    MethodRow("special.i0", "i0(_)"),
-    MethodRow("special.frexp", "frexp"),
-    MethodRow("special.gcd", "gcd(_)", differentiable=False),
-    MethodRow("special.lcm", "lcm(_)", differentiable=False),
-    MethodRow("special.sgn", "sgn(_)"),
-    MethodRow("special.isposinf", "isposinf", differentiable=False),
-    MethodRow("special.isneginf", "isneginf", differentiable=False),
-    MethodRow("special.logaddexp2", "logaddexp2"),
-    MethodRow("special.ldexp", "ldexp(_)"),
-    MethodRow("special.float_power", "float_power(_)"),
-    MethodRow("special.nextafter", "nextafter(_)"),
-    MethodRow("special.angle", "angle"),
-    MethodRow("convolutions.max_unpool2d", "max_unpool2d"),
-    # operators whose function is no method
     MethodRow("elementwise.add", "__add__ __radd__ (__iadd__)", oracle="x + y", kinds=NUMBERS),
     MethodRow("elementwise.sub", "__sub__ (__isub__)", oracle="x - y", kinds=NUMBERS),
-    MethodRow("elementwise.rsub", "__rsub__"),
-    MethodRow("arithmetic.rdiv", "__rtruediv__"),
-    MethodRow("arithmetic.rfloordiv", "__rfloordiv__"),
-    MethodRow("arithmetic.rmod", "__rmod__"),
-    MethodRow("arithmetic.rpow", "__rpow__"),
-    MethodRow("linalg.rmatmul", "__rmatmul__"),
-    MethodRow("elementwise.rlshift", "__rlshift__", differentiable=False),
-    MethodRow("elementwise.rrshift", "__rrshift__", differentiable=False),
-    MethodRow("indexing.getitem", "__getitem__"),
-    MethodRow("writing.setitem", "__setitem__"),
-    # in place alone
-    MethodRow("writing.zero_", "zero_"),
-    MethodRow("writing.fill_", "fill_"),
-    MethodRow("writing.copy_", "copy_"),
-    MethodRow("writing.uniform_", "uniform_"),
-    MethodRow("writing.normal_", "normal_"),
-    MethodRow("writing.detach_", "detach_"),
-    MethodRow("random.exponential", "(exponential_)"),
-    MethodRow("random.log_normal", "(log_normal_)"),
-    MethodRow("random.cauchy", "(cauchy_)"),
-    MethodRow("random.geometric", "(geometric_)"),
-    MethodRow("random.whole_numbers", "(random_)"),
-    MethodRow("linalg.fill_diagonal", "(fill_diagonal_)"),
-)
+    # functions of a tensor
+    *_rows("activation", "gelu celu(_) selu(_) hardshrink softshrink tanhshrink threshold(_) glu prelu"),
+    *_rows("arithmetic", """
+        div(_),divide(_) rdiv=__rtruediv__ rfloordiv=__rfloordiv__ rmod=__rmod__ rpow=__rpow__
+    """),
+    *_rows("casts", "view cast float double half bfloat16 type_as type"),
+    *_rows("casts", "bitcast int long bool short char byte", differentiable=False),
+    *_rows("convolutions", "conv2d conv_transpose2d max_pool2d avg_pool2d max_unpool2d"),
+    *_rows("creation", """
+        full_like zeros_like empty_like ones_like one_hot new_zeros new_ones new_empty new_full
+        new_tensor
+    """, differentiable=False),
+    *_rows("decompositions", """
+        norm qr solve inverse det slogdet logdet cholesky cholesky_solve cholesky_inverse svd pinverse
+        matrix_power
+    """),
+    *_rows("elementwise", """
+        pos=positive,__pos__ where masked_fill(_) clip(_),clamp(_) lerp(_) rsub=__rsub__
+    """),
+    *_rows("elementwise", """
+        lshift,bitwise_left_shift(_),__lshift__,(__ilshift__)
+        rshift,bitwise_right_shift(_),__rshift__,(__irshift__) isclose allclose rlshift=__rlshift__
+        rrshift=__rrshift__
+    """, differentiable=False),
+    *_rows("extremes", "max min amax amin aminmax"),
+    *_rows("functions", """
+        plus=add(_) minus=sub(_),subtract(_) fmod(_) logaddexp hypot(_) xlogy(_) addcmul(_) addcdiv(_)
+        frac(_) deg2rad(_) rad2deg(_) sinc(_) nan_to_num(_) logit(_) heaviside(_) clamp_min(_)
+        clamp_max(_) conj=to_dense,conj,conj_physical(_),resolve_conj,resolve_neg
+    """),
+    *_rows("functions", "logical_and(_) logical_or(_) logical_xor(_) signbit isreal", differentiable=False),
+    *_rows("gather_scatter", """
+        gather take index_select scatter(_) scatter_add(_) scatter_reduce(_) take_along_dim masked_select
+    """),
+    *_rows("gather_scatter", "nonzero argwhere nonzero_static", differentiable=False),
+    *_rows("indexing", "getitem=__getitem__"),
+    *_rows("linalg", """
+        tril(_) triu(_) diag diagonal matmul,__matmul__,(__imatmul__) dot linear adjoint
+        rmatmul=__rmatmul__ fill_diagonal=(fill_diagonal_)
+    """),
+    *_rows("losses", """
+        cross_entropy sparse_categorical_crossentropy nll_loss binary_crossentropy,binary_cross_entropy
+        binary_crossentropy_logits,binary_cross_entropy_with_logits mse_loss l1_loss smooth_l1_loss
+        huber_loss kl_div
+    """),
+    *_rows("movement", """
+        reshape permute transpose,swapaxes,swapdims expand,broadcast_to flip shrink squeeze unsqueeze
+        flatten unflatten repeat repeat_interleave contiguous windows unfold movedim,moveaxis narrow
+        select t ravel view_as,reshape_as expand_as fliplr flipud meshgrid
+    """),
+    *_rows("normalization", """
+        softmax softmin log_softmax layernorm rmsnorm batchnorm dropout scaled_dot_product_attention
+        sequential
+    """),
+    *_rows("products", """
+        mm bmm mv vdot outer,ger inner tensordot addmm(_) addmv(_) addr(_) baddbmm(_) addbmm(_) kron
+        cross trace dist cov corrcoef renorm(_)
+    """),
+    *_rows("properties", """
+        is_same_size is_signed is_complex is_conj is_neg is_nonzero is_inference is_pinned is_shared
+        is_contiguous get_device cuda retain_grad ndimension
+    """, differentiable=False),
+    *_rows("random", """
+        exponential=(exponential_) log_normal=(log_normal_) cauchy=(cauchy_) geometric=(geometric_)
+        whole_numbers=(random_)
+    """),
+    *_rows("random", "rand_like randn_like multinomial bernoulli(_)", differentiable=False),
+    *_rows("rearranging", """
+        tile tensor_split hsplit vsplit dsplit rot90 diag_embed diagflat select_scatter diagonal_scatter
+        slice_scatter narrow_copy diff sum_to_size broadcast_tensors fmax fmin
+    """),
+    *_rows("rearranging", "equal", differentiable=False),
+    *_rows("reductions", "sum prod mean var std var_mean std_mean nansum nanmean logsumexp normalize"),
+    *_rows("reductions", "any all argmax argmin count_nonzero", differentiable=False),
+    *_rows("resizing", "pad,pad2d interpolate"),
+    *_rows("scan", "cumsum(_) cumprod(_) cummax cummin logcumsumexp"),
+    *_rows("sorting", "sort topk"),
+    *_rows("sorting", "argsort", differentiable=False),
+    *_rows("special", """
+        erfc(_) erfinv(_) lgamma(_) digamma(_) mvlgamma(_) i0(_) frexp sgn(_) logaddexp2 ldexp(_)
+        float_power(_) nextafter(_) angle
+    """),
+    *_rows("special", "gcd(_) lcm(_) isposinf isneginf", differentiable=False),
+    *_rows("splitting", """
+        split,split_with_sizes,unsafe_split,unsafe_split_with_sizes chunk,unsafe_chunk unbind
+        cat,concat,concatenate stack roll
+    """),
+    *_rows("statistics", "kthvalue median nanmedian quantile nanquantile mode msort"),
+    *_rows("statistics", """
+        unique unique_consecutive bincount histc histogram searchsorted bucketize isin
+    """, differentiable=False),
+    *_rows("writing", """
+        index_add(_) index_copy(_) index_fill(_) index_reduce(_) index_put(_) put(_) masked_scatter(_)
+        setitem=__setitem__ zero_ fill_ copy_ uniform_ normal_ detach_
+    """),
+    # makers
+    *_rows("creation", "linspace eye", kind=MAKER),
+    *_rows("files", "from_url", kind=MAKER),
+    *_rows("random", """
+        randint uniform normal scaled_uniform glorot_uniform,xavier_uniform kaiming_uniform
+        kaiming_normal randperm
+    """, kind=MAKER),
+    # makers that take bound variables
+    *_rows("creation", "full zeros ones empty arange", kind=SIZED_MAKER),
+    *_rows("random", "rand randn", kind=SIZED_MAKER),
+    # functions of neither a tensor nor the class
+    *_rows("linalg", "einsum", kind=STATIC),
+    *_rows("random", "manual_seed", kind=STATIC),
+)  # fmt: skip

@@ -73,65 +73,24 @@ class Methods:
     isinf = functions.isinf
     isfinite = functions.isfinite
     logical_not = logical_not_ = functions.logical_not
-    full = Maker(creation.full)
-    zeros = Maker(creation.zeros)
-    ones = Maker(creation.ones)
-    empty = Maker(creation.empty)
-    arange = Maker(creation.arange)
-    linspace = Maker(creation.linspace)
-    eye = Maker(creation.eye)
-    from_url = Maker(files.from_url)
-    rand = Maker(random.rand)
-    randn = Maker(random.randn)
-    randint = Maker(random.randint)
-    uniform = Maker(random.uniform)
-    normal = Maker(random.normal)
-    scaled_uniform = Maker(random.scaled_uniform)
-    glorot_uniform = xavier_uniform = Maker(random.glorot_uniform)
-    kaiming_uniform = Maker(random.kaiming_uniform)
-    kaiming_normal = Maker(random.kaiming_normal)
-    randperm = Maker(random.randperm)
-    manual_seed = staticmethod(random.manual_seed)
-    einsum = staticmethod(linalg.einsum)
-    full_like = creation.full_like
-    zeros_like = creation.zeros_like
-    empty_like = creation.empty_like
-    ones_like = creation.ones_like
-    rand_like = random.rand_like
-    randn_like = random.randn_like
-    multinomial = random.multinomial
-    bernoulli = bernoulli_ = random.bernoulli
-    add = add_ = functions.plus
-    sub = subtract = sub_ = subtract_ = functions.minus
     mul = multiply = __mul__ = __rmul__ = mul_ = multiply_ = __imul__ = elementwise.mul
-    div = divide = div_ = divide_ = arithmetic.div
     true_divide = __truediv__ = true_divide_ = __itruediv__ = arithmetic.true_div
     floor_divide = floordiv = __floordiv__ = floor_divide_ = __ifloordiv__ = arithmetic.floordiv
     remainder = mod = __mod__ = remainder_ = __imod__ = arithmetic.mod
-    fmod = fmod_ = functions.fmod
     pow = __pow__ = pow_ = __ipow__ = arithmetic.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     neg = negative = __neg__ = neg_ = negative_ = elementwise.neg
-    positive = __pos__ = elementwise.pos
     bitwise_and = __and__ = __rand__ = bitwise_and_ = __iand__ = elementwise.bitwise_and
     bitwise_or = __or__ = __ror__ = bitwise_or_ = __ior__ = elementwise.bitwise_or
     bitwise_xor = xor = __xor__ = __rxor__ = bitwise_xor_ = __ixor__ = elementwise.bitwise_xor
     bitwise_not = __invert__ = bitwise_not_ = elementwise.invert
-    lshift = bitwise_left_shift = __lshift__ = bitwise_left_shift_ = __ilshift__ = elementwise.lshift
-    rshift = bitwise_right_shift = __rshift__ = bitwise_right_shift_ = __irshift__ = elementwise.rshift
     lt = less = __lt__ = lt_ = less_ = elementwise.lt
     gt = greater = __gt__ = gt_ = greater_ = elementwise.gt
     le = less_equal = __le__ = le_ = less_equal_ = elementwise.le
     ge = greater_equal = __ge__ = ge_ = greater_equal_ = elementwise.ge
     not_equal = ne = not_equal_ = ne_ = elementwise.ne
     eq = eq_ = elementwise.eq
-    isclose = elementwise.isclose
-    allclose = elementwise.allclose
-    where = elementwise.where
-    masked_fill = masked_fill_ = elementwise.masked_fill
-    clip = clamp = clip_ = clamp_ = elementwise.clip
-    lerp = lerp_ = elementwise.lerp
     asin = arcsin = asin_ = arcsin_ = special.asin
     acos = arccos = acos_ = arccos_ = special.acos
     atan = arctan = atan_ = arctan_ = special.atan
@@ -141,22 +100,6 @@ class Methods:
     asinh = arcsinh = asinh_ = arcsinh_ = special.asinh
     acosh = arccosh = acosh_ = arccosh_ = special.acosh
     atanh = arctanh = atanh_ = arctanh_ = special.atanh
-    logaddexp = functions.logaddexp
-    hypot = hypot_ = functions.hypot
-    logical_and = logical_and_ = functions.logical_and
-    logical_or = logical_or_ = functions.logical_or
-    logical_xor = logical_xor_ = functions.logical_xor
-    xlogy = xlogy_ = functions.xlogy
-    addcmul = addcmul_ = functions.addcmul
-    addcdiv = addcdiv_ = functions.addcdiv
-    frac = frac_ = functions.frac
-    deg2rad = deg2rad_ = functions.deg2rad
-    rad2deg = rad2deg_ = functions.rad2deg
-    sinc = sinc_ = functions.sinc
-    signbit = functions.signbit
-    nan_to_num = nan_to_num_ = functions.nan_to_num
-    logit = logit_ = functions.logit
-    heaviside = heaviside_ = functions.heaviside
     relu = relu_ = activation.relu
     relu6 = relu6_ = activation.relu6
     leaky_relu = leakyrelu = leaky_relu_ = activation.leaky_relu
@@ -164,7 +107,6 @@ class Methods:
     sigmoid = sigmoid_ = activation.sigmoid
     logsigmoid = activation.logsigmoid
     silu = swish = silu_ = activation.silu
-    gelu = activation.gelu
     quick_gelu = activation.quick_gelu
     softplus = activation.softplus
     softsign = activation.softsign
@@ -172,6 +114,9 @@ class Methods:
     hardsigmoid = hardsigmoid_ = activation.hardsigmoid
     hardswish = hardswish_ = activation.hardswish
     hardtanh = hardtanh_ = activation.hardtanh
+    __add__ = __radd__ = __iadd__ = elementwise.add
+    __sub__ = __isub__ = elementwise.sub
+    gelu = activation.gelu
     celu = celu_ = activation.celu
     selu = selu_ = activation.selu
     hardshrink = activation.hardshrink
@@ -180,29 +125,138 @@ class Methods:
     threshold = threshold_ = activation.threshold
     glu = activation.glu
     prelu = activation.prelu
-    reshape = movement.reshape
+    div = divide = div_ = divide_ = arithmetic.div
+    __rtruediv__ = arithmetic.rdiv
+    __rfloordiv__ = arithmetic.rfloordiv
+    __rmod__ = arithmetic.rmod
+    __rpow__ = arithmetic.rpow
     view = casts.view
+    cast = casts.cast
+    float = casts.float
+    double = casts.double
+    half = casts.half
+    bfloat16 = casts.bfloat16
+    type_as = casts.type_as
+    type = casts.type
+    bitcast = casts.bitcast
+    int = casts.int
+    long = casts.long
+    bool = casts.bool
+    short = casts.short
+    char = casts.char
+    byte = casts.byte
+    conv2d = convolutions.conv2d
+    conv_transpose2d = convolutions.conv_transpose2d
+    max_pool2d = convolutions.max_pool2d
+    avg_pool2d = convolutions.avg_pool2d
+    max_unpool2d = convolutions.max_unpool2d
+    full_like = creation.full_like
+    zeros_like = creation.zeros_like
+    empty_like = creation.empty_like
+    ones_like = creation.ones_like
+    one_hot = creation.one_hot
+    new_zeros = creation.new_zeros
+    new_ones = creation.new_ones
+    new_empty = creation.new_empty
+    new_full = creation.new_full
+    new_tensor = creation.new_tensor
+    norm = decompositions.norm
+    qr = decompositions.qr
+    solve = decompositions.solve
+    inverse = decompositions.inverse
+    det = decompositions.det
+    slogdet = decompositions.slogdet
+    logdet = decompositions.logdet
+    cholesky = decompositions.cholesky
+    cholesky_solve = decompositions.cholesky_solve
+    cholesky_inverse = decompositions.cholesky_inverse
+    svd = decompositions.svd
+    pinverse = decompositions.pinverse
+    matrix_power = decompositions.matrix_power
+    positive = __pos__ = elementwise.pos
+    where = elementwise.where
+    masked_fill = masked_fill_ = elementwise.masked_fill
+    clip = clamp = clip_ = clamp_ = elementwise.clip
+    lerp = lerp_ = elementwise.lerp
+    __rsub__ = elementwise.rsub
+    lshift = bitwise_left_shift = __lshift__ = bitwise_left_shift_ = __ilshift__ = elementwise.lshift
+    rshift = bitwise_right_shift = __rshift__ = bitwise_right_shift_ = __irshift__ = elementwise.rshift
+    isclose = elementwise.isclose
+    allclose = elementwise.allclose
+    __rlshift__ = elementwise.rlshift
+    __rrshift__ = elementwise.rrshift
+    max = extremes.max
+    min = extremes.min
+    amax = extremes.amax
+    amin = extremes.amin
+    aminmax = extremes.aminmax
+    add = add_ = functions.plus
+    sub = subtract = sub_ = subtract_ = functions.minus
+    fmod = fmod_ = functions.fmod
+    logaddexp = functions.logaddexp
+    hypot = hypot_ = functions.hypot
+    xlogy = xlogy_ = functions.xlogy
+    addcmul = addcmul_ = functions.addcmul
+    addcdiv = addcdiv_ = functions.addcdiv
+    frac = frac_ = functions.frac
+    deg2rad = deg2rad_ = functions.deg2rad
+    rad2deg = rad2deg_ = functions.rad2deg
+    sinc = sinc_ = functions.sinc
+    nan_to_num = nan_to_num_ = functions.nan_to_num
+    logit = logit_ = functions.logit
+    heaviside = heaviside_ = functions.heaviside
+    clamp_min = clamp_min_ = functions.clamp_min
+    clamp_max = clamp_max_ = functions.clamp_max
+    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = functions.conj
+    logical_and = logical_and_ = functions.logical_and
+    logical_or = logical_or_ = functions.logical_or
+    logical_xor = logical_xor_ = functions.logical_xor
+    signbit = functions.signbit
+    isreal = functions.isreal
+    gather = gather_scatter.gather
+    take = gather_scatter.take
+    index_select = gather_scatter.index_select
+    scatter = scatter_ = gather_scatter.scatter
+    scatter_add = scatter_add_ = gather_scatter.scatter_add
+    scatter_reduce = scatter_reduce_ = gather_scatter.scatter_reduce
+    take_along_dim = gather_scatter.take_along_dim
+    masked_select = gather_scatter.masked_select
+    nonzero = gather_scatter.nonzero
+    argwhere = gather_scatter.argwhere
+    nonzero_static = gather_scatter.nonzero_static
+    __getitem__ = indexing.getitem
+    tril = tril_ = linalg.tril
+    triu = triu_ = linalg.triu
+    diag = linalg.diag
+    diagonal = linalg.diagonal
+    matmul = __matmul__ = __imatmul__ = linalg.matmul
+    dot = linalg.dot
+    linear = linalg.linear
+    adjoint = linalg.adjoint
+    __rmatmul__ = linalg.rmatmul
+    fill_diagonal_ = linalg.fill_diagonal
+    cross_entropy = losses.cross_entropy
+    sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
+    nll_loss = losses.nll_loss
+    binary_crossentropy = binary_cross_entropy = losses.binary_crossentropy
+    binary_crossentropy_logits = binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
+    mse_loss = losses.mse_loss
+    l1_loss = losses.l1_loss
+    smooth_l1_loss = losses.smooth_l1_loss
+    huber_loss = losses.huber_loss
+    kl_div = losses.kl_div
+    reshape = movement.reshape
     permute = movement.permute
     transpose = swapaxes = swapdims = movement.transpose
     expand = broadcast_to = movement.expand
     flip = movement.flip
     shrink = movement.shrink
-    pad = pad2d = resizing.pad
     squeeze = movement.squeeze
     unsqueeze = movement.unsqueeze
     flatten = movement.flatten
     unflatten = movement.unflatten
     repeat = movement.repeat
     repeat_interleave = movement.repeat_interleave
-    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = splitting.split
-    chunk = unsafe_chunk = splitting.chunk
-    unbind = splitting.unbind
-    cat = concat = concatenate = splitting.cat
-    stack = splitting.stack
-    roll = splitting.roll
-    tril = tril_ = linalg.tril
-    triu = triu_ = linalg.triu
-    diag = linalg.diag
     contiguous = movement.contiguous
     windows = movement.windows
     unfold = movement.unfold
@@ -216,114 +270,15 @@ class Methods:
     fliplr = movement.fliplr
     flipud = movement.flipud
     meshgrid = movement.meshgrid
-    sum = reductions.sum
-    prod = reductions.prod
-    max = extremes.max
-    min = extremes.min
-    amax = extremes.amax
-    amin = extremes.amin
-    aminmax = extremes.aminmax
-    any = reductions.any
-    all = reductions.all
-    mean = reductions.mean
-    var = reductions.var
-    std = reductions.std
-    var_mean = reductions.var_mean
-    std_mean = reductions.std_mean
-    nansum = reductions.nansum
-    nanmean = reductions.nanmean
-    norm = decompositions.norm
-    logsumexp = reductions.logsumexp
-    argmax = reductions.argmax
-    argmin = reductions.argmin
-    cumsum = cumsum_ = scan.cumsum
-    cumprod = cumprod_ = scan.cumprod
-    cummax = scan.cummax
-    cummin = scan.cummin
-    logcumsumexp = scan.logcumsumexp
-    sort = sorting.sort
-    argsort = sorting.argsort
-    topk = sorting.topk
-    normalize = reductions.normalize
-    count_nonzero = reductions.count_nonzero
-    gather = gather_scatter.gather
-    take = gather_scatter.take
-    index_select = gather_scatter.index_select
-    scatter = scatter_ = gather_scatter.scatter
-    scatter_add = scatter_add_ = gather_scatter.scatter_add
-    scatter_reduce = scatter_reduce_ = gather_scatter.scatter_reduce
-    take_along_dim = gather_scatter.take_along_dim
-    masked_select = gather_scatter.masked_select
-    nonzero = gather_scatter.nonzero
-    diagonal = linalg.diagonal
-    matmul = __matmul__ = __imatmul__ = linalg.matmul
-    dot = linalg.dot
-    linear = linalg.linear
-    one_hot = creation.one_hot
-    conv2d = convolutions.conv2d
-    conv_transpose2d = convolutions.conv_transpose2d
-    max_pool2d = convolutions.max_pool2d
-    avg_pool2d = convolutions.avg_pool2d
-    interpolate = resizing.interpolate
     softmax = normalization.softmax
     softmin = normalization.softmin
     log_softmax = normalization.log_softmax
     layernorm = normalization.layernorm
     rmsnorm = normalization.rmsnorm
     batchnorm = normalization.batchnorm
-    cross_entropy = losses.cross_entropy
-    sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
-    nll_loss = losses.nll_loss
-    binary_crossentropy = binary_cross_entropy = losses.binary_crossentropy
-    binary_crossentropy_logits = binary_cross_entropy_with_logits = losses.binary_crossentropy_logits
-    mse_loss = losses.mse_loss
-    l1_loss = losses.l1_loss
-    smooth_l1_loss = losses.smooth_l1_loss
-    huber_loss = losses.huber_loss
-    kl_div = losses.kl_div
     dropout = normalization.dropout
     scaled_dot_product_attention = normalization.scaled_dot_product_attention
     sequential = normalization.sequential
-    cast = casts.cast
-    bitcast = casts.bitcast
-    float = casts.float
-    double = casts.double
-    half = casts.half
-    bfloat16 = casts.bfloat16
-    int = casts.int
-    long = casts.long
-    bool = casts.bool
-    short = casts.short
-    char = casts.char
-    byte = casts.byte
-    type_as = casts.type_as
-    type = casts.type
-    new_zeros = creation.new_zeros
-    new_ones = creation.new_ones
-    new_empty = creation.new_empty
-    new_full = creation.new_full
-    new_tensor = creation.new_tensor
-    clamp_min = clamp_min_ = functions.clamp_min
-    clamp_max = clamp_max_ = functions.clamp_max
-    argwhere = gather_scatter.argwhere
-    nonzero_static = gather_scatter.nonzero_static
-    is_same_size = properties.is_same_size
-    is_signed = properties.is_signed
-    is_complex = properties.is_complex
-    is_conj = properties.is_conj
-    is_neg = properties.is_neg
-    is_nonzero = properties.is_nonzero
-    is_inference = properties.is_inference
-    is_pinned = properties.is_pinned
-    is_shared = properties.is_shared
-    is_contiguous = properties.is_contiguous
-    get_device = properties.get_device
-    cuda = properties.cuda
-    retain_grad = properties.retain_grad
-    to_dense = conj = conj_physical = resolve_conj = resolve_neg = conj_physical_ = functions.conj
-    isreal = functions.isreal
-    adjoint = linalg.adjoint
-    ndimension = properties.ndimension
     mm = products.mm
     bmm = products.bmm
     mv = products.mv
@@ -343,18 +298,29 @@ class Methods:
     cov = products.cov
     corrcoef = products.corrcoef
     renorm = renorm_ = products.renorm
-    qr = decompositions.qr
-    solve = decompositions.solve
-    inverse = decompositions.inverse
-    det = decompositions.det
-    slogdet = decompositions.slogdet
-    logdet = decompositions.logdet
-    cholesky = decompositions.cholesky
-    cholesky_solve = decompositions.cholesky_solve
-    cholesky_inverse = decompositions.cholesky_inverse
-    svd = decompositions.svd
-    pinverse = decompositions.pinverse
-    matrix_power = decompositions.matrix_power
+    is_same_size = properties.is_same_size
+    is_signed = properties.is_signed
+    is_complex = properties.is_complex
+    is_conj = properties.is_conj
+    is_neg = properties.is_neg
+    is_nonzero = properties.is_nonzero
+    is_inference = properties.is_inference
+    is_pinned = properties.is_pinned
+    is_shared = properties.is_shared
+    is_contiguous = properties.is_contiguous
+    get_device = properties.get_device
+    cuda = properties.cuda
+    retain_grad = properties.retain_grad
+    ndimension = properties.ndimension
+    exponential_ = random.exponential
+    log_normal_ = random.log_normal
+    cauchy_ = random.cauchy
+    geometric_ = random.geometric
+    random_ = random.whole_numbers
+    rand_like = random.rand_like
+    randn_like = random.randn_like
+    multinomial = random.multinomial
+    bernoulli = bernoulli_ = random.bernoulli
     tile = rearranging.tile
     tensor_split = rearranging.tensor_split
     hsplit = rearranging.hsplit
@@ -370,16 +336,58 @@ class Methods:
     diff = rearranging.diff
     sum_to_size = rearranging.sum_to_size
     broadcast_tensors = rearranging.broadcast_tensors
-    equal = rearranging.equal
     fmax = rearranging.fmax
     fmin = rearranging.fmin
-    index_add = index_add_ = writing.index_add
-    index_copy = index_copy_ = writing.index_copy
-    index_fill = index_fill_ = writing.index_fill
-    index_reduce = index_reduce_ = writing.index_reduce
-    index_put = index_put_ = writing.index_put
-    put = put_ = writing.put
-    masked_scatter = masked_scatter_ = writing.masked_scatter
+    equal = rearranging.equal
+    sum = reductions.sum
+    prod = reductions.prod
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    var_mean = reductions.var_mean
+    std_mean = reductions.std_mean
+    nansum = reductions.nansum
+    nanmean = reductions.nanmean
+    logsumexp = reductions.logsumexp
+    normalize = reductions.normalize
+    any = reductions.any
+    all = reductions.all
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+    count_nonzero = reductions.count_nonzero
+    pad = pad2d = resizing.pad
+    interpolate = resizing.interpolate
+    cumsum = cumsum_ = scan.cumsum
+    cumprod = cumprod_ = scan.cumprod
+    cummax = scan.cummax
+    cummin = scan.cummin
+    logcumsumexp = scan.logcumsumexp
+    sort = sorting.sort
+    topk = sorting.topk
+    argsort = sorting.argsort
+    erfc = erfc_ = special.erfc
+    erfinv = erfinv_ = special.erfinv
+    lgamma = lgamma_ = special.lgamma
+    digamma = digamma_ = special.digamma
+    mvlgamma = mvlgamma_ = special.mvlgamma
+    i0 = i0_ = special.i0
+    frexp = special.frexp
+    sgn = sgn_ = special.sgn
+    logaddexp2 = special.logaddexp2
+    ldexp = ldexp_ = special.ldexp
+    float_power = float_power_ = special.float_power
+    nextafter = nextafter_ = special.nextafter
+    angle = special.angle
+    gcd = gcd_ = special.gcd
+    lcm = lcm_ = special.lcm
+    isposinf = special.isposinf
+    isneginf = special.isneginf
+    split = split_with_sizes = unsafe_split = unsafe_split_with_sizes = splitting.split
+    chunk = unsafe_chunk = splitting.chunk
+    unbind = splitting.unbind
+    cat = concat = concatenate = splitting.cat
+    stack = splitting.stack
+    roll = splitting.roll
     kthvalue = statistics.kthvalue
     median = statistics.median
     nanmedian = statistics.nanmedian
@@ -395,35 +403,13 @@ class Methods:
     searchsorted = statistics.searchsorted
     bucketize = statistics.bucketize
     isin = statistics.isin
-    erfc = erfc_ = special.erfc
-    erfinv = erfinv_ = special.erfinv
-    lgamma = lgamma_ = special.lgamma
-    digamma = digamma_ = special.digamma
-    mvlgamma = mvlgamma_ = special.mvlgamma
-    i0 = i0_ = special.i0
-    frexp = special.frexp
-    gcd = gcd_ = special.gcd
-    lcm = lcm_ = special.lcm
-    sgn = sgn_ = special.sgn
-    isposinf = special.isposinf
-    isneginf = special.isneginf
-    logaddexp2 = special.logaddexp2
-    ldexp = ldexp_ = special.ldexp
-    float_power = float_power_ = special.float_power
-    nextafter = nextafter_ = special.nextafter
-    angle = special.angle
-    max_unpool2d = convolutions.max_unpool2d
-    __add__ = __radd__ = __iadd__ = elementwise.add
-    __sub__ = __isub__ = elementwise.sub
-    __rsub__ = elementwise.rsub
-    __rtruediv__ = arithmetic.rdiv
-    __rfloordiv__ = arithmetic.rfloordiv
-    __rmod__ = arithmetic.rmod
-    __rpow__ = arithmetic.rpow
-    __rmatmul__ = linalg.rmatmul
-    __rlshift__ = elementwise.rlshift
-    __rrshift__ = elementwise.rrshift
-    __getitem__ = indexing.getitem
+    index_add = index_add_ = writing.index_add
+    index_copy = index_copy_ = writing.index_copy
+    index_fill = index_fill_ = writing.index_fill
+    index_reduce = index_reduce_ = writing.index_reduce
+    index_put = index_put_ = writing.index_put
+    put = put_ = writing.put
+    masked_scatter = masked_scatter_ = writing.masked_scatter
     __setitem__ = writing.setitem
     zero_ = writing.zero_
     fill_ = writing.fill_
@@ -431,12 +417,26 @@ class Methods:
     uniform_ = writing.uniform_
     normal_ = writing.normal_
     detach_ = writing.detach_
-    exponential_ = random.exponential
-    log_normal_ = random.log_normal
-    cauchy_ = random.cauchy
-    geometric_ = random.geometric
-    random_ = random.whole_numbers
-    fill_diagonal_ = linalg.fill_diagonal
+    linspace = Maker(creation.linspace)
+    eye = Maker(creation.eye)
+    from_url = Maker(files.from_url)
+    randint = Maker(random.randint)
+    uniform = Maker(random.uniform)
+    normal = Maker(random.normal)
+    scaled_uniform = Maker(random.scaled_uniform)
+    glorot_uniform = xavier_uniform = Maker(random.glorot_uniform)
+    kaiming_uniform = Maker(random.kaiming_uniform)
+    kaiming_normal = Maker(random.kaiming_normal)
+    randperm = Maker(random.randperm)
+    full = Maker(creation.full)
+    zeros = Maker(creation.zeros)
+    ones = Maker(creation.ones)
+    empty = Maker(creation.empty)
+    arange = Maker(creation.arange)
+    rand = Maker(random.rand)
+    randn = Maker(random.randn)
+    einsum = staticmethod(linalg.einsum)
+    manual_seed = staticmethod(random.manual_seed)
     is_sparse: Literal[False]
     is_sparse_csr: Literal[False]
     is_quantized: Literal[False]

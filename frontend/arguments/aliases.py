@@ -1,11 +1,11 @@
-"""Names of arguments: aliases of PyTorch and NumPy for every method, and calls that fit no signature.
+"""Names of arguments: PyTorch's and NumPy's names for them, and errors for calls that fit no signature.
 
 A method declares one name for each argument, which its signature shows: `axis` or `axes`, `keepdim`, `low`,
-`high`, ... A name that it does not declare is replaced by the declared name with the same meaning:
-`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`. A name without a meaning, an argument
-too many or a missing one raises `UsageTypeError`, which lists the arguments that there are.
+`high`, ... A name that the method does not declare is replaced by the declared name with the same meaning:
+`x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`. An unknown name, a surplus argument
+or a missing one raises `UsageTypeError`, whose message lists the declared arguments.
 
-Not here: reading the values (`conversion`, `checks`).
+Not here: the values of arguments (`conversion`, `checks`). Next: `conversion`, what a value is converted to.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def without_aliases(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments, with aliases replaced by the names that `fn` declares.
 
-    Unknown names stay. Raises `UsageError` when one argument is given under two names.
+    An unknown name stays as it is: `check_call` refuses it later. A value that is named as the `*args` of
+    `fn` becomes the last positional argument. Raises `UsageError` when one argument is given under two names.
     """
     code = fn.__code__
     count = code.co_argcount + code.co_kwonlyargcount
@@ -87,7 +88,11 @@ def without_aliases(
 
 
 def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> inspect.BoundArguments:
-    """Return arguments bound to the parameters of a function; raise `UsageTypeError`, which `what` starts."""
+    """Return arguments bound to the parameters of a function.
+
+    Raises `UsageTypeError` for an unknown, a surplus or a missing argument. The message starts with `what`
+    and lists the parameters.
+    """
     own = inspect.signature(fn)
     try:
         return own.bind(*args, **names)
@@ -99,7 +104,7 @@ def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> insp
 
 
 def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that it accepts aliases, and names its arguments where a call does not fit."""
+    """Decorate a function: it accepts `ALIASES`, and raises as `check_call` where a call does not fit."""
     raw = inspect.unwrap(fn)
     by_position = hasattr(fn, "by_position")
 
@@ -121,13 +126,13 @@ def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def answers(call: Any) -> Any:
-    """Mark a function whose calls raise typed errors for arguments that do not fit; return it."""
+    """Mark a function that itself raises `UsageTypeError` where a call does not fit; return the function."""
     call.answers = True
     return call
 
 
 def answered(name: str, member: Any) -> Any:
-    """Return a member of a class so that its calls are answered as those of `accepts_aliases`."""
+    """Return a public function or method decorated by `accepts_aliases`; any other member unchanged."""
     fn = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
     if name.startswith("_") or not isinstance(fn, FunctionType) or hasattr(fn, "answers"):
         return member
@@ -136,7 +141,7 @@ def answered(name: str, member: Any) -> Any:
 
 
 def answering(cls: type[R]) -> type[R]:
-    """Decorate a class so that all its methods, also inherited ones, answer calls that do not fit."""
+    """Decorate a class: replace its methods, inherited ones included, by those that `answered` returns."""
     answer_class(cls)
     for base in cls.__mro__[:-1]:
         for name, member in list(vars(base).items()):
@@ -146,14 +151,14 @@ def answering(cls: type[R]) -> type[R]:
 
 
 def answer_module(names: dict[str, Any], package: str) -> None:
-    """Let the functions of a package among the names of a module answer calls that do not fit."""
+    """Replace the functions of a package among the names of a module by those that `answered` returns."""
     for name, member in list(names.items()):
         if getattr(member, "__module__", None) and member.__module__.startswith(package):
             names[name] = answered(name, member)
 
 
 def answer_class(cls: type[Any]) -> None:
-    """Let `__init__` and `__call__` of a class of this package answer calls that do not fit."""
+    """Wrap `__init__` and `__call__` of a class of `frontend`: calls without fit raise as `check_call`."""
     for name in {"__init__", "__call__"} & vars(cls).keys():
         if cls.__module__.startswith("frontend."):
             setattr(cls, name, _answering_by_class(vars(cls)[name]))

@@ -1,7 +1,10 @@
 """Arguments of methods: axes, shapes, paddings and broadcasting, checked and normalised.
 
-Invalid arguments raise `UsageError`. Not here: conversion by annotation (`frontend.arguments.conversion`),
-dtypes of operands (`frontend.ops.elementwise`).
+Invalid arguments raise `UsageError`; of the wrong type, its subclass `UsageTypeError`; an axis that does not
+exist, its subclass `UsageIndexError`. `what` is the name of the method, with which a message starts.
+
+Not here: conversion by annotation (`frontend.arguments.conversion`), dtypes of operands
+(`frontend.ops.elementwise`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 Shape = tuple[int, ...]
 Axes = int | tuple[int, ...] | list[int] | None
 Place = Any
-"""A whole number, or several, or a tensor of them, which is computed: `Place` in an annotation reads it."""
+"""A whole number, a tuple of them, or an integer tensor, which is computed and read when the call is made."""
 
 
 def whole(value: object, what: str) -> int:
@@ -29,17 +32,20 @@ def whole(value: object, what: str) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Return the numbers of a tensor, which is computed, and any other value unchanged."""
+    """Return a tensor as nested lists of its numbers, computing it; any other value unchanged."""
     return value.tolist() if hasattr(value, "expr") else value
 
 
 def is_pair(value: object) -> bool:
-    """Return whether a value is a tuple or a list of two."""
+    """Return whether a value is a tuple or a list of length two."""
     return isinstance(value, (tuple, list)) and len(value) == 2
 
 
 def whole_or_none(value: object) -> int | None:
-    """Return a whole number; None for anything else, also for arrays, which may have `__index__`."""
+    """Return an int, or what `__index__` of a value returns; None for a bool and for anything else.
+
+    An array has `__index__` only for one integer: None for other arrays.
+    """
     if value.__class__ is int:
         return value  # the tests below take twenty times as long
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
@@ -51,20 +57,20 @@ def whole_or_none(value: object) -> int | None:
 
 
 def tensor(value: object, what: str, like: object) -> None:
-    """Raise `UsageTypeError` for a value that is no tensor, where the tensor itself is needed."""
+    """Raise `UsageTypeError` for a value that is not of the class of the tensor `like`."""
     if not isinstance(value, like.__class__):
         raise UsageTypeError(f"{what}: wanted a tensor, saw a value of type {type(value).__name__}")
 
 
 def sizes(args: Sequence[Any], what: str) -> Shape:
-    """Return a shape given as `f(2, 3)` or `f((2, 3))`."""
+    """Return a shape given as `f(2, 3)` or `f((2, 3))`. Raises `UsageTypeError` for no whole number."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
     return tuple([whole(n, what) for n in args])
 
 
 def shape_of(args: Sequence[Any], what: str) -> Shape:
-    """Return the shape of a new tensor: whole numbers, none negative."""
+    """Return the shape of a new tensor, given as for `sizes`. Raises `UsageError` for a negative size."""
     shape = sizes(args, what)
     if any(n < 0 for n in shape):
         raise UsageError(f"{what}: a shape has no negative sizes, saw {shape}")
@@ -72,7 +78,10 @@ def shape_of(args: Sequence[Any], what: str) -> Shape:
 
 
 def axis_of(axis: object, shape: Shape, what: str, *, extra: int = 0) -> int:
-    """Return one axis, counted from the front; `extra` more are allowed at the end."""
+    """Return an axis as a number >= 0; negative ones count from the end of the shape with `extra` more axes.
+
+    Raises `UsageIndexError` for an axis that does not exist, `UsageTypeError` for no whole number.
+    """
     number = whole(axis, f"{what}, axis")
     rank = len(shape) + extra
     if not -rank <= number < rank:
@@ -82,7 +91,11 @@ def axis_of(axis: object, shape: Shape, what: str, *, extra: int = 0) -> int:
 
 
 def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
-    """Return several axes, ascending; None means all."""
+    """Return one axis or several as numbers >= 0, ascending; None: all axes.
+
+    A shape () has no axis, yet 0 and -1 are accepted for it, as in PyTorch, and give (). Raises
+    `UsageIndexError` for an axis that does not exist, `UsageError` for one that is given twice.
+    """
     if axes is None:
         return tuple(range(len(shape)))
     named = axes if isinstance(axes, (tuple, list)) else (axes,)
@@ -97,7 +110,10 @@ def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
 
 
 def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
-    """Return a new shape with -1, if any, replaced by the remaining size."""
+    """Return a new shape with -1, if any, replaced by the size that keeps the number of elements.
+
+    Raises `UsageError` for two -1, another negative size, or another number of elements.
+    """
     unknown = shape.count(-1)
     if unknown > 1 or any(n < -1 for n in shape):
         raise UsageError(f"{what} of {old} to {shape}: sizes are positive, and at most one is -1")
@@ -113,7 +129,10 @@ def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
 
 
 def broadcast(shapes: Iterable[Shape], what: str, error: type[UsageError] = UsageError) -> Shape:
-    """Return the shape that several shapes broadcast to: aligned at the end, 1 gives way."""
+    """Return the shape that several shapes broadcast to: aligned at the end, a size 1 takes the other size.
+
+    Raises `error` where two sizes differ and none is 1.
+    """
     every = list(shapes)
     result: Shape = ()
     for shape in every:
@@ -129,7 +148,10 @@ def broadcast(shapes: Iterable[Shape], what: str, error: type[UsageError] = Usag
 
 
 def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
-    """Return one number for each of `count` axes, given as one for all or as that many."""
+    """Return `count` whole numbers, one an axis, given as one number for all axes or as `count` numbers.
+
+    Raises `UsageError` for another number of numbers, `UsageTypeError` for no whole number.
+    """
     if not isinstance(value, (tuple, list)):
         return (whole(value, what),) * count
     if len(value) not in {1, count}:
@@ -138,7 +160,7 @@ def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
 
 
 def representable(value: float) -> float:
-    """Return a number, if float64 can hold it rounded. Raises `UsageError` for larger whole numbers."""
+    """Return a number unchanged. Raises `UsageError` for a whole number beyond the range of float64."""
     try:
         float(value)
     except OverflowError:
@@ -148,7 +170,12 @@ def representable(value: float) -> float:
 
 
 def number_dtype(value: object, beside: DType) -> DType:
-    """Return the dtype of a Python number beside a tensor: that of the tensor, or of a higher kind."""
+    """Return the dtype that a Python number takes beside a tensor of the dtype `beside`, as in PyTorch.
+
+    It is `beside` if that is of the number's kind or a higher one (bool < integer < float); else float32 for
+    a float and int32 for an int. Raises `UsageTypeError` for no number, `UsageError` for an int beside a
+    float beyond the range of float64.
+    """
     if isinstance(value, float):
         return beside if beside.is_float else dtypes.float32
     if isinstance(value, int) and not isinstance(value, bool):
@@ -164,7 +191,7 @@ _PYTHON_TYPES: Final = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.b
 
 
 def _foreign(wanted: object) -> object:
-    """Return the dtype that a type of Python or NumPy, or a dtype of PyTorch names; else the object."""
+    """Return the dtype that a type of Python or NumPy or a dtype of PyTorch names, else the object itself."""
     if isinstance(wanted, type) and wanted in _PYTHON_TYPES:
         return _PYTHON_TYPES[wanted]
     home = wanted if isinstance(wanted, type) else type(wanted)
@@ -176,9 +203,10 @@ def _foreign(wanted: object) -> object:
 
 
 def element_type(wanted: DType | str | None) -> DType | None:
-    """Return a dtype given by itself, by name, as a Python type or as a NumPy type; None for None.
+    """Return a dtype given by itself, by name, or as a type of Python, NumPy or PyTorch; None for None.
 
-    Python's types mean what they mean to PyTorch and NumPy: float is float64, int is int64.
+    Python's types mean what they mean to PyTorch and NumPy: float is float64, int is int64. Raises
+    `UsageError` for a name that no dtype has, `UsageTypeError` for any other object.
     """
     found: Any = by_name(wanted) if isinstance(wanted, str) else wanted
     if found is not None and found.__class__ is not DType:

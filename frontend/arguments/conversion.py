@@ -1,15 +1,16 @@
 """Conversion and checks of method arguments, by the annotations of their parameters.
 
-A memoised method (`frontend.evaluation.trace`) looks its result up by its arguments. Only if there is no
-result are the arguments converted: lists and arrays become tensors on the device of the first argument, NumPy
-scalars become numbers, lists of numbers become tuples. An argument that fits no annotation raises
-`UsageTypeError`, which names the method, the parameter and what it accepts. A call with known arguments costs
-nothing more.
+A memoised method (`frontend.evaluation.trace`) looks its result up by its arguments. Arguments are converted
+only where the lookup finds nothing, so a repeated call pays nothing for it. Lists and arrays become tensors
+on the device of the first argument, NumPy scalars become numbers, lists of numbers become tuples. An argument
+that its annotation does not allow raises `UsageTypeError`, which names the method, the parameter and what is
+allowed; a text that is not one of the choices of a `Literal` raises `UsageError`.
 
 An annotation is a union of the names in `KINDS`. A parameter with another annotation accepts any value, which
 the method checks itself (dtypes, devices).
 
-Not here: names of arguments (`aliases`), the lookup (`frontend.evaluation.trace`).
+Not here: names of arguments (`aliases`), ranges and shapes (`checks`). Next: `frontend.evaluation.trace`, the
+lookup.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _none(value: Any, _like: Any) -> Any:
 
 
 def scalar_of(value: Any) -> Any:
-    """Return a NumPy scalar as a Python number, and any other value unchanged."""
+    """Return a NumPy scalar or an array of shape () as a Python number; any other value unchanged."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
         return value.item()
     return value
@@ -112,7 +113,7 @@ def _each(values: tuple[Any, ...] | list[Any], like: Any, kind: Callable[[Any, A
 
 
 def _nest(value: Any, like: Any) -> Any:
-    """Return nested sequences of whole numbers and None as tuples."""
+    """Return nested lists and tuples of whole numbers and None as tuples; NO for any other element."""
     if isinstance(value, (tuple, list)):
         return _each(value, like, _nest)
     return None if value is None else _whole(value, like)
@@ -174,7 +175,11 @@ def names_of(annotation: str) -> list[str]:
 
 
 def read(fn: Any, name: str, value: Any, like: Any) -> Any:
-    """Return an argument converted by its annotation. Raises `UsageTypeError` if it does not fit."""
+    """Return an argument converted by the annotation of the parameter `name` of `fn`.
+
+    `like` is the first argument of the call, a tensor. Raises `UsageTypeError` for a value that the
+    annotation does not allow, `UsageError` for a text that is not one of its choices.
+    """
     names = names_of(fn.__annotations__.get(name, _EMPTY).replace('"', "'"))
     if any(n not in KINDS for n in names):
         return value
@@ -190,7 +195,7 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
 
 
 def converting(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of a tensor so that it accepts aliases, and arguments that fit its annotations."""
+    """Decorate a function of a tensor: it accepts `ALIASES`, and converts its arguments as `fitted` does."""
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> R:
@@ -212,7 +217,11 @@ def flag(value: Any, what: str) -> bool:
 
 
 def number(value: Any, what: str) -> float:
-    """Return a Python or NumPy number as a Python number; raise `UsageTypeError` for anything else."""
+    """Return a Python or NumPy number as a Python number.
+
+    Raises `UsageTypeError` for anything else, also for a bool; `UsageError` for an int beyond float64's
+    range.
+    """
     found = scalar_of(value)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise UsageTypeError(f"{what}: wanted a number, saw {shown(value)}")
@@ -220,7 +229,7 @@ def number(value: Any, what: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for a message: its `repr` if that is short, else its class."""
+    """Return a value as text for a message: dtype and shape of a tensor, a short `repr`, else the class."""
     if hasattr(value, "expr"):
         return f"a tensor {value.expr.dtype.name}{list(value.expr.shape)}"
     if isinstance(value, (list, tuple)) and any(hasattr(v, "expr") for v in value):
@@ -232,10 +241,9 @@ def shown(value: Any) -> str:
 def fitted(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments converted by the annotations of a function; None if none changes.
+    """Return the arguments converted by the annotations of a function; None if no argument changes.
 
-    The first argument, a tensor, is not converted. Raises `UsageTypeError` for arguments that the function
-    does not have, for too many and too few.
+    The first argument, a tensor, is not converted. Raises as `read` and `check_call`.
     """
     code = fn.__code__
     declared = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -1,7 +1,7 @@
 """Settings of optimisers: numbers and flags, checked when they are set.
 
-They are fixed once captured: a step under `TinyJit` is captured with its settings as constants. A later
-change would have no effect on replays, so it raises an error. The learning rate is a tensor instead.
+A step under `TinyJit` is captured with its settings as constants, on which a later change has no effect: a
+replay after such a change raises `UsageError`. The learning rate may change, as it is a tensor.
 
 Not here: settings of layers (`frontend.nn.checks`).
 """
@@ -18,7 +18,8 @@ from hcq.errors import UsageError
 def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
     """Return a number, low <= value < high.
 
-    Raises `UsageError`, which `what` starts, for one outside, `UsageTypeError` for anything else.
+    Raises `UsageError` for a number outside the range and for NaN, `UsageTypeError` for no number. The
+    message starts with `what`.
     """
     found = number(value, what)
     if not low <= found < high:
@@ -28,9 +29,10 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
 
 
 class GroupSetting:
-    """A numeric setting of the groups of an optimiser, low <= value < high.
+    """A numeric setting of the parameter groups of an optimiser, low <= value < high.
 
-    As an attribute of the optimiser it is that of the first group; setting it sets that of all groups.
+    Reading the attribute of the optimiser returns the setting of the first group. Assigning to it sets that
+    of all groups; a group checks the value by `checked`.
     """
 
     def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
@@ -41,7 +43,7 @@ class GroupSetting:
         self.name = name
 
     def checked(self, kind: str, value: Any) -> Any:
-        """Return a value that the setting may have. Raises `UsageError` for one outside its range."""
+        """Return a value as a Python number. Raises as `number_within`; `kind` is the optimiser's name."""
         return number_within(f"{kind}, {self.name}", value, self.low, self.high)
 
     @overload
@@ -60,5 +62,5 @@ class GroupFlag(GroupSetting):
     """A setting that is True or False."""
 
     def checked(self, kind: str, value: Any) -> Any:
-        """Return a bool. Raises `UsageTypeError` for anything else."""
+        """Return a value as a Python bool. Raises `UsageTypeError` for anything else."""
         return flag(value, f"{kind}, {self.name}")

@@ -4,10 +4,11 @@
     x = xp.asarray([[1.0, 2.0], [3.0, 4.0]])
     xp.mean(x, axis=0), xp.linalg.inv(x)
 
-Its arrays are `Tensor`s. Two arrays promote by dtype alone, also those of shape (). What is missing, with the
-reasons: docs/coverage.md.
+Its arrays are `Tensor`s, and its functions raise what the methods of `Tensor` raise: `UsageError` and its
+subclasses. Two arrays promote by dtype alone, also those of shape (). docs/coverage.md lists what is missing,
+with the reasons.
 
-Not here: PyTorch's functions, which are methods of `frontend.Tensor`.
+Not here: PyTorch's functions, which are methods of `frontend.Tensor`. Next: `creation`, `elementwise`.
 """
 
 # ruff: noqa: I001, A004 - lists of names stand in rows; the standard's names

@@ -1,5 +1,8 @@
 """Creation functions of the array API standard.
 
+Without `dtype`, floats are float32, whole numbers int32 (int64 where a value needs it), and bools bool.
+Without `device`, the device is the default one. A negative size and an unknown device raise `UsageError`.
+
 Not here: casts (`data_types`), changes of shape (`manipulation`).
 """
 
@@ -14,9 +17,11 @@ from hcq.errors import UsageError
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """Return an array of a number, lists, an array of another library, or an array.
+    """Return an array of a number, nested lists, an array of another library, or a `Tensor`.
 
-    With `copy` always in memory of its own; `copy=False` raises `UsageError` where that is needed.
+    A `Tensor` that has the dtype and device already is returned itself; everything else is copied.
+    `copy=True` copies a `Tensor` always. `copy=False` raises `UsageError` where a copy is needed. Lists of
+    unequal lengths and elements that are no numbers raise `UsageError`.
     """
     if isinstance(obj, Tensor):
         made = obj if dtype is None else obj.cast(dtype)
@@ -30,7 +35,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """Return an array of another library that has `__dlpack__`, copied; see `frontend.dlpack`."""
+    """Return a copy of an array in host memory that has `__dlpack__`.
+
+    Raises `BufferError` for `copy=False`, and as `frontend.dlpack.imported`.
+    """
     return dlpack.imported(Tensor, x, device=device, copy=copy)
 
 
@@ -43,7 +51,10 @@ def arange(
     dtype: Any = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return start, start + step, ... before stop, above it for a negative step; of one number, from 0."""
+    """Return start, start + step, ...: values below `stop`, or above it for a negative step.
+
+    One number is `stop`, and the values begin at 0. Raises `UsageError` for a step of 0.
+    """
     return Tensor.arange(start, stop, step, dtype=dtype, device=device)
 
 
@@ -63,12 +74,18 @@ def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return one number in a shape."""
+    """Return an array of a shape whose elements all are one number.
+
+    Raises `UsageError` if it does not fit.
+    """
     return Tensor.full(shape, fill_value, dtype=dtype, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return one number in the shape, dtype and on the device of an array."""
+    """Return an array whose elements all are one number, by default in the shape, dtype and device of `x`.
+
+    A float becomes an integer by truncation where the dtype is one.
+    """
     return x.new_full(x.shape, fill_value, dtype=dtype, device=device)
 
 
@@ -90,7 +107,10 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) ->
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> Tensor:
-    """Return ones on a diagonal and zeros elsewhere."""
+    """Return a matrix, by default float32 and square, of ones on diagonal `k` and zeros elsewhere.
+
+    Diagonal 0 is the main one; positive ones lie above it, negative ones below.
+    """
     shape = (n_rows, n_rows if n_cols is None else n_cols)
     place = Tensor.arange(shape[1], device=device) - Tensor.arange(shape[0], device=device).reshape(-1, 1)
     found = place.reshape(shape) == k if 0 not in shape else Tensor.zeros(shape, device=device)
@@ -107,22 +127,26 @@ def linspace(
     device: str | None = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """Return evenly spaced numbers from start to stop, which is included if `endpoint`."""
+    """Return `num` evenly spaced numbers from `start` to `stop`. Without `endpoint`, `stop` is left out."""
     if endpoint or not num:
         return Tensor.linspace(start, stop, num, dtype=dtype, device=device)
     return Tensor.linspace(start, stop, num + 1, dtype=dtype, device=device)[:num]
 
 
 def meshgrid(*arrays: Tensor, indexing: Any = "xy") -> list[Tensor]:
-    """Return the coordinates of the grid over vectors."""
+    """Return the coordinates of a grid: for each vector an array of the grid's shape.
+
+    Vector i varies along axis i for `indexing` "ij"; for "xy" the first two axes are exchanged. Raises
+    `UsageError` for other arrays than vectors and numbers, and for another `indexing`.
+    """
     return list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else []
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Return the lower triangles of matrices."""
+    """Return matrices with 0 above diagonal `k`; see `eye`. Raises `UsageError` below two axes."""
     return x.tril(k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Return the upper triangles of matrices."""
+    """Return matrices with 0 below diagonal `k`; see `eye`. Raises `UsageError` below two axes."""
     return x.triu(k)

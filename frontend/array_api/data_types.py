@@ -1,7 +1,7 @@
 """Dtypes, limits and promotion of the array API standard.
 
-Promotion does not look at values or at the number of axes: an array of shape () counts as any other. (The
-operators of `Tensor` keep PyTorch's rule for those.)
+Promotion looks neither at values nor at the number of axes: an array of shape () promotes as any other array.
+The operators of `Tensor` follow PyTorch, where a tensor of shape () gives way to one with axes.
 
 Not here: the dtypes of kernels (`compiler.dtype`).
 """
@@ -20,6 +20,7 @@ NAMES: Final = (
     *("bool", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "float32", "float64"),
 )
+"""The dtypes of the standard that there are."""
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "bool": ("bool",),
     "signed integer": ("int",),
@@ -29,6 +30,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "complex floating": (),
     "numeric": ("int", "uint", "float"),
 }
+"""Kind in the standard -> the kinds of `DType` that it holds."""
 
 
 class FloatInfo(NamedTuple):
@@ -36,8 +38,10 @@ class FloatInfo(NamedTuple):
 
     bits: int
     eps: float
+    """The distance from 1 to the next greater number."""
     max: float
     min: float
+    """The least finite number, -max."""
     smallest_normal: float
     dtype: DType
 
@@ -64,7 +68,7 @@ def _dtype(value: Any) -> DType:
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """Return the limits of a float dtype, or of that of an array."""
+    """Return the limits of a float dtype, or of the dtype of an array. Raises `UsageError` for no float."""
     dtype = _dtype(type)
     if not dtype.is_float:
         raise UsageError(f"finfo: wanted a float dtype, saw {dtype.name}")
@@ -74,7 +78,10 @@ def finfo(type: Any, /) -> FloatInfo:
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """Return the limits of an integer dtype, or of that of an array."""
+    """Return the limits of an integer dtype, or of the dtype of an array.
+
+    Raises `UsageError` for no integer.
+    """
     dtype = _dtype(type)
     if not dtype.is_int:
         raise UsageError(f"iinfo: wanted an integer dtype, saw {dtype.name}")
@@ -82,7 +89,10 @@ def iinfo(type: Any, /) -> IntegerInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Return whether a dtype is of a kind: another dtype, one of `KINDS`, or a tuple of these."""
+    """Return whether a dtype is of a kind: a dtype, a name of `KINDS`, or a tuple of which one has to match.
+
+    Raises `UsageError` for a text that `KINDS` does not have.
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str):
@@ -93,7 +103,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """Return the dtype that arrays, dtypes and Python numbers promote to."""
+    """Return the dtype that arrays, dtypes and Python numbers promote to.
+
+    A number changes the dtype only where it is of a higher kind (bool < integer < float). Raises `UsageError`
+    without any array or dtype.
+    """
     dtypes_given = [_dtype(x) for x in arrays_and_dtypes if not isinstance(x, (bool, int, float))]
     if not dtypes_given:
         raise UsageError("result_type: wanted at least one array or dtype")
@@ -105,21 +119,24 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return whether promotion can turn one dtype into another."""
+    """Return whether `from_` and `to` promote to `to`."""
     return promote(_dtype(from_), _dtype(to)) is _dtype(to)
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
-    """Return an array in another dtype: a copy, unless `copy` is false and it has the dtype."""
+    """Return an array in another dtype, and on another device if that is given.
+
+    The result is `x` itself if nothing changes and `copy` is false, else a copy.
+    """
     made = x.cast(dtype).to(device) if device is not None else x.cast(dtype)
     return made.clone() if copy and made is x else made
 
 
 class Info:
-    """Capabilities, dtypes and devices of the namespace."""
+    """Capabilities, dtypes and devices of the namespace; the standard's `__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what is optional in the standard."""
+        """Return which optional features the namespace has; "max dimensions" None: there is no limit."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> str:
@@ -131,12 +148,12 @@ class Info:
         return [self.default_device()]
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
-        """Return the dtypes of Python numbers and of indices. There is no complex one."""
+        """Return the dtypes of Python numbers and of indices, the same on all devices; none is complex."""
         del device
         return {"real floating": dtypes.float32, "integral": dtypes.int32, "indexing": dtypes.int32}
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
-        """Return the dtypes of a kind by name, all if None."""
+        """Return the dtypes of a kind (see `isdtype`) by name, alike on all devices; None: all dtypes."""
         del device
         every = {n: by_name(n) for n in NAMES}
         return every if kind is None else {n: d for n, d in every.items() if isdtype(d, kind)}

@@ -1,5 +1,8 @@
 """Elementwise functions of the array API standard: methods of `Tensor` under the standard's names.
 
+Of two operands one may be a Python number. Two arrays are cast to the dtype that they promote to and
+broadcast to one shape; `UsageError` where the shapes do not allow that, `UsageTypeError` for no array.
+
 Not here: promotion (`data_types`).
 """
 
@@ -41,7 +44,10 @@ def _binary(method: Any) -> Callable[[Any, Any], Tensor]:
 
 
 def agreed(x1: Any, x2: Any, what: str) -> tuple[Tensor, Any]:
-    """Return two operands, of which one is an array, in the dtype that they promote to."""
+    """Return two operands as arrays of the dtype that they promote to.
+
+    Raises `UsageTypeError` if none is an array, `UsageError` for a number that the dtype cannot hold.
+    """
     arrays = [x for x in (x1, x2) if isinstance(x, Tensor)]
     if not arrays:
         raise UsageTypeError(f"{what}: wanted an array, saw {type(x1).__name__} and {type(x2).__name__}")
@@ -119,10 +125,10 @@ subtract = _binary(Tensor.sub)
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """Return the quotient rounded down.
+    """Return the quotient rounded down, by the standard's special cases, which are not PyTorch's.
 
-    As the standard has it, unlike PyTorch: an infinity divided by a finite number stays infinite, and a
-    finite number divided by an infinity is a zero.
+    An infinity divided by a finite number is an infinity; a finite number divided by an infinity is a zero.
+    `UsageZeroDivisionError` for an integer divided by a 0 that the host knows; see `Tensor.floor_divide`.
     """
     a, b = agreed(x1, x2, "floor_divide")
     if not a.dtype.is_float:
@@ -132,19 +138,26 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def remainder(x1: Any, x2: Any, /) -> Tensor:
-    """Return the remainder of the quotient rounded down; a zero has the sign of the divisor, too."""
+    """Return x1 - x2 * floor(x1 / x2), with the sign of the divisor, also for a zero.
+
+    Raises as `floor_divide`.
+    """
     a, b = agreed(x1, x2, "remainder")
     found = a.remainder(b)
     return (found == 0).where(found.copysign(b), found) if a.dtype.is_float else found
 
 
 def real(x: Tensor, /) -> Tensor:
-    """Return the array itself: numbers are real."""
+    """Return the array itself, as there are no complex arrays."""
     return _array(x, "real")
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
-    """Return values limited to min..max, in the dtype of x; without limits, a copy."""
+    """Return values limited to min..max, in the dtype of x; None: no limit; without both limits, a copy.
+
+    Where `min` is greater than `max` the result is `max`. Raises `UsageError` for a limit that is neither a
+    number nor an array.
+    """
     if min is None and max is None:
         return _array(x, "clip").clone()
     if not all(b is None or isinstance(b, (int, float, Tensor)) for b in (min, max)):
@@ -154,5 +167,8 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """Return x1 where the condition is true, else x2."""
+    """Return x1 where the condition is true, else x2.
+
+    Raises `UsageError` for a condition that is not bool.
+    """
     return condition.where(*agreed(x1, x2, "where"))

@@ -1,6 +1,8 @@
-"""The part of the array API standard's Fourier extension that is of real numbers.
+"""The functions of the array API standard's Fourier extension that need no complex numbers.
 
-Not here: the transforms, as there are no complex numbers.
+There are no transforms, as there are no complex dtypes.
+
+Not here: the main namespace (`frontend.array_api`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from hcq.errors import UsageError
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return the frequencies of a transform of n samples, d apart."""
+    """Return the n frequencies, in cycles per unit of d, of a transform of n samples at a distance d.
+
+    They are 0, 1, ..., -2, -1, divided by n * d; float32 by default. Raises `UsageError` for n below 1.
+    """
     if n < 1:
         raise UsageError(f"fftfreq: wanted at least one sample, saw {n}")
     place = Tensor.arange(n, dtype=dtype or "float32", device=device)
@@ -21,7 +26,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None 
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return the frequencies of a real transform of n samples, d apart."""
+    """Return the n // 2 + 1 frequencies >= 0 of a transform of n real samples; otherwise as `fftfreq`."""
     if n < 1:
         raise UsageError(f"rfftfreq: wanted at least one sample, saw {n}")
     return Tensor.arange(n // 2 + 1, dtype=dtype or "float32", device=device) / (n * d)
@@ -35,7 +40,7 @@ def _shifted(x: Tensor, axes: Any, sign: int) -> Tensor:
 
 
 def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
-    """Return frequencies with 0 in the middle."""
+    """Return x rolled along axes by half their size, so that index 0 moves to the middle; None: all axes."""
     return _shifted(x, axes, 1)
 
 

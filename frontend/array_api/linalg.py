@@ -1,8 +1,10 @@
 """The linear algebra extension of the array API standard.
 
-Eigenvalues of matrices that are not symmetric are missing: they are complex.
+A matrix is the last two axes of an array; the axes before are a batch. Factorisations and norms take float32
+and float64, and raise `UsageError` for other dtypes and for matrices of another shape than the function
+needs. Eigenvalues of matrices that are not symmetric are missing, as they are complex.
 
-Not here: the algorithms (`frontend.ops.decompositions`).
+Not here: the algorithms (`frontend.ops.decompositions`), products of PyTorch's names (`frontend.ops.linalg`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -24,7 +26,7 @@ from hcq.errors import UsageError
 
 
 class QRResult(NamedTuple):
-    """An orthogonal and an upper triangular matrix."""
+    """Matrices with orthonormal columns (Q) and upper triangular ones (R), x = Q @ R."""
 
     Q: Tensor
     R: Tensor
@@ -38,7 +40,7 @@ class SlogdetResult(NamedTuple):
 
 
 class SVDResult(NamedTuple):
-    """U, S and the transpose of V."""
+    """U, the singular values S, the greatest first, and the transpose of V: x = U @ diag(S) @ Vh."""
 
     U: Tensor
     S: Tensor
@@ -46,31 +48,37 @@ class SVDResult(NamedTuple):
 
 
 class EighResult(NamedTuple):
-    """Eigenvalues, the least first, and their vectors as columns."""
+    """Eigenvalues, the least first, and the eigenvectors, as columns in the same order."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Return the matrix product."""
+    """Return the matrix product (..., n, k) @ (..., k, m), or with vectors, in the dtype of both operands.
+
+    Raises `UsageError` where the sizes k differ or the batches do not broadcast.
+    """
     a, b = agreed(x1, x2, "matmul")
     return a.matmul(b).cast(a.dtype)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """Return the last two axes swapped."""
+    """Return x with the last two axes exchanged."""
     return x.adjoint()
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """Return the sum of products over axes."""
+    """Return sums of products over the last `axes` axes of x1 and the first of x2, or over pairs of axes."""
     a, b = agreed(x1, x2, "tensordot")
     return a.tensordot(b, axes).cast(a.dtype)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Return the sum of products along one axis; the others broadcast."""
+    """Return the sum of products along one axis; the other axes broadcast.
+
+    Raises `UsageError` where the sizes of that axis differ.
+    """
     a, b = agreed(x1, x2, "vecdot")
     first, second = a.movedim(axis, -1), b.movedim(axis, -1)
     if first.shape[-1] != second.shape[-1]:
@@ -80,12 +88,15 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """Return the lower, or upper, triangular root of positive definite matrices."""
+    """Return the lower triangular L with L @ L.T = x, or with `upper` its transpose.
+
+    Raises `UsageError` for matrices that are not positive definite; it reads the result to find out.
+    """
     return x.cholesky(upper)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Return the vector product."""
+    """Return the vector product along an axis of size 3. Raises `UsageError` for another size."""
     a, b = agreed(x1, x2, "cross")
     if {x.shape[axis_of(axis, x.shape, "cross")] for x in (a, b)} != {3}:
         raise UsageError(f"cross: wanted size 3 of axis {axis}, saw the shapes {a.shape} and {b.shape}")
@@ -93,26 +104,29 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def det(x: Tensor, /) -> Tensor:
-    """Return determinants."""
+    """Return the determinants of square matrices."""
     return x.det()
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """Return a diagonal of the last two axes."""
+    """Return diagonal `offset` of the last two axes; positive ones lie above the main diagonal."""
     return x.diagonal(offset, -2, -1)
 
 
 def inv(x: Tensor, /) -> Tensor:
-    """Return inverses."""
+    """Return the inverses of square matrices. Raises `UsageError` for a singular matrix."""
     return x.inverse()
 
 
 def matrix_norm(
     x: Tensor, /, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Return norms of matrices: fro, nuc, 1, -1, 2, -2, or an infinity.
+    """Return norms of matrices: "fro", "nuc", 1, -1, 2, -2, or an infinity.
 
-    The standard has `keepdims` and `ord` by name; the axes of the matrices and `dtype` are PyTorch's.
+    "fro" is the root of the sum of squares; "nuc" the sum of singular values; 1 and infinity the greatest sum
+    of magnitudes of a column and of a row; 2 the greatest singular value; a negative order the least instead
+    of the greatest. `axis` (the two axes of the matrices) and `dtype` are PyTorch's. Raises `UsageError` for
+    another order and for anything but two axes.
     """
     x = x if dtype is None else x.cast(dtype)
     if axis != (-2, -1):
@@ -135,7 +149,7 @@ def matrix_norm(
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """Return powers of square matrices."""
+    """Return the n-th powers of square matrices; a negative n inverts them first, as `inv`."""
     return x.matrix_power(n)
 
 
@@ -148,9 +162,10 @@ def matrix_rank(
     rtol: Tensor | float | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """Return how many singular values are greater than rtol times the greatest, and than atol.
+    """Return, as int32, how many singular values exceed both `rtol` times the greatest one and `atol`.
 
-    The standard has `rtol` alone; `tol` is another name of `atol`; of `hermitian` the lower half is read.
+    Without either, `rtol` is the larger side of the matrix times the dtype's eps. With `hermitian` only the
+    lower triangles are read. `atol`, its other name `tol`, and `hermitian` are PyTorch's.
     """
     atol = tol if atol is None else atol
     s = svdvals(linalg.symmetric(x, upper=False) if flag(hermitian, "matrix_rank, hermitian") else x)
@@ -163,7 +178,7 @@ def matrix_rank(
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Return the products of each element of one vector with each of another."""
+    """Return the matrix of the products of each element of x1 with each element of x2, two vectors."""
     a, b = agreed(x1, x2, "outer")
     return a.outer(b)
 
@@ -177,16 +192,20 @@ def pinv(
     rtol: Tensor | float | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """Return Moore-Penrose inverses; singular values up to rtol times the greatest, or atol, count as 0.
+    """Return Moore-Penrose inverses.
 
-    The standard has `rtol` alone; `rcond` is another name of it; of `hermitian` ones the lower half is read.
+    Singular values up to `rtol` times the greatest, or up to `atol`, count as 0. With `hermitian` only the
+    lower triangles are read. `rcond`, another name of `rtol`, `atol` and `hermitian` are PyTorch's.
     """
     x = decompositions.taken_as_symmetric(x) if flag(hermitian, "pinv, hermitian") else x
     return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
-    """Return orthogonal and upper triangular factors."""
+    """Return Q and R with x = Q @ R.
+
+    Q of an (m, n) matrix is (m, min(m, n)), for `mode` "complete" (m, m).
+    """
     return QRResult(*x.qr(mode))
 
 
@@ -196,13 +215,17 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Return the solution of x1 @ x = x2."""
+    """Return the solution of x1 @ x = x2; x2 is a vector or a batch of matrices. Raises as `inv`."""
     a, b = agreed(x1, x2, "solve")
     return a.solve(b)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
-    """Return singular values and vectors; full matrices of square ones alone (`UsageError`)."""
+    """Return singular values and vectors.
+
+    U has m and Vh n vectors for (m, n) matrices; without `full_matrices`, min(m, n) each. Raises `UsageError`
+    for `full_matrices` of matrices that are not square.
+    """
     u, s, v = x.svd(not full_matrices)
     return SVDResult(u, s, v.adjoint())
 
@@ -213,26 +236,33 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 
 def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - the field's name
-    """Return eigenvalues and vectors of symmetric matrices, of which `UPLO` names the half that is read."""
+    """Return eigenvalues and eigenvectors of symmetric matrices.
+
+    Only one triangle is read: the lower one for `UPLO` "L", the upper one for "U"; another text is a
+    `UsageError`.
+    """
     if UPLO not in {"L", "U"}:
         raise UsageError(f"wanted the half UPLO 'L' or 'U', saw {UPLO!r}")
     return EighResult(*decompositions.eigh(x, upper=UPLO == "U"))
 
 
 def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - the field's name
-    """Return the eigenvalues of symmetric matrices, the least first."""
+    """Return the eigenvalues of symmetric matrices, the least first. Raises as `eigh`."""
     return eigh(x, UPLO).eigenvalues
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """Return sums of a diagonal of the last two axes."""
+    """Return the sum of diagonal `offset` of the last two axes; integers below 32 bits give 32 bits."""
     return x.diagonal(offset, -2, -1).sum(-1, dtype=sum_dtype(x.dtype) if dtype is None else dtype)
 
 
 def vector_norm(
     x: Tensor, /, ord: float = 2, axis: Any = None, keepdims: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Return p-norms over axes. The standard has the arguments by name; `dtype` is PyTorch's."""
+    """Return norms of order `ord` over axes; None: over all. 0 counts elements that are not 0.
+
+    `dtype` is PyTorch's.
+    """
     return (x if dtype is None else x.cast(dtype)).norm(float(ord), axis, keepdims)
 
 

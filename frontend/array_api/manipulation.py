@@ -1,5 +1,8 @@
 """Functions of the array API standard that move, repeat, join and choose elements.
 
+Functions that only move elements return views: a write to `x` changes them. An axis that does not exist is a
+`UsageIndexError`, shapes that do not fit a `UsageError`.
+
 Not here: sorting and searches (`statistics`).
 """
 
@@ -14,7 +17,7 @@ from hcq.errors import UsageError
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """Return an array repeated to a shape. A view."""
+    """Return an array repeated along axes of size 1 to a shape; a view."""
     return x.expand(shape)
 
 
@@ -24,7 +27,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that shapes broadcast to."""
+    """Return the shape that shapes broadcast to. Raises `UsageError` if they do not."""
     return broadcast(shapes, "broadcast_shapes")
 
 
@@ -34,7 +37,7 @@ def _of_one_dtype(arrays: Any) -> list[Tensor]:
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
-    """Return arrays joined along an axis; flattened first if None."""
+    """Return arrays joined along an axis, in the dtype that they promote to; None: each flattened first."""
     every = _of_one_dtype(arrays)
     if axis is None:
         every, axis = [x.reshape(-1) if x.numel() else x.reshape(0) for x in every], 0
@@ -42,22 +45,22 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
 
 
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
-    """Return arrays of one shape joined along a new axis."""
+    """Return arrays of one shape joined along a new axis, in the dtype that they promote to."""
     return Tensor.stack(*_of_one_dtype(arrays), axis=axis)
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the parts of an axis."""
+    """Return the slices of an array along an axis, each without that axis."""
     return x.unbind(axis)
 
 
 def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
-    """Return a new axis of size 1."""
+    """Return an array with a new axis of size 1 at the position `axis`."""
     return x.unsqueeze(axis)
 
 
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
-    """Return an array without axes of size 1; `UsageError` for another size."""
+    """Return an array without the given axes, which have size 1. Raises `UsageError` for another size."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     if any(x.size(a) != 1 for a in axes):
         raise UsageError(f"squeeze: wanted axes of size 1, saw {axes} of the shape {x.shape}")
@@ -65,22 +68,26 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
-    """Return axes in reverse order, all if None."""
+    """Return an array with the elements of axes in reverse order; None: of all axes."""
     return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Return axes moved to other places."""
+    """Return an array with axes moved from `source` to `destination`, one number or a tuple each."""
     return x.movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """Return axes in another order."""
+    """Return an array whose axis i is axis `axes[i]` of `x`."""
     return x.permute(axes)
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Return each element so many times in a row. An array of counts, one for each element, is read."""
+    """Return each element `repeats` times in a row, along an axis; None: of the flattened array.
+
+    `repeats` is a number, or a vector with a number for each element, which is computed and read. Raises
+    `UsageError` for negative numbers and for a vector of another length.
+    """
     if not isinstance(repeats, Tensor) or repeats.numel() == 1:
         return x.repeat_interleave(int(repeats), axis)
     flat, a = (x.reshape(-1), 0) if axis is None else (x, axis)
@@ -94,37 +101,46 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
-    """Return an array in another shape: a view, unless `copy`."""
+    """Return an array in another shape, of which one size may be -1: a view, unless `copy` is true."""
     made = x.reshape(shape)
     return made.clone() if copy else made
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """Return elements shifted cyclically along axes; of the flattened array if None."""
+    """Return elements moved cyclically to indices higher by `shift`, along axes; None: of the flat array."""
     if isinstance(axis, tuple) and isinstance(shift, int):
         shift = (shift,) * len(axis)
     return x.roll(shift, axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """Return an array repeated along each axis."""
+    """Return an array repeated `repetitions[i]` times along axis i; missing axes are added in front."""
     return x.tile(repetitions)
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Return elements of an axis at indices; None is axis 0 of a vector."""
+    """Return the elements of an axis at indices. `axis` None is allowed for a vector only.
+
+    An index outside raises `UsageIndexError` if the host knows it; see `frontend.evaluation.limits`.
+    """
     if axis is None and x.ndim != 1:
         raise UsageError(f"take: wanted an axis of the shape {x.shape}")
     return x.take(indices, 0 if axis is None else axis)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Return elements of an axis at indices of the same rank; the other axes broadcast."""
+    """Return elements of an axis at indices of the rank of `x`; the other axes broadcast.
+
+    Raises as `take`.
+    """
     return x.take_along_dim(indices, axis)
 
 
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Return the differences of neighbours, n times."""
+    """Return the differences of neighbours along an axis, taken n times; the axis gets n elements shorter.
+
+    `prepend` and `append` are joined to the axis first. Raises `UsageError` for a negative n.
+    """
     return x.diff(n, axis, prepend, append)

@@ -4,12 +4,13 @@
 
     x = checkpoint(block, x)          # as torch.utils.checkpoint.checkpoint
 
-The function runs once, when `checkpoint` is called. Its arguments and results are marked (`INPUT`,
-`SEGMENT`), which costs nothing; `segments` computes what lies between the marks again. One launch holds both
-computations when nothing of them is realized before, as in a training step whose optimiser realizes
-everything. Random draws are part of the expression: the second computation has the same numbers.
+The Python function runs once, when `checkpoint` is called. Its float arguments become INPUT nodes and its
+float results SEGMENT nodes, which cost no work. Where a gradient reaches a SEGMENT, `segments` builds the
+operations between the two kinds of nodes a second time. Where nothing is realized before, as in a training
+step whose optimiser realizes everything, one launch holds both computations. Random draws are part of the
+expression, so the second computation has the same numbers.
 
-Not here: the second computation (`segments`), gradients (`engine`).
+Not here: gradients (`engine`). Next: `segments`, the second computation.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ def checkpoint(
 ) -> Any:
     """Return `function(*args, **names)`; `backward` computes its intermediate values again.
 
-    The results and gradients are those of a plain call, of any order, random draws included. Tensors among
-    the arguments, also in containers, are kept; what the function uses from outside is as in a plain call.
-    The result is a tensor, or a container of tensors.
+    Results, random draws and gradients of any order are those of a plain call. The values of tensors among
+    the arguments, also in containers, are kept in memory for the second computation, and so are tensors that
+    the function uses from outside. The function returns a tensor or a container of tensors.
 
-    `preserve_rng_state` and `use_reentrant` are PyTorch's. Draws are always preserved, and gradients flow to
-    all tensors that the function uses, so that both values of each give the same.
+    `preserve_rng_state` and `use_reentrant` are PyTorch's, and change nothing: draws are always preserved,
+    and gradients flow to all tensors that the function uses.
 
     Raises `UsageTypeError` for a function that cannot be called or returns anything but tensors, and
-    `UsageError` when the function assigns to an argument, which the caller's tensor would not follow.
+    `UsageError` when the function assigns to an argument: the caller's tensor would keep its value.
     """
     if not callable(function):
         raise UsageTypeError(f"checkpoint: wanted a function, saw {shown(function)}")
@@ -85,7 +86,7 @@ def checkpoint(
 def checkpoint_sequential(
     functions: Sequence[Callable[[Any], Any]], segments: int, input: Any, **settings: Any
 ) -> Any:
-    """Return the input after all functions; they are checkpointed in `segments` parts, all but the last.
+    """Return the result of all functions in turn, checkpointed in `segments` parts but for the last part.
 
     `functions` may be an `nn.Sequential`. `settings` are those of `checkpoint`. Raises `UsageError` unless
     there are at least as many functions as segments.

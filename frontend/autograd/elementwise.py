@@ -1,7 +1,8 @@
 """Gradient rules of elementwise primitives.
 
-`RULES[op](g, result, x)`, or (g, result, x, y), is what the operands of a primitive get from the gradient g
-of its result: one tensor, or a tuple of two. Rules use methods and primitives: they can be differentiated.
+A rule is called as `RULES[op](g, result, x)`, for two operands (g, result, x, y), with the gradient g of the
+result. It returns the gradient of the operand, or a tuple of two. Rules consist of methods and primitives, so
+they can be differentiated themselves. Values at kinks are those of PyTorch.
 
 Not here: primitives that move or combine elements (`primitives`), functions made of others (`rules`).
 """
@@ -33,13 +34,13 @@ def _slope_of_abs(g: T, _result: T, x: T) -> T:
 
 
 def _slopes_of_copysign(g: T, result: T, x: T, _y: T) -> tuple[T, T]:
-    """Return g where the sign stayed, -g where it changed, 0 at 0; other has none."""
+    """Return g where x has the sign of the result, -g where it has the other one, 0 at 0; and zeros for y."""
     zero = number_like(g, 0.0)
     return mul(g, where(eq(x, 0.0), zero, div(result, x))), zero
 
 
 def _slopes_of_maximum(g: T, _result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g for the greater, half of it for each where they are equal, g for both beside a NaN."""
+    """Return g for the greater operand, 0 for the other; g / 2 for equal ones; g for both if one is NaN."""
     tie, half = apply(Ops.EQ, None, x, y), mul(g, 0.5)
 
     def share(low: T, high: T) -> T:
@@ -53,7 +54,7 @@ def _slopes_of_minimum(g: T, result: T, x: T, y: T) -> tuple[T, T]:
 
 
 def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    """Return g, and -g times the truncated quotient: the gradients of C's fmod, on which `mod` is based."""
+    """Return g, and -g times the truncated quotient x / y, for FMOD, which is C's fmod."""
     taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
     return g, neg(mul(g, taken))
 

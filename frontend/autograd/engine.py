@@ -2,16 +2,17 @@
 
 A rule takes the gradient of a result, the result and its sources, and returns the gradient of each source
 (None: no gradient flows). Rules are written with tensor methods, so gradients are lazy tensors that can be
-differentiated again. The backward graph of a known forward structure is a lookup: `_vjp` is memoised on
-expressions and on the nodes that need gradients.
+differentiated again. The gradients of an expression are derived once (`_vjp`); later calls with the same
+expression and targets look them up in `frontend.evaluation.expr.TABLE`.
 
-Nodes are identified by structure: two tensors with the same expression over the same leaves are one node.
+A node is an expression with its leaves. Two tensors with the same expression over the same leaves are one
+node, and get the same gradient.
 
-A graph belongs to one device. The gradient of a leaf that was moved there (`frontend.transfer`) is moved
-back, and continues through the expression that the leaf was moved from.
+A graph belongs to one device. The gradient of a leaf that was moved to another device (`frontend.transfer`)
+is moved back, and continues through the expression that the leaf was moved from.
 
-Not here: the rules (`table`, `primitives`, `rules`), what a tensor keeps of gradients
-(`frontend.evaluation.gradient_state`).
+Not here: the state of a tensor, such as `grad` (`frontend.evaluation.gradient_state`). Next: `table`,
+`primitives`, `rules`: the rules.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ else:
     table = later("frontend.autograd.table")
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozenset[Node]) -> list[Node | None]:
-    """Return the gradient of each wanted node, given that of the root, over the same abstract leaves.
+    """Return the gradient of each wanted node, None where none flows, given the gradient `seed` of the root.
 
-    No gradient flows through a node of `ends`.
+    All nodes are over the same abstract leaves. No gradient flows through a node of `ends`.
     """
     gradients_of: dict[Node, T] = {root: make(like, seed)}
     again = Recomputed()
@@ -76,8 +77,11 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
     """Return the gradient of self with respect to each target, as lazy tensors of the targets' shapes.
 
     Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape. Targets
-    are pending or realized tensors that self was computed from. Raises `UsageError` when self does not depend
-    on one of them, is no float, or has another shape without `gradient`.
+    are pending or realized tensors that self was computed from.
+
+    Raises `UsageError` when self does not depend on a target, is no float, or is not of shape () without
+    `gradient`, and for a `gradient` of another shape or dtype; `UsageTypeError` for a target that is no
+    tensor.
     """
     for t in targets:
         tensor(t, "gradient, targets", self)
@@ -94,7 +98,10 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
 
 
 def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> list[T | None]:
-    """Return the gradient for each target, None where self does not depend on it."""
+    """Return the gradient for each target, None where self does not depend on it; `seed`: that of self.
+
+    Raises as `gradient`, but not for a target that self does not depend on.
+    """
     if not self.expr.dtype.is_float:
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
     if seed is not None:
@@ -117,8 +124,9 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
 def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:
     """Differentiate the graphs of several devices, one after the other.
 
-    A moved leaf passes its gradient on when all parts of it are known. The origin of a leaf has only older
-    leaves, so the youngest waiting leaf is always complete.
+    A moved leaf passes its gradient on when all its contributions are added up. The origin of a leaf has only
+    older leaves, so the gradient of the youngest waiting leaf is complete. `moved` is ordered oldest first.
+    Raises `UsageError` for a leaf whose origin was released by an earlier backward.
     """
     found: list[T | None] = [None] * len(targets)
     waiting: dict[Leaf, T] = {}
@@ -168,7 +176,7 @@ def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
 
 
 def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
-    """Return the gradient for each target, with those of the values that it had before it was written."""
+    """Return the gradient for each target, added to the gradients of its values before writes in place."""
     found = _gradients_now(self, targets, seed)
     before = written_since(self.leaves)
     if before:
@@ -183,7 +191,7 @@ def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
 
 
 def _versions(self: T, before: Mapping[Leaf, T]) -> list[tuple[T, tuple[TensorExpr, Leaves]]]:
-    """Return (tensor, part) of the values in self that tensors had before they were written."""
+    """Return (tensor, part) for each value in self that a tensor of `before` had before a write."""
     key = ("versions", self.expr)
     nodes = TABLE.get(key)
     if nodes is None:
@@ -212,6 +220,10 @@ def _nodes(root: Node) -> list[Node]:
 def _gradients_now(
     self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]] = ()
 ) -> list[T | None]:
+    """Return the gradient for each target at its present value.
+
+    No gradient flows through a part of `ends`.
+    """
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:
             refresh(t)
@@ -265,7 +277,7 @@ def backward(
 
     Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
     Gradients are lazy tensors with the shape, dtype and device of their tensor. A second call adds to them;
-    the step of an optimiser or `zero_grad` removes them.
+    `zero_grad` of an optimiser or of a module removes them.
 
         loss = (model(x) - y).square().mean()
         loss.backward()
@@ -275,8 +287,9 @@ def backward(
     reading its value after `backward`. `retain_graph` changes nothing: what is pending keeps its history.
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
-    depend on a tensor with requires_grad, and for `create_graph`: `gradient` gives gradients that can be
-    differentiated. Nothing is changed then.
+    depend on a tensor with requires_grad, for a `gradient` of another shape or dtype, and for `create_graph`:
+    the method `gradient` returns gradients that can be differentiated. No `.grad` is changed by a call that
+    raises.
     """
     if retain_graph is not None:
         flag(retain_graph, "backward, retain_graph")

@@ -13,10 +13,10 @@
 
     y = Clipped.apply(x, 3.0)
 
-`backward` may be traced once for many calls: it uses `ctx` and its argument alone, and operations of
-tensors, which can be differentiated again.
+`backward` may be called once for many gradients of one structure. It therefore uses `ctx` and its argument
+alone, and tensor operations, which can be differentiated again.
 
-Not here: the rules of the project's own functions (`frontend.autograd.rules`).
+Not here: the rules of the built-in functions (`rules`). Next: `engine`, which calls the rules.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 
 
 class FunctionContext:
-    """What `forward` leaves for `backward`: tensors that it saves, and any attributes."""
+    """What `forward` stores for `backward`: `saved_tensors`, and attributes of any name."""
 
     saved_tensors: tuple[Any, ...] = ()
+    """The tensors of `save_for_backward`; in `backward` abstract ones, whose values cannot be read."""
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for `backward`, as `saved_tensors`. Raises `UsageTypeError` for anything else."""
+        """Keep tensors for `backward`, in place of those of an earlier call.
+
+        `UsageTypeError` for no tensor.
+        """
         if not all(hasattr(t, "expr") for t in tensors):
             raise UsageTypeError(f"save_for_backward: wanted tensors, saw {shown(tensors)}; set attributes")
         self.saved_tensors = tensors
@@ -54,14 +58,18 @@ class Function:
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        """Return one tensor. No gradient flows through the operations inside."""
+        """Return one tensor, given the arguments of `apply`.
+
+        No gradient flows through the operations inside.
+        """
         raise NotImplementedError
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         """Return the gradient of each argument of `forward`, given that of its result.
 
-        One tensor, or a tuple with None for arguments without a gradient.
+        It is one tensor for one argument, else a tuple with an entry for each argument, tensor or not; None
+        is the entry of an argument without a gradient. A gradient has the shape and dtype of its argument.
         """
         raise NotImplementedError
 
@@ -69,7 +77,9 @@ class Function:
     def apply(cls, *args: Any) -> Tensor:
         """Return `forward(ctx, *args)`, differentiated by `backward`.
 
-        Raises `UsageError` when there is no tensor among the arguments, or the result is not one tensor.
+        Raises `UsageError` when there is no tensor among the arguments, or the result is not one tensor. When
+        the gradient is taken, `UsageError` for another number of gradients than arguments or for another
+        shape or dtype, `UsageTypeError` for an entry that is neither a tensor nor None.
         """
         ctx = FunctionContext()
         inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
@@ -85,7 +95,11 @@ class Function:
 
 
 class FunctionRule:
-    """The gradient of one call of a `Function`: the class and what `forward` left. Equal for equal calls."""
+    """The gradient rule of one call of a `Function`: its class, and the attributes that `forward` stored.
+
+    It is part of an expression's key. Two rules are equal where class, arguments and plain attributes
+    (numbers, texts, None) are; a rule with other attributes is equal to itself only.
+    """
 
     def __init__(
         self, cls: type[Function], left: dict[str, Any], count: int, inputs: tuple[int, ...]
@@ -115,7 +129,10 @@ class FunctionRule:
         return hash((self.cls, self.count, self.inputs))
 
     def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
-        """Return the gradient of each source: those of the arguments, and none for what was saved."""
+        """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
+
+        Raises as `Function.apply` says.
+        """
         n = len(self.inputs)
         ctx = FunctionContext()
         vars(ctx).update(self.left)

@@ -1,10 +1,14 @@
 """Gradient rules of singular values and vectors, eigenvalues and eigenvectors, and pseudoinverses.
 
-The formulas are PyTorch's. Gradients of vectors divide by differences of (squared) values: where two are
-equal the vectors have no gradient, and it is infinite or NaN. Rules use their results, which keep their
-rules, so they can be differentiated.
+The formulas are PyTorch's. Gradients of singular vectors and eigenvectors divide by differences of squared
+singular values, or of eigenvalues. Where two are equal, the vectors have no gradient, and the result is
+infinite or NaN. Rules compute with the results of decompositions, which have rules themselves, so gradients
+can be differentiated.
 
-Not here: the factors (`frontend.ops.decompositions`), other rules (`rules`).
+A docstring gives the function and, after the colon, the gradient of its first source a for the gradient g of
+the result; `upper` names the triangle that an eigenvalue decomposition reads.
+
+Not here: the decompositions (`frontend.ops.decompositions`). Next: `rules`, the other functions.
 """
 
 # ruff: noqa: ARG001, FBT001 - all rules have one signature, and their docstrings are formulas
@@ -26,7 +30,7 @@ from frontend.ops.splitting import part
 Gradients = tuple["TensorBase | None", ...]
 
 
-def _turned(x: TensorBase) -> TensorBase:
+def _transposed(x: TensorBase) -> TensorBase:
     return transpose(x, -1, -2)
 
 
@@ -37,8 +41,8 @@ def _product(*factors: TensorBase) -> TensorBase:
     return found
 
 
-def _apart(values: TensorBase) -> TensorBase:
-    """Return value j less value i at (i, j), and 1 on the diagonal."""
+def _differences(values: TensorBase) -> TensorBase:
+    """Return values[j] - values[i] at (i, j), and 1 on the diagonal, for vectors of values."""
     across, down = unsqueeze(values, -2), unsqueeze(values, -1)
     shape = (*values.expr.shape, values.expr.shape[-1])
     rank = len(shape)
@@ -47,6 +51,7 @@ def _apart(values: TensorBase) -> TensorBase:
 
 
 def _halves(x: TensorBase, rows: int) -> tuple[TensorBase, TensorBase]:
+    """Return the first `rows` rows of matrices, and the others."""
     axis = len(x.expr.shape) - 2
     return part(x, axis, 0, rows), part(x, axis, rows, x.expr.shape[-2])
 
@@ -56,7 +61,7 @@ def singular_values(
 ) -> Gradients:
     """S of a = U diag(S) V.T, a and U above V given: U diag(g) V.T, and none."""
     u, v = _halves(vectors, a.expr.shape[-2])
-    return _product(mul(u, unsqueeze(g, -2)), _turned(v)), None
+    return _product(mul(u, unsqueeze(g, -2)), _transposed(v)), None
 
 
 def singular_vectors(g: TensorBase, out: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
@@ -69,33 +74,33 @@ def singular_vectors(g: TensorBase, out: TensorBase, a: TensorBase, upper: bool)
     (u, v), (gu, gv) = _halves(out, m), _halves(g, m)
     s = total(mul(u, matmul(a, v)), -2)
     across, down = unsqueeze(s, -2), unsqueeze(s, -1)
-    between = _apart(mul(s, s))
-    ours, theirs = matmul(_turned(u), gu), matmul(_turned(v), gv)
+    between = _differences(mul(s, s))
+    ours, theirs = matmul(_transposed(u), gu), matmul(_transposed(v), gv)
     core = add(
-        mul(div(sub(ours, _turned(ours)), between), across),
-        mul(down, div(sub(theirs, _turned(theirs)), between)),
+        mul(div(sub(ours, _transposed(ours)), between), across),
+        mul(down, div(sub(theirs, _transposed(theirs)), between)),
     )
-    found = _product(u, core, _turned(v))
+    found = _product(u, core, _transposed(v))
     if m > n:
-        found = add(found, matmul(div(sub(gu, matmul(u, ours)), across), _turned(v)))
+        found = add(found, matmul(div(sub(gu, matmul(u, ours)), across), _transposed(v)))
     return found
 
 
 def eigenvalues(g: TensorBase, out: TensorBase, a: TensorBase, v: TensorBase, upper: bool) -> Gradients:
     """L of a = V diag(L) V.T, a and V given: V diag(g) V.T, and none."""
-    return _product(mul(v, unsqueeze(g, -2)), _turned(v)), None
+    return _product(mul(v, unsqueeze(g, -2)), _transposed(v)), None
 
 
 def eigenvectors(g: TensorBase, out: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
     """V of a = V diag(L) V.T: V (skew(V.T g) / (2 E)) V.T, with E[i, j] = L[j] - L[i] and a diagonal of 0."""
     values = total(mul(out, matmul(symmetric(a, upper=upper), out)), -2)
-    between = _apart(values)
-    turns = matmul(_turned(out), g)
-    turns = mul(sub(turns, _turned(turns)), 0.5)
+    between = _differences(values)
+    turns = matmul(_transposed(out), g)
+    turns = mul(sub(turns, _transposed(turns)), 0.5)
     shape = turns.expr.shape
     rank = len(shape)
     same = eq(coordinate(turns, shape, rank - 2), coordinate(turns, shape, rank - 1))
-    return _product(out, where(same, 0.0, div(turns, between)), _turned(out))
+    return _product(out, where(same, 0.0, div(turns, between)), _transposed(out))
 
 
 def pseudoinverse(g: TensorBase, p: TensorBase, a: TensorBase, upper: bool) -> TensorBase:
@@ -104,15 +109,15 @@ def pseudoinverse(g: TensorBase, p: TensorBase, a: TensorBase, upper: bool) -> T
     With k = h P, for no more rows than columns: k P.T - (P k).T - a P k P.T + P.T P (h - k a); for others
     with k = P h: (h - a k) P P.T - (k P).T + P.T k (1 - P a).
     """
-    h, pt = _turned(g), _turned(p)
+    h, pt = _transposed(g), _transposed(p)
     if a.expr.shape[-2] <= a.expr.shape[-1]:
         k = matmul(h, p)
         kp = matmul(k, pt)
-        found = sub(sub(kp, _turned(matmul(p, k))), _product(a, p, kp))
+        found = sub(sub(kp, _transposed(matmul(p, k))), _product(a, p, kp))
         return add(found, _product(pt, p, sub(h, matmul(k, a))))
     k = matmul(p, h)
     pk = matmul(pt, k)
-    found = add(neg(_turned(matmul(k, p))), _product(sub(h, matmul(a, k)), p, pt))
+    found = add(neg(_transposed(matmul(k, p))), _product(sub(h, matmul(a, k)), p, pt))
     return add(found, sub(pk, _product(pk, p, a)))
 
 

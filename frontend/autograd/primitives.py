@@ -1,10 +1,11 @@
-"""One rule for each primitive operation: from the gradient of its result to those of its sources.
+"""Gradient rules of primitives that move, combine, reduce, select or convert elements.
 
-Every rule is called as `rule(g, out, *sources)`: g is the gradient of `out`, in its shape and dtype. It
-returns the gradient of each source, or a tuple of them with None where there is none. Rules use methods and
-primitives, so they can be differentiated themselves.
+Every rule is called as `rule(g, out, *sources)`, with the gradient g of `out`, in its shape and dtype. It
+returns the gradient of the source, or a tuple with one for each source; None: no gradient flows. Rules
+consist of methods and primitives, so they can be differentiated themselves.
 
-Not here: the traversal (`engine`), functions with a rule of their own (`rules`).
+Not here: elementwise primitives (`elementwise`), functions with a rule of their own (`rules`). Next:
+`engine`, the traversal.
 """
 
 # ruff: noqa: PLR0917 - internal
@@ -43,7 +44,7 @@ def _neg(a: TensorBase) -> TensorBase:
 
 
 def _select(g: TensorBase, _out: TensorBase, c: TensorBase, *_sides: TensorBase) -> Gradients:
-    """Return g for the first side where c is true, and for the second where it is false."""
+    """Return g for the first side where c is true, g for the second where c is false, and 0 elsewhere."""
     zero = number_like(g, 0.0)
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
@@ -72,8 +73,9 @@ def _shrink(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
 def window(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
     """Windows: the gradient of an element is the sum over the windows that contain it.
 
-    Axes are processed one at a time, the last first. Windows that do not overlap need no sum. Other small
-    windows are summed as one shifted copy for each position inside the window, larger ones along diagonals.
+    Axes are processed one at a time, the last first. Windows that do not overlap need no sum. Windows of up
+    to `_FEW_PLACES` elements are summed as one shifted copy for each position inside the window, larger ones
+    along diagonals.
     """
     axes, sizes, strides, dilations = out.expr.arg
     shape = x.expr.shape
@@ -87,7 +89,7 @@ def window(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
 
 
 def _side_by_side(g: TensorBase, axis: int, size: int, stride: int, n: int) -> TensorBase:
-    """Merge the last axis, positions inside a window, into `axis`, the windows; gaps between them are 0."""
+    """Merge the last axis (positions in a window) into `axis` (windows) of size n, with 0 in the gaps."""
     rank = len(g.expr.shape) - 1
     g = apply(Ops.PERMUTE, (*range(axis + 1), rank, *range(axis + 1, rank)), g)
     g = apply(Ops.PAD, tuple([(0, stride - size) if i == axis + 1 else (0, 0) for i in range(rank + 1)]), g)
@@ -100,6 +102,7 @@ def _side_by_side(g: TensorBase, axis: int, size: int, stride: int, n: int) -> T
 
 
 def _overlapping(g: TensorBase, axis: int, size: int, stride: int, dilation: int, n: int) -> TensorBase:
+    """Sum one copy of g for each position inside a window, shifted to the elements that it was read from."""
     total: TensorBase | None = None
     shape = g.expr.shape
     for place in range(size):
@@ -147,15 +150,15 @@ def reduction(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
 
 
 def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """Return for each element the product of the others over the axes, exact for zeros, infinities and NaN.
+    """Return for each element the product of the others over the axes, also beside 0, infinity and NaN.
 
-    Its derivatives are those of the products of the elements before and behind each one.
+    Its value is `_product_of_rest`; its derivatives are those of `_product_of_both_sides`, valid at zeros.
     """
     return beside(_product_of_both_sides(x, axes), _product_of_rest(x, axes))
 
 
 def _product_of_both_sides(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """Return for each element the product of those before it over the axes, times that of those behind it."""
+    """Return for each element the product of those before it over the axes times that of those after it."""
     shape, rank = x.expr.shape, len(x.expr.shape)
     order = (*[i for i in range(rank) if i not in axes], *axes)
     moved = apply(Ops.PERMUTE, order, x)
@@ -169,10 +172,10 @@ def _product_of_both_sides(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
 
 
 def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """Return for each element the product of the others over the axes, without derivatives at zeros.
+    """Return for each element the product of the other elements over the axes, without derivatives at zeros.
 
-    Zeros, infinities and NaN are counted; the product of the rest, and of the signs of infinities, is divided
-    by each element.
+    The product of all elements is divided by each element. Zeros and NaN count as 1 in it and infinities as
+    their sign; the result becomes 0, infinite or NaN where another element is.
     """
     shape = x.expr.shape
     zero, one, infinite = number_like(x, 0.0), number_like(x, 1.0), number_like(x, math.inf)
@@ -197,7 +200,7 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
 
 
 def gather(g: TensorBase, out: TensorBase, x: TensorBase, indices: TensorBase) -> Gradients:
-    """Gather: g added up where it was read."""
+    """Gather: each element of x gets the sum of g over the places where it was read."""
     axis = out.expr.arg
     shape, count = x.expr.shape, math.prod(indices.expr.shape)
     before, after = shape[:axis], shape[axis + 1 :]
@@ -207,7 +210,7 @@ def gather(g: TensorBase, out: TensorBase, x: TensorBase, indices: TensorBase) -
 
 
 def take_along_axis(g: TensorBase, out: TensorBase, x: TensorBase, index: TensorBase) -> Gradients:
-    """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
+    """Elements along an axis: the sum of g over the places where each was read; for permutations, one g."""
     axis, permutes = out.expr.arg
     if permutes:
         return apply(TAKE_ALONG_AXIS, (axis, True), g, inverse(index, axis)), None
@@ -215,7 +218,7 @@ def take_along_axis(g: TensorBase, out: TensorBase, x: TensorBase, index: Tensor
 
 
 def _segment_sum(g: TensorBase, out: TensorBase, *sources: TensorBase) -> Gradients:
-    """Return g for the values added up along an axis, read where each was added."""
+    """Return for each added value the g of the sum that it was added to; None for the index."""
     return apply(TAKE_ALONG_AXIS, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 
 
@@ -225,7 +228,7 @@ def _first(g: TensorBase, _out: TensorBase, *sources: TensorBase) -> Gradients:
 
 
 def convolution(g: TensorBase, out: TensorBase, x: TensorBase, weight: TensorBase) -> Gradients:
-    """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
+    """Convolution: of g with the flipped weight for x; products of windows of x with g for the weight."""
     return _for_input(g, out, x, weight), _for_weight(g, out, x, weight)
 
 

@@ -1,14 +1,16 @@
 """Gradient rules of functions: RULED expressions name them (`frontend.evaluation.constants.ruled`).
 
-The gradient of the operations that compute a function is not always its gradient: they may overflow, divide 0
-by 0, or take the wrong side of a kink. At kinks, edges and special values a rule gives the gradient of
-PyTorch; `tests/frontend/test_gradients_of_pytorch.py` compares them with recorded data.
+The gradient of the operations that compute a function is not always the gradient of the function: the
+operations may overflow, divide 0 by 0, or take the wrong side of a kink. At kinks, edges and special values a
+rule gives the gradient of PyTorch; `tests/frontend/test_gradients_of_pytorch.py` compares them with recorded
+data.
 
-Every rule is called as `rule(g, out, *sources, *about)`: g is the gradient of `out`, in its shape and dtype;
-`sources` and `about` are the arguments of `ruled`. It returns the gradient of each source: one tensor, or a
-tuple with None where there is none. Rules use methods and primitives, so they can be differentiated.
+Every rule is called as `rule(g, out, *sources, *about)`, with the gradient g of `out`, in its shape and
+dtype; `sources` and `about` are the arguments of `ruled`. It returns the gradient of the source, or a tuple
+with one for each source; None: no gradient flows. A docstring gives the function, then the gradients after a
+colon. Rules consist of methods and primitives, so they can be differentiated.
 
-Not here: rules of primitives (`primitives`), of factors of matrices (`matrix_rules`).
+Not here: rules of primitives (`elementwise`, `primitives`). Next: `matrix_rules`, decompositions of matrices.
 """
 
 # ruff: noqa: ARG001, D402, D403 - all rules have one signature, and their docstrings are formulas
@@ -37,7 +39,7 @@ Gradients = tuple["TensorBase | None", ...]
 
 
 def ruled(g: TensorBase, out: TensorBase, *sources: TensorBase) -> Gradients:
-    """RULED: no gradient for the values, the gradients of the rule for the other sources."""
+    """RULED: no gradient for the first source, the values; the gradients of the named rule for the others."""
     name, *about = out.expr.arg
     found = RULES[name](g, out, *sources[1:], *about)
     return None, *(found if found.__class__ is tuple else (found,))
@@ -48,11 +50,11 @@ def _zeros(*like: TensorBase) -> Gradients:
 
 
 def clip(g: Any, out: Any, x: Any, *more: Any) -> Gradients:
-    """x limited to bounds: g to x on the bounds and between them, else to the bound that was taken.
+    """x limited to bounds: g to x on the bounds and between them, else to the bound that is the result.
 
-    After the bounds comes which of low and high are given. Where low is above high, all goes to high. NaN
-    gets none. So has PyTorch up to 2.13. From 2.14 on it gives x none on a bound that is a number, shares g
-    with one that is a tensor, and gives g to a NaN.
+    `more` are the bounds that are given, then two flags: whether low and whether high is given. Where low is
+    above high, g goes to high. An x that is NaN gets 0. This is PyTorch up to 2.13. PyTorch 2.14 gives x 0 on
+    a bound that is a number, shares g with a bound that is a tensor, and gives g to a NaN.
     """
     *bounds, low, high = more
     if low and high:
@@ -71,13 +73,13 @@ def hardswish(g: Any, out: Any, x: Any) -> Any:
 
 
 def of_gate(g: Any, out: Any, x: Any, negated: bool) -> Any:  # noqa: FBT001 - as all rules
-    """t(x) = tanh(softplus(x)): g (1 - t²) s(x), with 1 - t computed apart; its negation for 1 - t(x)."""
+    """t = tanh(softplus(x)): g (1 - t²) s(x), with a formula for 1 - t; 1 - t (`negated`): its negation."""
     found: Any = g * (gate_rest(x) * (gate(x) + 1.0) * sigmoid(x))
     return -found if negated else found
 
 
 def logaddexp(g: Any, out: Any, x: Any, y: Any) -> Gradients:
-    """log(exp(x) + exp(y)): g s(x - y), g s(y - x), where s is the logistic function; equals share it."""
+    """log(exp(x) + exp(y)): g s(x - y), g s(y - x), with s the logistic function; g / 2 each for x = y."""
     apart: Any = where(eq(x, y), 0.0, x - y)
     return g * sigmoid(apart), g * sigmoid(-apart)
 
@@ -90,13 +92,13 @@ def atan2(g: Any, out: Any, y: Any, x: Any) -> Gradients:
 
 
 def first_extreme(g: Any, out: Any, x: Any, *more: Any) -> Gradients:
-    """Greatest or least over axes: g to the first element that attains it, in row-major order.
+    """Greatest or least value over axes: g to the first element that equals it, in row-major order.
 
-    Each element that attains it has a score, from which its place follows: `count` - place, or for NaNs,
-    where the last one is wanted, more than that. So where g flows depends on the greatest score, not on x.
+    `more` is an optional source of bools that selects the elements that count, then the axes, then
+    `last_nan`: whether of several NaNs the last gets g instead of the first.
 
-    After the sources come the axes, and whether the last NaN gets g where there are several, instead of the
-    first. A second source, of bools, selects the elements that count.
+    Each element that equals the result has a score, from which its position follows: `count` - position; with
+    `last_nan`, NaNs have `count` + 1 + position. The element with the greatest score gets g.
     """
     *counted, axes, last_nan = more
     shape = x.expr.shape
@@ -126,7 +128,7 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _place(x: TensorBase, axes: tuple[int, ...]) -> tuple[TensorBase, int]:
-    """Return each element's place among those of its reduction, row-major, and how many these are."""
+    """Return each element's row-major position among the elements of its reduction, and their number."""
     shape = x.expr.shape
     place, count = coordinate(x, shape, axes[-1]), shape[axes[-1]]
     for a in reversed(axes[:-1]):
@@ -138,7 +140,7 @@ def _place(x: TensorBase, axes: tuple[int, ...]) -> tuple[TensorBase, int]:
 
 
 def every_extreme(g: Any, out: Any, x: Any) -> Any:
-    """Greatest or least of all: g shared evenly among those that attain it, among the NaNs if any."""
+    """Greatest or least of all elements: g shared evenly by those that equal it, or by the NaNs if any."""
     shape = x.expr.shape
     hit: Any = eq(x, spread(out, shape)) | ne(x, x)
     share = where(hit, constant(x, 1.0, x.expr.dtype, shape), 0.0)
@@ -147,7 +149,7 @@ def every_extreme(g: Any, out: Any, x: Any) -> Any:
 
 
 def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float) -> Any:
-    """Squared distances from the mean, added up over axes, by a count: 2 g / count times each distance.
+    """The sum over axes of squared distances from the mean, by `count`: 2 g / count times each distance.
 
     The mean contributes nothing, as the distances sum to 0.
     """
@@ -157,7 +159,7 @@ def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float) -> A
 
 
 def of_norm(g: Any, out: Any, x: Any, p: float) -> Any:
-    """p-norm along axes that keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm, or p, is 0."""
+    """p-norm over axes, which keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm or p is 0."""
     shape = x.expr.shape
     wide: Any = spread(g, shape)
     norm: Any = spread(out, shape)
@@ -226,4 +228,4 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "lgamma": lambda g, _, x: g * digamma(x),
     "nextafter": lambda g, _, x, y: (where(eq(x, y), 0.0, g), None),
 }
-"""The name of a function -> its rule; s(x) is the logistic function, q the whole quotient."""
+"""The name of a function -> its rule. In comments s(x) is the logistic function."""

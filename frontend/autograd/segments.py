@@ -1,11 +1,12 @@
 """The second computation of a checkpointed function, from which the rules of its gradient read values.
 
-Where a gradient reaches a `SEGMENT`, the expression of its result is built once more, over the arguments. The
-arguments are wrapped in `Ops.AFTER` of the gradient. So it is another expression, its kernels run after
-the gradient is known, and the memory of the first computation is used by others in between.
+Where a gradient reaches a `SEGMENT`, the expression of its result is built once more, over the arguments.
+Each argument is wrapped in `Ops.AFTER` of the gradient. The second expression therefore differs from the
+first, and its kernels run after the gradient is computed. The memory of the first computation is free in
+between.
 
-Not here: the marks (`checkpoint`), the traversal (`engine`), the order of kernels
-(`compiler.schedule.fusion`), the memory of temporaries (`compiler.schedule.memory`).
+Not here: the nodes INPUT and SEGMENT (`checkpoint`), the order of kernels (`compiler.schedule.fusion`), the
+memory of temporaries (`compiler.schedule.memory`). Next: `engine`, which calls `Recomputed`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class Recomputed:
-    """The expressions from which rules read values: inside a segment those of its second computation."""
+    """The expressions from which rules read values: nodes inside a segment map to its second computation."""
 
     def __init__(self) -> None:
         self._of: dict[Node, Node] = {}
 
     def of(self, node: Node) -> Node:
-        """Return the node from which the values of a node are read."""
+        """Return the node that has the values of `node` in the backward graph."""
         return self._of.get(node, node)
 
     def enter(self, segment: Node, g: Node) -> None:
         """Compute the nodes of a segment again, after g, the gradient of its result.
 
-        A segment inside another one starts from the second computation of that.
+        The inputs of a segment inside another one are those of the outer segment's second computation.
         """
         inputs = {inside(segment, i) for i in range(1, len(segment[0].src))}
         new: dict[Node, Node] = {}
@@ -59,5 +60,5 @@ class Recomputed:
 
 
 def _after(x: Node, g: Node) -> Node:
-    """Return x for kernels that run after g is known; a constant is no memory, and needs no order."""
+    """Return x wrapped so that kernels which read it run after g is computed; a constant needs no order."""
     return x if constant_of(x[0]) is not None else join(Ops.AFTER, None, x, g)

@@ -15,5 +15,5 @@ RULES: Final[dict[str, Any]] = {**elementwise.RULES, **primitives.RULES, RULED: 
 
 
 def rule_of(op: str) -> Any:
-    """Return the rule of an operation; None where no gradient flows."""
+    """Return the rule of an operation; None for one without a rule, through which no gradient flows."""
     return RULES.get(op)

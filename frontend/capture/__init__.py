@@ -1,8 +1,8 @@
-"""Captured functions: `TinyJit`, what it records, replays and writes to files.
+"""Captured functions: `TinyJit`, and how it records, replays and saves the launches of a function.
 
-`recording` takes down launches, `captured` replays them, `files` saves them. What a function depends on
-besides its arguments: `code` reads the names out of bytecode, `found` resolves them to globals, closure
-cells, attributes and items, `guards` compares what they hold now with what they held.
+`recording` records launches, `captured` replays them, `files` saves them. A function also depends on names
+besides its arguments: `code` reads these names from bytecode, `found` finds the globals, closure cells,
+attributes and items that they mean, `guards` compares their values with those at the capture.
 
-Next: `jit`.
+Not here: launches outside of a capture (`frontend.evaluation`). Next: `jit`.
 """

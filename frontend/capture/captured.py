@@ -25,7 +25,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import PENDING, pending, realize_many
 from frontend.evaluation.storage import Leaf, home_of, preserve
 from frontend.evaluation.trace import become
-from frontend.evaluation.views import follow, link_of, others, owns, relate
+from frontend.evaluation.views import link_of, others, owns, rederive_views, relate
 from frontend.ops.random import GENERATOR
 from frontend.stats import stats
 from frontend.tensor import Tensor
@@ -74,9 +74,10 @@ class Assembly:
 
 @dataclass(slots=True)
 class Captured:
-    """A captured function.
+    """A captured function: an executable, and the tensors and buffers around it.
 
-    Its executable takes the buffers of arguments, then of random draws, then of outputs.
+    The executable takes the buffers of the arguments that it reads, then of random draws, then of outputs.
+    Replays and all other changes are made under `LOCK`.
     """
 
     device: TensorDevice
@@ -97,10 +98,11 @@ class Captured:
     nest: Any
     """The returned container, with places instead of tensors."""
     states: list[tuple[Tensor, hcq.Buffer]]
-    """(tensor, its memory) of each outside tensor that is assigned to."""
+    """(tensor, its memory) of each outside tensor that the function assigns to."""
     written: frozenset[hcq.Buffer]
-    """Memory of outside tensors that is assigned to."""
+    """Memory of outside tensors that the function assigns to."""
     executable: hcq.Executable | None
+    """None: no kernel runs."""
     large: bool
     """Whether the executable drops its bindings after each replay, because the buffers are large."""
     assigned: list[int]
@@ -126,7 +128,7 @@ class Captured:
     guards: NameGuards | None = None
     """What the function read from outside; None: nothing."""
     label: str = ""
-    """The label of the memory of results; see `frontend.evaluation.storage.RESULT`."""
+    """The label of new outputs' memory, which starts with `frontend.evaluation.storage.RESULT`."""
     relations: Sequence[Sequence[tuple[int, FamilyLink]]] = ()
     """The results that share elements; see `frontend.evaluation.views.relations`."""
 
@@ -136,7 +138,11 @@ class Captured:
             home_of(t.leaves[0]).replayed = True
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
-        """Replay; `given` are the buffers of the arguments that the executable reads. Return the results."""
+        """Replay on `tensors`, the arguments; return the results in their containers, without waiting.
+
+        `given` are the buffers of the arguments that the executable reads; the list is extended. Raises
+        `UsageError` as a replay of `frontend.capture.jit.TinyJit`.
+        """
         if self.replaced:
             raise UsageError(
                 f"{self.replaced} is used by a captured function, but was moved or replaced since\n"
@@ -186,7 +192,10 @@ class Captured:
             return filled(self.nest, made)
 
     def _verify(self, tensors: Sequence[Tensor]) -> None:
-        """Check the indices and divisors that depend only on arguments and outside tensors."""
+        """Check indices and divisors that depend only on arguments and outside tensors.
+
+        Raise if one is wrong.
+        """
         now = {b: t.leaves[0] for b, t in zip(self.arguments, tensors, strict=True)}
         verify_all(
             [
@@ -196,7 +205,11 @@ class Captured:
         )
 
     def check_arguments(self, tensors: Sequence[Tensor]) -> None:
-        """Raise `UsageError` for an argument that is also assigned to from outside, which is ambiguous."""
+        """Raise `UsageError` for an argument that shares memory with another use of it, which is ambiguous.
+
+        The function may not assign to an outside tensor that is also passed in, nor to an argument that
+        shares elements with another argument or with an outside tensor that the executable uses.
+        """
         for i, argument in enumerate(tensors):
             link = getattr(argument, "link", None)
             for t, _ in self.states:
@@ -227,9 +240,10 @@ class Captured:
                 )
 
     def _guard(self, given: list[hcq.Buffer]) -> list[Tensor]:
-        """Copy-on-write: preserve the contents of buffers written in place for tensors still aliasing them.
+        """Copy-on-write: preserve contents that the replay overwrites, for tensors that alias them.
 
-        Return the tensors that may share elements with others.
+        Return the written tensors that may share elements with others. Raises `UsageError` for an outside
+        tensor that has other memory than at the capture.
         """
         shared: list[Tensor] = []
         for t, buffer in self.states:
@@ -249,9 +263,9 @@ class Captured:
         return shared
 
     def _guard_arguments(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> list[Tensor]:
-        """Give assigned arguments memory of their own, and tensors that alias old contents a copy.
+        """Give assigned arguments memory of their own; tensors that alias the old contents get a copy.
 
-        Return these arguments.
+        Return the arguments that are assigned to.
         """
         for i in self.assigned:
             t, at = tensors[i], self.inputs.index(i)
@@ -266,7 +280,10 @@ class Captured:
         return [tensors[i] for i in self.assigned]
 
     def _advance(self, t: Tensor) -> hcq.Buffer | None:
-        """Advance a tensor to the next version of its memory; return a copy of the old one if needed."""
+        """Advance a tensor to the next version of its memory.
+
+        Return the buffer with a copy of the old version if another tensor aliases it, else None.
+        """
         home = home_of(t.leaves[0])
         before = home.current
         home.writes += 1
@@ -274,12 +291,12 @@ class Captured:
             t.leaves[0].of = weakref.ref(t)
         t.leaves = (home.advance(),)
         t.used = False
-        follow(t)
+        rederive_views(t)
         t.used = t.used or bool(others(t))
         return preserve(before, self.device)
 
     def _write_rest(self, changed: list[Tensor]) -> None:
-        """Write the values that the launch assigned to the other tensors that share elements."""
+        """Write what the launch assigned to `changed` to the other tensors that share elements with them."""
         if any(link_of(t) is not None for t in changed):
             known = {*[id(t) for t, _ in self.states], *[id(t) for t in changed]}
             for t in changed:
@@ -293,9 +310,9 @@ def _same_family(link: FamilyLink, t: TensorBase) -> bool:
 
 
 def own(t: TensorBase) -> None:
-    """Give an outside tensor of a capture, or for a view its root, memory of its own.
+    """Give an outside tensor of a capture memory of its own; for a view, give it to the root.
 
-    The caller holds `LOCK`.
+    A tensor whose root was freed gets its own. The caller holds `LOCK`.
     """
     root = root_of(t)
     if root is not None and root is not t:
@@ -312,9 +329,9 @@ def own(t: TensorBase) -> None:
         t.recipe = None
         EPOCH[0] += 1
         t.epoch = EPOCH[0]
-    follow(t)
+    rederive_views(t)
 
 
 def settle() -> None:
-    """Compute pending assignments, because a replay reads memory."""
+    """Compute all pending assignments, as a replay reads the memory that they are stored in."""
     realize_many(pending())

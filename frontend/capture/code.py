@@ -1,11 +1,11 @@
 """The names that a code object reads and binds outside of its own variables.
 
-A *path* is a variable and the attributes and constant items that are taken of it without a call in between:
-`self.layers[0].weight` is one path. Paths of variables that the code computes itself are *loose*: of which
-object they are taken is not known here.
+A *path* is a variable followed by attributes and items with constant keys, without a call in between:
+`self.layers[0].weight` is one path. A path is *loose* if its variable is computed by the code itself: this
+module cannot say to which object it belongs.
 
-Read from bytecode, by names of instructions that CPython 3.11 to 3.14 share. Not here: what the names hold
-(`found`).
+The names are read from bytecode, by names of instructions that CPython 3.11 to 3.14 share. Not here: the
+objects that the names refer to. Next: `found`, which finds them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 Step = tuple[str, Any]
 """("attr", name) or ("item", key)."""
 ADDING: Final = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "clear"})
-"""Methods of containers that change them and return nothing of what they hold."""
+"""Methods that change a container and return none of its elements."""
 _SKIPPED: Final = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "PUSH_NULL"})
 _ROOTS: Final = (("LOAD_FAST", "local"), ("LOAD_DEREF", "cell"), ("LOAD_CLASSDEREF", "cell"),
                  ("LOAD_GLOBAL", "global"), ("LOAD_NAME", "global"))  # fmt: skip
@@ -29,7 +29,10 @@ _DYNAMIC: Final = frozenset({"getattr", "hasattr", "setattr", "vars", "__dict__"
 
 
 class Path(NamedTuple):
-    """A path: where its variable is ("local", "cell", "global", "loose"), its name, and the steps."""
+    """A path: the kind of its variable, the variable's name, and the steps that are taken from it.
+
+    `kind` is "local", "cell", "global" or "loose"; the name of a loose path is "".
+    """
 
     kind: str
     name: str
@@ -44,13 +47,13 @@ class Names:
 
     paths: set[Path] = field(default_factory=set)
     stores: set[tuple[str, str]] = field(default_factory=set)
-    """(kind, name) of variables from outside that are bound."""
+    """("global" or "cell", name) of variables from outside that the code assigns to."""
     dynamic: bool = False
-    """Whether attributes are taken by names that are computed."""
+    """Whether the code takes attributes by names that it computes, as with `getattr`."""
 
 
 def _root(i: dis.Instruction) -> tuple[str, str] | None:
-    """Return (kind, name) of an instruction that loads a variable."""
+    """Return (kind, name) of the variable that an instruction loads; None if it loads none."""
     if isinstance(i.argval, tuple):  # a constant, or two variables at once; the second one is on top
         return ("local", i.argval[-1]) if "LOAD_FAST" in i.opname else None
     return next(((kind, i.argval) for name, kind in _ROOTS if i.opname.startswith(name)), None)
@@ -87,9 +90,9 @@ def names_of(code: CodeType) -> Names:
 
 
 def _own(code: CodeType, path: Path) -> Path:
-    """Return a path with its kind as seen from outside of the code: a variable of its own is loose.
+    """Return a path with its kind as seen from outside of the code: one of the code's own variables is loose.
 
-    The first argument stays "local": it may be known, as `self` of a method is.
+    A path of the first argument stays "local", as `found` may know that argument: `self` of a method.
     """
     if path.kind == "global" or (path.kind == "cell" and path.name in code.co_freevars):
         return path
@@ -100,7 +103,10 @@ def _own(code: CodeType, path: Path) -> Path:
 
 
 def _path(every: list[dis.Instruction], at: int, found: Names) -> int:
-    """Add the path that starts at an instruction, if one does; return the index behind it."""
+    """Add the path that starts at an instruction, if any.
+
+    Return the index of the next instruction to look at.
+    """
     i = every[at]
     root = _root(i)
     if root is None and i.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
@@ -138,7 +144,7 @@ def _path(every: list[dis.Instruction], at: int, found: Names) -> int:
 
 
 def _augmented(every: list[dis.Instruction], at: int) -> bool:
-    """Return whether a variable is loaded only to be bound anew: `n += 1`."""
+    """Return whether a variable is loaded only for an augmented assignment to it: `n += 1`."""
     row = every[at : at + 4]
     return (
         len(row) == 4

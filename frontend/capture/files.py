@@ -6,15 +6,16 @@ The file is a safetensors file. Its metadata have one text, `captured`, a JSON o
 - the arguments and results: containers, dtypes, shapes, and which are assigned to;
 - the launches in order: kernel, workgroups, and for each pointer a number of memory.
 
-Another text, `digest`, is the SHA-256 of all that. The tensors are, as bytes: `kernel.N`, the compiled kernel
-with its facts (`compiler.image`); `ast.N`, the text of its AST (`compiler.ir.serialize`); `memory.N`, the
-outside memory that the function reads or assigns to.
-A kernel is used as compiled if the digest is that of this compiler; otherwise its AST is compiled, through
-the cache of kernels. Each kernel is stored once.
+A second text, `digest`, is the SHA-256 of the first text and of all tensors. The tensors are arrays of bytes:
+`kernel.N`, the compiled kernel with its launch (`compiler.image`); `ast.N`, the text of its AST
+(`compiler.ir.serialize`); `memory.N`, the outside memory that the function reads or assigns to. Each kernel
+is stored once. If the digest of the compiler in the file is that of this compiler, the compiled kernels are
+used; otherwise their ASTs are compiled, through the cache of kernels.
 
-Reading a file runs no code of it, and no pickle. Its kernels run on the device when the function is called.
+Reading a file runs no code of the file, and no pickle. Its kernels run on the device when the function is
+called.
 
-Not here: the replay (`captured`), nested containers (`containers`).
+Not here: nested containers (`frontend.containers`). Next: `captured`, the replay.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Unsaved(Checks):
     """The checks of indices and divisors of a loaded function, which its file does not hold."""
 
     def verify(self, leaves: Leaves, value: Callable[[TensorExpr, Leaves], memoryview]) -> None:  # noqa: ARG002
-        """Raise `UsageError`: validation would not check what it checks of the function itself."""
+        """Raise `UsageError`, as a function from a file cannot be validated."""
         raise UsageError(
             "a captured function from a file has no checks of indices and divisors\n"
             "hint: without HCQ_VALIDATE=1 it runs; or validate the function itself"
@@ -73,7 +74,10 @@ class Unsaved(Checks):
 
 
 def encoded(value: Any, what: str) -> Any:
-    """Return a container of placeholders, numbers and texts as JSON. Raises `UsageError` for all else."""
+    """Return a container of placeholders, numbers, texts and None as JSON values.
+
+    Raises `UsageError` for another value; `what` names the argument or result in the message.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if value.__class__ is float:
@@ -96,7 +100,7 @@ def encoded(value: Any, what: str) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Return the container that `encoded` made JSON of. Raises `ValueError` for other JSON."""
+    """Return the container from which `encoded` made a JSON value. Raises `ValueError` for other JSON."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     match value:
@@ -122,7 +126,7 @@ def _kind(e: TensorExpr) -> list[Any]:
 
 
 def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Tensor]) -> None:
-    """Write a captured form, for arguments in the containers `args`; see `TinyJit.save`."""
+    """Write a captured form to a file; see `TinyJit.save`. `args` are the containers of its arguments."""
     if captured.relations:
         raise UsageError(
             f"results {[i for i, _ in captured.relations[0]]} share elements, which a file does not hold\n"
@@ -157,7 +161,7 @@ class _Writer:
     asts: dict[Any, list[UOp]] = field(default_factory=dict)
 
     def file(self, args: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return the facts and the parts."""
+        """Return the JSON object of the file, and its byte arrays by name."""
         c = self.captured
         work = c.assembly
         states = {b: i for i, (_, b) in enumerate(c.states)}
@@ -216,7 +220,10 @@ class _Writer:
         return number
 
     def _ast(self, structure: Any, at: int) -> str:
-        """Return the text of a kernel's AST: scheduled again, or as the file had it from which it came."""
+        """Return the text of kernel `at` of a plan, scheduled again.
+
+        A `structure` from a file is the text.
+        """
         if isinstance(structure, str):
             return structure
         if structure not in self.asts:
@@ -241,7 +248,7 @@ def load(
 ) -> tuple[Captured, Any, dict[str, Tensor]]:
     """Return the captured form of a file, the containers of its arguments, and its named tensors.
 
-    See `TinyJit.load`.
+    Raises as `TinyJit.load`.
     """
     with safe_open(path) as file:
         text = file.metadata.get(KEY)
@@ -284,7 +291,7 @@ class _Reader:
         self.states: dict[int, tuple[Tensor, hcq.Buffer]] = {}
 
     def function(self) -> tuple[Captured, Any, dict[str, Tensor]]:
-        """Return what `load` does."""
+        """Return the result of `load`."""
         facts = self.facts
         if self.state is not None:
             missing = sorted({m["name"] for m in facts["memory"]} - {None} - self.state.keys())
@@ -398,7 +405,7 @@ class _Reader:
         return kernels
 
     def _compiled(self, numbers: list[int]) -> list[CompiledKernel]:
-        """Return kernels as they were compiled, by this compiler, or compile their ASTs."""
+        """Return the kernels: those of the file if this compiler made them, else compiled from their ASTs."""
         if self.facts["compiler"] == compiler_digest():
             try:
                 return [from_bytes(self._bytes(f"kernel.{n}"), arch=self.device.arch) for n in numbers]

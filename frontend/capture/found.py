@@ -1,11 +1,12 @@
 """The objects outside of a function that it depends on, found from its code before and after it runs.
 
 The search starts at the function and follows every path of its code (`code`) to the objects that its
-variables hold now, and goes on in the functions, methods and layers that it meets. Loose paths are tried on
-all objects that were met. Of code of the standard library, of installed packages and of this package only
-what layers take of `self` is read. Not seen: what C code reads, elements of large arrays, clocks, files.
+variables refer to now. It continues in the functions, methods and layers that these objects are or have.
+Loose paths are tried on every object that was found. In code of the standard library, of installed packages
+and of this package, only paths of a layer's `self` are followed. Not found: values that C code reads,
+elements of large arrays, clocks, files.
 
-Not here: comparing later (`guards`).
+Not here: comparing the values later. Next: `guards`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from frontend.capture.code import Step, names_of
 from frontend.tensor import Tensor
 
 PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})
+"""Classes whose values are compared by value."""
 ITERATORS: Final[tuple[type, ...]] = (
     *(GeneratorType, zip, map, filter, enumerate, reversed, count, cycle),
     *[type(iter(each)) for each in (list[int](), tuple[int](), dict[int, int](), set[int](), range(0), "")],
@@ -41,9 +43,9 @@ LARGEST: Final = 4096
 """The bytes of the largest array whose elements are compared."""
 CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
 GONE: Final = object()
-"""Stands for what a name holds that is not there."""
+"""The value of a name that does not exist."""
 LOST: Final = (LookupError, AttributeError, ReferenceError, ValueError, TypeError, RuntimeError)
-"""What reading a name raises that is not there any more."""
+"""The exceptions that reading a name raises when it does not exist any more."""
 _HEAP_TYPE: Final = 1 << 9
 """The flag of classes that a `class` statement made (CPython's Py_TPFLAGS_HEAPTYPE)."""
 _HOUSE: Final = FilePath(__file__).parents[2]
@@ -55,7 +57,7 @@ _UNCALLED: Final = frozenset([f"__{name}__" for name in (
     "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",
     "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr",
 )])  # fmt: skip
-"""Methods of objects that a function hardly calls, and that read all attributes."""
+"""Methods that read all attributes of an object, and that a captured function hardly calls."""
 
 
 class Read(NamedTuple):
@@ -64,13 +66,16 @@ class Read(NamedTuple):
     owner: Any
     key: Any
     item: bool
+    """True: `owner[key]`; False: the attribute."""
     value: Any
+    """The value when it was found."""
     text: str
+    """The name in messages."""
     typed: bool
-    """Whether code of the user reads it."""
+    """Whether the user's code reads it, and not a library's."""
 
     def now(self) -> Any:
-        """Return what the name holds now, `GONE` if it is not there."""
+        """Return the present value of the name, `GONE` if it does not exist."""
         try:
             return self.owner[self.key] if self.item else getattr(self.owner, self.key)
         except LOST:
@@ -78,7 +83,7 @@ class Read(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A container or the attributes of an object, and what they held."""
+    """A container, or the dictionary of an object's attributes, and the values that it held."""
 
     owner: Any
     values: tuple[Any, ...]
@@ -105,13 +110,13 @@ def is_array(value: Any) -> bool:
 
 
 def _class_of_user(kind: type) -> bool:
-    """Return whether a class is of the user; one that is executed without a module is of `builtins`."""
+    """Return whether the user's code made a class; code that runs without a module makes it in `builtins`."""
     made_by_code = bool(kind.__flags__ & _HEAP_TYPE)
     return made_by_code and (kind.__module__ == "builtins" or _module_of_user(kind.__module__))
 
 
 def values_of(owner: Any) -> Iterable[Any]:
-    """Return what a container holds: the values of a dictionary; of an array one tuple of its elements."""
+    """Return the elements of a container: values of a dictionary, one tuple of all elements for an array."""
     if is_array(owner):
         return (tuple(owner.ravel().tolist()),)
     return owner.values() if isinstance(owner, dict) else owner
@@ -127,12 +132,12 @@ def _in_class(value: Any, name: str) -> Any:
 
 
 def _is_capture(value: Any) -> bool:
-    """Return whether a value is a captured function, which calls its function."""
+    """Return whether a value is a `TinyJit`, which calls its function."""
     return bool(value.__class__.__module__ == "frontend.capture.jit")
 
 
 def _contents(cell: CellType | None) -> Any:
-    """Return what a closure cell holds, `GONE` if it is empty."""
+    """Return the value of a closure cell, `GONE` if there is none."""
     try:
         return GONE if cell is None else cell.cell_contents
     except ValueError:
@@ -140,13 +145,15 @@ def _contents(cell: CellType | None) -> Any:
 
 
 class Search:
-    """One search, from a function and the values of its arguments that are no tensors."""
+    """One search, from a function and the values of its arguments that are no tensors; made by `__init__`."""
 
     def __init__(self, function: Any, arguments: Any = ()) -> None:
         self.reads: dict[tuple[int, Any], Read] = {}
+        """(id of the owner, key) -> the name."""
         self.held: dict[int, Held] = {}
+        """id of a container -> its elements."""
         self.bound: list[Read] = []
-        """Variables that are bound by the code, and what they hold."""
+        """Outside variables that the code assigns to, with their values."""
         self.iterators: list[str] = []
         """The names of iterators, which the code can only advance."""
         self.sources: list[Any] = []
@@ -155,7 +162,7 @@ class Search:
         self._loose: dict[tuple[tuple[Step, ...], bool], bool] = {}
         """(steps, contents) of loose paths -> whether code of the user has them."""
         self._done: dict[tuple[int, ...], Any] = {}
-        """Keys of what was followed, and the objects, so that the keys stay theirs."""
+        """Keys of finished steps, made of ids of objects -> these objects, so that no id is used again."""
         self._waiting: deque[tuple[FunctionType, Any, str]] = deque()
         self._meet(function, "")
         for value in arguments.values() if isinstance(arguments, dict) else arguments:
@@ -168,7 +175,7 @@ class Search:
         return self._done.setdefault(key, objects) is objects
 
     def _call(self, function: Any, owner: Any, text: str) -> None:
-        """Enter a function later; `owner` is what its first argument is bound to, or None."""
+        """Enter a function later; `owner` is the value of its first argument, None if that is unknown."""
         if self._once("call", function, _attributes(owner) or owner):
             self._waiting.append((function, owner, text))
 
@@ -176,7 +183,7 @@ class Search:
         code, first = function.__code__, owner
         names, typed = names_of(code), _of_user(code.co_filename)
         if not typed and not hasattr(owner.__class__, "forward"):
-            owner = None  # how a library reads its own objects is its affair
+            owner = None  # objects of libraries are not guarded
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         for kind, name, steps, contents in names.paths:
             if kind == "local" and owner is not None:
@@ -236,7 +243,11 @@ class Search:
         typed: bool,
         sure: bool = True,
     ) -> None:
-        """Follow a path from a value; meet all that is on it. Not `sure`: it may be taken of another one."""
+        """Follow a path from a value, and meet all values on it.
+
+        `sure` is false for a loose path, which may belong to another object: then a missing attribute is
+        nothing that the function depends on.
+        """
         for at, (kind, key) in enumerate(steps):
             if value.__class__ is Tensor:
                 return
@@ -271,7 +282,10 @@ class Search:
     def _attribute(
         self, value: Any, name: str, text: str, *, typed: bool, sure: bool = True
     ) -> tuple[Any, str] | None:
-        """Return (value, text) of an attribute; `sure`: this object is the one that has it, or none has."""
+        """Return (value, text) of an attribute that is data; None for a method, or if there is none.
+
+        A missing attribute is recorded as `GONE` where it is `sure` that the path belongs to this object.
+        """
         if isinstance(value, ModuleType):
             if not _module_of_user(value.__name__) or name not in vars(value):
                 return None
@@ -300,7 +314,7 @@ class Search:
         return inside, text
 
     def _meet_method(self, inside: Any, owner: Any, text: str) -> None:
-        """Meet what a class has under a name: a method, a property, a captured function."""
+        """Enter the member of a class: a method, a property's getter, or the function of a `TinyJit`."""
         if isinstance(inside, property):
             inside = inside.fget
         if isinstance(inside, (staticmethod, classmethod)):
@@ -323,14 +337,17 @@ class Search:
             self.held[id(owner)] = Held(owner, tuple(values_of(owner)), text, read)
 
     def _hold_nested(self, value: Any, text: str) -> None:
-        """Hold a container, and those inside, which no path needs to lead to."""
+        """Record a container and the containers in it, of which none need be read."""
         if isinstance(value, CONTAINERS) and self._once("nested", value):
             self._hold(value, text, read=False)
             for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
                 self._hold_nested(part, f"{text}[{key!r}]")
 
     def _meet(self, value: Any, text: str, *, contents: bool = True) -> None:
-        """Meet a value: enter functions, look into containers and objects."""
+        """Meet a value: enter functions and methods, and meet the elements of containers and objects.
+
+        `contents`: whether the elements of a container are read.
+        """
         try:
             kind = value.__class__
         except ReferenceError:  # a weak reference whose object is gone

@@ -1,14 +1,15 @@
-"""Guards: what a function read from outside when it was captured, compared with what is there now.
+"""Guards: the values that a captured function read from outside, compared with the present values.
 
-A comparison is by identity, in one pass of C code for all names. Numbers, texts and tuples of them are equal
-by value and kind, too: 1, 1.0 and True are three numbers, as are 0.0 and -0.0.
+Values are compared by identity, in one pass of C code for all names. If that fails, numbers, texts and tuples
+are compared by value and class: 1, 1.0 and True are different, as are 0.0 and -0.0.
 
-    watch = Watch(function, arguments, who="step")
+    watch = NameWatch(function, arguments, who="step")
     function(...)
     guards = watch.guards()
-    guards.hold() or guards.check()     # at a later call
+    guards.hold() or guards.check()     # at a later call; guards may be None
 
-Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`).
+Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`). Next: `captured`,
+which calls `hold` at each replay.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _GONES = repeat(GONE)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two values are one object, or numbers, texts or tuples of equal value and kind."""
+    """Return whether two values are one object, or numbers, texts or tuples of one class and equal value."""
     if a is b:
         return True
     if a.__class__ is not b.__class__:
@@ -40,7 +41,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 class NameGuards:
-    """The names that a function read, and what they held."""
+    """The names that a function read, and their values."""
 
     def __init__(self, reads: Sequence[Read], held: Sequence[Held], *, who: str) -> None:
         self._held, self.who = list(held), who
@@ -55,14 +56,14 @@ class NameGuards:
         self._remember()
 
     def _remember(self) -> None:
-        """Take what the names hold now as what they held."""
+        """Store the values of `_rows` and the elements of containers, for `hold`."""
         self._values = [[r.value for r in row] for row in self._rows]
         self._elements = [a.tobytes() for a in self._arrays]
         self._sizes = list(map(len, self._views))
         self._contents = list(chain.from_iterable(self._views))
 
     def hold(self) -> bool:
-        """Return whether every name holds the very object that it held."""
+        """Return whether every name still refers to the same object. If not, `check` compares by value."""
         owners, keys, values = self._owners, self._keys, self._values
         try:
             return (
@@ -82,7 +83,7 @@ class NameGuards:
             return False
 
     def check(self) -> None:
-        """Raise `UsageError` if a name holds another value than when the function was captured."""
+        """Raise `UsageError` if a name has another value than at the capture; else store the new objects."""
         changed = difference(list(chain(*self._rows)), self._held)
         if changed is not None:
             text, now, before = changed
@@ -107,7 +108,7 @@ def shown(value: Any) -> str:
 
 
 def difference(reads: Sequence[Read], held: Sequence[Held]) -> tuple[str, Any, Any] | None:
-    """Return (text, value now, value before) of the first name that holds another value, or None."""
+    """Return (text, value now, value before) of the first name whose value changed; None: none did."""
     for r in reads:
         now = r.now()
         if not same(now, r.value):
@@ -137,10 +138,10 @@ class NameWatch:
         return [t for t in self._known.values() if isinstance(t, Tensor) and t.expr.dtype.is_float]
 
     def guards(self) -> NameGuards | None:
-        """Return the guards of what the function read, after it ran; None when it read nothing.
+        """Return the guards of the names that the function read, after it ran; None if there are none.
 
-        Raises `UsageError` when it left a computed tensor outside, changed what it reads, or drew random
-        numbers on the host: a replay would do none of it.
+        Raises `UsageError` if the function stored a computed tensor outside, reads an iterator, changed a
+        value that it reads, or drew random numbers on the host: a replay would do nothing of this.
         """
         after = Search(self._function, self._arguments)
         kept = [(r.text, r.value) for r in after.bound]

@@ -2,14 +2,14 @@
 
 What a replay guarantees:
 
-- Arguments are tensors, or containers of tensors, of the shapes, dtypes and device that were captured; other
-  arguments must be equal to the captured ones, and 1, 1.0 and True, or 0.0 and -0.0, are not. The capture
-  runs on copies of the tensors, so that a tensor that is given twice, or is also used from outside, is
-  distinguished.
+- Arguments are tensors, or containers of tensors, of the shapes, dtypes and device that were captured. Other
+  arguments must be equal to the captured ones; 1, 1.0 and True are different, and so are 0.0 and -0.0. The
+  capture runs on copies of the tensors: two arguments are two tensors even if one tensor was passed as both,
+  or is also used from outside.
 - Tensors used from outside are captured by their memory: `assign` stores in place, so a replay sees later
   values, also pending ones. Tensors that the first call uses and that have no memory of their own (pending
   ones, results of operations without effect, `detach`) get memory before the capture, with the value that
-  they have then. Views follow the tensor that they were taken from.
+  they have then. For a view, the tensor that it was taken from gets the memory.
 - `assign` inside the function stores in place at each replay. Copy-on-write: tensors that alias the old
   contents get a copy first.
 - An argument that is assigned to inside, directly or through a view, is the tensor of the caller: its value
@@ -17,29 +17,28 @@ What a replay guarantees:
 - A returned tensor is new memory at each call, owned by the caller, except a tensor that the function
   assigned to or was given, which is returned itself. Results that share elements with each other do so at
   each call.
-- What the function reads from closures, globals, attributes and containers is that of the capture. A name
-  that holds another tensor, number or object later is found at the next replay, which raises an error
-  (`code`, `found`, `guards`).
+- Values that the function reads from closures, globals, attributes and containers are those of the capture.
+If such a name has another tensor, number or object later, the next replay raises `UsageError` (`code`,
+`found`, `guards`).
 - Under `HCQ_VALIDATE=1`, indices and integer divisors that come from arguments, or from outside tensors that
   are not assigned to, are checked at each replay; those computed inside only at the capture.
 - Views (`frontend.evaluation.views`) of tensors that a replay assigns change with them.
 - Random draws are new at each replay, and the same as without capture.
 - Training modes, mixed precision, requires_grad and gradients that the function reads from outside are those
-  of the capture; in others a replay raises an error (`frontend.evaluation.modes`). Gradients that it removes
-  are removed.
+  of the capture. A replay with others raises `UsageError` (`frontend.evaluation.modes`). Gradients that the
+  function removes are removed at each replay.
 
-An operation that a replay could not repeat raises an error at the capture: reading a value, making a tensor
-of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient outside,
-binding a name that it reads to another number or tensor, drawing random numbers of the host. Other effects of
-the Python code, such as text that it prints, are not repeated and not seen; nor are clocks, files, elements
-of large arrays, and what code in C reads.
+An operation that a replay could not repeat raises `UsageError` at the capture: reading a value, making a
+tensor of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient
+outside, assigning another number or tensor to a name that the function reads, drawing random numbers of the
+host. Other effects of the Python code, such as printed text, are not repeated. Changes of clocks, of files,
+of elements of large arrays, and of values that C code reads are not noticed.
 
-Arguments of another shape or dtype, such as a smaller last batch, raise an error; there is no second capture.
-Pad them to one shape, or call `.fn`, the function itself.
+Arguments of another shape or dtype, such as a smaller last batch, raise `UsageError`; there is no second
+capture. Pad them to one shape, or call `.fn`, the function itself.
 
-Not here: the recording (`recording`), what a function reads (`code`), a replay (`captured`), what is
-given and returned (`containers`). Next:
-docs/nn-and-tinyjit.md.
+Not here: the names that a function reads (`code`), containers (`frontend.containers`). Next: `recording`, the
+capture; `captured`, a replay; docs/nn-and-tinyjit.md.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ R = TypeVar("R")
 
 
 def _only_in_file(path: str, label: str) -> Any:
-    """Return what stands for the Python function of a loaded capture."""
+    """Return a function in place of a loaded capture's Python function; calling it raises `UsageError`."""
 
     def function(*_args: Any, **_names: Any) -> Any:
         raise UsageError(
@@ -163,13 +162,13 @@ class TinyJit(Generic[P, R]):
     Ownership: the capture keeps the programs and outside memory that it uses until `reset` or the last
     reference. `fn` is the function itself, `captured` the captured form.
 
-    Threads: captures and replays of one process run one at a time (`frontend.device.LOCK`).
+    Threads: captures, and submissions of replays, of one process run one at a time (`frontend.device.LOCK`).
 
     Raises, besides the errors of the function:
     - `UsageError` at the capture, for what a replay could not repeat: reading a value, host data, another
-      device, a deep copy, a value returned that is no tensor, a replaced argument, a computed tensor or
-      gradient kept outside, an argument that is also assigned to from outside, a name that is read and bound
-      anew, random numbers of the host.
+      device, a deep copy, a returned value that is no tensor, a replaced argument, a computed tensor or
+      gradient kept outside, an argument that is also assigned to from outside, an iterator or random numbers
+      of the host, a name that is read and assigned to, launches on several devices.
     - `UsageError` at a replay, for arguments whose shape, dtype, device, or other values differ from the
       captured ones, for another training mode, autocast or requires_grad, for an outside tensor that was
       replaced, for a closure cell, global, attribute or item that holds another tensor, number or object than
@@ -182,19 +181,26 @@ class TinyJit(Generic[P, R]):
     def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn
         self.calls = 0
+        """Calls since the function was made or reset; 2 or more: it is captured.
+
+        Simple replays do not count.
+        """
         self._args: list[Any] = []
         self._numbers: list[Any] = []
         self._objects = False
-        """Whether an argument is an object that has tensors: no other one is equal to it."""
+        """Whether an argument is an object that has tensors: such an argument is compared by identity."""
         self._captured: Captured | None = None
         self._outside: list[weakref.ref[TensorBase]] = []
         """Tensors that the first call used and that existed before."""
         self._returned: list[weakref.ref[Tensor]] = []
-        """Tensors that the first call returned: the second one returns those again that are from outside."""
+        """Tensors that the first call returned. One that the second call returns again is from outside."""
         self._simple: list[TensorExpr] | None = None
-        """The expressions of the arguments, if all are tensors given by position; else None."""
+        """The expressions of the arguments, if all are positional tensors that the executable reads.
+
+        Else None.
+        """
         self.loaded = False
-        """Whether it comes from a file, and has no function."""
+        """Whether the capture was loaded from a file, which has no Python function."""
         self.state: dict[str, Tensor] = {}
         """The named tensors that a loaded function uses from outside."""
         self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
@@ -202,7 +208,7 @@ class TinyJit(Generic[P, R]):
         _EVERY.add(self)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return the `TinyJit` of an instance; each has its own capture."""
+        """Return the `TinyJit` of an instance, which has its own capture; on the class, self."""
         if instance is None:
             return self
         found = self._bound.get(instance)
@@ -216,13 +222,12 @@ class TinyJit(Generic[P, R]):
         return self._captured
 
     def save(self, path: str | Path, *, state: Mapping[str, Tensor] | None = None) -> None:
-        """Write the captured form to a file: kernels, their order, and the memory that is used from outside.
+        """Write the captured form to a file: kernels, their order, and the outside memory that they use.
 
-        `state` names tensors, such as `nn.state.get_state_dict(model)`: a name lets `load` put another tensor
-        in the place of that one. Raises `UsageError` before the second call, and for an argument or a result
-        that the file cannot hold, such as an object that is no number, text or container, or results that
-        share elements; `OSError` when the file cannot be written. The file, and what it holds:
-        `frontend.capture.files`.
+        `state` names outside tensors, as `nn.state.get_state_dict(model)` does. For a named tensor `load` can
+        use another tensor. Raises `UsageError` before the second call, for results that share elements, and
+        for an argument or a result that is neither a tensor, a number, a text, None nor a container of them;
+        `OSError` when the file cannot be written. The format: `frontend.capture.files`.
         """
         if self._captured is None:
             raise UsageError(f"{self!r} is not captured yet: call it twice, then save it")
@@ -232,16 +237,17 @@ class TinyJit(Generic[P, R]):
     def load(
         cls, path: str | Path, *, device: str | None = None, state: Mapping[str, Tensor] | None = None
     ) -> TinyJit[Any, Any]:
-        """Return the captured function of a file; each call replays it, the first one, too.
+        """Return the captured function of a file; each call replays it, the first call included.
 
-        `device` is that of the capture by default, and must be of its architecture. `state` are tensors in
-        the places of those that were named; without it they are made from the file, and `state` of the result
-        has them. The Python function is not in the file: `fn`, and a call inside another capture, raise
-        `UsageError`. JIT=0 changes nothing.
+        `device` is that of the capture by default, and must be of its architecture. `state` has a tensor for
+        each named tensor of the file; without it, the tensors are made from the file. The attribute `state`
+        of the result has the named tensors. The file has no Python function: calling `fn`, and a call inside
+        another capture, raise `UsageError`. JIT=0 changes nothing.
 
-        Kernels of a file run on the device: load files of sources that you trust. Reading runs no code.
+        Kernels of a file run on the device: load only files that you trust. Reading runs no code of the file.
         Raises `UsageError` for a file that is malformed, of another version or another architecture, and for
-        tensors of `state` that do not fit; `OSError` when it cannot be read.
+        a tensor of `state` that is missing or has another shape, dtype or device; `OSError` when the file
+        cannot be read.
         """
         captured, args, named = files.load(path, device, state)
         work = captured.assembly
@@ -305,7 +311,7 @@ class TinyJit(Generic[P, R]):
         return self._captured.run(tensors, given)
 
     def _first(self, args: tuple[Any, ...], names: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Run the function, and record the outside tensors that it uses."""
+        """Run the function for the first time, and record the outside tensors that it uses."""
         with LOCK:
             EPOCH[0] += 1
         with recorded_uses() as uses:
@@ -394,7 +400,7 @@ class TinyJit(Generic[P, R]):
         return filled(nest, made)
 
     def _own_returned(self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]) -> None:
-        """Give returned tensors from outside memory of their own, of which replays return copies."""
+        """Give returned tensors from outside memory of their own, from which replays return copies."""
         before = {id(ref()) for ref in self._returned} - {id(None), *map(id, stand_ins)}
         self._returned = []
         CAPTURE.now = None

@@ -1,7 +1,7 @@
-"""The recording of a captured call, and the captured form that is made of it.
+"""The recording of a captured call, and the captured form that is made from it.
 
-Not here: what a capture guarantees (`jit`), containers of tensors (`frontend.containers`), replays
-(`captured`).
+Not here: what a capture guarantees (`jit`), containers of tensors (`frontend.containers`). Next: `captured`,
+the replay.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Capture:
     states: dict[hcq.Buffer, Tensor] = field(default_factory=dict)
     """Memory from before the call that is assigned to -> the tensor that it belongs to."""
     draws: list[hcq.Buffer] = field(default_factory=list)
-    """The words of each random draw, in order."""
+    """The memory of each random draw (key and counter of the generator, 16 bytes), in order."""
     snapshots: set[hcq.Buffer] = field(default_factory=set)
     """Copies of old contents, made by copy-on-write."""
     modes: Modes = field(default_factory=Modes)
     """The modes from outside that the function reads."""
     guards: NameGuards | None = None
-    """What the function reads from outside; None: nothing."""
+    """The names that the function reads from outside; None: there are none."""
     relations: list[list[tuple[int, FamilyLink]]] = field(default_factory=list)
     """The returned tensors that share elements."""
 
@@ -75,7 +75,7 @@ class Capture:
         self.snapshots.add(new)
 
     def drew(self, buffer: hcq.Buffer) -> None:
-        """Record the words of a random draw."""
+        """Record the memory of a random draw."""
         self.draws.append(buffer)
 
 
@@ -84,8 +84,9 @@ def results_of(
 ) -> list[Result]:
     """Classify each returned tensor as argument, captured tensor or new memory.
 
-    `stand_ins` are the arguments of the recorded call. `sizes` are the indices of values of bound variables,
-    which are never copied. A returned tensor that shares memory is replaced, in `returned`, by a copy.
+    `stand_ins` are the arguments of the recorded call. `sizes` are the indices in `returned` of the values of
+    bound variables, which are never copied. Any other returned tensor has memory from outside, which the
+    caller must not own: it is replaced, in `returned`, by a copy.
     """
     arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
     found: list[Result] = []
@@ -127,7 +128,7 @@ def refuse_leftovers(
     given = {id(t) for t in (*stand_ins, *returned)}
     if not _kept(capture, stand_ins, returned, lost):
         return
-    gc.collect()  # what only cycles of garbage hold is not kept
+    gc.collect()  # leaves that only garbage refers to are not kept
     kept = _kept(capture, stand_ins, returned, lost)
     leaves = {leaf for x in kept for leaf in (x.leaves if isinstance(x, TensorBase) else (x,))}
     for t in gc.get_objects() if kept else ():
@@ -141,7 +142,7 @@ def refuse_leftovers(
 def _kept(
     capture: Capture, stand_ins: list[Tensor], returned: list[Tensor], lost: list[weakref.ref[Leaf]]
 ) -> list[TensorBase | Leaf]:
-    """Return views of arguments and results, and leaves among `lost`, that something else references."""
+    """Return views of arguments and results, and leaves of `lost`, that are alive but not returned."""
     given = [*stand_ins, *returned]
     new = {*capture.leaves, *[t.leaves[0].buffer for t in stand_ins]}
     views = [m for t in given for m in others(t) if all(m is not r for r in given)]
@@ -153,7 +154,10 @@ def _kept(
 
 
 def _renewed(stand_ins: list[Tensor]) -> list[weakref.ref[Leaf]]:
-    """Give arguments new leaves of the same memory; return the old ones, which only kept tensors hold."""
+    """Give arguments new leaves of the same memory.
+
+    Return the old leaves, which only kept tensors hold now.
+    """
     old = []
     for t in stand_ins:
         leaf = t.leaves[0]
@@ -231,7 +235,7 @@ def _device(capture: Capture, stand_ins: list[Tensor], who: str) -> TensorDevice
 
 
 def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
-    """Return (checks, inputs of the launch) of the checks that depend only on `known` buffers."""
+    """Return (checks, input buffers of the launch) of the checks that depend only on buffers of `known`."""
     found: list[tuple[Checks, list[hcq.Buffer]]] = []
     for plan, inputs, _ in capture.steps:
         limits = None if plan is None else plan.limits
@@ -242,7 +246,10 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
 
 
 def kernels_of(capture: Capture) -> list[KernelLaunch]:
-    """Return all kernels of a capture. Keys of memory are buffers; temporaries are (launch number, key)."""
+    """Return the kernels of a capture, in order, without copies that no kernel reads.
+
+    Keys of memory are buffers; the key of a temporary is (launch number, key in its plan).
+    """
     kernels: list[KernelLaunch] = []
     for number, (plan, inputs, outputs) in enumerate(capture.steps):
         if plan is None:

@@ -1,9 +1,10 @@
-"""`HCQ_CHECK=1`: the first launch of every plan, repeated one plain operation at a time and compared.
+"""`HCQ_CHECK=1`: the first launch of every plan is compared with an evaluation of its tensor graph in NumPy.
 
-`check_of` is called by `frontend.evaluation.plan` for each plan that is made under the setting; `report` says
-what was compared, what only in part, and what not.
+`frontend.evaluation.plan` makes a `Check` for each plan that is built under the setting. `report` says which
+kernels were compared completely, by a sample of their results, or not at all.
 
-Not here: operations and bounds (`interpreter`), graphs (`evaluation`), the comparison (`launches`).
+Not here: single operations and their bounds (`interpreter`), graphs (`evaluation`). Next: `launches`, the
+comparison.
 """
 
 from __future__ import annotations
@@ -14,5 +15,5 @@ __all__ = ["TALLY", "Check", "report"]
 
 
 def report() -> str:
-    """Return what was checked in this process, as text: a line, and one for each kernel that was not."""
+    """Return as text what was checked in this process: one line, and one for each kernel not compared."""
     return str(TALLY)

@@ -1,10 +1,11 @@
-"""The evaluation of one node of a tensor graph: of all its elements, or of some.
+"""The evaluation in NumPy of one node of a tensor graph: of all its elements, or of a sample.
 
-Evaluation stops at nodes whose values are known: parameters, and what kernels have stored. A sum of products
-of floats is computed without the whole array of products. Where all elements would take more than
-`interpreter.MOST_WORK`, a seeded sample is evaluated, and each node only at the elements that it needs.
+Evaluation stops at `known` nodes, whose values are given: parameters, and nodes that kernels have stored. A
+sum of products of floats is computed without the whole array of products. Where all elements would take more
+than `interpreter.MOST_WORK`, a seeded sample is evaluated, and every node only at the elements that the
+sample needs.
 
-Not here: single operations and their bounds (`interpreter`), which nodes kernels stored (`launches`).
+Not here: single operations and their bounds (`interpreter`). Next: `launches`, which nodes kernels stored.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 SAMPLES: Final = (4096, 256, 32, 4)
-"""Numbers of elements of a sample; the first is taken that takes no more than `MOST_WORK`."""
+"""Sizes of a sample; the first one is used whose evaluation takes no more than `MOST_WORK`."""
 _DIRECT: Final = 1 << 14
-"""Products from which on a sum of them is computed without their array."""
+"""The least number of products whose sum is computed without their array."""
 _FASTER: Final = 64
-"""Products of a sum that take as long as one element of another operation."""
+"""Number of products in a sum that count as one element of work."""
 
 
 def order_of(root: UOp, known: Mapping[UOp, Bounded]) -> list[UOp]:
-    """Return the nodes that the values of a root need, sources first, down to known ones."""
+    """Return the nodes that the values of a root need, sources first, ending at known nodes."""
     done: dict[UOp, None] = {}
     stack = [(root, False)]
     while stack:
@@ -57,16 +58,17 @@ def order_of(root: UOp, known: Mapping[UOp, Bounded]) -> list[UOp]:
 
 
 def needs(node: UOp) -> tuple[UOp, ...]:
-    """Return the sources that the values of a node come from."""
+    """Return the sources whose values determine those of a node."""
     if node.op is Ops.ASSIGN:
         return node.src[1:]
     return node.src[:1] if node.op is Ops.AFTER else () if node.op is Ops.IVALUE else node.src
 
 
 def evaluate(root: UOp, known: Mapping[UOp, Bounded], seed: int) -> tuple[Bounded, Array | None]:
-    """Return values of a node, and the flat positions of those elements; None: all, in its shape.
+    """Return values of a node and the flat positions of these elements; None: all elements, in its shape.
 
-    Raises `TooLargeError` where not even the smallest sample takes little enough work.
+    Raises `TooLargeError` where the smallest sample takes more than `MOST_WORK`, and for operations that are
+    not interpreted.
     """
     order = order_of(root, known)
     products = _sums_of_products(order, known, root)
@@ -94,7 +96,7 @@ def evaluate(root: UOp, known: Mapping[UOp, Bounded], seed: int) -> tuple[Bounde
 
 
 def _computes(node: UOp) -> bool:
-    """Return whether a node takes work and memory for each element; RESHAPE may copy what is repeated."""
+    """Return whether a node takes work and memory for each element; RESHAPE may copy a repeated axis."""
     return node.op in ELEMENTWISE or node.op in {Ops.GATHER, Ops.PAD, Ops.WINDOW, Ops.RESHAPE, Ops.IOTA}
 
 
@@ -137,7 +139,10 @@ def _whole(
 
 
 def computed(node: UOp, src: Sequence[Bounded]) -> Bounded:
-    """Return all elements of a node, given those of its sources."""
+    """Return all elements of a node, given those of its sources.
+
+    Raises `TooLargeError` for other operations.
+    """
     op, arg = node.op, node.arg
     if op in ELEMENTWISE:
         found = elementwise(node, src)
@@ -238,14 +243,14 @@ def _of_products(node: UOp, a: Bounded, b: Bounded) -> Bounded:
 
 
 def _finite(x: Array) -> Array:
-    """Return magnitudes, with 0 for what is not finite; repeated axes stay repeated."""
+    """Return magnitudes, with 0 for infinities and NaN; repeated axes (stride 0) stay repeated."""
     narrow, at = _narrow(x)
     size = np.where(np.isfinite(narrow), np.abs(narrow), narrow.dtype.type(0))
     return np.broadcast_to(size.reshape([x.shape[i] if i in at else 1 for i in range(x.ndim)]), x.shape)
 
 
 def _narrow(x: Array) -> tuple[Array, list[int]]:
-    """Return an array without its repeated axes, and the axes that it keeps."""
+    """Return an array without its repeated axes (stride 0) and axes of size 1, and the axes that it keeps."""
     at = [i for i in range(x.ndim) if x.strides[i] != 0 and x.shape[i] > 1]
     return x[tuple([slice(None) if i in at else 0 for i in range(x.ndim)])], at
 
@@ -260,12 +265,12 @@ class Sample:
         self.made: dict[tuple[UOp, bytes], Bounded] = {}
 
     def values(self, node: UOp, at: Array) -> Bounded:
-        """Return the elements of a node at flat positions. Raises `TooLargeError`."""
+        """Return the elements of a node at flat positions. Raises as `evaluate`."""
         with np.errstate(all="ignore"):
             return self._at(node, at)
 
     def _at(self, node: UOp, at: Array) -> Bounded:
-        """Return elements of a node, each of them computed once however many operations need it."""
+        """Return elements of a node, computed once however many operations need them."""
         key = node, at.tobytes()
         if key not in self.made:
             self.made[key] = self._computed(node, at)

@@ -1,22 +1,24 @@
-"""The values of a tensor graph, one operation at a time, each with a bound of what a kernel may differ by.
+"""Single operations of a tensor graph in NumPy, with bounds on how far a kernel's results may differ.
 
 A value is a NumPy array, rounded to the node's dtype after every operation as `compiler.ir.ops` defines it,
-and an array of bounds, or None: exact. Elementwise operations round once and are exact; so are integers.
-What may differ from one kernel to another, and is bounded:
+with an array of bounds; None instead: every element is exact. Elementwise operations on exact values are
+exact, but for transcendental functions; integers are exact. The bounds:
 
-- a sum of n floats is added in any order, from products that are rounded or not: n units of roundoff of the
-  sum of magnitudes; for n > 1024 terms 32 * sqrt(n) of the largest partial sum from the first term on and
-  8 times the root of the sum of squares, if that is less; a product likewise, by relative errors
-- a transcendental function has two units in the last place, as its argument has
-- what follows from a value with a bound has the bound that its operation makes of it: monotone functions by
-  the ends of the interval, products by |a| e(b) + |b| e(a) + e(a) e(b)
-- a comparison of values whose intervals touch is undecided, and so is what it selects: the bound reaches
-  both choices. An infinite bound is an undecided value, as are numbers that may overflow within their bound
-  and the elements that WITHIN leaves open.
+- A sum of n floats may be added in any order, and its products may be rounded or not. The bound is n units of
+  roundoff of the sum of magnitudes S. For n > 1024 it is 32 * sqrt(n) units of the lesser of S and P, the
+  largest partial sum from the first term on plus 8 times the root of the sum of squares. A product of n
+  floats is bounded in the same way, by relative errors.
+- A transcendental function adds two units in the last place.
+- An operation on values with bounds passes the bounds on: a monotone function by the ends of the interval, a
+  product by |a| e(b) + |b| e(a) + e(a) e(b).
+- A comparison of values whose intervals touch is undecided. The bound of a selection by an undecided
+condition reaches both choices.
+- An infinite bound allows any value: for numbers that may overflow within their bound, and for elements that
+  WITHIN leaves undefined.
 
-Arithmetic here is NumPy's. Nothing is shared with the scheduler or with lowering but the graph itself.
+Nothing is shared with the scheduler or with lowering but the graph itself.
 
-Not here: what is compared, and with which kernel (`launches`).
+Not here: whole graphs (`evaluation`). Next: `launches`, which results of which kernel are compared.
 """
 
 from __future__ import annotations
@@ -35,19 +37,22 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 MOST_WORK: Final = 1 << 22
-"""Elements that one evaluation computes at most."""
+"""The most elements that one evaluation computes."""
 FEW: Final = 1 << 10
-"""Terms of a sum up to which errors are taken to add up; beyond, as the square root of their number."""
+"""Up to this number of terms the bound of a sum grows with the number; beyond, with its square root."""
 PARTS: Final = 1 << 12
-"""Terms from which on partial sums of a narrow float may be stored, and round."""
+"""From this number of terms on, partial sums of a 16-bit float may be stored, and rounded, in that dtype."""
 
 
 class Float(NamedTuple):
-    """Spacing of the numbers from 1 on, least number and greatest number of a float dtype."""
+    """Limits of a float dtype."""
 
     spacing: float
+    """The distance from 1 to the next greater number."""
     least: float
+    """The least number above 0, a subnormal one."""
     most: float
+    """The greatest finite number."""
 
 
 FLOATS: Final = {
@@ -59,23 +64,23 @@ FLOATS: Final = {
 
 
 class Bounded(NamedTuple):
-    """The elements of a node, and what each may differ by; None: nothing. For bool, 1 is undecided."""
+    """The elements of a node, and by how much each may differ; None: not at all. For bool, 1: undecided."""
 
     v: Array
     e: Array | None = None
 
 
 class TooLargeError(Exception):
-    """An evaluation would compute more than `MOST_WORK` elements."""
+    """An evaluation would compute more than `MOST_WORK` elements, or an operation is not interpreted."""
 
 
 def kept_as(dtype: DType) -> np.dtype[Any]:
-    """Return the NumPy dtype of values; bfloat16 is held as float32."""
+    """Return the NumPy dtype in which values of a dtype are held: float32 for bfloat16."""
     return np.dtype(np.float32 if dtype is dtypes.bfloat16 else dtype.numpy)
 
 
 def from_bytes(data: bytes | memoryview, dtype: DType) -> Array:
-    """Return the elements of memory."""
+    """Return the elements in bytes of memory, as `kept_as` holds them."""
     if dtype is dtypes.bfloat16:
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     return np.frombuffer(data, dtype.numpy)
@@ -99,7 +104,7 @@ def rounded(x: Array, dtype: DType) -> Array:
 
 
 def wide(dtype: DType) -> Any:
-    """Return the NumPy dtype that functions and sums of a dtype are computed in."""
+    """Return the NumPy dtype in which functions and sums of a dtype are computed before rounding."""
     return np.longdouble if dtype is dtypes.float64 else np.float64
 
 
@@ -147,7 +152,7 @@ _OWN: Final[dict[str, Callable[..., Array]]] = {
     Ops.SHR: lambda a, b: _shift(a, b, left=False),
 }
 _LIPSCHITZ: Final = frozenset((Ops.NEG, Ops.ABS, Ops.SIN, Ops.COS))
-"""Functions whose result differs at most as much as the argument does."""
+"""Functions whose result changes at most by the change of the argument."""
 
 
 def _function(op: str, dtype: DType) -> Callable[..., Array]:
@@ -171,7 +176,7 @@ def _values(op: str, dtype: DType, src: Sequence[Array]) -> Array:
 
 
 def bound_of(x: Bounded) -> Array | float:
-    """Return what the elements of a value may differ by, 0 for an exact one."""
+    """Return the bounds of a value, 0 for an exact one."""
     return 0.0 if x.e is None else x.e
 
 
@@ -186,7 +191,7 @@ def _distance(a: Array, b: Array) -> Array:
 
 
 def elementwise(node: UOp, src: Sequence[Bounded]) -> Bounded:
-    """Return one elementwise operation."""
+    """Return the values and bounds of an elementwise node, given those of its sources."""
     op, dtype = node.op, node.dtype
     source = node.src[0].dtype
     if op is Ops.WHERE:
@@ -217,7 +222,11 @@ def elementwise(node: UOp, src: Sequence[Bounded]) -> Bounded:
 
 
 def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Bounded]) -> Bounded:
-    """Return a value with its bound; undecided where it may overflow, exact where a source is not finite."""
+    """Return values with their bounds, adjusted at the limits of the dtype.
+
+    The bound is infinite where a value may overflow. A result that is not finite is exact where a source with
+    a finite bound is not finite, and otherwise has an infinite bound unless its bound is 0.
+    """
     e = np.broadcast_to(np.asarray(e, np.float64), v.shape)
     if dtype.is_float:
         size = np.abs(_wide(v))
@@ -239,7 +248,11 @@ def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Bounded]) ->
 def _of_bools(
     function: Callable[..., Array], src: Sequence[Bounded], v: Array, *, monotone: bool = True
 ) -> Bounded:
-    """Return a function of bools: undecided where the undecided ones matter."""
+    """Return a function of bools. Its result is undecided where undecided sources can change it.
+
+    `function` is called with the sources as low and as high as possible if it is `monotone`; else every
+    element with an undecided source is undecided.
+    """
     open_ = [np.broadcast_to(np.asarray(bound_of(x)) > 0, x.v.shape) for x in src]
     if monotone:
         low = function(*[x.v & ~o for x, o in zip(src, open_, strict=True)])
@@ -257,7 +270,7 @@ def _undecided(src: Sequence[Bounded]) -> Array:
 
 
 def _propagated(op: str, dtype: DType, src: Sequence[Bounded], v: Array) -> Array | float:
-    """Return the bound that an operation makes of the bounds of its sources, before it rounds."""
+    """Return the bound that follows from the bounds of an operation's sources, before rounding."""
     e = [bound_of(x) for x in src]
     if all(x.e is None for x in src):
         return 0.0
@@ -354,7 +367,7 @@ def _empty(op: str, dtype: DType) -> Any:
 
 
 def reduced(op: str, x: Bounded, axes: tuple[int, ...], dtype: DType) -> Bounded:
-    """Return a reduction over axes."""
+    """Return the values and bounds of a reduction over axes, which are removed."""
     count = math.prod([x.v.shape[a] for a in axes])
     if not count:
         return Bounded(np.full(np.delete(x.v.shape, axes), _empty(op, dtype), kept_as(dtype)))
@@ -397,7 +410,7 @@ def reduced(op: str, x: Bounded, axes: tuple[int, ...], dtype: DType) -> Bounded
 
 
 def summed(total: Array, sizes: Array, e: Array | float, count: int, dtype: DType) -> Bounded:
-    """Return the sum of `count` floats: exact sum, sum of magnitudes, sum of bounds."""
+    """Return a sum of `count` floats, given the exact sum, the sum of magnitudes, and the sum of bounds."""
     digits = FLOATS[dtype]
     adder = FLOATS[dtypes.float32] if dtype.bits == 16 else digits
     depth = count if count <= FEW else 32 * math.sqrt(count)

@@ -1,15 +1,18 @@
 """The check of a plan at its first launch: `HCQ_CHECK=1`.
 
-The kernels of the plan run one after the other, on copies of what they overwrite, and after each one what it
-stored is compared with the values of the expression that the scheduler was given, evaluated from parameters
-and from what the kernels before it stored (`evaluation`). So a value is compared with its operations before
-any fusion, split or join. Then the plan's launch runs as always, and must store the same bytes.
+The kernels of the plan run one after the other, on copies of the memory that they overwrite. The results of
+each kernel are compared with the expression that the scheduler was given, evaluated from parameters and from
+results of earlier kernels (`evaluation`). A value is therefore compared with its operations as they were
+before fusion, splits and joins. Then the plan's launch runs as always, and must store the same bytes.
 
-Winograd's algorithm adds products that a sum does not have: the bound of such a kernel is `WINOGRAD` times
-that of the result with the largest one, and an infinity may become NaN (docs/cpu-kernels.md).
+Winograd's algorithm adds products that a sum does not have. The bound of such a kernel is `WINOGRAD` times
+the largest bound of its results, and an infinity may become NaN (docs/cpu-kernels.md).
 
-Not here: kernels that a program compiles or loads itself, and replays of captured functions: their kernels
-were checked in the calls before the first replay.
+Not checked: kernels that a program compiles or loads itself. Replays of captured functions are not checked
+either; their kernels were checked in the calls before the first replay.
+
+Not here: single operations and their bounds (`interpreter`). Next: `frontend.evaluation.plan`, which makes
+the checks.
 """
 
 from __future__ import annotations
@@ -41,13 +44,13 @@ if TYPE_CHECKING:
     from frontend.evaluation.plan import LaunchPlan
 
 WINOGRAD: Final = 16
-"""Bounds of the result with the largest one by which a result of Winograd's algorithm may differ."""
+"""A result of Winograd's algorithm may differ by this multiple of the largest bound of the results."""
 MOST_BYTES: Final = 1 << 27
-"""Bytes that the kernels of a plan access at most; a larger plan is not compared."""
+"""The most bytes that the kernels of a plan may access; a larger plan is not compared."""
 UNWRITTEN: Final = 0xA5A5A5A5
-"""The word that memory has before a kernel stores its results there."""
+"""The 32-bit word with which new memory is filled before a kernel stores its results there."""
 GUARD: Final = 256
-"""Bytes after new memory that no kernel may store to."""
+"""Number of bytes after new memory that no kernel may store to."""
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Tally:
     elements: int = 0
     """Results that were compared."""
     open: int = 0
-    """Results within an infinite bound, which no value exceeds."""
+    """Results with an infinite bound, for which any value is right."""
     skipped: Counter[str] = field(default_factory=Counter)
     """Kernels that were not compared, by name and reason."""
 
@@ -84,13 +87,14 @@ class Check:
         self.device = device
         self.originals = _originals(outputs, device.arch)
         self.launched = False
-        """Whether the plan itself was launched: what is submitted before stores to copies only."""
+        """Whether the plan itself was launched; before that, kernels store to copies only."""
 
     def run(self, plan: LaunchPlan, given: Sequence[hcq.Buffer]) -> None:
-        """Run the plan's kernels one by one and compare each; then launch the plan on `given`.
+        """Run the plan's kernels one by one and compare each; then launch the plan on `given` and compare.
 
-        Raises `CheckError` before anything is stored to `given` if a kernel is wrong, and after it if the
-        launch stores other bytes than its kernels one by one.
+        `given` are the buffers of inputs and outputs. A plan above `MOST_BYTES` is launched only. Raises
+        `CheckError` before anything is stored to `given` if a kernel is wrong; after that if the launch
+        stores other bytes than the kernels one by one.
         """
         assert plan.executable is not None
         self.launched = False
@@ -112,9 +116,9 @@ class Check:
 
 
 def _originals(outputs: Sequence[UOp], arch: str) -> dict[UOp, list[UOp]]:
-    """Return the nodes of the given graph for each node of the graph that is scheduled.
+    """Return for each node of the scheduled graph the nodes of the given graph that it came from.
 
-    The passes that the scheduler makes first are repeated for all nodes at once.
+    The first passes of the scheduler, which change nodes, are repeated for all nodes at once.
     """
     nodes = [n for n in postorder(outputs) if n.dtype is not dtypes.index]
     changed = share_assigned(split_reductions(without_empties(nodes), limits_on(target_of(arch))))
@@ -140,9 +144,9 @@ class _Run:
         self.given = dict(zip(keys, given, strict=True))
         self.memory: dict[Any, hcq.Buffer] = {}
         self.bytes: dict[Any, bytes] = {}
-        """What memory contains now."""
+        """Key of memory -> its present contents."""
         self.open: dict[Any, Array] = {}
-        """The stored elements whose bound is infinite, of a plan that need not write all."""
+        """Key of memory -> which elements have an infinite bound, in a plan that need not write all."""
         self.known: dict[UOp, Bounded] = {}
         self._prepare()
 
@@ -166,7 +170,7 @@ class _Run:
                 self._know_leaf(node)
 
     def _know_leaf(self, node: UOp) -> None:
-        """Read a parameter. Results must not depend on one that no kernel loads: any values do for it."""
+        """Read a parameter. One that no kernel loads gets arbitrary values: results must not depend on it."""
         if node.op is Ops.PARAM:
             slot, shape = node.arg
             data = self.bytes.get(("in", slot), b"")[: math.prod(shape) * node.dtype.itemsize]
@@ -174,7 +178,10 @@ class _Run:
             self.known[node] = Bounded(values.astype(kept_as(node.dtype), copy=False).reshape(shape))
 
     def kernels_one_by_one(self) -> None:
-        """Run and compare each kernel."""
+        """Run each kernel, on copies, and compare its results.
+
+        Raises `CheckError` for the first wrong one.
+        """
         queue = self.device.queue
         for number, (kernel, item) in enumerate(zip(self.plan.kernels, self.check.items, strict=True)):
             assert kernel.program is not None
@@ -225,13 +232,13 @@ class _Run:
                     self.known.setdefault(same.src[1], value)
 
     def _leaf_bound(self, wanted: Bounded, at: Array | None, node: UOp) -> Array | None:
-        """Return the bound of stored values: they are exact but where a kernel may store anything."""
+        """Return the bound of stored values: None, or infinite where a kernel may leave any value."""
         if not self.plan.partial or wanted.e is None or at is not None:
             return None
         return np.where(np.broadcast_to(wanted.e, wanted.v.shape) == np.inf, np.inf, 0.0).reshape(node.shape)
 
     def _wanted(self, node: UOp, item: ScheduleItem, seed: int) -> tuple[Bounded, Array | None]:
-        """Return the values of a stored node, from its expression before the scheduler changed it."""
+        """Return values and positions, as `evaluate`, of a stored node's expression before scheduling."""
         root = self.check.originals.get(node, [node])[0]
         if root in self.known:
             return self.known[root], None
@@ -250,7 +257,7 @@ class _Run:
     def _elements(  # noqa: PLR0917 - positional: as above
         self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Bounded, at: Array | None
     ) -> None:
-        """Compare stored elements with the wanted ones."""
+        """Compare stored elements with the wanted ones; raise `CheckError` if one is out of its bound."""
         v = wanted.v.reshape(-1)
         with np.errstate(all="ignore"):
             if v.dtype == np.bool_:
@@ -304,7 +311,7 @@ class _Run:
         )
 
     def _where(self, node: UOp, bad: Array, found: Array, wanted: Bounded, at: Array | None) -> str:
-        """Return which elements differ, axis by axis, by how much, and how many were not stored."""
+        """Return as text which elements differ, axis by axis, by how much, and how many were not stored."""
         flat = bad if at is None else at[bad]
         shape = node.shape if at is not None or math.prod(node.shape) == found.size else (found.size,)
         lines = []
@@ -337,7 +344,7 @@ class _Run:
         return "\n".join(lines) if len(self.plan.kernels) > 1 else ""
 
     def compare_launch(self) -> None:
-        """Compare what the plan's launch stored with what its kernels stored one by one."""
+        """Compare the bytes of the plan's launch with those of its kernels one by one; raise `CheckError`."""
         written = {k.memory[i] for k in self.plan.kernels for i in k.stores}
         for key in written & self.given.keys():
             wanted = np.frombuffer(self.bytes[key], np.uint8)

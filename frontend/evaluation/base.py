@@ -1,8 +1,8 @@
-"""The state of a tensor, and the four methods that functions of tensors call: the lowest tensor module.
+"""The state of a tensor, and the four methods that functions of tensors need.
 
-Functions that return a tensor of the class of their argument are generic in `T`. Functions that only read or
-change tensors take a `TensorBase`. Not here: the class that users see, with all its methods
-(`frontend.tensor`), which imports those functions.
+No other tensor module is imported. Functions that return a tensor of the class of their argument are generic
+in `T`. Functions that only read or change tensors take a `TensorBase`. Not here: the class that users see,
+with all its methods (`frontend.tensor`). Next: `expr`, the expression of a tensor.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ T = TypeVar("T", bound="TensorBase")
 """A class of tensors; the only one is `frontend.tensor.Tensor`."""
 _new = object.__new__
 BORROWED: Final = -1
-"""The version in a `Rebound` whose memory belongs to another tensor."""
+"""The `version` of a `Rebound` whose tensor uses the memory of another tensor."""
 EPOCH: Final = [1]
-"""One number: it grows whenever a tensor that others were built from is realized."""
+"""A counter in a list: it grows whenever a tensor that others were built from is realized."""
 
 
 class Rebound:
-    """The recipe of a tensor that was assigned to. Neither it nor a tensor built from it is rebuilt.
+    """The recipe of a tensor that was assigned to. Neither that tensor nor one built from it is rebuilt.
 
-    `home` is the memory that the pending value will be stored in, a `frontend.evaluation.storage.Home`; None
-    when nothing is pending. `version` is the version of its contents that the tensor had, or BORROWED for
-    memory that belongs to another tensor of the same value, which an assignment must not overwrite.
+    `home` is the memory in which the pending value will be stored, a `frontend.evaluation.storage.Home`; None
+    if nothing is pending. `version` is the version of the memory's contents that the tensor had. BORROWED
+    instead: the memory belongs to another tensor of the same value, and an assignment must not overwrite it.
     """
 
     __slots__ = ("home", "version")
@@ -44,10 +44,10 @@ class Rebound:
 
 
 class KeptHistory(Enum):
-    """The part of its history that a pending tensor keeps when its value is read."""
+    """How much of its history a pending tensor keeps when its value is read."""
 
     KEPT = auto()
-    """All that its gradient needs."""
+    """All that a gradient needs."""
     SPENT = auto()
     """Nothing, because its backward has run; a gradient that would flow through it raises an error."""
     CUT = auto()
@@ -61,11 +61,13 @@ class GradientState:
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
+        """requires_grad; None: never set."""
         self.parameter = False
         """Whether a module has listed it as a parameter; it stays one when it is frozen."""
         self.value: TensorBase | None = None
+        """`grad`; None: there is none."""
         self.of: weakref.ref[TensorBase] | None = None
-        """The tensor whose backward computed the value."""
+        """The tensor whose backward computed `value`; None: it was set otherwise."""
         self.past = KeptHistory.KEPT
 
 
@@ -82,6 +84,7 @@ class FamilyLink(NamedTuple):
     read: Any
     """The function that took the view; for the root, the expression of its memory."""
     args: tuple[Any, ...] = ()
+    """Further positional arguments of `read`; `names` are the named ones."""
     names: dict[str, Any] | None = None
 
 
@@ -89,11 +92,11 @@ INTERNAL: Final = frozenset({
     *("epoch", "expr", "leaves", "link", "of_part", "operand", "parameter", "recipe", "state"),
     *("symbolic_rules", "training", "used"),
 })  # fmt: skip
-"""Members for functions of tensors, which `dir` does not show."""
+"""Members that only functions of tensors use, and that `dir` does not list."""
 
 
 class _Listed(ABCMeta):
-    """A class whose `dir` shows what users call."""
+    """The metaclass of tensors, whose `dir` lists only members for users."""
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if name not in INTERNAL]
@@ -116,7 +119,7 @@ class TensorBase(metaclass=_Listed):
     link: FamilyLink
     """Its membership in a family of views; unset for a tensor that has no views and is none."""
     symbolic_rules: ClassVar[Mapping[str, Callable[..., Any]]]
-    """The rules of methods whose arguments have symbolic sizes, by name: see `frontend.symbolic`."""
+    """Name of a method -> its rule for arguments with symbolic sizes; see `frontend.symbolic`."""
     training: ClassVar[bool | None] = None
     """The mode inside `frontend.Tensor.train`; None outside, where layers have their own."""
 

@@ -1,7 +1,7 @@
 """Constants, coordinates and conversions from which traced methods are built.
 
-Their shapes and dtypes must fit; nothing is checked. Not here: tensors of constants for users
-(`frontend.ops.creation`), checks (`frontend.arguments`).
+The caller passes shapes and dtypes that fit: only `suited` checks its arguments. Not here: tensors of
+constants for users (`frontend.ops.creation`), checks (`frontend.arguments`). Next: `trace`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def number_like(like: T, value: Number) -> T:
 
 
 def suited(value: Number, dtype: DType) -> Number:
-    """Return a number as a constant of a dtype, truncated for integers.
+    """Return a Python or NumPy number as a constant of a dtype, truncated for integers.
 
-    Raises `UsageError` if it does not fit.
+    Raises `UsageError` if it does not fit the dtype, `UsageTypeError` for no number.
     """
     value = scalar_of(value)
     if not isinstance(value, (int, float)):
@@ -52,7 +52,10 @@ def suited(value: Number, dtype: DType) -> Number:
 
 
 def coordinate(like: T, shape: Shape, axis: int) -> T:
-    """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
+    """Return for each element of a shape its coordinate along one axis, on the device of `like`.
+
+    The dtype is int32, or int64 for an axis of more than 2**31 - 1 elements.
+    """
     wide = shape[axis] > dtypes.int32.max
     return make(
         like,
@@ -61,7 +64,7 @@ def coordinate(like: T, shape: Shape, axis: int) -> T:
 
 
 def spread(x: T, shape: tuple[int, ...]) -> T:
-    """Return x broadcast to a shape that it is known to broadcast to."""
+    """Return x broadcast to a shape, to which it must broadcast."""
     old = x.expr.shape
     if old == shape:
         return x
@@ -81,26 +84,27 @@ def convert(x: T, dtype: DType) -> T:
 
 @method
 def stopped(self: T) -> T:
-    """Return the same value, through which no gradient flows: no view, so it keeps the value after writes."""
+    """Return the same value, through which no gradient flows. Unlike `detach` it is no view."""
     return apply(STOP, None, self)
 
 
 def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
-    """Return a value whose gradients one rule of `frontend.autograd.rules` gives.
+    """Return `value` with gradients for `sources` by a rule of `frontend.autograd.rules`.
 
-    The rule gets the sources; `about` holds further settings, hashable. Integers have no gradient.
+    The rule is called with the sources and `about`, its hashable settings. An integer value is returned as it
+    is: integers have no gradient.
     """
     return apply(RULED, (rule, *about), value, *sources) if value.expr.dtype.is_float else value
 
 
 def widened(x: T) -> T:
-    """Return x as a function computes it: float32 for integers and sixteen-bit floats."""
+    """Return x in the dtype in which a function computes: float32 for bools, integers and 16-bit floats."""
     dtype = x.expr.dtype
     return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
 
 
 def widened_float(x: T) -> T:
-    """Return sixteen-bit floats as float32, and other tensors themselves."""
+    """Return a tensor of 16-bit floats as float32, any other tensor itself."""
     return widened(x) if x.expr.dtype.is_float else x
 
 

@@ -1,22 +1,20 @@
 """Abstract expressions: the computation of a tensor without its buffers.
 
-The data structure on which the frontend rests:
-
 - A `TensorExpr` is an interned expression over *parameters* 0..n-1: its operation, its sources, the mapping
   of its parameters to those of each source, its shape, dtype and device, and (once needed) the prebuilt
   launch `run`. It references no buffer, so the table of expressions can keep every structure.
-- A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression and the tuple of realized buffers, without
-  duplicates, that stand for parameters 0..n-1. `a + b` is one lookup by both expressions and by which leaves
-  coincide; broadcasting, promotion and shape inference run only when that lookup misses.
-- A realized tensor's expression is *the* leaf expression of its shape, dtype and device: one object, so
-  comparing three properties is one identity.
+- A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression, and the tuple of realized buffers, without
+  duplicates, for parameters 0..n-1. `a + b` is one lookup by both expressions and by which leaves coincide;
+  broadcasting, promotion and shape inference run only when that lookup misses.
+- The expression of a realized tensor is the one leaf expression of its shape, dtype and device. Two realized
+  tensors agree in all three exactly if their expressions are one object.
 
 `join` builds an expression from parts, with exact simplifications only. `uops` translates expressions into
 the tensor graph that the compiler schedules; parameter k is PARAM slot k. The table is cleared when it
 exceeds `TABLE_LIMIT`; expressions in use remain valid.
 
-Not here: buffers (`storage`), finding an expression from a method call (`trace`), kernels of an expression
-(`plan`).
+Not here: buffers (`storage`), kernels of an expression (`plan`). Next: `trace`, from a method call to its
+expression.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ Shape = tuple[int, ...]
 Leaves = tuple[Any, ...]
 """`Leaf` objects; inside a trace, integers instead."""
 Part = tuple["TensorExpr", Leaves]
+"""An expression and its leaves: the value of a tensor."""
 
 PARAM: Final = Ops.PARAM
 CONV: Final = "CONV"
@@ -52,14 +51,14 @@ INPUT: Final = "INPUT"
 SEGMENT: Final = "SEGMENT"
 """The values of its first source, a result of a checkpointed function; the others are its INPUTs."""
 VERSION: Final = "VERSION"
-"""The values of its first source, given to a tensor with requires_grad; the second was its memory before.
+"""The values of its first source, assigned to a tensor with requires_grad whose memory the second source was.
 
-So it is a node that no other tensor has: see `frontend.evaluation.gradient_state.version`.
+No other tensor has such a node; see `frontend.evaluation.gradient_state.version`.
 """
 LIMIT: Final = "LIMIT"
 """The integers of its source, each with a limit: see `frontend.evaluation.limits`."""
 TABLE_LIMIT: Final = 100_000
-"""The most structures in the table, of about 600 bytes each."""
+"""The most structures in `TABLE`, of about 600 bytes each."""
 
 _new = object.__new__
 
@@ -78,7 +77,7 @@ class TensorExpr:
     op: str
     src: tuple[TensorExpr, ...]
     maps: tuple[tuple[int, ...], ...]
-    """For each source, the parameter of this expression that each of its parameters is."""
+    """For each source: for each of its parameters, the number of the same parameter in this expression."""
     arg: Any
     shape: Shape
     dtype: DType
@@ -87,7 +86,7 @@ class TensorExpr:
     params: tuple[TensorExpr, ...]
     """The leaf expression of each parameter."""
     leaf: TensorExpr
-    """The leaf expression of the realized result."""
+    """The leaf expression of the result's shape, dtype and device."""
     limited: bool
     """Whether it contains a LIMIT."""
     run: Callable[[Leaves], Leaves] | None
@@ -99,18 +98,18 @@ class TensorExpr:
 
 
 TABLE: Final[dict[Any, Any]] = {}
-"""Structures (primitive and composite) to expressions, and how many numbers were seen at a place.
+"""Structure of an operation or a method call -> its expression; the keys are those of `join` and `trace`.
 
-The keys are those of `join` and of `frontend.evaluation.trace`.
+`trace.varies` also counts here how many different numbers an operator had at one structure.
 """
 LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], TensorExpr]] = WeakValueDictionary()
-"""The leaf expressions in use: one each, since captured functions compare them by identity."""
+"""The leaf expressions in use, one for each key, as captured functions compare them by identity."""
 _FIRST: Final = threading.Lock()
-"""Held while a leaf expression is made, so that all threads get one."""
+"""Held while a leaf expression is made, so that all threads get the same one."""
 
 
 def leaf_expr(shape: Shape, dtype: DType, device: str) -> TensorExpr:
-    """Return the expression of a realized tensor, which is parameter 0 itself."""
+    """Return the expression of a realized tensor: its parameter 0."""
     key = (shape, dtype, device)
     found = LEAVES.get(key)
     if found is not None:
@@ -164,7 +163,7 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
 
 
 def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
-    """Return the union of two leaf tuples, which starts with the first, and the positions of the second."""
+    """Return the union of two leaf tuples, beginning with `first`, and the positions of `second` in it."""
     if len(second) == 1 and second[0] in first:
         return first, (first.index(second[0]),)
     index = dict.fromkeys(first)
@@ -178,10 +177,10 @@ def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
 
 
 def join(op: str, arg: Any, *parts: Part, key: Hashable = None) -> Part:
-    """Return the primitive `op` of some parts: the interned expression and its leaves.
+    """Return the primitive `op` of some parts: the interned and simplified expression, and its leaves.
 
-    Shapes and dtypes must agree as the constructors of `compiler.ir.graph` require. `key` replaces an `arg`
-    that cannot be hashed by value. Raises `UsageError` for parts on several devices.
+    Shapes and dtypes must agree as the constructors of `compiler.ir.graph` require. `key` replaces, in the
+    key of `TABLE`, an `arg` that has no hash by value. Raises `UsageError` for parts on several devices.
     """
     simple = _simplify(op, arg, parts)
     if simple is not None:
@@ -217,7 +216,7 @@ def _infer(
 
 
 def constant_of(e: TensorExpr) -> Any:
-    """Return the value of an expression whose elements are all one constant, else None."""
+    """Return the number that all elements of an expression are, if it is a constant; else None."""
     while e.op is Ops.EXPAND or e.op is Ops.RESHAPE or e.op is Ops.PERMUTE:
         e = e.src[0]
     return e.arg if e.op is Ops.CONST else None
@@ -235,7 +234,7 @@ def _simplify(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
 
 
 def _simpler_movement(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """A movement without effect → its source; reshape of reshape, permute of permute → one."""
+    """A movement without effect → its source; reshape of reshape → reshape, permute of permute → permute."""
     x = parts[0][0]
     if op is Ops.RESHAPE:
         if arg == x.shape:
@@ -267,7 +266,10 @@ def _simpler_cast(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
 
 
 def _simpler_reduce(_op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None:
-    """A reduction over no axis → its source; for integers sum of sum, max of max → one over all axes."""
+    """A reduction over no axis → its source.
+
+    Of integers, a reduction of the same reduction → one over all axes.
+    """
     if not arg[1]:
         return parts[0]
     x = parts[0][0]
@@ -311,9 +313,6 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 }
 
 
-Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
-
-
 def _same(src: list[UOp], _: Any) -> UOp:
     return src[0]
 
@@ -326,7 +325,7 @@ LOWERED: Final[dict[str, Callable[[list[UOp], Any], UOp]]] = {
     SEGMENT_SUM: lambda src, arg: gather_scatter.lower_sum(tuple(src), *arg),
     LAST_INDEX: lambda src, arg: gather_scatter.lower_last(tuple(src), *arg),
 }
-"""Primitives of the frontend -> the graph that each stands for; others are operations of the compiler."""
+"""Primitive of the frontend -> the function that builds its graph; other primitives are the compiler's."""
 
 
 def _source_row(e: TensorExpr, leaves: Leaves) -> graph.Row:
@@ -336,7 +335,10 @@ def _source_row(e: TensorExpr, leaves: Leaves) -> graph.Row:
 
 
 def uops(parts: Sequence[Part]) -> list[UOp]:
-    """Return the tensor graph of each part, in which leaf k is PARAM slot k. Equal parts share nodes."""
+    """Return the tensor graph of each part. The leaves are numbers; leaf k becomes PARAM slot k.
+
+    Equal parts share nodes.
+    """
     done: dict[Part, int] = {}
     rows: list[graph.Row] = []
     for root in parts:

@@ -1,7 +1,7 @@
 """Gradient state of tensors: `requires_grad`, and the gradients that `backward` stored in `grad`.
 
-Not here: computing gradients (`frontend.autograd.engine`), switching them off in a block, which
-`Tensor.no_grad` does (`frontend.tensor`).
+Not here: switching gradients off in a block (`Tensor.no_grad`, `frontend.tensor`). Next:
+`frontend.autograd.engine`, which computes gradients.
 """
 
 from __future__ import annotations
@@ -25,37 +25,39 @@ from frontend.evaluation.trace import apply, become, make, method, traced
 from hcq.errors import UsageError
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
-"""Weak references to all tensors with requires_grad, in the order in which they were marked."""
+"""id of a tensor with requires_grad -> a weak reference to it, in the order in which they were marked."""
 
 
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
-"""Operations that disappear in an expression which applies another one of their kind to them."""
+"""Operations that `join` merges with an operation of the same kind on their result."""
 
 
 @method
 def recomputed(self: T) -> T:
-    """Return the same value as another expression, which is computed again and passes gradients on."""
+    """Return the same value as another expression, which is computed anew and passes gradients on."""
     return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
 
 
 def distinct(value: T) -> T:
-    """Return the same value as an expression that stays a node of all expressions that are built from it.
+    """Return the same value as an expression that remains a node of every expression built from it.
 
-    The gradient of a tensor is that of its node: `y = x.reshape(4)` is none in `y.reshape(2, 2)`.
+    A gradient is that of a node. `y = x.reshape(4)` is no node of `y.reshape(2, 2)`, which `join` simplifies
+    to one reshape of x, so that y could get no gradient.
     """
     return traced(recomputed, value) if value.expr.op in _FOLDED else value
 
 
 def version(t: T, leaf: Leaf, value: T) -> T:
-    """Return the value that t, whose memory is a leaf, is about to get, as a node that no other tensor has.
+    """Return `value`, which is about to be assigned to t, as a node that no other tensor has.
 
-    Nodes are identified by structure: two tensors of zeros would be one node.
+    `leaf` is the present memory of t, and tells the node from others: nodes are identified by structure, so
+    two tensors that are set to zeros would be one node otherwise.
     """
     return make(value, join(VERSION, None, (value.expr, value.leaves), (t.expr.leaf, (leaf,))))
 
 
 def written_since(leaves: Leaves) -> dict[Leaf, TensorBase]:
-    """Return the tensors with requires_grad that were written since they had one of these leaves."""
+    """Return leaf -> tensor for tensors with requires_grad that had the leaf before a write in place."""
     found = {}
     for leaf in leaves:
         t = leaf.of() if leaf.__class__ is Leaf and leaf.of is not None else None
@@ -65,11 +67,12 @@ def written_since(leaves: Leaves) -> dict[Leaf, TensorBase]:
 
 
 def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
-    """Set whether `backward` gives tensors a gradient.
+    """Set requires_grad of tensors; None: as if it was never set.
 
-    Tensors that require one are realized, in one launch, unless they were computed from others that do: nodes
-    are identified by structure, and two pending tensors of zeros would be one node. Those become nodes of
-    their own. Raises `UsageError` for tensors that are no floats.
+    Nodes are identified by structure, and two pending tensors of zeros would be one node. Tensors that are to
+    require a gradient are therefore realized, in one launch. Those that were computed from others with
+    requires_grad stay pending, and become nodes of their own (`distinct`). Raises `UsageError` for a tensor
+    that is no float.
     """
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
@@ -92,7 +95,7 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
 
 
 def _become_distinct(t: TensorBase) -> None:
-    """Make a pending tensor a node of its own."""
+    """Make a pending tensor a node of every expression that is built from it; see `distinct`."""
     before = make(t, (t.expr, t.leaves))
     before.recipe, before.epoch = t.recipe, t.epoch
     new = distinct(before)
@@ -117,7 +120,7 @@ def state_of(t: TensorBase) -> GradientState:
 
 
 def grad_of(t: TensorBase) -> TensorBase | None:
-    """Return the gradient of a tensor, or None."""
+    """Return the gradient of a tensor, None if there is none."""
     try:
         return t.state.value
     except AttributeError:
@@ -130,7 +133,7 @@ def depend(modes: Modes, t: TensorBase) -> None:
 
 
 def grad_from_outside(t: TensorBase) -> TensorBase | None:
-    """Return the gradient of a tensor, or None; a function that is being captured depends on it."""
+    """Return the gradient of a tensor, None if there is none; a capture under way records the dependence."""
     if CAPTURE.now is not None:
         read((GRAD, id(t)), f"the gradient of {described(t)}", t, grad_of)
     return grad_of(t)
@@ -152,7 +155,7 @@ def wants(t: TensorBase) -> bool:
 
 
 def is_parameter(t: TensorBase) -> bool:
-    """Return whether a tensor is a parameter: its gradient is not ruled out, or a module listed it before."""
+    """Return whether a tensor is a parameter: requires_grad is not False, or a module has listed it."""
     try:
         return t.state.parameter or t.state.wanted is not False
     except AttributeError:

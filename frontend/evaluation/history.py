@@ -1,15 +1,15 @@
 """The history of a tensor whose value was read (`item`, `numpy`, ...) before `backward`.
 
-Reading a value computes it, and the tensor is a leaf afterwards. If a gradient would flow through it to a
-tensor with requires_grad, the leaf keeps the expression that it was computed from
-(`frontend.evaluation.storage.LeafOrigin`, as the leaf of a moved tensor does), so that `backward` continues
-through it. `realize()` keeps no history: gradients end there.
+Reading the value of a pending tensor computes it, and the tensor is a leaf afterwards. If a gradient would
+flow through the tensor to one with requires_grad, the leaf keeps the expression that it was computed from
+(`frontend.evaluation.storage.LeafOrigin`), so that `backward` continues there. `realize()` keeps no history:
+gradients end at a realized tensor.
 
-A history is released with the leaf; when `backward` of its tensor has run; and when no tensor with
-requires_grad holds a value that it was computed from any more, as after a step of an optimiser. The histories
-of the steps of a loop therefore form no chain. Assigned tensors keep no history.
+A history is released with its leaf, after `backward` of its tensor, and when no tensor with requires_grad has
+a value any more from which it was computed, as after a step of an optimiser. Histories of the steps of a loop
+therefore form no chain. Assigned tensors keep no history.
 
-Not here: gradients (`frontend.autograd.engine`). Decision: ADR 14.
+Not here: realizing (`realize`). Next: `frontend.autograd.engine`, gradients. Decision: ADR 14.
 """
 
 from __future__ import annotations
@@ -40,14 +40,18 @@ from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
 from hcq.errors import UsageError
 
 Node = tuple[TensorExpr, Leaves]
+"""An expression and its leaves: a node of the graph that gradients are taken of."""
 FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
-"""Operations whose first source alone has the values."""
+"""Operations whose values are those of their first source; the others only order or mark it."""
 OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
 """Operations of floats, with results that may be floats, through which no gradient flows."""
 
 
 def realize_for_reading(t: TensorBase) -> None:
-    """Compute a pending tensor so that its value can be read, keeping its history for gradients."""
+    """Compute a pending tensor so that its value can be read, keeping its history for gradients.
+
+    Raises as `realize_one`.
+    """
     if not anyone() or not t.expr.dtype.is_float:
         realize_one(t)
         return
@@ -71,10 +75,10 @@ def realize_for_reading(t: TensorBase) -> None:
 
 
 def readable(t: TensorBase) -> tuple[TensorExpr, Leaf]:
-    """Compute a pending tensor; return expression and leaf of its value at one moment, for `storage.read`.
+    """Compute a pending tensor; return the expression and the leaf of its value, for `storage.read`.
 
-    Other threads may change the tensor after that. Raises `UsageError` inside a captured function, and as
-    `realize_one`.
+    They belong together even if another thread changes the tensor meanwhile. Raises `UsageError` inside a
+    captured function, and as `realize_one`.
     """
     if CAPTURE.now is not None:
         raise UsageError(
@@ -99,9 +103,9 @@ def _past(t: TensorBase) -> KeptHistory:
 
 
 def _kept(e: TensorExpr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the leaves of a history through which a gradient can reach a tensor; () if it cannot.
+    """Return the leaves that the history of an expression keeps; () if no gradient can reach a tensor.
 
-    Leaves through which no gradient flows are copied without their own history.
+    A leaf through which no gradient flows is replaced by a copy without history.
     """
     current = {leaf for t in wanting() for leaf in t.leaves} | set(written_since(leaves))
     for leaf in behind(leaves):  # oldest first
@@ -123,7 +127,7 @@ def _kept(e: TensorExpr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def has_history(t: TensorBase) -> bool:
-    """Return whether a gradient flows through a tensor to one with requires_grad, or to a value it had."""
+    """Return whether a gradient flows through a tensor to one with requires_grad, or to its earlier value."""
     if not (anyone() and t.expr.dtype.is_float):
         return False
     through = [t.leaves[i] for i in flowing_of(t.expr)]
@@ -134,7 +138,7 @@ def has_history(t: TensorBase) -> bool:
 
 
 def flowing_of(e: TensorExpr) -> frozenset[int]:
-    """Return the indices of the leaves that a gradient of an expression flows to."""
+    """Return the numbers of the leaves to which a gradient of an expression flows."""
     key = ("flowing", e)
     found: frozenset[int] | None = TABLE.get(key)
     if found is None:
@@ -158,7 +162,7 @@ def flowing_of(e: TensorExpr) -> frozenset[int]:
 def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[Node]:
     """Return the nodes on paths from the root to the wanted nodes, users before sources.
 
-    No path goes on behind a node of `ends`.
+    A node of `ends` ends a path.
     """
     reaches: dict[Node, bool] = {}
     order: list[Node] = []
@@ -182,9 +186,9 @@ def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[
 
 
 def sources(node: Node) -> list[Node]:
-    """Return the sources of a node through which gradients flow: floats, under an operation with a gradient.
+    """Return the sources of a node to which gradients flow: floats, of an operation that passes gradients on.
 
-    The first source of RULED, whose values it has, is left out, and the arguments of a SEGMENT.
+    For RULED these are all sources but the first; for operations of `FIRST` it is the first source alone.
     """
     e = node[0]
     if e.op in OPAQUE:

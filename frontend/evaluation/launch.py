@@ -1,10 +1,10 @@
 """Assembly of kernels into one executable: memory for temporaries, barriers between dependent kernels.
 
-Memory is named by keys. Some keys are parameters, given at each replay; some are fixed buffers; all others
-are temporaries of the launch.
+Memory is named by keys, which may be any hashable values. A key is a parameter, whose buffer is given at each
+replay, or a fixed buffer, or else a temporary of the launch.
 
-Not here: which kernels (`plan`), arena offsets (`compiler.schedule.memory`), encoding and replay
-(`hcq.graph`).
+Not here: which kernels (`plan`), offsets of temporaries (`compiler.schedule.memory`). Next: `hcq.graph`,
+encoding and replay.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ class KernelLaunch:
     memory: tuple[Hashable, ...]
     """A key for each pointer argument."""
     sizes: tuple[int, ...]
-    """Least number of bytes of each."""
+    """The least number of bytes of each key's memory; for a copy, both are the bytes to copy."""
     stores: tuple[int, ...]
     """Indices of the arguments that are written."""
     origin: tuple[Any, int] | None = None
-    """The structure of its plan, from which it is scheduled again, or the text of its AST; and its number."""
+    """(structure of its plan, from which it can be scheduled again, or text of its AST.
+
+    Number in the plan).
+    """
     partial: bool = False
     """Whether it may leave elements beyond a symbolic size unwritten, which others load and discard."""
 
     def renamed(self, names: Mapping[Hashable, Hashable]) -> KernelLaunch:
-        """Return the launch with keys replaced by `names`."""
+        """Return the launch with keys replaced by `names`; a key that is not there stays."""
         memory = tuple([names.get(key, key) for key in self.memory])
         return replace(self, memory=memory)
 
@@ -99,10 +102,11 @@ def assemble(
     *,
     label: str,
 ) -> hcq.Executable:
-    """Return the executable of some kernels. It takes one buffer for each of `params`, (key, least bytes).
+    """Return the executable of kernels in their order. A replay gives it one buffer for each of `params`.
 
-    `fixed` are the buffers of other keys; the remaining ones are temporaries. `label` names the executable in
-    errors and traces. Raises as `hcq.Graph.compile`.
+    `params` are (key, least number of bytes). `fixed` has the buffers of other keys; the remaining keys are
+    temporaries in the device's scratch memory. `label` names the executable in errors and traces. Raises as
+    `hcq.Graph.compile`, and as `hcq.Device.alloc` for temporaries.
     """
     from hcq.commands import Scope  # noqa: PLC0415 - nothing of the queue layer before the first launch
     from hcq.graph import Graph  # noqa: PLC0415 - the same

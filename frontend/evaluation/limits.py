@@ -1,16 +1,16 @@
-"""LIMIT: bounds checks of integer tensors - indices that must lie in a range, divisors that must not be 0.
+"""LIMIT: checks of integer tensors - indices that must lie in a range, divisors that must not be 0.
 
-LIMIT src=(x) arg=Limit or Divisor has the value of x, and is removed before compilation
-(`frontend.evaluation.expr`), so it costs nothing. Values that the host knows are checked immediately:
-constants, and the extremes of data from lists and arrays (`Leaf.known`). Values that only the device knows
-are checked under validation (`HCQ_VALIDATE=1`): before a launch, every LIMIT that it depends on is computed
-and read back. Without validation an index outside reads 0 and writes nothing, and an integer divided by 0
-gives 0.
+LIMIT src=(x) arg=IndexLimit or Divisor has the value of x, and is removed before compilation
+(`frontend.evaluation.expr`), so it costs nothing. Values that the host knows are checked when the method is
+called: constants, and the minimum and maximum of data from lists and arrays (`Leaf.known`). Other values are
+checked under validation (`HCQ_VALIDATE=1`): before a launch, every LIMIT that it depends on is computed and
+read. Without validation an index outside reads 0 and writes nothing, and an integer divided by 0 gives 0.
 
-A replay of a captured function checks what depends only on its arguments and on outside tensors that it does
-not assign to; values computed from anything else were checked once, at the capture.
+A replay of a captured function checks values that depend only on its arguments and on outside tensors that it
+does not assign to. Values that depend on anything else were checked once, at the capture.
 
-Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.arithmetic`).
+Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.arithmetic`). Next: `plan`, which
+calls `Checks.verify`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from frontend.evaluation.trace import apply
 from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError
 
 _SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CONTIGUOUS, LIMIT})
+"""Operations whose result has the same set of values as their source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ class IndexLimit:
     low: int
     high: int
     besides: int | None = None
-    """One value outside the range that is valid, too: the class that a loss ignores."""
+    """One more valid value, outside the range, such as the class that a loss ignores; None: there is none."""
 
     def takes(self, value: int) -> bool:
-        """Whether the value is valid for an element."""
+        """Return whether the value is valid for an element."""
         return self.low <= value < self.high or value == self.besides
 
     def error(self, value: int) -> UsageError:
@@ -65,9 +66,10 @@ class Divisor:
     """A limit on each element of an integer divisor: it is not 0."""
 
     what: str
+    """The operation, for the message."""
 
     def takes(self, value: int) -> bool:
-        """Whether the value is valid for an element."""
+        """Return whether the value is valid for an element."""
         return value != 0
 
     def error(self, value: int) -> UsageError:
@@ -83,7 +85,10 @@ Demand = IndexLimit | Divisor
 
 
 def limited(x: T, demand: Demand) -> T:
-    """Return x with a limit on each element, for use inside traced methods; raise for an invalid constant."""
+    """Return x with a limit on each element, for use inside traced methods.
+
+    Raises `UsageIndexError` or `UsageZeroDivisionError` for a constant that breaks the limit.
+    """
     value = constant_of(x.expr)
     if value is None:
         return apply(LIMIT, demand, x)
@@ -93,9 +98,9 @@ def limited(x: T, demand: Demand) -> T:
 
 
 def refuse_known(x: Any, demand: Demand) -> None:
-    """Raise when a value that the host knows, without waiting for the device, breaks the limit.
+    """Raise as `limited` if a value of x that the host knows (`Leaf.known`) breaks the limit; never waits.
 
-    Looks through operations that keep the set of values (`_SAME_VALUES`, widening casts).
+    Operations that keep the set of values (`_SAME_VALUES`, widening casts) are skipped to find the leaf.
     """
     e = x.expr
     leaves = x.leaves
@@ -118,7 +123,7 @@ def _holds(wide: DType, dtype: DType) -> bool:
 
 
 class Checks:
-    """The LIMITs that one launch depends on: (LIMIT expression, numbers of its leaves among the launch's)."""
+    """The LIMITs of one launch, as (LIMIT expression, numbers of its leaves among the launch's leaves)."""
 
     __slots__ = ("nodes",)
 
@@ -126,12 +131,12 @@ class Checks:
         self.nodes = nodes
 
     def over(self, known: Collection[int]) -> Checks | None:
-        """Return the checks that depend on no leaf but these, given by number; None where there are none."""
+        """Return the checks that depend only on leaves with numbers in `known`; None if there are none."""
         found = [node for node in self.nodes if all(i in known for i in node[1])]
         return Checks(found) if found else None
 
     def verify(self, leaves: Leaves, value: Callable[[TensorExpr, Leaves], memoryview]) -> None:
-        """Compute every limited tensor over real leaves, and wait; raise for the first invalid element.
+        """Compute every limited tensor over the launch's leaves, and wait; raise for an invalid element.
 
         `value` computes an expression over leaves and returns its bytes. Raises `UsageIndexError` or
         `UsageZeroDivisionError`.

@@ -1,10 +1,11 @@
-"""Modes from outside that a captured function reads: training, mixed precision, gradients and their wants.
+"""Modes from outside that a captured function reads: training, mixed precision, requires_grad, gradients.
 
-A replay repeats what the function did in the modes of its capture. The capture records each mode that is read
-from outside, and a replay in another one raises `UsageError`. A mode that the function sets itself is none
-from outside; the modes of layers that it sets are set by each replay, too.
+A replay repeats what the function did in the modes of its capture. The capture records each mode that the
+function reads from outside, and a replay in another mode raises `UsageError`. A mode that the function sets
+itself is not recorded when it is read later. Layers whose mode the function sets get that mode at each
+replay, too.
 
-`CHANGES` counts all changes, so that a replay looks at the modes only after one.
+`CHANGES` counts all changes of modes, so that a replay compares modes only after a change.
 
 Not here: the modes (`Tensor.train`, `nn.Module.training`, `nn.amp.autocast`, `Tensor.requires_grad`), the
 capture (`frontend.capture`).
@@ -23,11 +24,13 @@ from frontend.evaluation.plan import CAPTURE
 from hcq.errors import UsageError
 
 CHANGES: Final = [0]
-"""One number: it grows whenever a mode may have changed."""
+"""A counter in a list: it grows whenever a mode may have changed."""
 GRAD: Final = "grad"
-"""Starts the keys of gradients: (GRAD, id of the tensor)."""
+"""The first item of the key of a gradient: (GRAD, id of the tensor)."""
 TRAIN: Final = "Tensor.train"
+"""The key of the mode of `Tensor.train`."""
 MIXED: Final = "nn.amp.autocast"
+"""The key of the mode of `nn.amp.autocast`."""
 
 
 _MODE: Final = (
@@ -54,23 +57,29 @@ class Modes:
 
     reads: dict[Hashable, _Read] = field(default_factory=dict)
     inside: list[Hashable] = field(default_factory=list)
-    """The modes that a `with` block of the function holds, one for each block."""
+    """The keys of modes that `with` blocks of the function have set, one for each open block."""
     own: set[Hashable] = field(default_factory=set)
-    """The modes that the function set, which later reads are not from outside."""
+    """The keys of modes that the function has set."""
     layers: dict[int, tuple[weakref.ref[Any], bool]] = field(default_factory=dict)
-    """Layers whose mode the function set, and the last one."""
+    """id of a layer whose mode the function set -> (layer, its last mode)."""
     cleared: list[weakref.ref[Any]] = field(default_factory=list)
     """Tensors whose gradients the function removed."""
     seen: int = -1
-    """`CHANGES` when the modes were last those of the capture."""
+    """`CHANGES` when `check` last passed; -1: never."""
 
     def depend(self, key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> None:
-        """Record a mode of an owner, unless the function has set it itself."""
+        """Record that the function reads a mode of an owner, unless the function has set that mode itself.
+
+        `now(owner)` is the mode; `what` names it in an error.
+        """
         if key not in self.inside and key not in self.own:
             self.reads.setdefault(key, _Read(what, weakref.ref(owner), now, now(owner)))
 
     def check(self, name: str) -> None:
-        """Raise `UsageError` if a mode is not that of the capture of `name`; set those of layers."""
+        """Raise `UsageError` if a mode is not that of the capture of `name`, a function.
+
+        Then repeat its changes: set the modes of `layers`, remove the gradients of `cleared`.
+        """
         for key, read in self.reads.items():
             owner = read.owner()
             if owner is None:
@@ -94,14 +103,14 @@ class Modes:
 
 
 def changed(*keys: Hashable) -> None:
-    """Count a change of modes; a function that is being captured has set those of `keys` itself."""
+    """Count a change of modes. A capture under way notes that its function has set the modes of `keys`."""
     CHANGES[0] += 1
     if CAPTURE.now is not None:
         CAPTURE.now.modes.own.update(keys)
 
 
 def read(key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> Any:
-    """Return a mode of an owner, and record it if a function that is being captured reads it from outside."""
+    """Return `now(owner)`, a mode; a capture under way records that its function reads it."""
     value = now(owner)
     if CAPTURE.now is not None:
         CAPTURE.now.modes.depend(key, what, owner, now)
@@ -110,7 +119,7 @@ def read(key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> Any
 
 @contextmanager
 def block(key: Hashable) -> Iterator[None]:
-    """Hold a mode inside a `with` block, which sets it first and restores it afterwards."""
+    """Note that the `with` block sets a mode and restores it; the caller changes the mode inside."""
     modes: Modes | None = None if CAPTURE.now is None else CAPTURE.now.modes
     changed()
     if modes is not None:
@@ -147,6 +156,6 @@ def _of_class(tensors: type[TensorBase]) -> bool | None:
 
 
 def training(tensors: type[TensorBase]) -> bool | None:
-    """Return the mode of the surrounding `Tensor.train`, None outside."""
+    """Return the mode of the surrounding `Tensor.train` block, None outside of one."""
     found: bool | None = read(TRAIN, f"the mode of {TRAIN}", tensors, _of_class)
     return found

@@ -1,9 +1,10 @@
 """Plans: the kernels and the executable of an expression structure, made once and cached.
 
-The plan of one expression is stored as its `run`; realizing a tensor calls that. Several tensors that are
-realized together have a joint plan, found by their expressions and by the joint leaves that each reads.
+The plan of one expression is stored as its `run`, which is called when a tensor is realized. Tensors that are
+realized together have a joint plan. It is found by their expressions and by which of the joint leaves each
+expression reads.
 
-Not here: compiling a kernel (`compiler.compile`), the executable (`launch`).
+Not here: compiling a kernel (`compiler.compile`). Next: `launch`, the executable.
 """
 
 from __future__ import annotations
@@ -45,29 +46,30 @@ class _CaptureOfThread(threading.local):
 
 
 CAPTURE: Final = _CaptureOfThread()
-"""For each thread, as launches of other threads are not recorded; they wait for `LOCK`."""
+"""The capture of each thread. Launches of other threads are not recorded; they wait for `LOCK`."""
 _MANY: Final[dict[Any, LaunchPlan]] = {}
-"""Plans of several outputs, by structure."""
+"""Key of `plan_of` -> the joint plan."""
 NODE_LIMIT: Final = 200_000
-"""The most compiler nodes kept between plans, so that a plan can reuse the kernels of another."""
+"""The most compiler nodes kept between plans, so that a plan can reuse kernels of another plan."""
 MOST_BYTES: Final = (1 << 63) - 1
 """The most bytes of one tensor."""
 LARGE_BYTES: Final = 1 << 20
-"""Bytes of parameters from which an executable drops its bindings after each replay."""
+"""An executable whose parameters have this many bytes or more drops its bindings after each replay."""
 
 OBJECTS: Final = 24 << 10
-"""Bytes of Python objects of one kernel launch: plan, commands, patches, generated code, expressions.
+"""Estimated bytes of Python objects of one kernel launch: plan, commands, patches, code, expressions.
 
 Measured by tracemalloc on CPython 3.11: 15 KiB for launch and plan, 9 KiB for unshared expressions.
 """
 MEASURE: Final = 64
-"""Number of plans added between measurements of all, as executables grow with launches in flight.
+"""All plans are measured again each time that this many were added: executables grow with launches in flight.
 
-Then all drop their bindings, too, or thousands of plans would keep the results of their last launch.
+At that time all plans also drop their bindings, which keep the results of their last launch alive.
 """
 
 _BUFFER: Final = attrgetter("buffer")
 Part = tuple[TensorExpr, tuple[int, ...]]
+"""An expression, and the numbers of its leaves among the joint leaves of a plan."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class LaunchPlan:
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `KernelLaunch.partial`."""
     check: Check | None = None
-    """What the first launch is compared with under `HCQ_CHECK=1`, until then."""
+    """The comparison of the first launch under `HCQ_CHECK=1`; None: done, or not wanted."""
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +103,7 @@ class LaunchPlan:
         return 2 * code + launch + OBJECTS * len(self.kernels)  # code: the host's copy and the device's
 
     def replay(self, given: list[hcq.Buffer]) -> None:
-        """Launch on the buffers of inputs and outputs."""
+        """Launch on buffers: those of `inputs`, then those of `stored`. Raises as `hcq.Executable.replay`."""
         if self.executable is not None:
             if self.check is not None:
                 self.check.run(self, given)
@@ -117,9 +119,9 @@ class LaunchPlan:
 class Plans:
     """The cached plans, ordered by age, with a limit on their bytes.
 
-    A plan counts with its measured `nbytes`; memory shared by plans counts for each. Above
-    `Config.plan_bytes` the oldest plans are dropped; a dropped plan that is needed again is made again. A
-    replay in flight or a captured function keeps a dropped plan alive. The caller holds
+    A plan counts with its measured `nbytes`; memory that plans share counts for each of them. Above
+    `Config.plan_bytes` bytes the oldest plans are dropped, and made again when they are needed again. A
+    replay in flight or a captured function keeps a dropped plan alive. The caller of every method holds
     `frontend.device.LOCK`.
     """
 
@@ -133,7 +135,10 @@ class Plans:
         return len(self._kept)
 
     def add(self, key: Any, plan: LaunchPlan, drop: Callable[[Any], None], most: int) -> None:
-        """Add a plan as the newest; `drop(key)` is called when it is evicted. `most` bytes are kept."""
+        """Add a plan as the newest; `drop(key)` is called when it is evicted.
+
+        The oldest plans are evicted until all take at most `most` bytes; the new plan stays in any case.
+        """
         self.remove(key)
         size = plan.nbytes
         self._kept[key] = plan, drop, size
@@ -148,7 +153,7 @@ class Plans:
             forget(oldest)
 
     def remove(self, key: Any) -> None:
-        """Remove a plan from the count, if it is there."""
+        """Remove a plan without calling its `drop`; nothing happens if it is not there."""
         found = self._kept.pop(key, None)
         if found is not None:
             self.nbytes -= found[2]
@@ -173,7 +178,11 @@ PLANS: Final = Plans()
 
 
 def plan_of(key: tuple[Any, ...], device: TensorDevice) -> LaunchPlan:
-    """Return the joint plan of a key: (expression, joint leaves, number of its home or -1) of each output."""
+    """Return the joint plan of a key, which has three items for each output, one after the other.
+
+    They are the expression, the numbers of its leaves among the joint leaves, and the number of the leaf into
+    which the output is stored, or -1 for new memory. Raises as `build`.
+    """
     plan = _MANY.get(key)
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
@@ -191,9 +200,8 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 def build(parts: Sequence[Part], homes: Sequence[int], device: TensorDevice, settings: Config) -> LaunchPlan:
     """Schedule and compile expressions over joint leaves; return their plan.
 
-    `homes[i]` >= 0 is the number of the leaf that output i is stored into; -1: new memory. Raises the audit
-    event `frontend.evaluation.plan` with the graph's outputs, the schedule, and the device's name and
-    architecture.
+    `homes[i]` >= 0 is the number of the leaf into which output i is stored; -1: new memory. Raises the audit
+    event `frontend.plan` with the graph's outputs, the schedule, and the device's name and architecture.
 
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """
@@ -299,15 +307,15 @@ def _planned(
 
 
 def _label(kernels: Sequence[KernelLaunch]) -> str:
-    """Return the name of a plan in a trace: that of its last kernel, and the number of others."""
+    """Return the name of a plan in a trace: its last kernel's name, and the number of other kernels."""
     name = "copy" if kernels[-1].program is None else kernels[-1].program.name
     return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
 
 
 def aliased(e: TensorExpr, *, stopped: bool = True) -> bool:
-    """Return whether an expression is the memory of a leaf, perhaps reshaped and, if `stopped`, detached.
+    """Return whether the elements of an expression are the memory of a leaf: a leaf, or a reshape of one.
 
-    A detached leaf cannot be realized as that leaf, as gradients would flow through it.
+    With `stopped`, a detached leaf counts too. For realizing it does not: as a leaf, it would pass gradients.
     """
     while e.op is Ops.RESHAPE or (stopped and e.op is STOP):
         e = e.src[0]
@@ -341,14 +349,17 @@ def _checked(plan: LaunchPlan, run: Callable[[Leaves], Leaves], leaves: Leaves) 
 def verify(plan: LaunchPlan, leaves: Leaves) -> None:
     """Check the indices and divisors of a plan over its joint leaves, if validation is on.
 
-    The checks launch kernels and wait. They change no statistics, and are not captured.
+    See `verify_all`.
     """
     if plan.limits is not None:
         verify_all([(plan.limits, leaves)])
 
 
 def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
-    """Perform checks, each over its leaves, if validation is on. Raises as `Checks.verify`."""
+    """Perform checks, each over its leaves, if validation is on. Raises as `Checks.verify`.
+
+    The checks launch kernels and wait. They change no statistics, and are not captured.
+    """
     if not config().validate:
         return
     now, counts = CAPTURE.now, (stats.kernels, stats.launches, stats.plans)
@@ -373,6 +384,7 @@ def _same_memory(leaves: Leaves) -> Leaves:
 
 
 def _runner(plan: LaunchPlan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
+    """Return the function that launches a plan with one output of `nbytes` bytes; see `TensorExpr.run`."""
     alloc = plan.device.alloc_partial if plan.partial else plan.device.hcq.alloc
     inputs, count, counted = plan.inputs, len(plan.kernels), plan.large or plan.check is not None
     whole = tuple(inputs) == tuple(range(leaf_count))

@@ -1,9 +1,10 @@
 """Tensors as text: the values as PyTorch prints them, and one line for messages.
 
-Four digits after the point; whole numbers without them; powers of ten where sizes differ by more than 1,000.
-Of more than `MOST` elements the first and last `EDGE` of each axis are shown.
+Floats have four digits after the point, or none if all are whole numbers. Powers of ten are used where
+magnitudes differ by a factor above 1,000, one is above 1e8, or one is below 1e-4. Of more than `MOST`
+elements only the first and last `EDGE` of each axis are shown.
 
-Not here: reading values (`frontend.tensor`).
+Not here: reading values (`storage`). Next: `frontend.tensor`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def described(t: TensorBase) -> str:
 
 
 def shown(t: Any, *, flowing: bool = False) -> str:
-    """Return the values of a tensor, with its dtype and device unless they are the usual ones.
+    """Return the values of a tensor as text.
 
-    `flowing`: gradients flow through it, to a tensor with requires_grad; it is marked as PyTorch marks it.
-
-    Computes a pending tensor. Inside a captured function or a traced method, and where the value cannot be
-    computed, returns what `described` returns.
+    The dtype is named unless it is float32, int32 or bool, the device unless it is the default one. With
+    `flowing` (gradients flow through the tensor to one with requires_grad) the text has `grad_fn`, as in
+    PyTorch. Computes a pending tensor. Inside a captured function or a traced method, and where the value
+    cannot be computed, returns the text of `described`.
     """
     e = t.expr
     if CAPTURE.now is not None or any(leaf.__class__ is int for leaf in t.leaves):
@@ -69,7 +70,7 @@ def _flat(values: Any, shape: tuple[int, ...], *, cut: bool) -> list[Any]:
 
 
 def _shown(values: list[Any], *, cut: bool) -> list[Any]:
-    """Return the elements of an axis that are shown, None for those left out."""
+    """Return the elements of an axis that are shown, and one None in place of those left out."""
     return [*values[:EDGE], None, *values[-EDGE:]] if cut and len(values) > 2 * EDGE else values
 
 

@@ -2,14 +2,16 @@
 
 Assignment is copy-on-write. A tensor with a pending `assign` stores into the buffer that it had
 (`Rebound.home`). A leaf is one version of the contents of a buffer. The tensors being realized get the leaf
-of the new version. If the leaf of the old version is still alive, another tensor aliases those contents: they
-are copied to new memory, to which that leaf then refers (`frontend.evaluation.storage.preserve`). Reference
-counts are not read: a reference that is kept too long costs a copy, never a wrong value.
+of the new version. If the leaf of the old version is still alive, another tensor aliases the old contents.
+They are then copied to new memory, which becomes the buffer of the old leaf (`storage.preserve`). Liveness is
+read from weak references, not from reference counts: a reference that is kept too long costs a copy, never a
+wrong value.
 
 Threads: building expressions takes no lock. `LOCK` is held while plans are made, kernels launched, gradients
 computed, or values of tensors changed, and during a whole capture. Waiting for results does not hold it.
 
-Not here: making plans (`plan`), assigning (`frontend.assignment`), captured functions (`frontend.capture`).
+Not here: assigning (`frontend.assignment`), captured functions (`frontend.capture`). Next: `plan`, which
+makes plans.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from frontend.evaluation.plan import CAPTURE, PLANS, LaunchPlan, build_run, plan
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import UNSUBMITTED, Home, Leaf, preserve
 from frontend.evaluation.trace import become
-from frontend.evaluation.views import follow
+from frontend.evaluation.views import rederive_views
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
@@ -46,10 +48,10 @@ def pending() -> list[TensorBase]:
 
 
 def _recorded() -> list[TensorBase]:
-    """Return the pending assignments of this thread inside a captured function; none outside.
+    """Return the tensors that this thread assigned to inside a captured function; [] outside of one.
 
-    All of them are computed before the function's end. In the launch of what the function realizes itself
-    they share its work: the running statistics of a layer, for example, are means over what it returns.
+    All of them are computed before the function's end. Computed in the launch of a tensor that the function
+    realizes itself, they share its work: running statistics of a layer, for example, use means of its input.
     """
     if CAPTURE.now is None and USES.now is None:
         return []
@@ -59,9 +61,10 @@ def _recorded() -> list[TensorBase]:
 
 
 def realize_one(t: TensorBase, *, alone: bool = False) -> None:
-    """Compute a pending tensor. A known structure costs one lookup and one launch.
+    """Compute a pending tensor, without waiting. A known structure costs one lookup and one launch.
 
-    Inside a captured function pending assignments are computed with it, unless it is `alone`.
+    Inside a captured function, pending assignments are computed in the same launch, unless `alone` is true.
+    Raises `UsageError` for an abstract tensor, and as `plan.build` and `hcq.Executable.replay`.
     """
     if t.expr.op is PARAM:
         return
@@ -91,7 +94,7 @@ def realize_one(t: TensorBase, *, alone: bool = False) -> None:
         if t.recipe.__class__ is Rebound:
             PENDING.pop(id(t), None)
             t.recipe = Rebound(None, BORROWED if new is old else 0)
-            follow(t)
+            rederive_views(t)
         else:
             t.recipe = None if new is not old else Rebound(None, BORROWED)
         if t.used:
@@ -100,7 +103,7 @@ def realize_one(t: TensorBase, *, alone: bool = False) -> None:
 
 
 def check_concrete(t: TensorBase) -> None:
-    """Raise `UsageError` for an abstract tensor, the argument of a traced method, which has no value."""
+    """Raise `UsageError` for an abstract tensor: an argument of a traced method, which has no value."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
             "a value was read inside a traced method or a gradient rule, whose result "
@@ -110,9 +113,10 @@ def check_concrete(t: TensorBase) -> None:
 
 
 def realize_many(tensors: Sequence[TensorBase]) -> None:
-    """Compute several pending tensors, and store pending assignments, in one launch for each device.
+    """Compute several pending tensors, without waiting, in one launch for each device.
 
-    Inside a captured function all pending assignments of the thread are computed with them.
+    Their pending assignments are stored. Inside a captured function, all pending assignments of the thread
+    are computed with them. Raises as `realize_one`; a launch that fails leaves its tensors pending.
     """
     with LOCK:
         if PENDING and any([t.expr.op is not PARAM for t in tensors]):  # noqa: C419 - no frame that lives on
@@ -121,9 +125,9 @@ def realize_many(tensors: Sequence[TensorBase]) -> None:
 
 
 def keys_of(tensors: Sequence[TensorBase]) -> dict[str, tuple[Any, ...]]:
-    """Return the key of the joint plan (`plan.plan_of`) of pending tensors for each device; compute nothing.
+    """Return device -> key of the joint plan (`plan.plan_of`) of pending tensors; compute nothing.
 
-    For tools that look at the kernels of a launch.
+    Tools use it to look at the kernels of a launch.
     """
     with LOCK:
         return {device: _joint(group)[0] for device, group in _waiting(tensors).items()}
@@ -140,7 +144,7 @@ def _realize_many(tensors: Sequence[TensorBase]) -> None:
 
 
 def _waiting(tensors: Sequence[TensorBase]) -> dict[str, list[TensorBase]]:
-    """Return the tensors that are not computed yet, each once, for each device."""
+    """Return device -> the tensors that are not computed yet, each once."""
     todo: dict[str, list[TensorBase]] = {}
     seen: set[int] = set()
     for t in tensors:
@@ -171,7 +175,7 @@ def _realize_group(group: list[TensorBase], device: TensorDevice) -> None:
 
 
 def _joint(group: Sequence[TensorBase]) -> tuple[tuple[Any, ...], dict[Leaf | Home, int]]:
-    """Return the key of the joint plan of a group, and the number of each leaf and home."""
+    """Return the key of the joint plan of a group, and leaf or home -> its number among the joint leaves."""
     index: dict[Leaf | Home, int] = {}
     key: list[Any] = []
     for t in group:
@@ -197,10 +201,11 @@ def _separate_homes(group: list[TensorBase], device: TensorDevice) -> None:
 
 
 def _launch(plan: LaunchPlan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
-    """Launch a joint plan on the memory of its leaves and homes; give the tensors their new leaves.
+    """Launch a joint plan on the memory of its leaves and homes, and give the tensors their new leaves.
 
-    They get them before the submission. An old leaf that is still alive then belongs to a tensor outside the
-    group, and gets a copy of the old contents.
+    The tensors get the new leaves before the submission. An old leaf that is still alive then belongs to a
+    tensor outside the group, and gets a copy of the old contents. If the launch fails, the tensors get their
+    old state again.
     """
     device = plan.device
     alloc = device.alloc_partial if plan.partial else device.alloc
@@ -248,7 +253,7 @@ def _launch(plan: LaunchPlan, group: list[TensorBase], memory: list[hcq.Buffer])
 
 
 class _Swap:
-    """The change of tensors from pending to computed, which is undone when the launch fails."""
+    """The change of a group of tensors from pending to computed, which is undone if the launch fails."""
 
     def __init__(self, group: list[TensorBase], outs: dict[int, hcq.Buffer]) -> None:
         self.group = group
@@ -275,10 +280,14 @@ class _Swap:
                 t.recipe = Rebound(None)
                 PENDING.pop(id(t), None)
         for t in self.group:
-            follow(t)
+            rederive_views(t)
 
     def undo(self, error: BaseException) -> None:
-        """Restore the tensors. Tensors that other threads built from the new leaves raise `UsageError`."""
+        """Restore the tensors.
+
+        Tensors that other threads built from the new leaves raise `UsageError` when read. `error` is the
+        failure of the launch, named in that error.
+        """
         reason = partial(UsageError, f"the launch that computes this tensor failed: {error!r}")
         current: dict[Home, Leaf] = {}
         for home, before in zip(self.homes, self.replaced, strict=True):
@@ -296,7 +305,7 @@ class _Swap:
                 PENDING[id(t)] = entry
             if recipe.__class__ is Rebound and recipe.home is not None:
                 recipe.version = recipe.home.version
-            follow(t)
+            rederive_views(t)
         for leaf in self.new:
             if not leaf.buffer.closed and not leaf.buffer.device.closed:
                 leaf.buffer = leaf.buffer.view(0)
@@ -304,7 +313,7 @@ class _Swap:
 
 
 def _drop_lost(name: str) -> None:
-    """Drop pending assignments that write or read memory that was lost to a fault."""
+    """Drop pending assignments of a device that write or read memory whose contents a fault destroyed."""
     for t in pending():
         home = _home(t)
         owners = (*t.leaves, *([] if home is None else [home]))

@@ -1,9 +1,9 @@
 """Rebuilding of pending tensors after a tensor that they were built from was realized.
 
-A pending tensor keeps a recipe: the function that made it, and the arguments. Applied again, the recipe gives
-an expression over the realized memory, so that nothing is computed twice.
+A pending tensor keeps a recipe: the function that made it, and its arguments. After an argument was realized,
+the function called again gives an expression over the realized memory, so that nothing is computed twice.
 
-Not here: the recipes, which the memoised methods make (`trace`).
+Not here: making recipes (`trace`). Next: `realize`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from frontend.evaluation.trace import become
 
 
 class _UsesOfThread(threading.local):
-    """The record of the tensors that the computations of a thread are built from."""
+    """The record, for each thread, of the tensors that its computations are built from."""
 
     now: list[weakref.ref[TensorBase]] | None = None
-    """The list to append to; None: nothing is recorded."""
+    """The list to which `refresh` appends; None: nothing is recorded."""
 
 
 USES: Final = _UsesOfThread()
@@ -47,7 +47,8 @@ def recorded_uses() -> Iterator[list[weakref.ref[TensorBase]]]:
 def refresh(root: TensorBase) -> None:
     """Rebuild a pending tensor from its recipe if a tensor that it was built from was realized since.
 
-    A tensor built from an assigned tensor is not rebuilt: it refers to the value before the assignment.
+    A tensor built from an assigned tensor is not rebuilt: it has the value before the assignment. The caller
+    holds `LOCK`.
     """
     now = EPOCH[0]
     uses = USES.now

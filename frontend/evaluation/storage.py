@@ -1,11 +1,11 @@
 """Realized memory: leaves, the versions of buffers, and transfer of host data.
 
-A `Leaf` is one version of the contents of a buffer; tensors hold tuples of leaves. A write in place makes a
-new leaf for the same buffer, the next version. If the leaf of the previous version is still referenced, it
-gets a copy of the old contents (`Home`, `frontend.evaluation.realize`). The contents of a leaf therefore
-never change, and a captured function writes to the same buffer at each replay.
+A `Leaf` is one version of the contents of a buffer; tensors have tuples of leaves. A write in place makes a
+new leaf, the next version, for the same buffer. If the leaf of the previous version is still referenced, it
+gets a copy of the old contents (`Home`, `preserve`). The contents of a leaf therefore never change, although
+a captured function writes to the same buffer at each replay.
 
-Not here: device memory (`hcq.memory`), when a copy is made (`realize`).
+Not here: device memory (`hcq.memory`). Next: `realize`, which decides when a copy is made.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ CODES: Final = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
-"""Codes of `struct` for each dtype; bfloat16 has none."""
+"""Name of a dtype -> its code in `struct`; bfloat16 has none."""
 
 
 RESULT: Final = "result of "
-"""What the label of the memory of a captured function's result starts with."""
+"""The start of the label of memory that has a captured function's result."""
 
 
 class Leaf:
@@ -52,11 +52,11 @@ class Leaf:
     """The minimum and maximum of integers that were copied from the host; None: unknown."""
 
     home: Home | None
-    """The buffer as a target of assignments; None before the first one, and for a copy."""
+    """The buffer as a target of assignments; None before the first assignment, and for a copy."""
     origin: Any
-    """The `LeafOrigin` that it was moved or computed from; None when no gradient flows back."""
+    """The `LeafOrigin` from which it was moved or computed; None: no gradient flows back."""
     of: weakref.ref[TensorBase] | None
-    """The tensor with requires_grad whose memory it was before a write in place; None: not written since."""
+    """The tensor with requires_grad that had this leaf before a write in place; None: there is none."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
@@ -69,8 +69,8 @@ class Leaf:
 class Home:
     """A buffer that assignments are stored in, and the current version of its contents.
 
-    It references the current leaf weakly: the contents are aliased as long as that leaf is alive. A write is
-    `advance`, then `preserve` for the previous version, then the launch that stores.
+    It references the current leaf weakly: tensors use the contents as long as that leaf is alive. A write
+    calls `advance`, then `preserve` for the previous version, then launches the kernels that store.
     """
 
     __slots__ = ("buffer", "current", "replayed", "version", "writes")
@@ -80,17 +80,17 @@ class Home:
         self.version = 0
         """Number of writes in place."""
         self.writes = 0
-        """Number of assignments, also of pending ones; writes by replays are not counted."""
+        """Number of assignments, pending ones included. Not every replay is counted; see `replayed`."""
         self.replayed = False
         """Whether a captured function assigns to it."""
         self.current: weakref.ref[Leaf] | None = None if leaf is None else weakref.ref(leaf)
 
     def leaf(self) -> Leaf | None:
-        """Return the leaf of the current contents; None when nothing references it."""
+        """Return the leaf of the current contents; None if no tensor references it."""
         return None if self.current is None else self.current()
 
     def advance(self) -> Leaf:
-        """Return a new leaf, for the contents that are about to be written."""
+        """Make a new leaf the current one, for contents that are about to be written; return it."""
         new = Leaf(self.buffer)
         new.home = self
         self.version += 1
@@ -106,10 +106,10 @@ def home_of(leaf: Leaf) -> Home:
 
 
 def preserve(before: weakref.ref[Leaf] | None, device: TensorDevice) -> hcq.Buffer | None:
-    """Copy-on-write: copy contents that are about to be overwritten, if tensors alias them.
+    """Copy-on-write: copy contents that are about to be overwritten, if tensors use them.
 
-    `before` references the leaf of that version, of which the caller holds no strong reference. Return the
-    buffer with the copy; None when the leaf is not referenced.
+    `before` references the leaf of these contents weakly, None: there is none; the caller has no strong
+    reference to the leaf. Return the buffer with the copy, which the leaf gets; None if nothing was copied.
     """
     leaf = None if before is None else before()
     if leaf is None:
@@ -129,28 +129,29 @@ NUMBERS: Final = count()
 
 @dataclass(frozen=True, slots=True)
 class LeafOrigin:
-    """The part that a leaf was made from, kept so that gradients flow back to it.
+    """The expression and leaves from which a leaf was made, kept so that gradients flow back to them.
 
-    It is a part on another device, from which the leaf was moved, or (`read`) a part whose value was read.
+    The leaf was moved from an expression on another device, or (`read`) has its value because it was read.
     """
 
     number: int
-    """Increases: the leaves of an origin have only origins with smaller numbers."""
+    """Increases with time: the leaves of an origin have only origins with smaller numbers."""
     there: TensorExpr
-    """The leaf's own expression."""
+    """The leaf's own expression, on its own device."""
     expr: TensorExpr
     leaves: Leaves
     read: bool = False
+    """Whether the leaf was made because the value was read, not by a move."""
     spent: bool = False
-    """Backward has run: `leaves` were released, and a gradient that would flow there raises an error."""
+    """Whether backward has run: `leaves` were released; a gradient through the leaf raises `UsageError`."""
 
     def after(self) -> LeafOrigin:
-        """Return the origin as it is after backward, without leaves."""
+        """Return the origin as it is after backward has run: spent, without leaves."""
         return replace(self, expr=self.there, leaves=(), spent=True)
 
 
 def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """Return all leaves with an origin among these leaves and those of their origins, oldest first."""
+    """Return the leaves with an origin among these leaves and, recursively, their origins', oldest first."""
     found: set[Leaf] = set()
     stack = list(leaves)
     while stack:
@@ -170,8 +171,8 @@ def stored(
 ) -> Part:
     """Return the part of a realized tensor with a copy of `data`, its elements in row-major order.
 
-    `known` is the minimum and maximum of integers, if the caller has them. Raises `UsageError` when the
-    number of bytes does not match the shape.
+    `known` is the minimum and maximum of integers, None if the caller does not have them. Raises `UsageError`
+    when the number of bytes does not match the shape, and as `Device[device]` and `TensorDevice.write`.
     """
     if len(data) != prod(shape) * dtype.itemsize:
         raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
@@ -182,15 +183,19 @@ def stored(
 
 
 def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
-    """Return the part of a realized tensor whose contents are undefined."""
+    """Return the part of a realized tensor with undefined contents.
+
+    Raises as `Device[device]` and `alloc`.
+    """
     opened = Device[device]
     return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
 
 
 def read(e: TensorExpr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
-    """Wait for a realized value; return `take` of its elements in row-major order, which it copies.
+    """Wait for a realized value; return the result of `take`, called with its elements in row-major order.
 
-    They are taken again if another thread meanwhile gave the memory to a later value.
+    `take` copies the elements. It is called again if another thread meanwhile stored a later value in the
+    memory. Raises as `hcq.Buffer.live` and `hcq.Point.wait`.
     """
     if leaf in UNSUBMITTED:
         with LOCK:  # wait until its launch is submitted
@@ -211,7 +216,7 @@ _INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the numbers of nested lists, and their shape.
 
-    Raises `UsageError` for lists of unequal length.
+    Raises `UsageError` for lists of unequal length, and for an element that is no number.
     """
     shape: list[int] = []
     level = [data]
@@ -228,9 +233,9 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _plain(x: Any) -> Any:
-    """Return a number, also a NumPy scalar or a tensor of shape (), as an exact bool, int or float.
+    """Return a number, a NumPy scalar or a tensor of shape () as a bool, int or float; a tensor is read.
 
-    Raises `UsageError` for anything else. A tensor is read.
+    Raises `UsageError` for anything else.
     """
     if type(x) in _PLAIN:
         return x
@@ -263,7 +268,10 @@ def dtype_of(numbers: list[Any]) -> DType:
 
 
 def pack(numbers: list[Any], dtype: DType) -> bytes:
-    """Return Python numbers as packed elements. Raises `UsageError` for one that does not fit."""
+    """Return Python numbers as packed little-endian elements, truncated for integer dtypes.
+
+    Raises `UsageError` for a number that does not fit.
+    """
     try:
         if dtype is dtypes.bfloat16:
             from compiler.ir.uop import round_to  # noqa: PLC0415 - for one dtype only
@@ -300,7 +308,7 @@ def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
 
 
 def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
-    """Return numbers as nested lists of a shape; a plain number for shape ()."""
+    """Return numbers as nested lists of a shape; the number itself for shape ()."""
     if not shape:
         return numbers[0]
     if 0 in shape:
@@ -311,7 +319,10 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
-    """Return the elements, shape and dtype of an array. Raises `UsageError` for a kind without a dtype."""
+    """Return the bytes of a NumPy array in row-major order, its shape and dtype.
+
+    Raises `UsageError` for an array whose dtype tensors do not have.
+    """
     name = data.dtype.name
     if name not in CODES:
         raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
@@ -323,7 +334,10 @@ def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
 
 
 def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Return elements as an array that owns its memory; bfloat16 as float32, which holds it exactly."""
+    """Return elements as a NumPy array with memory of its own; bfloat16 as float32, with equal values.
+
+    Raises `UsageError` for a shape that NumPy cannot have.
+    """
     import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
 
     try:

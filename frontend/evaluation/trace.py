@@ -1,25 +1,25 @@
 """Memoised tensor methods: a call with a known structure of arguments is one dictionary lookup.
 
 A method is *traced* once for each structure of its arguments: their expressions, which of their leaves
-coincide, and the values of the other arguments. It is called on *abstract* tensors, whose leaves are
-integers. The result, an expression and an order of leaves, is stored; later calls look it up. Traces nest:
-`softmax` is one lookup, and so is the `exp` inside it.
+coincide, and the values of the other arguments. To trace it, it is called on *abstract* tensors, whose leaves
+are integers. The result, an expression and an order of leaves, is stored; later calls look it up. Traces
+nest: `softmax` is one lookup, and so is the `exp` inside it.
 
 `method` wraps functions of one tensor and other arguments, `operator` functions of two tensors or of a tensor
-and a number, `composite` all others. They store the *recipe* of each result, the function and its arguments.
-When a tensor that others were built from is realized, those others are rebuilt from their
-recipes at their own realize (`frontend.evaluation.refresh`).
+and a number, `composite` all others. Each result gets a *recipe*: the function and its arguments. After a
+tensor was realized, pending tensors that were built from it are rebuilt from their recipes when they are
+realized themselves (`refresh`).
 
-Numbers: a constant is part of the structure. A number that changes from call to call at one place (an
-operator on one structure, outside traces) would need a kernel for each value; from the fifth value on it is
-passed in a one-element buffer instead.
+Numbers: a number beside a tensor is part of the structure, so a number that changes from call to call would
+need a kernel for each value. For one operator and one expression, outside traces, the fifth different number
+and all later ones are passed in a one-element buffer instead.
 
 Threads: the expression and the leaves of a tensor belong together, and another thread may realize the tensor
 at any call. Code therefore reads both without a call in between (CPython switches threads only at calls and
 at the ends of loops), and sets both with `become` or with the same care.
 
-Not here: the expressions (`expr`), conversion of arguments (`frontend.arguments`), computing values
-(`realize`).
+Not here: the expressions (`expr`), conversion of arguments (`frontend.arguments`). Next: `refresh`, then
+`realize`, which computes values.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Fn = TypeVar("Fn", bound="Callable[..., Any]")
 _new = object.__new__
 
 CONSTANT_LIMIT: Final = 4
-"""The most values of a number at one place that become part of the structure."""
+"""The most numbers for one operator and expression that become part of the structure."""
 SIZED: Final = frozenset({"expand", "reshape", "shrink"})
-"""Methods of one tensor that take bound variables as sizes."""
+"""Methods of one tensor that accept bound variables as sizes."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
-"""One number: the nesting depth of traces, inside which every number is part of the structure."""
+"""A counter in a list: the nesting depth of traces. Inside a trace every number is part of the structure."""
 
 
 CUT: Final[list[None]] = []
-"""Not empty inside `Tensor.no_grad`: results of methods called from outside traces pass no gradient on."""
+"""One item for each open `Tensor.no_grad`. Unless it is empty, results outside traces pass no gradient on."""
 
 
 def make(like: T, part: Part) -> T:
@@ -77,26 +77,29 @@ def become(t: TensorBase, expr: TensorExpr, leaves: Leaves) -> None:
 
 
 def named(name: str, text: str, fn: Fn) -> Fn:
-    """Give a function that was made by another its name and its docstring; return it."""
+    """Set the name and the docstring of a generated function; return it."""
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = text
     return fn
 
 
 def same(x: T) -> T:
-    """Return x: the recipe of a tensor with the value and the memory of x."""
+    """Return x. As a recipe: a tensor with the value and the memory of x."""
     return x
 
 
 def apply(op: str, arg: Any, *sources: T) -> T:
-    """Return the primitive `op` of tensors whose shapes and dtypes agree. For use inside traced methods."""
+    """Return the primitive `op` of tensors, without a recipe; for use inside traced methods.
+
+    Shapes and dtypes must agree, as for `join`. Raises `UsageError` for tensors on several devices.
+    """
     for s in sources:
         s.used = True
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
 def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
-    """Return an abstract tensor, for use inside a trace: its leaves are integers, its epoch is 0."""
+    """Return an abstract tensor, for use inside a trace; `leaves` are integers, and its epoch is 0."""
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -107,7 +110,7 @@ def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
 
 
 def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
-    """Call a function on abstract tensors."""
+    """Return the result of a function on abstract tensors, called as inside a trace."""
     _depth[0] += 1
     try:
         return fn(*args, **names)
@@ -116,7 +119,7 @@ def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
 
 
 def _static(value: Any) -> Any:
-    """Return the key of an argument that is no tensor. It distinguishes 1, 1.0 and True, and 0.0 and -0.0."""
+    """Return the key of an argument that is no tensor; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     cls = value.__class__
     if cls is float or cls is bool or cls is complex:
         return (cls, repr(value))
@@ -146,7 +149,7 @@ def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], 
 
 
 def _stop(t: TensorBase) -> None:
-    """Let no gradient flow through a result, unless a trace is under way."""
+    """Wrap a result in STOP, so that it passes no gradient on; inside a trace, do nothing."""
     if not _depth[0] and t.expr.dtype.is_float:
         fn, *args = t.recipe  # type: ignore[misc]  # a method has just set it
         t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
@@ -154,7 +157,7 @@ def _stop(t: TensorBase) -> None:
 
 
 def _stopped(fn: Callable[..., T], *args: Any) -> T:
-    """Rebuild a result through which no gradient flows."""
+    """Return the result of a recipe, wrapped in STOP."""
     t = fn(*args)
     if t.expr.op is not STOP:
         t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
@@ -169,9 +172,10 @@ def has_variable(args: Any) -> bool:
 def method(
     fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
 ) -> Callable[Concatenate[T, P], T]:
-    """Memoise a method of one tensor and other arguments.
+    """Decorate a method of one tensor and other arguments: memoise its results.
 
-    Outside traces `shared(tensor, result, call, args, names)`, if given, is called with each result.
+    Outside traces `shared(tensor, result, call, args, names)`, if given, is called with each result. A call
+    that does not fit the parameters raises `UsageTypeError` (`frontend.arguments.conversion.fitted`).
     """
     raw = cast("Any", fn)
 
@@ -221,7 +225,7 @@ def method(
 
 
 def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
-    """Memoise a method of two tensors, or of a tensor and a number."""
+    """Decorate a method of two tensors, or of a tensor and a number: memoise its results."""
 
     @wraps(fn)
     def call(a: T, b: Any) -> T:
@@ -312,7 +316,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
 
 
 def varies(fn: Any, e: TensorExpr, value: float) -> bool:
-    """Count a new number at one place; return whether there are too many to be part of structures."""
+    """Count a new number for one operator and expression; return whether it must be passed in a buffer."""
     if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
     if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
@@ -326,7 +330,10 @@ def varies(fn: Any, e: TensorExpr, value: float) -> bool:
 
 
 def composite(fn: Callable[P, T]) -> Callable[P, T]:
-    """Memoise a function of several tensors and other arguments, of which the first is a tensor."""
+    """Decorate a function of several tensors and other arguments, the first a tensor: memoise its results.
+
+    Raises as a `method`; `UsageError` if the function returns anything but one tensor.
+    """
     raw = cast("Any", fn)
     declared: Any = inspect.unwrap(fn)  # a decorator hides the parameters
 

@@ -1,16 +1,16 @@
 """Views: tensors that share their elements with the tensor that they were taken from.
 
 Indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... return a view. A write
-to a view changes the tensor that it was taken from and all other views of that; a write to that tensor
-changes the views. As a tensor is an expression over leaves, no memory is shared: a write builds the new value
-of the root (`put_back`), and derives every other tensor of the family again (`frontend.assignment`).
+to a view changes the tensor that it was taken from and all other views of that tensor; a write to that tensor
+changes the views. A tensor is an expression over leaves, so views share no memory. Instead, a write builds
+the new value of the root (`put_back`) and recomputes the expression of every other tensor of the family.
 
-A *family* is the set of all tensors that share elements, referenced weakly; its first member is the *root*. A
-view has a `FamilyLink`: the family, the link of the tensor that it was taken from, and the function and
-arguments that took it. A view therefore keeps neither its root nor other views alive. A tensor without views
-has no family.
+A *family* is the set of all tensors that share elements, referenced weakly; its first member is the *root*,
+which is no view. A view has a `FamilyLink`: the family, the link of the tensor that it was taken from, and
+the function and arguments that took it. A view therefore keeps neither its root nor other views alive. A
+tensor without views has no family. A view is *detached* if `detach` is among its functions.
 
-Not here: the write (`frontend.assignment`), views of buffers (`hcq.memory`). Decision: ADR 12.
+Not here: views of buffers (`hcq.memory`). Next: `frontend.assignment`, the write. Decision: ADR 12.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ P = ParamSpec("P")
 _tuple = tuple.__new__
 _ref = weakref.ref
 SWEEP: Final = 64
-"""Dead references are removed each time that a family has grown by so many members."""
+"""Dead references are removed each time that the length of a family is a multiple of this number."""
 
 
 BACK: Final[dict[Any, Callable[..., TensorBase]]] = {}
-"""View functions that `put_back` cannot invert -> inverse(parent, value, *arguments), the new parent."""
+"""View function that `put_back` cannot invert -> inverse(parent, value, *arguments), the new parent."""
 
 
 def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
     """Add `view`, the result of `read(base, *args, **names)`, to the family of `base`.
 
-    A view that is taken inside `Tensor.no_grad` is a detached one.
+    A view of floats that is taken inside `Tensor.no_grad` becomes a detached view.
     """
     try:
         link = base.link
@@ -99,7 +99,10 @@ def others(t: TensorBase) -> list[TensorBase]:
 
 
 def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, FamilyLink]]]:
-    """Return (index, link) of the tensors that share elements with others of them, by family."""
+    """Return the groups of `tensors` that share elements: (index, link) of each, a root first.
+
+    Tensors that share elements with none of the others are left out.
+    """
     found: dict[int, list[tuple[int, FamilyLink]]] = {}
     for i, t in enumerate(tensors):
         link = link_of(t)
@@ -111,9 +114,9 @@ def relations(tensors: Sequence[TensorBase]) -> list[list[tuple[int, FamilyLink]
 
 
 def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int, FamilyLink]]]) -> None:
-    """Let tensors share elements as those did of which `relations` were taken.
+    """Make tensors share elements as the tensors did from which `relations` were taken.
 
-    The first of each family may have a family already, which the others join.
+    If the first tensor of a group is a root, it may have a family already, which the others join.
     """
     for members in relations:
         first, link = members[0]
@@ -133,7 +136,10 @@ def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int
 
 
 def _moved(link: FamilyLink, family: Family, new: dict[int, FamilyLink]) -> FamilyLink:
-    """Return a link in another family; `new` are the links there by the ids of those that they stand for."""
+    """Return the copy of a link in another family.
+
+    `new` has id of an old link -> its copy, and is extended.
+    """
     if id(link) not in new:
         parent = None if link.parent is None else _moved(link.parent, family, new)
         new[id(link)] = link._replace(family=family, parent=parent)
@@ -148,10 +154,11 @@ def owns(t: TensorBase) -> bool:
     return t.expr.op is PARAM and recipe is None
 
 
-def follow(root: TensorBase) -> None:
-    """Derive the views of a root with a new leaf again, except those with memory of their own.
+def rederive_views(root: TensorBase) -> None:
+    """Recompute the expression of every view after `root` got a new leaf; for a view, do nothing.
 
-    Detached ones keep the history of what was written to them.
+    Views with memory of their own are left as they are. Detached views keep the history of what was written
+    to them.
     """
     link = link_of(root)
     if link is None or link.parent is not None:
@@ -175,15 +182,15 @@ def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T
 def detach(self: T) -> T:
     """Return the same value, through which no gradient flows. A view.
 
-    A write through it changes self without a trace in its history: gradients flow as before the write. It is
-    allowed for tensors with requires_grad, too. The result, and views of it, have the history of what is
-    written to them; a write to self changes their values and leaves that history.
+    A write to the result changes the values of self, but not its history: gradients of self flow as before
+    the write. Such a write is allowed for tensors with requires_grad, too. The result and views of it get the
+    history of values that are written to them. A write to self changes their values, not their history.
     """
     return apply(STOP, None, self)
 
 
 def beside(parent: T, value: T) -> T:
-    """Return a value with the history of `parent`, which is written without a trace."""
+    """Return `value` with the history of `parent`: gradients flow to `parent` alone."""
     e = parent.expr
     if e.op is RULED and e.arg[0] == "beside":  # the history of one value, however often it is written
         parent = make(parent, inside((e, parent.leaves), 1))
@@ -194,9 +201,9 @@ BACK[detach] = beside
 
 
 def alias_of(t: TensorBase) -> FamilyLink | None:
-    """Return the link at which a view was detached, the last one; None for a tensor that was not.
+    """Return the last link of `detach` on the way from a view to its root; None if there is none.
 
-    The views of one `detach` share a history of gradients.
+    Views with the same such link share one history of gradients.
     """
     link = link_of(t)
     while link is not None and link.read is not detach:
@@ -207,7 +214,7 @@ def alias_of(t: TensorBase) -> FamilyLink | None:
 def derived(link: FamilyLink, root: TensorBase, top: FamilyLink | None = None) -> TensorBase:
     """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too.
 
-    With `top`, a link behind the first one, `root` is the view of that.
+    With `top`, a link between the root and `link`, `root` is the view that `top` describes.
     """
     if link.parent is None or link is top:
         return root
@@ -220,8 +227,7 @@ def written(
 ) -> TensorBase:
     """Return the new value of the root when the view of a link has the value `value`.
 
-    With `top`, a link behind the first one, `root` is the view of that. Raises `UsageError` when several
-    elements of the view are one element of the root.
+    `top` as for `derived`. Raises `UsageError` when several elements of the view are one element of the root.
     """
     if link.parent is None or link is top:
         return value
@@ -240,7 +246,7 @@ def written(
 
 @composite
 def put_back(self: TensorBase, value: TensorBase, chain: TensorExpr) -> TensorBase:
-    """Return self with `value` in a view of it; `chain` is the expression of the view of a leaf."""
+    """Return self with `value` written to a view; `chain` is the view as an expression over one leaf."""
     if 0 in value.expr.shape:
         return self
     whole = prod(value.expr.shape) == prod(self.expr.shape)
@@ -254,7 +260,7 @@ def put_back(self: TensorBase, value: TensorBase, chain: TensorExpr) -> TensorBa
 
 
 def _undone(e: TensorExpr, x: TensorBase) -> TensorBase:
-    """Return x, which has the shape of a movement's result, in the shape of its source, padded by 0."""
+    """Return x, of the shape of a movement e, moved back to the shape of e's source and padded with 0."""
     shape = e.src[0].shape
     if e.op is Ops.RESHAPE or (e.op is Ops.EXPAND and prod(shape) == prod(e.shape)):
         return apply(Ops.RESHAPE, shape, x)
