@@ -1,11 +1,11 @@
 """Translation of device addresses to host addresses, with checks of bounds, alignment and permission.
 
 Each instruction caches the allocation that it last accessed (`state.SITE`), so a check is a subtraction, a
-rotation and a comparison for each lane. The rotation by log2(size) moves the low bits of a misaligned offset to
-the top, so the same comparison rejects it. Other addresses go to `emu.find`, which searches the map, reports
-invalid lanes, and redirects these to the sink: unused memory of the host thread.
+rotation and a comparison for each lane. The rotation right by log2(size) moves the low bits of a misaligned offset
+to the top, so the same comparison rejects a misaligned address. All other addresses go to `emu.find`, which
+searches the map and reports invalid lanes. Invalid lanes access the *sink*: unused memory of the host thread.
 
-Not here: the map of allocations (`emulator.shared.memory`), the accesses (`emulator.simt.access`).
+Not here: the map of allocations (`emulator.shared.memory`). Next: `emulator.simt.access`, the accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 SPACES = ("global", "shared", "local", "generic")
 """The address spaces of common accesses. A generic address lies in a window of shared or local memory, or is global.
-A further one is "cluster", the shared memory of all workgroups of a cluster (`clusters`)."""
+`translate` also has "cluster", the shared memory of all workgroups of a cluster (`clusters`)."""
 READ, WRITE, ATOMIC = 1, 2, 4
 """Kinds of an access, and permissions of an allocation (`state.MAP_READ` and following)."""
 STRONG, NARROW, CLUSTERED = 32, 64, 512
 """Flags of an access. STRONG, with READ or WRITE: other threads may access the same bytes concurrently, as with ATOMIC.
-NARROW, with a strong access or ATOMIC: threads of other workgroups may not. CLUSTERED: those of other clusters may not."""
+NARROW, with STRONG or ATOMIC: threads of other workgroups may not. CLUSTERED: threads of other clusters may not."""
 UNCHANGED = 256
-"""A flag of a store: it stores what was there, so that the order of it and another store does not matter."""
+"""A flag of a store that stores the value that memory already has, so that its order with another store does not matter."""
 VOLATILE = 2048
-"""A flag of a strong load or store: between lanes of one warp it is not strong, as it orders nothing."""
+"""A flag of a STRONG load or store: between lanes of one warp it counts as plain, because it orders nothing."""
 UNMARKED = 4096
-"""A flag of a store whose encoding does not say whether it is atomic: beside strong accesses it is strong, beside others plain."""
+"""A flag of a store whose encoding does not say whether it is atomic. Against strong accesses it counts as strong, against others as plain."""
 PRIVATE = 1024
 """A flag of a load or store: in local memory, a read of bytes that were never written is reported."""
 SHARED_WINDOW_BYTES = 1 << 32
 LOCAL_WINDOW_BYTES = 1 << 24
-"""Sizes of the windows in generic addresses; 1 << 24 is that of `drivers.nv.layouts.compute`."""
+"""Sizes in bytes of the windows of generic addresses; 1 << 24 agrees with `drivers.nv.layouts.compute`."""
 
 
 def address_type(lib: Library, space: str) -> str:
@@ -53,7 +53,7 @@ def address_type(lib: Library, space: str) -> str:
 
 @helper("emu.search", "ptr, i64", result="ptr", core=True)
 def search(_lib: Library, c: CodeBuilder, thread: IrValue, address: IrValue) -> None:
-    """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address, or the first."""
+    """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address; the first entry if none does."""
     table = THREAD.load(c, thread, "map")
     low, high = c.slot("i32"), c.slot("i32")
     c.store(i32(0), low)
@@ -77,7 +77,10 @@ def search(_lib: Library, c: CodeBuilder, thread: IrValue, address: IrValue) -> 
 def find(
     lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
 ) -> None:
-    """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow path, a search of the map for each lane."""
+    """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: search the map for each lane, the slow path.
+
+    Invalid lanes are reported. They and lanes outside `mask` get the sink.
+    """
     thread = WARP.load(c, warp, "thread")
     sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
     record = site_record(c, warp, site)
@@ -108,7 +111,10 @@ def find(
 
 
 def stray(lib: Library, space: str) -> str:
-    """`emu.stray.SPACE(warp, offsets, mask, good, hosts, site, size, access) -> hosts`: report bad lanes and redirect them to the sink."""
+    """`emu.stray.SPACE(warp, offsets, mask, good, hosts, site, size, access) -> hosts`: report lanes of `mask` that are not `good`.
+
+    Lanes that are not `good` get the sink.
+    """
     kind = ReportKind.SHARED_OUT_OF_BOUNDS if space == "shared" else ReportKind.LOCAL_OUT_OF_BOUNDS
 
     def body(
@@ -149,14 +155,14 @@ def _rotated(c: CodeBuilder, offset: IrValue, size: int) -> IrValue:
 
 
 def _within(lib: Library, c: CodeBuilder, offsets: IrValue, limit: IrValue, size: int) -> IrValue:
-    """Return which offsets are aligned and leave room for `size` bytes below `limit`."""
+    """Return a mask of the lanes whose offsets are aligned and leave room for `size` bytes below `limit`."""
     steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
     steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
     return c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
 
 
 def inside_shared(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue, size: int) -> IrValue:
-    """Return which offsets leave room for `size` bytes in shared memory, aligned."""
+    """Return a mask of the lanes whose offsets are aligned and leave room for `size` bytes in shared memory."""
     limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
     return _within(lib, c, offsets, limit, size)
 
@@ -164,7 +170,7 @@ def inside_shared(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue,
 def known_hosts(
     lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: int
 ) -> tuple[IrValue, IrValue]:
-    """Return host addresses in the allocation that the instruction last accessed, and whether all lanes of a mask are good there."""
+    """Return host addresses in the allocation that the instruction last accessed, and an i1: whether all lanes of `mask` are valid."""
     record = site_record(c, warp, site)
     offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
     limit = c.op("lshr", SITE.load(c, record, "bytes"), size.bit_length() - 1)
@@ -175,7 +181,7 @@ def known_hosts(
 
 
 def translate(lib: Library, space: str, size: int) -> str:
-    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`. Invalid lanes are reported and get the sink."""
+    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`. Invalid lanes of `mask` are reported and get the sink."""
 
     def at_global(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         quick, good = known_hosts(lib, c, warp, addresses, mask, site, size)

@@ -1,8 +1,8 @@
-"""Clusters of workgroups: the places of their workgroups and warps, and addresses in the shared memory of others.
+"""Clusters of workgroups: addresses of their records, and addresses in the shared memory of another workgroup.
 
 The workgroups of a cluster are resident together, in the slots of one unit in order of their ranks, and one host thread
-runs them. An address in the shared memory of a cluster has the rank, from 1, in its upper 8 bits and the offset in
-the others; with upper bits 0 it is an offset in the workgroup's own. A workgroup alone has offsets only.
+runs them. An address of a cluster's shared memory has 1 + the workgroup's rank in its upper 8 bits, and the offset in the
+lower 24. With upper bits 0 it is an offset in the own workgroup's memory. In a cluster of one all addresses are such offsets.
 
 Not here: the turns of warps (`emulator.simt.dispatch`), the barrier of a cluster
 (`emulator.simt.cluster_barrier`). Next: `state`, the records.
@@ -29,11 +29,11 @@ RANK_SHIFT = 24
 """The lowest bit of the rank in an address of the shared memory of a cluster."""
 OFFSET = (1 << RANK_SHIFT) - 1
 MOST_GROUPS = 16
-"""The most workgroups of a cluster, which not every GPU and kernel allows; 8 are portable."""
+"""The most workgroups of a cluster. More than 8 need a GPU and a kernel that allow them."""
 
 
 def group_of_rank(c: CodeBuilder, group: IrValue, rank: IrValue) -> IrValue:
-    """Return the address of the workgroup of a rank in the cluster of another."""
+    """Return the address of the GROUP record of a rank in the cluster of the workgroup `group`."""
     step = c.resize(THREAD.load(c, GROUP.load(c, group, "thread"), "slot_bytes"), 64)
     far = c.op("sub", c.resize(rank, 64), c.resize(GROUP.load(c, group, "rank"), 64))
     return c.gep(group, c.op("mul", far, step))
@@ -41,7 +41,7 @@ def group_of_rank(c: CodeBuilder, group: IrValue, rank: IrValue) -> IrValue:
 
 @helper("emu.peer", "ptr, i32", result="ptr", core=True)
 def peer(_lib: Library, c: CodeBuilder, group: IrValue, address: IrValue) -> None:
-    """`emu.peer(group, address) -> group`: the workgroup to whose shared memory an address of the cluster leads; null if none."""
+    """`emu.peer(group, address) -> group`: the workgroup that has the shared memory of an address of the cluster; null if none has."""
     upper = c.op("lshr", address, RANK_SHIFT)
     own = c.icmp("eq", upper, 0)
     rank = c.select(own, GROUP.load(c, group, "rank"), c.op("sub", upper, 1))
@@ -51,7 +51,7 @@ def peer(_lib: Library, c: CodeBuilder, group: IrValue, address: IrValue) -> Non
 
 
 def address_in(c: CodeBuilder, group: IrValue, rank: IrValue, offset: IrValue) -> IrValue:
-    """Return the address of an offset (i32) in the shared memory of the workgroup of a rank."""
+    """Return the cluster address, an i32, of an offset in the shared memory of the workgroup of a rank."""
     alone = c.icmp("eq", THREAD.load(c, GROUP.load(c, group, "thread"), "cluster"), 1)
     ranked = c.op("shl", c.op("add", rank, 1), RANK_SHIFT)
     upper = c.select(c.op("and", alone, c.icmp("eq", rank, 0)), c.const(rank.type, 0), ranked)
@@ -59,13 +59,13 @@ def address_in(c: CodeBuilder, group: IrValue, rank: IrValue, offset: IrValue) -
 
 
 def absolute(c: CodeBuilder, group: IrValue, address: IrValue) -> IrValue:
-    """Return an address (i32) of the shared memory of a cluster in the form that all its workgroups understand."""
+    """Return a cluster address, an i32, with its rank in the upper bits, so that it is valid in all workgroups of the cluster."""
     own = c.icmp("eq", c.op("lshr", address, RANK_SHIFT), 0)
     return c.select(own, address_in(c, group, GROUP.load(c, group, "rank"), address), address)
 
 
 def warp_at(c: CodeBuilder, thread: IrValue, group: IrValue, number: IrValue) -> IrValue:
-    """Return the address of warp `number` of a workgroup."""
+    """Return the address of the WARP record of warp `number` of a workgroup."""
     step, first = (
         c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
         c.resize(THREAD.load(c, thread, "warps_at"), 64),

@@ -1,7 +1,7 @@
 """Generated code that writes a finding into the report buffer (`emu.report`), and helpers around it.
 
-Not here: the checks (`addresses`, `emulator.sanitizers.sanitize`), the text of a finding
-(`emulator.simt.report_records`).
+Not here: the checks (`addresses`, `emulator.sanitizers.sanitize`). Next: `emulator.simt.report_records`, which reads
+the buffer and makes the text of a finding.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -49,7 +49,10 @@ def report(
     size: IrValue,
     other: IrValue,
 ) -> None:
-    """`emu.report(warp, kind, site, lane, address, size, other)`: record a finding, once for each site and kind; a fatal one stops the launch."""
+    """`emu.report(warp, kind, site, lane, address, size, other)`: record a finding; a fatal one stops the launch.
+
+    A host thread records one finding for each site and kind. Findings beyond `REPORT_LIMIT` are counted, not stored.
+    """
     thread = WARP.load(c, warp, "thread")
     record = site_record(c, warp, site)
     seen = SITE.load(c, record, "seen")
@@ -90,7 +93,7 @@ def emit_report(
     size: IrValue | None = None,
     other: IrValue | None = None,
 ) -> None:
-    """Append a call of `emu.report`."""
+    """Append a call of `emu.report`; operands that are None become 0."""
     c.call(
         report(lib), "void", warp, i32(kind), site, lane, address or i64(0), size or i32(0), other or i64(0)
     )
@@ -108,6 +111,9 @@ def report_conflict(
     access: IrValue,
     party: IrValue,
 ) -> None:
-    """Append a report of an access that conflicts with an access of another party."""
+    """Append a report of an access that conflicts with an access of another party.
+
+    `other` of the record gets the access kinds (`access`) in the upper 16 bits and `party` in the lower 32.
+    """
     other = c.op("or", c.op("shl", c.resize(access, 64), 48), c.resize(party, 64))
     emit_report(lib, c, warp, kind, site, lane, address=c.resize(address, 64), size=size, other=other)

@@ -1,6 +1,6 @@
-"""Names of LLVM types, and the parts of lines of IR text: operation, names, type of the value.
+"""Names of LLVM types, and the parts of a line of IR text: operation, names, type of the value.
 
-Next: `vector`, which writes IR; `strips`, which rewrites it.
+It reads only the syntax that `vector` writes. Not here: writing IR (`vector`). Next: `strips`, which rewrites IR.
 """
 
 # ruff: noqa: E501 - summaries and tables read best on one line
@@ -33,7 +33,7 @@ def vector(count: int, type_: str) -> str:
 
 
 def bits_of(type_: str) -> int:
-    """Return the number of bits of one element."""
+    """Return the number of bits of one element of an integer, floating-point or pointer type."""
     name = element(type_)
     return int(name[1:]) if name[0] == "i" else _BITS[name]
 
@@ -62,21 +62,21 @@ _SECOND: Final = re.compile(r", (<\d+ x \w+>)")
 
 @dataclass(slots=True, eq=False)
 class IrLine:
-    """One line of a function: its text, and of an instruction what follows from it."""
+    """One line of a function: its text, and the parts of it if it is an instruction."""
 
     text: str
     operation: str = ""
-    """The name of the operation, "label" for a label."""
+    """The name of the operation; "label" for a label, "" for a line that is neither."""
     name: str = ""
-    """The name of its value, without %."""
+    """The name of its value, without %; "" if it has none."""
     uses: list[str] = field(default_factory=list)
     """The names in its operands, in their order."""
     type: str = ""
-    """The type of its value if that is a vector."""
+    """The type of its value, as `type_of` returns it."""
 
 
 def parsed(row: str) -> IrLine:
-    """Read a line."""
+    """Return the parts of a line."""
     match = _INSTRUCTION.match(row)
     if match is None:
         return IrLine(row, "label" if row.endswith(":") else "")
@@ -86,7 +86,10 @@ def parsed(row: str) -> IrLine:
 
 
 def type_of(operation: str, rest: str) -> str:
-    """Return the type of an instruction's value if it is a vector, else ""; `rest` is what follows the operation."""
+    """Return the type of an instruction's value if it is a vector, else "". `rest` is the text after the operation's name.
+
+    It also returns "" for a getelementptr with a vector of offsets, whose value is a vector of pointers.
+    """
     if operation in CASTS:
         found = rest.rpartition(" to ")[2]
         return found if found[0] == "<" else ""

@@ -3,7 +3,7 @@
 It does not use `compiler.llvm`, which lacks three things that only this engine needs: linking at run time, a pass
 pipeline without vectorisers, and target attributes on functions.
 
-Next: `emulator.simt.engine`, the caller; `hcq.store`, the cache on disk.
+Not here: the IR (`library`), the files of the cache (`hcq.store`). Next: `emulator.simt.engine`, the caller.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIND = "emu"
+"""The kind of these objects in `hcq.store`."""
 _serial = itertools.count()
 _lock = threading.Lock()
 
@@ -39,6 +40,7 @@ class HostCpu:
     cpu: str
     features: str
     vector_bits: int
+    """Width in bits of the vector registers that generated code uses: 512 or fewer."""
 
     @property
     def gathers(self) -> bool:
@@ -56,7 +58,7 @@ class HostCpu:
 
 @functools.cache
 def host(vector_bits: int = 0) -> HostCpu:
-    """Describe this host. `vector_bits` limits the width of vectors (256 disables AVX-512); 0 is no limit."""
+    """Describe this host. `vector_bits` limits the width of vectors (256 disables AVX-512); 0 means no limit."""
     _initialise()
     features = llvm.get_host_cpu_features()
     widest = 512 if features.get("avx512f") and features.get("avx512bw") and features.get("avx512vl") else 256
@@ -75,14 +77,14 @@ def _initialise() -> None:
 
 @functools.cache
 def _machine(target: HostCpu, *, optimise: bool) -> Any:
-    """Return LLVM's code generator for a host, which keeps what it derives from the features. Use it with `_lock` held."""
+    """Return LLVM's code generator for a host; making one is slow, so it is kept. Use it with `_lock` held."""
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=1 if optimise else 0, reloc="pic", codemodel="default",
     )  # fmt: skip
 
 
 def compile_ir(text: str, target: HostCpu, *, optimise: bool) -> bytes:
-    """Compile IR text to a relocatable object for `target`. Raises AssertionError, with the line, if the IR is malformed."""
+    """Compile IR text to a relocatable object for `target`. Raises `AssertionError` with LLVM's message if the IR is malformed."""
     _initialise()
     with _lock:
         context = llvm.create_context()
@@ -133,7 +135,10 @@ class LoadedObject:
 
 
 def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> LoadedObject:
-    """Link an object against absolute addresses (`imports`) and load it; the result has the addresses of `names`."""
+    """Link an object against absolute addresses (`imports`) and load it; the result has the addresses of `names`.
+
+    Symbols of this process, such as libm's, are found too. Raises `RuntimeError` with LLVM's message if linking fails.
+    """
     library = llvm.JITLibraryBuilder().add_object_img(code)
     for name, address in imports.items():
         library.import_symbol(name, address)
@@ -146,7 +151,7 @@ def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> LoadedObj
 
 @functools.cache
 def _source_digest() -> str:
-    """Return a digest of the sources of the engine: a change of it invalidates cached objects."""
+    """Return a digest of the engine's sources: a change of the sources invalidates cached objects."""
     parts: list[str | bytes] = []
     folder = Path(__file__).parents[1]
     for path in sorted(path for room in ("ir", "sanitizers", "shared", "simt") for path in (folder / room).glob("*.py")):
@@ -165,7 +170,7 @@ class ObjectCache:
         return self._kept(key(text, target, optimise=optimise)) is not None
 
     def object(self, text: str, target: HostCpu, *, optimise: bool) -> bytes:
-        """Return the object for IR text, from the cache or compiled now."""
+        """Return the object for IR text, from the cache or compiled now. Raises as `compile_ir` does."""
         name = key(text, target, optimise=optimise)
         code = self._kept(name)
         if code is None:

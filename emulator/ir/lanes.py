@@ -1,6 +1,6 @@
 """Operations across the lanes of a warp: permutations, reductions over groups of lanes, matching.
 
-Not here: which PTX instruction uses which (`emulator.nv.ptx.warp`).
+Not here: operations within a lane (`numeric`). Next: `emulator.nv.ptx.warp`, the PTX instructions that use these.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def permute(lib: Library, c: CodeBuilder, values: IrValue, index: IrValue) -> IrValue:
-    """Return for each lane the value of lane `index`, which must be below the warp's width."""
+    """Return for each lane the value of the lane whose number is in `index` (i32), which must be below the warp's width."""
     if lib.target.vector_bits == 512 and lib.lanes == 32 and bits_of(values.type) == 32:
         halves = [c.shuffle(values, None, range(k, k + 16)) for k in (0, 16)]
         picks = [c.shuffle(index, None, range(k, k + 16)) for k in (0, 16)]
@@ -58,9 +58,10 @@ _NEUTRAL = {
 def reduce_groups(
     lib: Library, c: CodeBuilder, operation: str, values: IrValue, groups: IrValue, active: IrValue
 ) -> IrValue:
-    """Return for each active lane the reduction over its group: add, and, or, xor, smin, smax, umin or umax of i32.
+    """Return for each active lane the reduction of `values` (i32) over its group; 0 in other lanes.
 
-    `groups` has for each active lane the mask of its group, which includes the lane.
+    `operation` is add, and, or, xor, smin, smax, umin or umax. `groups` has for each active lane the mask of its group,
+    which includes the lane itself.
     """
 
     def body(k: CodeBuilder, data: IrValue, members: IrValue, lanes: IrValue) -> None:
@@ -91,7 +92,10 @@ def reduce_groups(
 
 
 def match(lib: Library, c: CodeBuilder, values: IrValue, mask: IrValue) -> IrValue:
-    """Return for each lane of `mask` the mask of lanes, among those, that hold the same value, as i32."""
+    """Return for each lane of `mask` the lanes of `mask` with the same value, as an i32 mask; 0 in other lanes.
+
+    For warps of 32 lanes.
+    """
 
     def body(k: CodeBuilder, data: IrValue, lanes: IrValue) -> None:
         all_in, all_out = Spilled(k, data), Spilled(k, lib.v("i32"))

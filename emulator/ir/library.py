@@ -1,11 +1,11 @@
 """The library of helper functions that translated kernels call, each generated once as IR and found by name.
 
 *Core* helpers are compiled once for a host and cached on disk; translated kernels call them by address. *Hot*
-helpers are also inlined into optimised translations. All other helpers are compiled with each module that uses
+helpers are also inlined into optimised translations. All other helpers are compiled with each module that calls
 them.
 
 Not here: the helpers themselves (`emulator.simt.access`, `addresses`, `emulator.simt.atomics`, `lanes`,
-`numeric`), compiling them (`emulator.simt.engine`, `jit`).
+`numeric`), compilation (`emulator.simt.engine`, `jit`). Next: `emulator.simt.engine`, which fills a library.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -42,7 +42,7 @@ class Sanitizers:
     partial_barriers: bool = False
     """Barriers that only some threads of a workgroup reach."""
     lane_races: bool = False
-    """Races in shared memory between lanes of one warp, besides `shared_races`: where lanes need not run in step."""
+    """Races in shared memory between lanes of one warp, in addition to `shared_races`, for GPUs whose lanes need not run in step."""
     caches: bool = False
     """Missing cache maintenance. The engine records all accesses; the machine around it checks them."""
 
@@ -63,7 +63,7 @@ class Sanitizers:
 
     @classmethod
     def all(cls, *, in_step: bool = True) -> Sanitizers:
-        """Return the settings with every check on, for lanes that run in step or not."""
+        """Return the settings with every check on; `lane_races` is off if lanes run in step."""
         return cls(
             shared_races=True,
             global_races=True,
@@ -76,7 +76,7 @@ class Sanitizers:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """One function: its IR text, the functions that it calls, and whether it is core and hot."""
+    """One function: its IR text, the names of the functions that it calls, and whether it is core and hot."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ class Library:
     target: HostCpu
     checks: Sanitizers
     in_strips: bool = False
-    """Whether quick code loops over strips of lanes."""
+    """Whether code that is not optimised loops over strips of lanes (`strips`)."""
     sealed: bool = False
     """Whether the core library is compiled: later definitions are compiled into the modules that use them."""
     helpers: dict[str, Helper] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Library:
         return vector(self.lanes, "i1")
 
     def type(self, name: str) -> str:
-        """Return the IR type that `helper` calls by a name: "mask", or "i32 each" for one i32 for each lane."""
+        """Return the IR type of a short name: "mask"; "T each", a vector of T with one element for each lane; or an IR type."""
         each = name.removesuffix(" each")
         return self.mask if name == "mask" else name if each == name else self.v(each)
 
@@ -132,12 +132,12 @@ class Library:
         small: bool = False,
         attributes: str = "",
     ) -> str:
-        """Generate a helper with `body(code, *parameters)` unless it exists; return its name.
+        """Generate a helper with `body(code, *parameters)` unless one of that name exists; return the name.
 
-        `parameters` maps names to IR types, or lists types for the names that `body` has ("ptr, i32 each, mask": those
-        that `type` names). `core` and `hot` are as in the module's docstring; hot helpers are inlined
-        where the host has vectors of 512 bits, `small` ones on every host; with `attributes` LLVM chooses. A helper
-        without a result returns at the end of its body.
+        `result` is a name of `type` or "void". `parameters` maps names to IR types, or lists names of `type` in the order
+        of `body`'s parameters ("ptr, i32 each, mask"). `core` and `hot` are as in the module's docstring. Hot helpers are
+        inlined if the host has vectors of 512 bits, `small` ones on every host, both only without checks. `attributes`
+        replaces the attribute group (`tail`). A helper without a result returns at the end of its body.
         """
         with self._writing:  # other threads see a helper only when it is complete
             if name in self.helpers:
@@ -162,7 +162,7 @@ class Library:
             return name
 
     def closure(self, names: Iterable[str], *, optimise: bool) -> tuple[list[Helper], list[Helper]]:
-        """Return the helpers that a module calling `names` must contain, and those it may import from the core library.
+        """Return the helpers that a module which calls `names` must contain, and those that it imports from the core library.
 
         `optimise`: also include the hot helpers of the core library, for inlining.
         """
@@ -181,9 +181,9 @@ class Library:
         return list(inside.values()), list(outside.values())
 
     def module(self, bodies: str, called: dict[str, str], *, optimise: bool) -> tuple[str, list[str]]:
-        """Return a module's text and the core helpers it imports.
+        """Return a module's text and the names of the core helpers that it imports.
 
-        `bodies` is the text of its own functions; `called` maps the names that they call to declarations; `optimise`
+        `bodies` is the text of its own functions. `called` maps the names that these call to declarations. `optimise`
         is as in `closure`.
         """
         inside, outside = self.closure(called, optimise=optimise)
@@ -205,7 +205,7 @@ class Library:
 
     @property
     def strip(self) -> int:
-        """Lanes of 32 bits that a host register has."""
+        """The number of lanes of 32 bits in a host register."""
         return self.target.vector_bits // 32
 
     def _with_strips(self, text: str) -> str:
@@ -213,7 +213,10 @@ class Library:
         return _FUNCTION.sub(lambda found: strips(found[0], self.lanes, self.strip), text)
 
     def core_module(self) -> tuple[str, list[str]]:
-        """Return the text of the core library and the names that it exports."""
+        """Return the text of the core library and the names that it exports.
+
+        Raises `AssertionError` if a core helper calls one that is not core.
+        """
         core = [h for h in self.helpers.values() if h.core]
         names = {h.name for h in core}
         inside: dict[str, Helper] = {}
@@ -230,7 +233,11 @@ class Library:
         return text, sorted(names)
 
     def tail(self) -> list[str]:
-        """Return the attribute groups and metadata that end every module."""
+        """Return the lines that end every module.
+
+        Attribute groups: #0 common, #1 always inlined, #2 for code that changes the rounding mode. Metadata: branch
+        weights !0 likely, !1 unlikely.
+        """
         base = self.target.attributes
         return [
             f"attributes #0 = {{ {base} }}",
@@ -244,9 +251,9 @@ class Library:
 def helper(
     name: str, types: str, *, result: str = "void", core: bool = False
 ) -> Callable[[Callable[..., None]], Callable[[Library], str]]:
-    """Make of `body(library, code, *parameters)` a function that defines the helper and returns its name.
+    """Decorate `body(library, code, *parameters)`: the result, `define(library)`, defines the helper and returns its name.
 
-    `types` are the parameters' types, by the names of `Library.type` ("ptr, i32"); `core` is as in `Library.define`.
+    `types` lists the parameters' types by names of `Library.type` ("ptr, i32"); `core` is as in `Library.define`.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[[Library], str]:
@@ -260,7 +267,7 @@ def helper(
 
 
 _FUNCTION = re.compile(r"^define (?![^\n]* #2 \{).*?^}\n", re.MULTILINE | re.DOTALL)
-"""A function that depends on no mode of the host's arithmetic."""
+"""A function without attribute group #2: it does not change the host's rounding mode."""
 
 
 @functools.lru_cache(maxsize=32)

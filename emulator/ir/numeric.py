@@ -1,9 +1,10 @@
 """Floating-point operations that LLVM lacks: directed rounding, small formats, approximations.
 
-A narrow result that is computed in a wider format must not be rounded twice. So the wide value is rounded to
-*odd* first: its last bit is set if any bit was lost, and the second rounding takes that into account.
+A narrow result that is computed in a wider format must not be rounded to nearest twice. So the wide value is first
+rounded to *odd*: its last bit is set if any bit was lost. The second rounding then gives the correct result.
 
-Not here: which instruction rounds how (`emulator.nv.ptx.floats`, `emulator.nv.ptx.convert`).
+Not here: the rounding of each instruction (`emulator.nv.ptx.floats`, `emulator.nv.ptx.convert`). Next: `lanes`,
+operations across lanes.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -39,7 +40,10 @@ _OPERATIONS = {
 
 
 def rounded(lib: Library, c: CodeBuilder, operation: str, mode: str, result: str, *values: IrValue) -> IrValue:
-    """Compute `operation` with a rounding mode, in a helper that sets the host's rounding mode and restores it."""
+    """Append an operation of `_OPERATIONS` with a rounding mode of `ROUND_MODES`; `result` is the type of its value.
+
+    Its helper sets the host's rounding mode, and to nearest afterwards.
+    """
     name, _ = _OPERATIONS[operation]
     source = values[0].type
     changes = source != result
@@ -65,14 +69,14 @@ def rounded(lib: Library, c: CodeBuilder, operation: str, mode: str, result: str
 
 
 def flush(c: CodeBuilder, value: IrValue) -> IrValue:
-    """Replace subnormal values by zeros of the same sign."""
+    """Replace subnormal values (half, float or double) by zeros of the same sign."""
     smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[bits_of(value.type)]
     tiny = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, smallest))
     return c.select(tiny, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
 
 
 def odd_sum(c: CodeBuilder, a: IrValue, b: IrValue) -> IrValue:
-    """Add doubles, rounding to odd. The two-sum algorithm gives the lost part; if it is not 0, the last bit is set."""
+    """Add doubles, rounded to odd. The two-sum algorithm gives the error of the sum; if it is not 0, the last bit is set."""
     total = c.op("fadd", a, b)
     part = c.op("fsub", total, a)
     lost = c.op("fadd", c.op("fsub", a, c.op("fsub", total, part)), c.op("fsub", b, part))
@@ -89,7 +93,7 @@ def odd_sum(c: CodeBuilder, a: IrValue, b: IrValue) -> IrValue:
 
 
 def odd_float(c: CodeBuilder, value: IrValue) -> IrValue:
-    """Round doubles to float32, rounding to odd."""
+    """Convert doubles to float32, rounded to odd: overflow gives the largest finite value."""
     near = c.cast("fptrunc", value, "float")
     back = c.cast("fpext", near, "double")
     bits = c.as_int(near)
@@ -99,20 +103,20 @@ def odd_float(c: CodeBuilder, value: IrValue) -> IrValue:
 
 
 def fma_odd(c: CodeBuilder, a: IrValue, b: IrValue, addend: IrValue) -> IrValue:
-    """Return a * b + addend, as float32 rounded to odd; the operands are float32 values of a 16-bit format."""
+    """Return a * b + addend as float32, rounded to odd. The operands are float32 values that a 16-bit format holds exactly."""
     wide = [c.cast("fpext", v, "double") for v in (a, b, addend)]
     return odd_float(c, odd_sum(c, c.op("fmul", wide[0], wide[1]), wide[2]))
 
 
 def from_small(c: CodeBuilder, bits: IrValue, format_: str) -> IrValue:
-    """Convert 16-bit patterns (f16 or bf16) to float32."""
+    """Convert 16-bit patterns (i16) of f16 or bf16 to float32."""
     if format_ == "f16":
         return c.cast("fpext", c.bitcast(bits, like(bits.type, "half")), "float")
     return c.as_float(c.op("shl", c.resize(bits, 32), 16))
 
 
 def to_small(c: CodeBuilder, value: IrValue, format_: str, mode: str = "rn") -> IrValue:
-    """Round float32 to 16-bit patterns of f16 or bf16; NaNs become 0x7fff."""
+    """Round float32 to 16-bit patterns (i16) of f16 or bf16 by a mode of `ROUND_MODES`; NaNs become 0x7fff."""
     nan = c.fcmp("uno", value, value)
     if format_ == "f16" and mode == "rn":
         bits = c.bitcast(c.cast("fptrunc", value, "half"), like(value.type, "i16"))
@@ -133,9 +137,10 @@ def to_small(c: CodeBuilder, value: IrValue, format_: str, mode: str = "rn") -> 
 def small_float(
     c: CodeBuilder, value: IrValue, exponent_bits: int, mantissa_bits: int, mode: str, *, largest: int = 0
 ) -> IrValue:
-    """Round float32 to a small IEEE-like format with integer arithmetic; overflow gives infinity, or the largest value if rounding inward.
+    """Round float32 to a small IEEE-like format with integer arithmetic, by a mode of `ROUND_MODES`. Returns i16 patterns.
 
-    With `largest`, infinities and overflow give that bit pattern instead. Returns i16 patterns; the caller handles NaNs.
+    Overflow gives infinity, or the largest finite value if the mode rounds toward zero there. With `largest` not 0,
+    infinities and overflow give that bit pattern instead, with their sign. The caller replaces the results of NaNs.
     """
     bias = (1 << (exponent_bits - 1)) - 1
     bits = c.as_int(value)
@@ -192,7 +197,7 @@ def _polynomial(c: CodeBuilder, x: IrValue, coefficients: Sequence[float]) -> Ir
 
 
 def exp2(c: CodeBuilder, x: IrValue) -> IrValue:
-    """Return 2^x of doubles that hold float32 values."""
+    """Return 2^x of doubles that hold float32 values; x is clamped to [-200, 200]. The caller replaces the results of NaNs."""
     x = c.intrinsic("minnum", c.intrinsic("maxnum", x, c.fconst(x.type, -200.0)), c.fconst(x.type, 200.0))
     whole = c.intrinsic("rint", x)
     part = c.op("fsub", x, whole)
@@ -203,7 +208,7 @@ def exp2(c: CodeBuilder, x: IrValue) -> IrValue:
 
 
 def log2(c: CodeBuilder, x: IrValue) -> IrValue:
-    """Return log2 of positive doubles that hold float32 values."""
+    """Return log2 of positive finite doubles that hold float32 values. The caller replaces the results of others."""
     bits = c.as_int(x)
     shifted = c.op("sub", bits, 0x3FE6_A09E_667F_3BCD)
     exponent = c.op("ashr", shifted, 52)
@@ -216,7 +221,10 @@ def log2(c: CodeBuilder, x: IrValue) -> IrValue:
 
 
 def sine(c: CodeBuilder, x: IrValue, *, cosine: bool) -> IrValue:
-    """Return sin or cos of doubles that hold float32 values; multiples of pi/2 are subtracted in two steps."""
+    """Return sin or cos of doubles that hold float32 values; NaN for infinities and NaNs.
+
+    Multiples of pi/2 are subtracted in two steps, so the absolute error grows with the magnitude of x.
+    """
     turns = c.intrinsic("rint", c.op("fmul", x, c.fconst(x.type, 2 / math.pi)))
     first, second = 1.5707963267341256, 6.077100506506192e-11
     rest = c.intrinsic("fma", turns, c.fconst(x.type, -first), x)
@@ -238,7 +246,7 @@ def sine(c: CodeBuilder, x: IrValue, *, cosine: bool) -> IrValue:
 
 
 def tanh(c: CodeBuilder, x: IrValue) -> IrValue:
-    """Return tanh of doubles that hold float32 values."""
+    """Return tanh of doubles that hold float32 values. The caller replaces the results of NaNs."""
     power = exp2(c, c.op("fmul", x, c.fconst(x.type, 2 / math.log(2))))
     one = c.fconst(x.type, 1.0)
     value = c.op("fdiv", c.op("fsub", power, one), c.op("fadd", power, one))

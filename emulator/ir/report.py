@@ -1,7 +1,7 @@
 """Findings about an emulated kernel: faults, which end the kernel, and sanitizer findings, which do not.
 
-Not here: findings about the driver (`emulator.shared.machine_report`), the records that generated code writes
-(`emulator.simt.report_records`).
+Not here: findings about the driver (`emulator.shared.machine_report`). Next: `emulator.simt.report_records`, which
+makes findings from the records that generated code writes.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -108,20 +108,24 @@ class KernelReport:
 
     kind: ReportKind
     kernel: str
+    """The kernel's name."""
     line: int
     """The PTX line, or the byte offset in machine code."""
     instruction: str
+    """The text of the instruction."""
     block: tuple[int, int, int] | None
     thread: tuple[int, int, int] | None
-    """Both None where the finding is about the code, before any thread runs."""
+    """Workgroup and thread in it, each x, y, z. Both None for a finding about the code, before any thread runs."""
     access: str
-    """"read", "write", "atomic" or empty."""
+    """"read", "write", "atomic", or "" if the finding is about no access."""
     address: int | None
+    """The address accessed; None if the finding is about no access."""
     size: int
+    """Bytes of the access; 0 if the finding is about no access."""
     nearest: str
-    """A description of the allocation nearest to the address."""
+    """A description of the allocation nearest to the address; "" if there is none."""
     other: str = ""
-    """A description of the other party of a race, or of what an instruction should have waited for; else ""."""
+    """A description of the other access of a race, or of the operation that was not waited for; "" if there is none."""
 
     def __str__(self) -> str:
         where = (
@@ -150,9 +154,10 @@ _PATTERN = re.compile(
 
 
 def parse(text: str) -> list[tuple[KernelReport, str]]:
-    """Return each finding that a text names in the form of `str(Report)`, with the "file:line" that follows it.
+    """Return each finding that a text contains in the form of `str(KernelReport)`, with its "file:line".
 
-    A name of the kernel that follows replaces that of its machine code.
+    The text may continue a finding with "; source: FILE:LINE" and "; kernel: NAME". Without the first, "file:line" is "".
+    The second replaces the name of the kernel.
     """
     found = []
     for one in _PATTERN.finditer(text):
@@ -175,7 +180,7 @@ def parse(text: str) -> list[tuple[KernelReport, str]]:
 
 
 def _point(found: re.Match[str], what: str) -> tuple[int, int, int] | None:
-    """Return the three numbers of a thread ("t") or of a block ("b") from a match of `_PATTERN`; None without."""
+    """Return the x, y and z of a thread ("t") or a block ("b") from a match of `_PATTERN`; None if it has none."""
     if found[f"{what}x"] is None:
         return None
     return int(found[f"{what}x"]), int(found[f"{what}y"]), int(found[f"{what}z"])

@@ -1,9 +1,9 @@
 """Records shared by generated code and Python: of host threads, resident workgroups, warps and access sites.
 
-This is the only place that knows the offsets. Generated code accesses fields through `Record.load` and
-`Record.store`, Python through `Record.pack` and `Record.read`. A mask of lanes takes 8 bytes for every warp width.
+No other module states an offset. Generated code accesses fields through `Record.load` and `Record.store`, Python through
+`Record.pack` and `Record.read`. A mask of lanes takes 8 bytes for every warp width.
 
-Next: `emulator.simt.dispatch`, which runs on these records; `emulator.simt.running`, which allocates them.
+Not here: the allocation of records (`emulator.simt.running`). Next: `emulator.simt.dispatch`, which runs on these records.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -33,7 +33,7 @@ _LINE = 64
 class Record:
     """A record of named fields, each of type ptr, i64 or i32; its size is a multiple of 64 bytes.
 
-    A field of type line has no bytes: those after it begin a line of their own, counted from the record's start.
+    A field of type "line" has no bytes: the next field begins at a multiple of 64 bytes from the record's start.
     """
 
     def __init__(self, name: str, /, **fields: str) -> None:
@@ -70,7 +70,7 @@ class Record:
         return code.load(self.types[field], self.address(code, base, field), volatile=volatile)
 
     def store(self, code: CodeBuilder, base: IrValue, field: str, value: IrValue | int) -> None:
-        """Append code that writes a field; a narrower value is extended."""
+        """Append code that writes a field; a narrower value is extended with zeros."""
         type_ = self.types[field]
         if isinstance(value, int):
             value = code.const(type_, value)
@@ -79,7 +79,7 @@ class Record:
         code.store(value, self.address(code, base, field))
 
     def pack(self, **values: int) -> bytearray:
-        """Return the bytes of a record with these fields set and the others zero."""
+        """Return the bytes of a record with these fields set and the others zero. Raises `KeyError` for unknown names."""
         if not values.keys() <= self.offsets.keys():
             raise KeyError(", ".join(sorted(values.keys() - self.offsets.keys())))
         return bytearray(self._whole.pack(*[values.get(field, 0) for field in self._order]))
@@ -96,9 +96,9 @@ class Record:
 
 
 LAUNCH = Record("launch", stop="i32", sequence="i64", apart="line", next="i32")
-"""Shared by the host threads of one launch. `stop`, if not 0, makes all of them return. `next`: number of workgroups started.
-`sequence`: the time of the launch, for races between workgroups. Threads read `stop` at every turn of a warp and change `next`
-for every workgroup, so they lie in different cache lines."""
+"""Data that the host threads of one launch share. `stop`, if not 0, makes all of them return. `next`: number of workgroups
+started. `sequence`: the time of the launch, for races between workgroups. Threads read `stop` at every turn of a warp and
+change `next` for every workgroup, so the two fields lie in different cache lines."""
 
 THREAD = Record(
     "thread",
@@ -115,15 +115,19 @@ THREAD = Record(
 )  # fmt: skip
 """The data with which one host thread runs workgroups: the constants of the launch, and memory of the thread.
 
-`fuel`: the number of turns of workgroups before it returns. `begun` to `at` are its progress: whether it has run
-before, the number of resident workgroups, whether no workgroup progressed in this round, and the workgroup whose
-turn is next; `turns` are those that it has had in a row. If races between workgroups are checked, `releases` points to a RELEASE for each workgroup of the
-grid, and `known` to the vector clock of each (`group_order`), at a distance of `known_step` bytes. `last_x` to `last_z`:
-threads along each axis of the last workgroup there; `block_x` to `block_z`, `threads` and `warps` are those of the others.
-`counts` and `touched`: the slots and the table of touched memory of a counted launch (`counting`).
-`cluster`: workgroups of a cluster, at least 1; `cluster_x` to `cluster_z` along each axis; `explicit_cluster` is 1 if the launch
-names them. `parties`: warps of a cluster. A cluster occupies `unit_bytes`: the slots of its workgroups in order of their ranks.
-`registers`: those of a thread at the start, 0 if unknown. `warp_order` has a u32 for each party: the offset of a warp's state in the unit, in the order of turns.
+- Progress: `fuel` is the number of turns of workgroups before the thread returns. `begun`: whether it has run before.
+  `active`: the number of resident workgroups. `stalled`: whether no workgroup progressed in this round. `at`: the workgroup
+  that has the next turn; `turns`: the turns that it has had in a row.
+- Order, if races between workgroups are checked: `releases` points to a RELEASE for each workgroup of the grid, `known` to
+  the vector clock of each (`emulator.sanitizers.group_order`), at a distance of `known_step` bytes.
+- Sizes: `block_x` to `block_z`, `threads` and `warps` describe every workgroup except the last along an axis. `last_x` to
+  `last_z` are the threads of that one along its axis.
+- Clusters: `cluster` is the number of workgroups of a cluster, at least 1, `cluster_x` to `cluster_z` along each axis;
+  `explicit_cluster` is 1 if the launch states them. `parties`: warps of a cluster. A cluster occupies `unit_bytes`: the slots
+  of its workgroups in order of their ranks. `warp_order` has a u32 for each party: the offset of a warp's state in the unit,
+  in the order of turns.
+- `registers`: registers of a thread at the start, 0 if unknown. `counts` and `touched`: the slots and the table of touched
+  memory of a counted launch (`emulator.simt.counting`).
 """
 
 GROUP = Record(
@@ -132,13 +136,13 @@ GROUP = Record(
     epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32", warps="i32", partial="i32", rank="i32", met="i32",
     free="i32",
 )  # fmt: skip
-"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached. `warps`: the number of its warps; `partial` is 1
-if it has fewer threads than others. `rank`: its number in its cluster; `met` is 1 once a barrier of the cluster
-has opened; `clocks`: the vector clocks of the cluster. `free`: registers in the pool, in one thread of each warp."""
+"""A resident workgroup. `arrivals` is not 0 if any barrier has been reached. `warps`: the number of its warps. `partial` is 1
+if it has fewer threads than others. `rank`: its number in its cluster. `met` is 1 once a barrier of the cluster has opened.
+`clocks`: the vector clocks of the cluster. `free`: registers in the workgroup's pool, for one thread of each warp."""
 
 RELEASE = {"last": 0, "before": 4}
 RELEASE_BYTES = 8
-"""Times of a workgroup's last release and of the one before it, as u32; 0 is never."""
+"""Offsets of the times of a workgroup's last release and of the release before it, u32; 0 if there was none."""
 
 BARRIER = Record(
     "barrier",
@@ -152,12 +156,12 @@ BARRIER = Record(
     last_every="i32",
     last_some="i32",
 )
-"""One barrier of a workgroup: arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
+"""One barrier of a workgroup: its arrivals, and the votes of `bar.red`. `last_*` are the votes of the last completed round."""
 
 BARRIERS = 16
 CLUSTER_BARRIER, REGISTER_POOL, SPLIT_BARRIER = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
-"""Numbers, in `WARP.barrier`, of the barrier of a warp's cluster, of its workgroup's pool of registers, and of its workgroup's barrier in
-two parts. Those of other barriers, existing or not, are below."""
+"""Numbers in `WARP.barrier` of three things that a warp can wait at: the barrier of its cluster, its workgroup's pool of
+registers, its workgroup's barrier in two parts. Numbers of other barriers, valid or not, are smaller."""
 GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
 
 WARP = Record(
@@ -170,24 +174,25 @@ WARP = Record(
 )  # fmt: skip
 """A warp: its lanes, its status, and the barrier at which it waits. Thread ids, pending masks and registers follow.
 
-`start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release`: not 0
-if the barrier has opened since. `lanes`: those with which the warp began. `party`: its number in its cluster. `arrived` and
-`passed`: lanes that have arrived at the barrier of the cluster and not waited yet, before and after it opened. `registers`: those of a thread.
-The `poll_*` describe its last failed test of a barrier in memory, for reports: `poll_wants` has the arrivals that the barrier waits for
-from bit 32 on, the bytes below, and bit 63.
-The others order its lanes (`emulator.sanitizers.lane_order`): the clock at which all met last, and whether since then it has
-accessed shared memory, whether only some of them met before, and which asynchronous operations read for it.
-`barrier_aligned`: whether all lanes must reach the barrier where some wait; kept where that is checked.
-`cluster_site`: the instruction with which lanes arrived last at the barrier of the cluster; kept where that is checked.
-`loop_site` and `loop_lane` describe the loop that it last left to yield: one more than the last instruction that can be named, a lane.
-`split`: whether it has signalled at the barrier in two parts, and whether that has opened since (`split_barrier`).
-`reads_until`: if not 0, the clock of what the asynchronous proxy reads for it now; `reads_first`: the earliest clock of a group of such
-reads in flight (`emulator.sanitizers.read_groups`).
+- Lanes, as masks: `start` enter the kernel now, `live` have not left it, `blocked` wait at the barrier, `lanes` began.
+  `arrived` and `passed` have arrived at the cluster's barrier and not waited yet, before and after it opened.
+- `release`: not 0 if the barrier has opened since. `party`: its number in its cluster. `registers`: registers of a thread.
+- `poll_*` describe its last failed test of a barrier in memory, for reports: `poll_wants` has the missing arrivals from bit
+  32 on, the missing bytes below, and bit 63 set.
+- `loop_site` and `loop_lane` describe the loop that it last left to yield: 1 + the last instruction with a name, and a lane.
+- `split`: whether it has signalled at the barrier in two parts, and whether that has opened since
+  (`emulator.simt.split_barrier`).
+- Written only if the sanitizers check them: `barrier_aligned`: whether all lanes must reach the barrier at which some wait.
+  `cluster_site`: the instruction with which lanes last arrived at the cluster's barrier.
+- Order of its lanes (`emulator.sanitizers.lane_order`): `synced`, the clock at which all lanes last met; since then, `touched`:
+  whether it accessed shared memory, and `grouped`: whether only some lanes met. `reading`: the asynchronous operations
+  that read for it. `reads_until`: if not 0, the clock of reads that the asynchronous proxy makes for it now; `reads_first`:
+  the earliest clock of a group of reads in flight (`emulator.sanitizers.read_groups`).
 """
 
 
 PACKED_IDS = 3
-"""The "axis" whose ids are those of x, y and z in one i32, 10 bits each: workgroups have at most 1024 threads."""
+"""The number of a fourth "axis": the ids along x, y and z in one i32, 10 bits each. Workgroups have at most 1024 threads."""
 
 
 def warp_ids_at(axis: int, lanes: int) -> int:
@@ -196,24 +201,25 @@ def warp_ids_at(axis: int, lanes: int) -> int:
 
 
 def warp_registers_at(lanes: int) -> int:
-    """Return the offset, in a warp's state, of the part that the translated kernel uses: pending masks, then registers."""
+    """Return the offset, in a warp's state, of the part that belongs to the translated kernel: pending masks, then registers."""
     return WARP.size + 4 * 4 * lanes
 
 
 MAP_ENTRY = Record(
     "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64", order="i64"
 )
-"""One allocation for generated code, sorted by `start`; host address = device address + `delta`.
+"""One allocation for generated code; entries are sorted by `start`. Host address = device address + `delta`, modulo 2**64.
 
-`initialised`, `touched` and `order` are host addresses of shadows (1 byte for each byte, 32 and 8 bytes for each dword), or 0.
+`initialised`, `touched` and `order` are host addresses of shadows: 1 byte for each byte, 32 and 8 bytes for each dword. 0 if
+there is none.
 """
 
 MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
+"""Bits of `MAP_ENTRY.flags`: the permitted accesses."""
 
 SITE = Record("site", start="i64", bytes="i64", delta="i64", seen="i64")
-"""The allocation that an instruction last accessed: an aligned address a is valid if (a - start) / size < bytes / size.
-An instruction may make accesses of several sizes.
-`seen` has a bit for each kind of report that the instruction has made."""
+"""The allocation that an instruction last accessed. An aligned address a of an access of `size` bytes is valid if
+(a - start) / size < bytes / size. `seen` has a bit for each kind of report that the instruction has made."""
 
 REPORT = Record(
     "report",
@@ -226,9 +232,13 @@ REPORT = Record(
     address="i64",
     other="i64",
 )
+"""One finding in the report buffer; `lane` is in warp `warp` of workgroup `group`."""
 REPORT_LIMIT = 256
+"""The most records in a report buffer."""
 REPORTS_HEAD = 64
+"""Bytes before the first record: the number of findings as u32, then padding."""
 
 DONE, BARRIER_WAIT, YIELD, POLL = 0, 1, 2, 3
-"""Why a warp's turn ended. POLL: it only tested barriers in memory, in vain, and will do so until another warp acts."""
+"""The reason why a warp's turn ended. POLL: it only tested barriers in memory, without success, and will until another warp acts."""
 READY, WAITING, FINISHED, YIELDED = 0, 1, 2, 3
+"""Values of `WARP.status`."""

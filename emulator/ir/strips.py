@@ -1,8 +1,8 @@
 """Rewrites the lane-wise vector code of a function as loops over strips of lanes that fit a host register.
 
-A wave has 32 or 64 lanes, a host register 8 or 16 of 32 bits. LLVM splits each wide operation into narrow ones. That takes
-most of the time in which quick code is compiled, and makes it several times as long. Here runs of operations on
-whole waves become loops:
+A wave has 32 or 64 lanes, a host register 8 or 16 lanes of 32 bits. LLVM splits each wide operation into narrow ones. For
+code that is not optimised, the split takes most of the compile time and makes the code several times as long. So this
+module turns runs of operations on whole waves into loops:
 
     %a = add <64 x i32> %x, %y              r1:
     %b = mul <64 x i32> %a, %a        ->      %x.r1 = load <8 x i32>, ptr ...
@@ -11,8 +11,8 @@ whole waves become loops:
                                               store <8 x i32> %b.s, ptr ...
                                               br ...
 
-Values that runs take and give pass through stack memory. All other code stays as it is and in its order: a run only
-computes, and loads and stores stack variables that no other code touches meanwhile.
+Values pass into and out of a run through stack memory. All other code keeps its text and order. That is valid because a run
+only computes, and loads and stores stack variables that no code between its instructions uses.
 
 Not here: optimised code, which LLVM splits (`jit`). Next: `library`, which assembles modules.
 """
@@ -41,7 +41,7 @@ _ENDS: Final = frozenset(("label", "br", "switch", "ret", "unreachable"))
 _ELEMENTS: Final = frozenset(("i1", "i8", "i16", "i32", "i64", "half", "bfloat", "float", "double"))
 _PARAMETER: Final = re.compile(r"(<\d+ x \w+>) %([\w.$-]+)")
 _LITERAL: Final = re.compile(r"<[a-z]")
-"""Begins a constant whose lanes differ."""
+"""The beginning of a constant whose lanes differ."""
 _FROM: Final = re.compile(r", %([\w.$-]+) \]")
 _LANES_OF_INTRINSIC: Final = re.compile(r"\.v(\d+)(?=[if])")
 _CALLED: Final = re.compile(r"@llvm\.([a-z][a-z.]*?)\.v\d")
@@ -57,15 +57,15 @@ class _Run:
 
 
 def strips(function: str, lanes: int, width: int) -> str:
-    """Return a function's text with loops over strips of `width` lanes; `lanes` is that of a wave, a multiple.
+    """Return a function's text with loops over strips of `width` lanes. `lanes` is a wave's number of lanes, a multiple of it.
 
-    It may call intrinsics that the function did not call: those that `narrowed` names.
+    The new text may call narrower intrinsics than `function`; `narrowed` gives their names.
     """
     return _Rewriter(function, lanes, width).result()
 
 
 def narrowed(text: str, lanes: int, width: int) -> str:
-    """Return IR text with vectors of `width` lanes, or multiples of it, in place of `lanes`."""
+    """Return IR text, or an intrinsic's name, with vectors of n * `width` lanes in place of n * `lanes`."""
 
     def vector(match: re.Match[str]) -> str:
         count = int(match[1])
@@ -80,7 +80,7 @@ def narrowed(text: str, lanes: int, width: int) -> str:
 
 
 class _Rewriter:
-    """The function that is rewritten, as lines; `result` may be called once."""
+    """One function as lines, and the rewriting of it; `result` may be called once."""
 
     def __init__(self, function: str, lanes: int, width: int) -> None:
         self._lanes, self._width = lanes, width
@@ -96,14 +96,14 @@ class _Rewriter:
                 self._uses.setdefault(used, []).append(line)
         self._variables = self._own_variables()
         self._slots: dict[str, str] = {}
-        """Value that passes through memory -> its type."""
+        """Name of a value that passes through memory -> its type."""
         self._closes: dict[int, _Run] = {}
-        """Number of a line -> the run whose loop stands before it."""
+        """Number of a line -> the run whose loop is written before that line."""
         self._allocated: list[str] = []
         self._out: list[str] = []
         self._block = "entry"
         self._ends: dict[str, str] = {}
-        """Block -> the block in which its code ends now."""
+        """Name of a basic block -> the block that now contains its end."""
 
     def result(self) -> str:
         """Return the function's new text."""
@@ -132,7 +132,7 @@ class _Rewriter:
         return frozenset(found)
 
     def _whole(self, text: str) -> bool:
-        """Return whether an instruction has vectors, all of them of a wave's lanes or multiples."""
+        """Return whether an instruction has vectors, and each has a multiple of a wave's lanes, of plain elements."""
         if "<" not in text:
             return False
         found = VECTOR.findall(text)
@@ -141,7 +141,7 @@ class _Rewriter:
         )
 
     def _lanewise(self, line: IrLine) -> bool:
-        """Return whether each lane of a result depends on the same lane of its operands alone."""
+        """Return whether each lane of an instruction's result depends only on the same lane of its operands."""
         text, operation = line.text, line.operation
         if not self._whole(text) or _LITERAL.search(text):
             return False
@@ -166,7 +166,7 @@ class _Rewriter:
         return operation in _LANEWISE
 
     def _casts_lanes(self, text: str) -> bool:
-        """Return whether a bitcast keeps lanes apart: between elements of other types, or bits of a mask."""
+        """Return whether a bitcast maps lane to lane: between elements of equal width, or a mask and its bits."""
         source = text.partition(" bitcast ")[2]
         ends = (source, text.rpartition(" to ")[2])
         masks = [end.startswith(f"<{self._lanes} x i1>") for end in ends]
@@ -187,7 +187,7 @@ class _Rewriter:
         self._lines = kept[::-1]
 
     def _form(self) -> None:
-        """Form the runs. An instruction among those of a run moves before it, or ends it if it depends on it."""
+        """Form the runs. Other instructions between those of a run move before the run, or end it if they use its values."""
         run = _Run()
         scalars: set[str] = set()
         names: set[str] = set()
@@ -218,7 +218,7 @@ class _Rewriter:
                 del self._run[line]
 
     def _cross(self) -> None:
-        """Find the values that pass through memory: those that runs give or take."""
+        """Find the values that pass through memory: those that one run, or other code, makes and another uses."""
         for line in self._lines:
             if not line.name or line.operation == "alloca":
                 continue
@@ -234,7 +234,7 @@ class _Rewriter:
                 self._slots[match[2]] = match[1]
 
     def _write(self) -> None:
-        late = [name for name in self._slots if name not in self._defined]  # to store behind allocas and phis
+        late = [name for name in self._slots if name not in self._defined]  # to store after allocas and phis
         phis = []
         for number, line in enumerate(self._lines):
             if line.operation not in {"phi", "alloca", "label"}:
@@ -286,7 +286,7 @@ class _Rewriter:
             self._out.append(f"  {value} = load {kept}, ptr {value}.slot")
 
     def _write_run(self, run: _Run, label: str) -> None:
-        """Write a loop, and behind it the loads of the values that other code uses whole."""
+        """Write the loop of a run, then loads of the values that other code uses whole."""
         strip = _Strip(label, self._lanes, self._width)
         for line in run.lines:
             if line.operation == "bitcast" and " bitcast <" not in line.text:
@@ -335,7 +335,7 @@ class _Strip:
         return narrowed(text, self._lanes, self._width)
 
     def _at(self, type_: str, address: str) -> str:
-        """Return the address of the loop's strip of a variable, whose strips have a type."""
+        """Append the address of the current strip, of type `type_`, of the variable at `address`; return its name."""
         at = f"%{self._label}.{len(self._lines)}"
         self._lines.append(f"  {at} = getelementptr {type_}, ptr {address}, i64 %{self._label}.i")
         return at

@@ -1,7 +1,7 @@
 """A builder of LLVM IR text for vector code: typed values, operations on them, structured control flow.
 
-Only this module writes IR syntax. A value is an IR type and an operand; an operation appends a line and
-returns a value. LLVM optimises the result; this module does not, except for integer constants.
+A value is an IR type and an operand. An operation appends a line and returns a value. LLVM optimises the
+result; this module folds integer constants only.
 
 Not here: compiling the text (`jit`), names of types (`ir_text`). Next: `emulator.simt.warp_function`, the
 largest user.
@@ -49,14 +49,17 @@ class CodeBuilder:
     """The body of one function under construction."""
 
     def __init__(self, declarations: Declarations) -> None:
+        """Begin an empty body; `declarations` gets the functions that it calls."""
         self.lines: list[str] = []
         self.entry_lines: list[str] = []
+        """The stack variables, which come before `lines`."""
         self.declarations = declarations
         self._next = 0
         self.block = "entry"
+        """The name of the basic block that is appended to."""
 
     def emit(self, line: str) -> None:
-        """Append an instruction without a result."""
+        """Append the text of an instruction without a result."""
         self.lines.append("  " + line)
 
     def fresh(self, hint: str = "t") -> str:
@@ -77,16 +80,14 @@ class CodeBuilder:
         return IrValue("ptr", ref)
 
     def function(self, name: str, result: str, parameters: Sequence[IrValue], attributes: str = "#0") -> str:
-        """Return the text of the whole function with the body appended so far."""
+        """Return the text of the whole function; `attributes` is a group of `library.Library.tail`."""
         self.declarations.defined.add(name)
-        arguments = ", ".join(
-            f"{p.type} noalias {p.ref}" if p.type == "noalias" else str(p) for p in parameters
-        )
+        arguments = ", ".join(map(str, parameters))
         head = f"define {result} @{name}({arguments}) {attributes} {{"
         return "\n".join([head, "entry:", *self.entry_lines, *self.lines, "}"]) + "\n"
 
     def const(self, type_: str, value: int) -> IrValue:
-        """Return an integer constant of a scalar or vector type."""
+        """Return the integer constant `value` modulo 2**bits, for a vector type in all lanes."""
         bits = bits_of(type_)
         value &= (1 << bits) - 1
         if value >> (bits - 1) and bits > 1:
@@ -95,7 +96,7 @@ class CodeBuilder:
         return IrValue(type_, f"splat ({element(type_)} {text})" if lanes_of(type_) else text)
 
     def fconst(self, type_: str, value: float) -> IrValue:
-        """Return a floating-point constant; `value` must be representable exactly."""
+        """Return a constant of half, float or double, which must be exact; for a vector type in all lanes."""
         name = element(type_)
         if name == "half":
             text = f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
@@ -109,7 +110,7 @@ class CodeBuilder:
         return IrValue(type_, "<" + ", ".join(f"{name} {v}" for v in values) + ">")
 
     def zero(self, type_: str) -> IrValue:
-        """Return the zero constant of a type."""
+        """Return zero of a vector, integer, float, double or pointer type."""
         return IrValue(
             type_,
             "zeroinitializer"
@@ -118,7 +119,7 @@ class CodeBuilder:
         )
 
     def splat(self, value: IrValue, count: int) -> IrValue:
-        """Copy a scalar to every lane."""
+        """Copy a scalar to every one of `count` lanes."""
         if not value.ref.startswith("%"):
             return IrValue(vector(count, value.type), f"splat ({value.type} {value.ref})")
         type_ = vector(count, value.type)
@@ -132,26 +133,26 @@ class CodeBuilder:
         return _folded(self, name, a, b) or self.let(a.type, f"{name} {a}, {b.ref}")
 
     def icmp(self, predicate: str, a: IrValue, b: IrValue | int) -> IrValue:
-        """Compare integers or pointers."""
+        """Compare integers or pointers by LLVM's predicate, such as "ult"; return an i1 for each lane."""
         if isinstance(b, int):
             b = self.const(a.type, b)
         return self.let(like(a.type, "i1"), f"icmp {predicate} {a}, {b.ref}")
 
     def fcmp(self, predicate: str, a: IrValue, b: IrValue) -> IrValue:
-        """Compare floating-point values."""
+        """Compare floating-point values by LLVM's predicate, such as "olt"; return an i1 for each lane."""
         return self.let(like(a.type, "i1"), f"fcmp {predicate} {a}, {b.ref}")
 
     def select(self, condition: IrValue, a: IrValue, b: IrValue) -> IrValue:
-        """Return `a` where `condition`, else `b`."""
+        """Return `a` where `condition` is set, else `b`; `condition` is an i1, or one for each lane."""
         return self.let(a.type, f"select {condition}, {a}, {b}")
 
     def cast(self, name: str, a: IrValue, to: str) -> IrValue:
-        """Append a conversion; `to` is the element type."""
+        """Append the conversion `name`, such as "fptrunc", to element type `to`, unless `a` has that type."""
         type_ = like(a.type, to)
         return a if type_ == a.type else self.let(type_, f"{name} {a} to {type_}")
 
     def bitcast(self, a: IrValue, to: str) -> IrValue:
-        """Reinterpret bits; `to` is the whole type."""
+        """Reinterpret bits as `to`, the whole type."""
         return a if to == a.type else self.let(to, f"bitcast {a} to {to}")
 
     def resize(self, a: IrValue, bits: int, *, signed: bool = False) -> IrValue:
@@ -179,11 +180,14 @@ class CodeBuilder:
     def intrinsic(
         self, name: str, *args: IrValue, extra: Sequence[IrValue] = (), result: str = ""
     ) -> IrValue:
-        """Call `llvm.name` overloaded on the type of its first argument."""
+        """Call `llvm.NAME`, overloaded on the type of the first argument, with `args`, then `extra`.
+
+        `result` is the type of the value; "" means that of the first argument.
+        """
         return self.call(f"llvm.{name}.{mangle(args[0].type)}", result or args[0].type, *args, *extra)
 
     def call(self, name: str, result: str, *args: IrValue) -> IrValue:
-        """Call a function by name, and declare it if necessary."""
+        """Call a function by name and declare it if necessary. A result of type "void" has no text."""
         types = ", ".join(a.type for a in args)
         self.declarations.declared.setdefault(name, f"declare {result} @{name}({types})")
         text = f"call {result} @{name}({', '.join(map(str, args))})"
@@ -203,7 +207,7 @@ class CodeBuilder:
         return self.let(v.type, f"insertelement {v}, {item}, {where}")
 
     def shuffle(self, a: IrValue, b: IrValue | None, order: Sequence[int]) -> IrValue:
-        """Select lanes from `a` followed by `b`, in a constant order; -1 gives an undefined lane."""
+        """Select lanes of `a` followed by `b`, in a constant order; -1 gives an undefined (poison) lane."""
         other = b.ref if b else "poison"
         picks = ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order)
         type_ = vector(len(order), element(a.type))
@@ -218,13 +222,13 @@ class CodeBuilder:
         return self.bitcast(bits, f"<{bits_of(bits.type)} x i1>")
 
     def gep(self, base: IrValue, offset: IrValue | int) -> IrValue:
-        """Return `base` plus bytes; `offset` may be a vector."""
+        """Return `base` plus `offset` bytes; a vector of offsets gives a vector of pointers."""
         if isinstance(offset, int):
             return base if offset == 0 else self.let("ptr", f"getelementptr i8, {base}, i64 {offset}")
         return self.let(like(offset.type, "ptr"), f"getelementptr i8, {base}, {offset}")
 
     def load(self, type_: str, address: IrValue, *, align: int = 0, volatile: bool = False) -> IrValue:
-        """Load a value."""
+        """Load a value; `align` 0 means the type's natural alignment."""
         return self.let(
             type_,
             f"load {'volatile ' if volatile else ''}{type_}, {address}"
@@ -232,11 +236,11 @@ class CodeBuilder:
         )
 
     def store(self, value: IrValue, address: IrValue, *, align: int = 0) -> None:
-        """Store a value."""
+        """Store a value; `align` 0 means the type's natural alignment."""
         self.emit(f"store {value}, {address}" + (f", align {align}" if align else ""))
 
     def masked_load(self, type_: str, address: IrValue, lanes: IrValue, align: int) -> IrValue:
-        """Load the lanes that are set; zero elsewhere."""
+        """Load consecutive elements in the lanes that are set; other lanes are zero. `align` is in bytes."""
         name = f"llvm.masked.load.{mangle(type_)}.p0"
         self.declarations.declared.setdefault(name, f"declare {type_} @{name}(ptr, {lanes.type}, {type_})")
         return self.let(
@@ -244,7 +248,7 @@ class CodeBuilder:
         )
 
     def masked_store(self, value: IrValue, address: IrValue, lanes: IrValue, align: int) -> None:
-        """Store the lanes that are set."""
+        """Store the lanes that are set as consecutive elements. `align` is in bytes."""
         name = f"llvm.masked.store.{mangle(value.type)}.p0"
         self.declarations.declared.setdefault(name, f"declare void @{name}({value.type}, ptr, {lanes.type})")
         self.emit(f"call void @{name}({value}, ptr align {align} {address.ref}, {lanes})")
@@ -281,7 +285,7 @@ class CodeBuilder:
         self.emit(f"br {condition}, label %{yes}, label %{no}")
 
     def phi(self, type_: str, *pairs: tuple[IrValue, str]) -> IrValue:
-        """Merge values by the block they come from."""
+        """Merge values; each pair is a value and the name of the block that it comes from."""
         return self.let(type_, f"phi {type_} " + ", ".join(f"[ {v.ref}, %{b} ]" for v, b in pairs))
 
     def ret(self, value: IrValue | None = None) -> None:
@@ -290,7 +294,7 @@ class CodeBuilder:
 
     @contextmanager
     def when(self, condition: IrValue, *, likely: bool | None = None) -> Iterator[None]:
-        """Put the code of the `with` body under a scalar condition."""
+        """Put the code of the `with` body under a scalar condition; `likely` sets its weight (None: none)."""
         yes, after = self.fresh("when"), self.fresh("after")
         weight = "" if likely is None else f", !prof !{0 if likely else 1}"
         self.emit(f"br {condition}, label %{yes}, label %{after}{weight}")
@@ -349,7 +353,7 @@ _NEUTRAL = {"or": 0, "xor": 0, "add": 0, "sub": 0, "shl": 0, "lshr": 0, "ashr": 
 
 
 def constant(value: IrValue) -> int | None:
-    """Return an integer constant that all lanes share; None for any other value."""
+    """Return the integer of a constant that is equal in all lanes; None for i1 and for any other value."""
     if value.ref[0] == "%":
         return None
     match = _NUMBER.fullmatch(value.ref)
@@ -371,6 +375,7 @@ class Spilled:
     """A vector in stack memory, for loops over single lanes."""
 
     def __init__(self, code: CodeBuilder, value: IrValue | str) -> None:
+        """Store `value`, or zeros of a type if it is a string."""
         type_ = value if isinstance(value, str) else value.type
         self._code = code
         self.type = type_

@@ -1,13 +1,14 @@
 """Vector clocks of the warps of a cluster, one row for each warp, and the shadow memory that holds them.
 
-The second half of a row says up to which clock a warp's writes are fenced for the asynchronous proxy, as far as the row's
-owner is ordered behind the fences. Joins take both halves. Rows of each workgroup follow, of its barriers and of its releases,
-then those of the cluster. A workgroup without a cluster is a cluster of one.
+A row has two halves with one u32 for each warp of the cluster. The first half is the vector clock of the row's owner: up to
+which clock of each warp the owner is ordered after that warp. The second half is about proxy fences: up to which clock each
+warp's writes are fenced for the asynchronous proxy, by fences that the owner is ordered after. Joins take both halves.
 
-The shadow cells of a workgroup's shared memory, one for each byte (`shadow_shared`), follow the clocks, which lie in the shadow of
-the cluster's first workgroup.
+The rows of the warps come first. For each workgroup, rows of its barriers and one of its releases follow, then the rows of
+the cluster. A workgroup without a cluster is a cluster of one. The clocks lie in the shadow of the cluster's first workgroup.
+In each workgroup's shadow, the cells of its shared memory (`shadow_shared`), one for each byte, follow the space of the clocks.
 
-Next: `sanitize`, which joins clocks at barriers; `shadow_shared`, which compares them.
+Not here: comparisons of clocks (`shadow_shared`). Next: `sanitize`, which joins clocks at barriers.
 """
 
 # ruff: noqa: E501 - helpers mirror the functions they write, argument for argument
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder, IrValue
 
 FENCES = BARRIERS
-"""The row, counted from the first row of a workgroup's barriers, of the clock that its releases join."""
+"""The row that a workgroup's releases join, counted from the first row of its barriers."""
 _GROUP_ROWS = BARRIERS + 1
 CLUSTER_FENCES, CLUSTER_ARRIVALS, CLUSTER_OPENED = 0, 1, 2
-"""Rows of a cluster: of its releases, of arrivals at its barrier, and of those that opened it last."""
+"""Rows of a cluster: of its releases, of arrivals at its barrier, and of the arrivals that opened the barrier last."""
 _CLUSTER_ROWS = 3
 CELL = 32
-"""Bytes of shadow for a byte of shared memory: the stamps of a writer and two readers, the instructions of the stamps, and the
-last plain write."""
+"""Bytes of the shadow cell of a byte of shared memory: the stamps of a writer and two readers, the instructions of the stamps,
+and the last plain write."""
 PLAIN_PLACE, PLAIN = 12, 28
 """Offsets of the instruction and the stamp of the last write that was not strong. The top bit of the instruction's word is set if
 the asynchronous proxy wrote last."""
@@ -40,13 +41,16 @@ PLACES = 16
 PARTY_SHIFT = 22
 """The lowest bit, in a stamp, of a warp's number in its cluster, from 1; 16 workgroups of 32 warps fit."""
 STRONG_CLOCK = 1 << 21
+"""The bit of a stamp that is set if the access was strong, or may be atomic."""
 CLOCK = STRONG_CLOCK - 1
+"""The bits of a stamp's clock."""
 IN_FLIGHT = CLOCK
 """The clock of bytes that a copy in flight will write; no warp's clock covers it."""
 READ_AHEAD = 64
-"""How far the clock of a read of the asynchronous proxy is ahead of its warp's, which passes fewer barriers before it waits."""
+"""How far the clock of a read of the asynchronous proxy is ahead of its warp's clock. It must exceed the barriers that the warp
+passes before it waits for the read."""
 COPY, LANDED = 8, 16
-"""Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins; a copy was waited for."""
+"""Access kinds in addition to READ, WRITE and ATOMIC: an asynchronous copy begins (COPY); it was waited for (LANDED)."""
 
 
 def clocks_bytes(warps: int, groups: int) -> int:
@@ -61,19 +65,19 @@ def parties_of(c: CodeBuilder, group: IrValue) -> IrValue:
 
 
 def row_of_group(c: CodeBuilder, group: IrValue, which: IrValue | int) -> IrValue:
-    """Return the number of a row of a workgroup: that of a barrier, or FENCES."""
+    """Return the number of a row of a workgroup; `which` is the number of a barrier, or FENCES."""
     own = c.op("mul", GROUP.load(c, group, "rank"), _GROUP_ROWS)
     return c.op("add", c.op("add", parties_of(c, group), own), which)
 
 
 def row_of_cluster(c: CodeBuilder, group: IrValue, which: int) -> IrValue:
-    """Return the number of a row of a workgroup's cluster."""
+    """Return the number of a row of a workgroup's cluster; `which` is one of the `CLUSTER_*`."""
     groups = THREAD.load(c, GROUP.load(c, group, "thread"), "cluster")
     return c.op("add", c.op("add", parties_of(c, group), c.op("mul", groups, _GROUP_ROWS)), which)
 
 
 def clock(c: CodeBuilder, group: IrValue, row: IrValue, column: IrValue) -> IrValue:
-    """Return the address of one component of a clock; rows and columns of warps are their numbers in the cluster."""
+    """Return the address of a component of a clock. The row and column of a warp are its number in the cluster."""
     at = c.op("add", c.op("mul", row, c.op("shl", parties_of(c, group), 1)), column)
     return c.gep(GROUP.load(c, group, "clocks"), c.op("shl", c.resize(at, 64), 2))
 
@@ -99,7 +103,7 @@ def join(_lib: Library, c: CodeBuilder, group: IrValue, to: IrValue, source: IrV
 
 
 def tick(c: CodeBuilder, group: IrValue, party: IrValue, step: IrValue | None = None) -> None:
-    """Advance a warp's own component of its clock, by 1 if not stated; at the last value it stays, and races are missed."""
+    """Advance a warp's own component of its clock by `step`, 1 if None. It stops at its largest value: later races are missed."""
     at = clock(c, group, party, party)
     after = c.op("add", c.load("i32", at), step or c.const("i32", 1))
     c.store(c.intrinsic("umin", after, c.const("i32", IN_FLIGHT - 1)), at)
@@ -107,7 +111,7 @@ def tick(c: CodeBuilder, group: IrValue, party: IrValue, step: IrValue | None = 
 
 @helper("emu.proxy_fence", "ptr")
 def proxy_fence(_lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """`emu.proxy_fence(warp)`: everything before is fenced for the asynchronous proxy."""
+    """`emu.proxy_fence(warp)`: all writes that the warp is ordered after become fenced for the asynchronous proxy."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     with c.count(parties_of(c, group)) as column:
         here, there = fenced(c, group, party, column), clock(c, group, party, column)

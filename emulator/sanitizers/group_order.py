@@ -1,15 +1,17 @@
 """Order between workgroups: vector clocks of their releases and of the strong writes that each observed.
 
 Each workgroup has a row, its vector clock: the time of the last strong write of each other workgroup that it
-observed (`known`). A workgroup observes a strong write when it reads it strongly or overwrites it; then it joins
-the writer's clock to its own. A release takes effect through the strong writes that follow it, so it reaches every
-workgroup that observes one of them. An order found here need not exist on hardware: a release in another thread of
-the workgroup counts; a read before the acquire counts as a read through it; and observations that the writer made
-after its write are passed on. The converse holds: accesses that have no order here have none on hardware.
+observed (`THREAD.known`). A workgroup observes a strong write when it reads the written dword strongly or overwrites it.
+Then it joins the writer's clock to its own. A release takes effect through the strong writes that follow it, so it reaches
+every workgroup that observes one of these writes.
+
+Accesses without an order here have none on hardware. The converse does not hold, because three things are simplified: a
+release by any thread counts for the whole workgroup; a read before an acquire counts as a read after it; and
+observations that the writer made after its write count as made before.
 
 Above `_MOST_ROWS` workgroups all share one row: an observation of one counts for all.
 
-Next: `shadow_global`, which queries the order of two accesses.
+Not here: the order of warps within a workgroup (`clocks`). Next: `shadow_global`, which queries the order of two accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 STRONG_PARTY: Final = 1 << 31
-"""Bit set in the number of a workgroup (from 1) that accessed a dword strongly."""
+"""The bit that is set in the number of a workgroup (from 1) if it accessed a dword strongly."""
 UNMARKED_PARTY: Final = 1 << 30
-"""Bit set beside `STRONG_PARTY` where the access is a store that may be plain (`addresses.UNMARKED`)."""
+"""The bit that is set with `STRONG_PARTY` if the access is a store that may be plain (`addresses.UNMARKED`)."""
 PARTY: Final = UNMARKED_PARTY - 1
 """The bits of the number of the workgroup."""
 _MOST_ROWS: Final = 1024
 
 
 def known_bytes(groups: int) -> tuple[int, int]:
-    """Return the size in bytes of the rows of a launch, and the distance between two rows (0: one shared row)."""
+    """Return the size in bytes of all rows of a launch, and the distance in bytes between two rows (0: one shared row)."""
     return (4 * groups * groups, 4 * groups) if groups <= _MOST_ROWS else (4 * groups, 0)
 
 
@@ -83,10 +85,10 @@ def observed(c: CodeBuilder, thread: IrValue, me: IrValue, other: IrValue, when:
 
 
 def publish(lib: Library, c: CodeBuilder, thread: IrValue, me: IrValue, cell: IrValue, flags: IrValue) -> None:
-    """Append code that records a strong write of a workgroup in a dword's cell, and observes the one it replaces.
+    """Append code that records a strong write of a workgroup in a dword's cell, and observes the write that it replaces.
 
     `flags`, an i32, is `STRONG_PARTY`, with `UNMARKED_PARTY` if the write may be plain. The replaced write is
-    observed first: a workgroup that reads the cell later must not observe less.
+    observed first, so that a workgroup which reads the cell later observes it through this write.
     """
     now = c.resize(tick(c, thread), 64)
     mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), flags), 64))
@@ -102,7 +104,7 @@ def publish(lib: Library, c: CodeBuilder, thread: IrValue, me: IrValue, cell: Ir
 
 @helper("emu.observe", "ptr, i64 each, mask, i32")
 def observe(lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, size: IrValue) -> None:
-    """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the strong writes to those dwords."""
+    """`emu.observe(warp, addresses, mask, size)`: after a strong read, observe the last strong writes to the dwords read."""
     thread = WARP.load(c, warp, "thread")
     me = GROUP.load(c, WARP.load(c, warp, "group"), "index")
     all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
@@ -124,7 +126,7 @@ def observe(lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mas
 
 
 def meet(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """Append code for a workgroup that acquires from the others of its cluster: it observes all their writes."""
+    """Append code for a workgroup that acquires from the others of its cluster: it observes all their writes so far."""
     thread, me = GROUP.load(c, group, "thread"), GROUP.load(c, group, "index")
     now = tick(c, thread)
     with each_group(c, group) as one:

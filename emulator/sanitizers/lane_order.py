@@ -1,11 +1,11 @@
 """Order between the lanes of one warp: which accesses to shared memory come before others.
 
-Lanes need not run in step. They meet at operations of the warp that name them, at barriers, and at fences (more than
-hardware promises of fences). Each warp has one clock (`clocks`); when all live lanes meet, `WARP.synced` becomes that
-clock: every lane is ordered after all accesses up to it. When some meet, their rows of a matrix are joined: row i,
-column j is the clock up to which lane i is ordered after lane j.
+Lanes need not run in step. They meet at operations of the warp that name them, at barriers, and at fences (hardware promises
+less of fences). Each warp has one clock (`clocks`). When all live lanes meet, `WARP.synced` becomes that clock: every lane
+is ordered after all accesses up to it. When only some lanes meet, their rows of a matrix are joined: row i, column j is the
+clock up to which lane i is ordered after lane j.
 
-Next: `shadow_shared`, which asks.
+Not here: the order of warps (`clocks`). Next: `shadow_shared`, which queries the order of two accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -19,7 +19,7 @@ from emulator.ir.library import helper
 from emulator.ir.state import WARP
 from emulator.ir.vector import IrValue, Spilled
 from emulator.sanitizers import clocks, read_groups
-from emulator.sanitizers.shadow_local import behind_bits
+from emulator.sanitizers.shadow_local import end_of_bits
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -33,15 +33,15 @@ def matrix_bytes(lanes: int) -> int:
 
 def _row(lib: Library, c: CodeBuilder, warp: IrValue, lane: IrValue) -> IrValue:
     """Return the address of a lane's row."""
-    first = behind_bits(lib, c, WARP.load(c, warp, "group"))
+    first = end_of_bits(lib, c, WARP.load(c, warp, "group"))
     number = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
     return c.gep(first, c.op("mul", c.resize(number, 64), 4 * lib.lanes))
 
 
 def _next_clock(c: CodeBuilder, warp: IrValue) -> IrValue:
-    """Append code that begins a new clock, and return the one that ends.
+    """Append code that advances the warp's clock; return the clock before.
 
-    It does not begin one while an asynchronous operation reads for the warp whose clock is near: that read counts as of a later clock.
+    The clock stays while it is near the clock of a read of the asynchronous proxy for the warp (`read_groups.may_tick`).
     """
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     now = c.load("i32", clocks.clock(c, group, party, party))
@@ -51,7 +51,7 @@ def _next_clock(c: CodeBuilder, warp: IrValue) -> IrValue:
 
 
 def all_met(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """Append code for a warp of which all lanes meet."""
+    """Append code for a meeting of all live lanes of a warp."""
     if lib.checks.lane_races:
         with c.when(c.icmp("ne", WARP.load(c, warp, "touched"), 0)):
             WARP.store(c, warp, "touched", 0)
@@ -60,7 +60,7 @@ def all_met(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.lanes.met", "ptr, i32 each, mask, mask")
 def met(lib: Library, c: CodeBuilder, warp: IrValue, masks: IrValue, lanes: IrValue, live: IrValue) -> None:
-    """`emu.lanes.met(warp, masks, lanes, live)`: lanes meet, each with those in its mask."""
+    """`emu.lanes.met(warp, masks, lanes, live)`: each of `lanes` meets the lanes in its mask; `live` are all live lanes."""
     apart = c.icmp("ne", c.op("and", c.mask_bits(c.icmp("ne", masks, c.splat(live, lib.lanes))), lanes), 0)
     some = c.op("or", apart, c.icmp("ne", lanes, live))
     with c.otherwise(some):
@@ -89,7 +89,7 @@ def met(lib: Library, c: CodeBuilder, warp: IrValue, masks: IrValue, lanes: IrVa
 
 
 def apart(lib: Library, c: CodeBuilder, warp: IrValue, lane: IrValue, other: IrValue, then: IrValue) -> IrValue:
-    """Return whether a lane may run before or beside an access of another lane at a clock."""
+    """Return whether lane `lane` now is unordered with an access that lane `other` made at the warp's clock `then`."""
     known = c.slot("i32")
     c.store(WARP.load(c, warp, "synced"), known)
     late = c.op("and", c.icmp("ne", lane, other), c.icmp("ugt", then, c.load("i32", known)))

@@ -1,10 +1,11 @@
-"""Groups of reads of shared memory by the asynchronous proxy, which end at waits for groups: those of wgmma.
+"""Groups of asynchronous reads of shared memory that a warp closes and waits for, as those of wgmma.
 
-The reads of a group have one clock, later than their warp's by `READ_AHEAD` at first, and later than those of the groups
-before. The warp reaches it when it waits for the group; groups that the wait leaves in flight stay ahead. A warp has
-`AREA` bytes, zero at first: the clock of its open group and of those that it closed, the last one first, as u32; 0 is none.
+All reads of a group have one clock. It begins `READ_AHEAD` later than the warp's clock and than the clocks of earlier groups.
+When the warp waits for the group, its own clock advances to the group's clock. Groups that the wait leaves in flight stay
+ahead. A warp has `AREA` bytes for this, zero at first: u32 clocks of its open group and then of its closed groups, the last
+closed first. A clock of 0 means that there is no such group.
 
-Not here: the checks of the reads (`shadow_shared`), reads of bulk copies (`sanitize.proxy_waited`).
+Not here: reads of bulk copies (`sanitize.proxy_waited`). Next: `shadow_shared`, the checks of the reads.
 """
 
 # ruff: noqa: E501 - summaries that name their parameters read best on one line
@@ -25,20 +26,21 @@ if TYPE_CHECKING:
     from emulator.sanitizers.sanitize import CheckedFunction
 
 _GROUPS: Final = 8
-"""Closed groups that are told apart: wgmma.wait_group leaves 7 at most."""
+"""The most closed groups with clocks of their own; older ones share the last. wgmma.wait_group leaves at most 7 in flight."""
 AREA: Final = 64
+"""Bytes of the clocks of one warp."""
 BULK, GROUPED = 1, 2
-"""Bits of `WARP.reading`: a bulk copy reads for the warp; a group does."""
+"""Bits of `WARP.reading`: a bulk copy reads for the warp (BULK); a group of reads is in flight (GROUPED)."""
 
 
 def begin(wf: CheckedFunction, area: IrValue) -> None:
-    """Append code behind which the reads of a warp belong to its open group, until `end`."""
+    """Append code after which asynchronous reads of a warp belong to its open group, until `end`."""
     if wf.lib.checks.shared_races:
         wf.c.call(_begin(wf.lib), "void", wf.warp, area)
 
 
 def end(wf: CheckedFunction) -> None:
-    """Append code behind which the reads of a warp belong to no group."""
+    """Append code after which asynchronous reads of a warp belong to no group."""
     if wf.lib.checks.shared_races:
         WARP.store(wf.c, wf.warp, "reads_until", 0)
 
@@ -51,7 +53,7 @@ def committed(wf: CheckedFunction, area: IrValue) -> None:
 
 
 def waited(wf: CheckedFunction, area: IrValue, left: int) -> None:
-    """Append code for a warp that has waited for all groups but the last `left` that it closed."""
+    """Append code for a warp that has waited for all closed groups but the last `left`."""
     if wf.lib.checks.shared_races:
         with wf.c.when(wf.c.icmp("ne", wf.active, 0)):
             wf.c.call(_wait(wf.lib, min(left, _GROUPS)), "void", wf.warp, area)
@@ -60,7 +62,7 @@ def waited(wf: CheckedFunction, area: IrValue, left: int) -> None:
 def may_tick(c: CodeBuilder, warp: IrValue, now: IrValue) -> IrValue:
     """Return whether a warp's clock `now` may advance although asynchronous operations read for it.
 
-    It must not reach the clock of a read before a wait does; half of the distance is kept for barriers.
+    It must not reach the clock of a read before the warp waits for the read. Half of the distance is left for barriers.
     """
     reading = WARP.load(c, warp, "reading")
     left = c.op("sub", WARP.load(c, warp, "reads_first"), now)
@@ -88,7 +90,7 @@ def _latest(c: CodeBuilder, area: IrValue, first: int) -> IrValue:
 
 @helper("emu.reads.begin", "ptr, ptr")
 def _begin(_lib: Library, c: CodeBuilder, warp: IrValue, area: IrValue) -> None:
-    """`emu.reads.begin(warp, area)`: set `WARP.reads_until` to the clock of the open group, which gets one here if it has none."""
+    """`emu.reads.begin(warp, area)`: set `WARP.reads_until` to the clock of the open group; give the group a clock if it has none."""
     now, own = c.load("i32", _own_clock(c, warp)), _clock_of(c, area, 0)
     with c.when(c.icmp("ule", c.load("i32", own), now)):
         before = c.intrinsic("umax", now, _latest(c, area, 1))
@@ -102,7 +104,7 @@ def _begin(_lib: Library, c: CodeBuilder, warp: IrValue, area: IrValue) -> None:
 
 @helper("emu.reads.commit", "ptr")
 def _commit(_lib: Library, c: CodeBuilder, area: IrValue) -> None:
-    """`emu.reads.commit(area)`: the open group becomes group 1, and each other the next one."""
+    """`emu.reads.commit(area)`: the open group becomes group 1, and each closed group n becomes n + 1."""
     c.store(_latest(c, area, _GROUPS - 1), _clock_of(c, area, _GROUPS))
     for number in range(_GROUPS - 1, 0, -1):
         c.store(c.load("i32", _clock_of(c, area, number - 1)), _clock_of(c, area, number))
@@ -110,7 +112,7 @@ def _commit(_lib: Library, c: CodeBuilder, area: IrValue) -> None:
 
 
 def _wait(lib: Library, left: int) -> str:
-    """`emu.reads.wait.LEFT(warp, area)`: the clock of a warp reaches those of all groups behind number LEFT."""
+    """`emu.reads.wait.LEFT(warp, area)`: advance the warp's clock to those of all groups with a number above LEFT."""
 
     def body(c: CodeBuilder, warp: IrValue, area: IrValue) -> None:
         at = _own_clock(c, warp)

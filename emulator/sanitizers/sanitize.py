@@ -1,11 +1,12 @@
 """Optional checks in generated code: races, uninitialised reads, barriers that only part of a warp reaches.
 
-`shadow_shared` and `shadow_global` record the accesses to shared and global memory; `clocks` and
-`group_order` record the order between warps and between workgroups. Which bytes were written is recorded for
-shared memory and for memory that the CPU cannot write (`Mapping.tracked`). A disabled check costs nothing: it
-generates no code.
+`shadow_shared` and `shadow_global` record the accesses to shared and global memory. `clocks` and
+`group_order` record the order between warps and between workgroups. Writes of bytes are recorded for shared
+memory, local memory, and global memory that the CPU cannot write
+(`emulator.shared.memory.GpuMapping.tracked`). A disabled check generates no code.
 
-Next: `emulator.simt.access`, which calls these checks.
+Not here: races between launches (`emulator.shared.races`). Next: `emulator.simt.access`, which calls these
+checks.
 """
 
 # ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 
 _MOST_LANES = 32
-"""Lanes of a warp whose lanes need not run in step."""
+"""The most lanes of a warp whose lanes need not run in step."""
 
 
 class OrderScope(enum.Enum):
-    """The threads that a release or an acquire orders."""
+    """The threads that a release or an acquire orders; the value is the suffix of the helper's name."""
 
     GROUP = ".narrow"
     CLUSTER = ".cluster"
@@ -66,7 +67,7 @@ class Ordering(Protocol):
 
 
 class CheckedFunction(Ordering, Protocol):
-    """A warp function under construction: a `emulator.simt.warp_function.WarpFunction`."""
+    """A warp function under construction, such as an `emulator.simt.warp_function.WarpFunction`."""
 
     @property
     def group(self) -> IrValue:
@@ -88,9 +89,10 @@ class CheckedFunction(Ordering, Protocol):
 
 
 def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups: int = 1) -> int:
-    """Return the size in bytes of the shadow of a resident workgroup, in a cluster of `groups`.
+    """Return the size in bytes of the shadow of a resident workgroup in a cluster of `groups` workgroups.
 
-    `shared` is its shared memory in bytes, `local` the local memory of all its threads.
+    `shared` is its shared memory in bytes, `local` the local memory of all its threads in bytes. 0 if neither
+    shared races nor uninitialised reads are checked.
     """
     if not (checks.shared_races or checks.uninitialised):
         return 0
@@ -99,7 +101,7 @@ def shadow_bytes(checks: Sanitizers, warps: int, shared: int, local: int, groups
 
 
 def begin_group(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue) -> None:
-    """Append code that clears the shadow of a workgroup and starts the clocks of its warps."""
+    """Append code that clears the shadow of a workgroup and sets the own clocks of its warps to 1."""
     if not (lib.checks.shared_races or lib.checks.uninitialised):
         return
     warps = THREAD.load(c, thread, "warps")
@@ -122,7 +124,7 @@ def begin_group(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue) -
 
 
 def _ordered(lib: Library, what: str, scope: OrderScope) -> str:
-    """`emu.WHAT(warp)`: a release ("released"), an acquire ("acquired") or both ("fenced") of a warp."""
+    """`emu.WHAT[SCOPE](warp)`: a release ("released"), an acquire ("acquired") or both ("fenced")."""
 
     def body(c: CodeBuilder, warp: IrValue) -> None:
         group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
@@ -159,28 +161,28 @@ def _order(wf: Ordering, what: str, scope: OrderScope) -> None:
 
 
 def fenced(wf: CheckedFunction, scope: OrderScope) -> None:
-    """Append code for a fence of the kernel."""
+    """Append code for a fence, which both releases and acquires."""
     _order(wf, "fenced", scope)
 
 
 def released(wf: Ordering, scope: OrderScope) -> None:
-    """Append code for a release: earlier accesses are ordered before everything after a later acquire."""
+    """Append code for a release: earlier accesses are ordered before accesses after a later acquire."""
     _order(wf, "released", scope)
 
 
 def publish(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """Append code for a release of a warp towards the other warps of its cluster."""
+    """Append code for a release of a warp that the other warps of its cluster can acquire."""
     if lib.checks.shared_races:
         c.call(_ordered(lib, "released", OrderScope.CLUSTER), "void", warp)
 
 
 def acquired(wf: Ordering, scope: OrderScope) -> None:
-    """Append code for an acquire: everything released before is ordered before later accesses."""
+    """Append code for an acquire: accesses before earlier releases are ordered before later accesses."""
     _order(wf, "acquired", scope)
 
 
 def warp_ended(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """Append code for a warp of a cluster that has left the kernel, perhaps the last of its workgroup."""
+    """Append code for a warp of a cluster that has left the kernel. The last one ends its workgroup."""
     if lib.checks.shared_races:
         with c.when(c.icmp("eq", GROUP.load(c, group, "live_warps"), 0)):
             c.call(group_exits(lib), "void", group)
@@ -198,7 +200,7 @@ def arrived_at_cluster(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 
 def cluster_opened(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """Append code for the barrier of a cluster that opens: who waits is ordered after the arrivals so far."""
+    """Append code for the barrier of a cluster that opens: warps that wait are ordered after all arrivals."""
     if lib.checks.shared_races:
         opened = clocks.row_of_cluster(c, group, clocks.CLUSTER_OPENED)
         for row in (
@@ -220,20 +222,23 @@ def waited_for_cluster(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 
 def after_atomic(wf: CheckedFunction, space: str) -> None:
-    """Append code for an executed atomic: after a fence of the workgroup, an atomic acquires."""
+    """Append code for an executed atomic. Once a workgroup has executed a fence, its atomics acquire."""
     if wf.lib.checks.global_races and space not in ("shared", "cluster"):
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
             group_order.order_event(wf.c, wf.group, "acquired")
 
 
 def observed(wf: CheckedFunction, space: str, address: IrValue, size: int) -> None:
-    """Append code for a strong read of a scope beyond the workgroup: it observes strong writes of others."""
+    """Append code for a strong read by the active lanes, of a scope beyond the workgroup.
+
+    The workgroup observes the strong writes of other workgroups that it reads (`group_order`).
+    """
     if wf.lib.checks.global_races:
         observed_in(wf, space, address, size, wf.active)
 
 
 def observed_in(wf: Ordering, space: str, address: IrValue, size: int, lanes: IrValue) -> None:
-    """Append the code of `observed` for some lanes."""
+    """Append the code of `observed` for the mask `lanes`."""
     if not wf.lib.checks.global_races or space not in ("global", "generic"):
         return
     c = wf.c
@@ -247,16 +252,17 @@ def observed_in(wf: Ordering, space: str, address: IrValue, size: int, lanes: Ir
 def partial_barrier(wf: CheckedFunction, site: int) -> None:
     """Append the check of an operation without a wait that all lanes of a warp must reach together."""
     if wf.lib.checks.partial_barriers:
-        away = wf.c.op("and", wf.live, wf.c.not_(wf.active))
-        with wf.c.when(wf.c.icmp("ne", away, 0), likely=False):
-            wf.report(ReportKind.PARTIAL_BARRIER, site, away)
+        elsewhere = wf.c.op("and", wf.live, wf.c.not_(wf.active))
+        with wf.c.when(wf.c.icmp("ne", elsewhere, 0), likely=False):
+            wf.report(ReportKind.PARTIAL_BARRIER, site, elsewhere)
 
 
 def waits_partly(wf: CheckedFunction, site: int, blocked: IrValue, *, aligned: bool) -> None:
-    """Append the check of lanes that begin to wait at a barrier, while `blocked` lanes wait at one already.
+    """Append the check of active lanes that begin to wait at a barrier while `blocked` lanes wait already.
 
-    `aligned`: all lanes of a warp must reach this barrier. Lanes that arrive later, at the same instruction,
-    are right: they may have polled for something until then.
+    `aligned`: all lanes of a warp must reach this barrier together. If they wait at different instructions, a
+    finding is reported. Lanes that come later to the same instruction are correct: they may have polled
+    before.
     """
     if wf.lib.checks.partial_barriers:
         c, warp = wf.c, wf.warp
@@ -267,9 +273,9 @@ def waits_partly(wf: CheckedFunction, site: int, blocked: IrValue, *, aligned: b
 
 
 def arrives_partly(wf: CheckedFunction, site: int) -> None:
-    """Append the check of lanes that arrive at an aligned barrier of their cluster, all at one instruction.
+    """Append the check of the active lanes, which arrive at an aligned barrier of their cluster.
 
-    Lanes that come later, to the same instruction, are right, as in `waits_partly`.
+    All lanes of a warp must arrive at one instruction; they may come later, as in `waits_partly`.
     """
     if wf.lib.checks.partial_barriers:
         c, warp = wf.c, wf.warp
@@ -281,24 +287,24 @@ def arrives_partly(wf: CheckedFunction, site: int) -> None:
 
 
 def exits_partly(wf: CheckedFunction, blocked: IrValue, leaving: IrValue) -> None:
-    """Append the check of lanes that leave the kernel while `blocked` lanes wait at a barrier of all."""
+    """Append the check of lanes that leave the kernel while `blocked` lanes wait at an aligned barrier."""
     if wf.lib.checks.partial_barriers:
         aligned = wf.c.icmp("ne", WARP.load(wf.c, wf.warp, "barrier_aligned"), 0)
         _report_partial(wf, aligned, blocked, leaving)
 
 
-def _report_partial(wf: CheckedFunction, condition: IrValue, blocked: IrValue, away: IrValue) -> None:
-    """Append a report of the barrier where `blocked` lanes wait, for the lowest lane that is elsewhere."""
+def _report_partial(wf: CheckedFunction, condition: IrValue, blocked: IrValue, others: IrValue) -> None:
+    """Append a report of the barrier where `blocked` lanes wait, for the lowest lane of `others`."""
     c = wf.c
-    some = c.op("and", c.icmp("ne", blocked, 0), c.icmp("ne", away, 0))
+    some = c.op("and", c.icmp("ne", blocked, 0), c.icmp("ne", others, 0))
     with c.when(c.op("and", condition, some), likely=False):
-        lane = c.intrinsic("cttz", away, extra=(IrValue("i1", "true"),))
+        lane = c.intrinsic("cttz", others, extra=(IrValue("i1", "true"),))
         site = WARP.load(c, wf.warp, "barrier_site")
         emit_report(wf.lib, c, wf.warp, ReportKind.PARTIAL_BARRIER, site, c.resize(lane, 32))
 
 
 def lanes_met(wf: CheckedFunction, masks: IrValue | None = None) -> None:
-    """Append code for an operation at which lanes meet, each with those in its mask (None: all that run)."""
+    """Append code for an operation at which each active lane meets the lanes in its mask (None: all)."""
     if wf.lib.checks.lane_races:
         c, lanes = wf.c, wf.active
         together = c.splat(lanes, wf.lib.lanes) if masks is None else masks
@@ -307,9 +313,10 @@ def lanes_met(wf: CheckedFunction, masks: IrValue | None = None) -> None:
 
 
 def absent_lanes(wf: CheckedFunction, named: IrValue, site: int) -> None:
-    """Append the check of a warp-wide operation: `named` is for each lane the mask that it states.
+    """Append the check of a warp-wide operation: `named` is for each lane the mask of lanes that it names.
 
-    A lane must be in its own mask, and all lanes there with which the warp began must execute the operation.
+    A lane must be in its own mask. All lanes of the mask must execute the operation, except lanes that the
+    warp never had.
     """
     c, lanes = wf.c, wf.lib.lanes
     began = c.resize(WARP.load(c, wf.warp, "lanes"), lanes)
@@ -332,7 +339,11 @@ def watch(
     size: int | IrValue,
     access: int,
 ) -> None:
-    """Append the checks of one access whose addresses have been checked; bad ones are reported already."""
+    """Append the checks of one access, of `size` bytes for each lane of `mask`.
+
+    `access` is a kind with flags (`emulator.ir.addresses`). Invalid addresses are ignored, because
+    `translate` reports them. A generic access is split into accesses of shared, local and global memory.
+    """
     checks = lib.checks
     size = i32(size) if isinstance(size, int) else size
     if space == "generic" and checks.any:
@@ -380,7 +391,7 @@ def copy_landed(
     *,
     by_proxy: bool = False,
 ) -> None:
-    """Append code that records that a warp has waited for its copy; `by_proxy`: of the asynchronous proxy."""
+    """Append code for a warp that has waited for its copy; `by_proxy`: the asynchronous proxy made it."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         kind = i32(LANDED | ASYNC if by_proxy else LANDED)
         c.call(watch_shared(lib, "cluster"), "void", warp, offsets, mask, site, size, kind)
@@ -395,14 +406,14 @@ def proxy_reads(
     site: IrValue,
     size: int | IrValue,
 ) -> None:
-    """Append the checks of shared bytes that the asynchronous proxy reads until its warp waits."""
+    """Append the checks of shared bytes that the asynchronous proxy may read until the warp waits for it."""
     if lib.checks.shared_races or lib.checks.uninitialised:
         bytes_ = i32(size) if isinstance(size, int) else size
         c.call(watch_shared(lib, "shared"), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
 
 
 def proxy_waited(wf: CheckedFunction) -> None:
-    """Append code for a warp that has waited for bulk copies: its clock reaches their reads."""
+    """Append code for a warp that has waited for bulk copies: its clock advances to that of their reads."""
     if wf.lib.checks.shared_races:
         c = wf.c
         with c.when(c.icmp("ne", wf.active, 0)):

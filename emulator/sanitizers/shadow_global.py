@@ -1,13 +1,14 @@
 """Shadows of global memory: the last writer and reader of each dword, and the bytes that were written.
 
-An access races with an earlier access of another workgroup, unless that workgroup released afterwards and then
-wrote strongly, and this one observed the write, directly or through others, and acquired (`group_order`). Once a
-workgroup has executed a fence, each of its atomics acquires, too, as in the "last block" pattern. Strong accesses,
-whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
-checked: different workgroups may access different bytes of one dword. A store that may be plain (`addresses.UNMARKED`)
-is strong beside strong accesses only.
+Two accesses of different workgroups, one of them a write, race unless the following happened between them: the first
+workgroup released and then wrote strongly; the second observed that write, directly or through others, and acquired
+(`group_order`). Once a workgroup has executed a fence, each of its atomics acquires, too, as in the "last block" pattern.
+Strong accesses whose scope is wider than a workgroup do not race with one another. Accesses narrower than a dword are not
+checked, because different workgroups may access different bytes of one dword. A store that may be plain
+(`addresses.UNMARKED`) counts as strong against strong accesses, and as plain against others.
 
-Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`), races within one (`shadow_order`).
+Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`). Next: `shadow_order`, races within one
+workgroup.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -35,17 +36,18 @@ if TYPE_CHECKING:
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
 """Byte offsets of the u32 fields in a cell of global memory.
 
-`writer` and `reader` are workgroup numbers from 1, with `STRONG_PARTY` set for a strong access, and `UNMARKED_PARTY`
-for a store that may be plain; the time of the access follows each. `read_at`, `atomic_at` and `stored_at` name the
-instruction and thread of the last read, strong write and plain store (`race_place`; 0 is none); a store that may be
-plain is named with the plain ones. `storer` is the workgroup of the plain store.
+`writer` and `reader` are workgroup numbers from 1 (0: none), with `STRONG_PARTY` set for a strong access, and
+`UNMARKED_PARTY` for a store that may be plain. The time of the access follows each. `read_at`, `atomic_at` and `stored_at`
+encode the instruction and thread of the last read, strong write and plain store (`race_place`; 0: none). A store that may
+be plain is in `stored_at`. `storer` is the workgroup of that store.
 """
 THREAD_BITS = 10
+"""Bits of the number of a thread in its workgroup, in a `place_of` word."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
-    """What all lanes of one access share: computed before the loop over the lanes."""
+    """The values that all lanes of one access share, computed before the loop over the lanes."""
 
     lib: Library
     c: CodeBuilder
@@ -55,6 +57,7 @@ class GlobalAccess:
     access: IrValue
     """The kind and the flags of the access."""
     kind: IrValue
+    """The kind without flags."""
     thread: IrValue
     group: IrValue
 
@@ -66,7 +69,7 @@ class GlobalAccess:
         return cls(lib, c, warp, site, size, access, kind, thread, group)
 
     def conflict(self, kind: ReportKind, lane: IrValue, address: IrValue, party: IrValue) -> None:
-        """Append a report of a conflict of a lane's access."""
+        """Append a report of a conflict of a lane's access with an access of `party`."""
         report_conflict(
             self.lib, self.c, self.warp, kind, self.site, lane, address, self.size, self.kind, party
         )
@@ -88,7 +91,7 @@ class _Entry:
         return self._c.load("i64", self._slots[name])
 
     def holds(self, address: IrValue, size: IrValue) -> IrValue:
-        """Return whether the entry contains all of `size` bytes."""
+        """Return whether the entry contains all of [address, address + size)."""
         c, length = self._c, self.part("size")
         offset = c.op("sub", address, self.part("start"))
         return c.op("and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size), length))
@@ -128,7 +131,7 @@ def watch_global(
 
 
 def _note_initialised(one: GlobalAccess, shadow: IrValue, offset: IrValue, lane: IrValue, address: IrValue) -> None:
-    """Append the check and the record of written bytes; dwords that need neither are one comparison each."""
+    """Append the check and the record of written bytes. A dword that was written before takes one comparison."""
     c, kind, size = one.c, one.kind, one.size
     relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
     with c.when(c.icmp("ne", shadow, 0)):
@@ -150,7 +153,7 @@ def _note_initialised(one: GlobalAccess, shadow: IrValue, offset: IrValue, lane:
 
 
 def place_of(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, lane: IrValue) -> IrValue:
-    """Return the word that encodes an instruction and a thread of its workgroup; never 0. `race_place` decodes it."""
+    """Return the i32 that encodes an instruction and a thread in its workgroup; never 0. `race_place` decodes it."""
     thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
     return c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), thread), 1)
 
@@ -177,9 +180,9 @@ def _unmarked(c: CodeBuilder, access: IrValue) -> IrValue:
 
 
 class _Parties:
-    """The check and the record of who accesses a dword, for all lanes of an access.
+    """The check and the record of the workgroups that access a dword, for all lanes of one access.
 
-    The first access to a page of shadow should write: a read maps a page of zeros, and the write after it faults again.
+    The first access to a page of shadow should be a write: a read first maps a page of zeros, and the next write faults again.
     """
 
     def __init__(self, one: GlobalAccess) -> None:
@@ -212,7 +215,7 @@ class _Parties:
             return c.gep(cell, RACE_CELL[name])
 
         with c.when(c.icmp("ne", shadow, 0)):
-            with c.otherwise(writes):  # first of all: its check does not read what it stores
+            with c.otherwise(writes):  # before the checks: those of a read do not use these fields
                 c.store(self.mine, part("reader"))
                 c.store(self.now, c.gep(cell, 12))
                 c.store(place, part("read_at"))
@@ -246,7 +249,7 @@ class _Parties:
         self.one.c.store(self.now, self.one.c.gep(cell, 4))
 
     def _check(self, at: IrValue, lane: IrValue, address: IrValue) -> None:
-        """Append the check against the other workgroup whose number is at `at`, with the time behind it."""
+        """Append the check against the workgroup whose number is at `at`, followed by the time of its access."""
         one, c = self.one, self.one.c
         if not one.lib.checks.global_races:
             return

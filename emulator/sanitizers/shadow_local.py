@@ -1,9 +1,9 @@
 """The shadow of local memory: one bit for each byte that its thread has written.
 
-An access of which no byte was written is a read of uninitialised memory; one that reads padding beside
-written bytes is not. The bits of a workgroup lie behind the cells of its shared memory (`clocks`).
+A read is reported if none of its bytes was written. A read of written bytes together with padding is not
+reported. The bits of a workgroup follow the cells of its shared memory (`clocks`).
 
-Not here: shared memory (`shadow_shared`), global memory (`shadow_global`).
+Not here: shared memory (`shadow_shared`), global memory (`shadow_global`). Next: `sanitize`, which calls it.
 """
 
 # ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 LOCAL_PARTY: Final = 1
-"""The other party of a report of uninitialised local memory; 0 stands for other memory."""
+"""The party in a report of uninitialised local memory. Reports of uninitialised memory elsewhere have party
+0."""
 
 
 def bits_at(c: CodeBuilder, group: IrValue) -> IrValue:
@@ -34,8 +35,8 @@ def bits_at(c: CodeBuilder, group: IrValue) -> IrValue:
     return c.gep(clocks.cells(c, group), c.op("mul", shared, clocks.CELL))
 
 
-def behind_bits(lib: Library, c: CodeBuilder, group: IrValue) -> IrValue:
-    """Return the address behind the bits of a workgroup."""
+def end_of_bits(lib: Library, c: CodeBuilder, group: IrValue) -> IrValue:
+    """Return the first address after the bits of a workgroup."""
     return c.gep(bits_at(c, group), _bits_bytes(lib, c, group))
 
 

@@ -1,11 +1,11 @@
 """Races in global memory between the warps of one workgroup, and targets of copies in flight.
 
-Beside each dword's cell (`shadow_global`) lie the clocks of its last plain store and of its last read, as
-u32, in the shadow `MAP_ENTRY.order`. They count if the cell says that the accessing workgroup made that
-access; the vector clocks of its warps (`clocks`) say whether it came before. A store that changes nothing
-races with no other store.
+The shadow `MAP_ENTRY.order` has two u32 for each dword: the clocks of its last store and of its last read. A
+clock is compared only if the dword's cell (`shadow_global`) says that the same workgroup made that access.
+The vector clocks of the warps (`clocks`) then say whether the access came before. A store that does not
+change memory does not race with other stores.
 
-Not here: other workgroups (`group_order`), shared memory (`shadow_shared`).
+Not here: other workgroups (`group_order`). Next: `shadow_shared`, shared memory.
 """
 
 # ruff: noqa: PLR0917 - a lane's access has as many parts
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from emulator.sanitizers.shadow_global import GlobalAccess
 
 _UNMARKED_CLOCK: Final = STRONG_CLOCK << 1
-"""Bit set beside STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""
+"""The bit that is set with STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""
 SAME_GROUP: Final = 1 << 47
-"""Bit set in the party of a reported race if that is an instruction and a thread of the same workgroup."""
+"""The bit that is set in the party of a reported race if the party is a `place_of` word of the same
+workgroup."""
 _PAGE = 4096
 
 
 def touch_page(c: CodeBuilder, cell: IrValue) -> None:
     """Append a write that changes nothing, if a cell of shadow memory begins a page.
 
-    A first access that reads maps a page of zeros, and the next write faults again.
+    If the first access to a page were a read, it would map a page of zeros, and the next write would fault
+    again.
     """
     begins = c.op("and", c.let("i64", f"ptrtoint {cell} to i64"), _PAGE - 1)
     with c.when(c.icmp("eq", begins, 0), likely=False):
@@ -44,7 +46,7 @@ def touch_page(c: CodeBuilder, cell: IrValue) -> None:
 
 
 class Warps:
-    """The check and the record of the warp that accesses a dword, for all lanes of an access."""
+    """The check and the record of the warps that access a dword, for all lanes of one access."""
 
     def __init__(self, one: GlobalAccess) -> None:
         c = one.c
@@ -72,7 +74,8 @@ class Warps:
     ) -> None:
         """Append the check and the record of a lane's access to a dword.
 
-        `stored` and `read` are each whether this workgroup made that access last, and the word of its place.
+        `stored` and `read` describe the last store and read of the dword: an i1, whether this workgroup made
+        it, and its `place_of` word.
         """
         c, writes = self.one.c, self.writes
         at = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 3))} to ptr")

@@ -1,22 +1,24 @@
 """Shadows of shared memory: the last writer and two readers of each byte, with their clocks.
 
-An access races with an earlier one if the accessing warp's vector clock does not cover the earlier one. Lanes
-of one warp are ordered where they meet (`lane_order`), or always if they run in step. Bytes that an asynchronous
-copy writes must not be used until its warp has waited for it; from then on the copy counts as a write of that warp. Strong accesses do not race with one
-another, nor does a store that changes nothing with other stores. A store that may be atomic (`addresses.UNMARKED`) is plain beside
-plain accesses and others like it, and does not race with accesses that poll: strong loads, and atomics that are marked so (STRONG).
-It races with other atomics.
+An access races with an earlier access, one of them a write, if the accessing warp's vector clock does not cover the earlier
+access. Lanes of one warp are ordered where they meet (`lane_order`), or always if they run in step. Exceptions:
 
-What the asynchronous proxy reads (ASYNC) must have been written by it, or a fence of the proxies must lie
-between. Such a read has a later clock than its warp (`READ_AHEAD`): the warp reaches it when it waits, not at
-barriers before. An earlier write of these bytes, also by the same warp, is reported.
+- Strong accesses do not race with one another.
+- A store that does not change memory does not race with other stores.
+- A store that may be atomic (`addresses.UNMARKED`) counts as plain against plain accesses and other such stores. It does
+  not race with accesses that poll: strong loads, and atomics with the flag STRONG. It races with other atomics.
+- Bytes that an asynchronous copy writes must not be accessed until the copying warp has waited for the copy. From then on the
+  copy counts as a write of that warp.
+- Bytes that the asynchronous proxy reads (ASYNC) must have been written by it, or before a fence of the proxies. The read
+  has a later clock than its warp (`READ_AHEAD`), which the warp reaches when it waits for the read, not at barriers. A write
+  of these bytes before that wait is reported, also one by the same warp.
 
-Where a warp's accesses are executed in their order, as AMD's LDS does, an atomic that returns what was there is ordered
-after the last one of another warp at the same place, and after all that this warp had done before. The clock of a warp
-advances behind each of its atomics, so that they do not order what it does later. The clocks that the other warp had
-joined since then count, too, which is more than hardware promises.
+AMD's LDS executes the accesses of a warp in order. There, an atomic that returns the old value orders its warp after the last
+atomic of another warp at that address, and after all earlier accesses of that other warp. The clock of a warp advances
+after each of its atomics, so that the atomics do not order later accesses. The clocks that the other warp has joined since its
+atomic count as joined before, which is more than hardware promises.
 
-Not here: global memory (`shadow_global`), the clocks (`clocks`).
+Not here: global memory (`shadow_global`), the clocks (`clocks`). Next: `sanitize`, which calls it.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -56,13 +58,13 @@ if TYPE_CHECKING:
 
 
 def observes(wf: Ordering, offsets: IrValue, lanes: IrValue) -> None:
-    """Append code for an atomic of some lanes that is about to return what is at some offsets."""
+    """Append code before an atomic of the mask `lanes` that returns the old values at `offsets`."""
     if wf.lib.checks.shared_races:
         wf.c.call(_observe(wf.lib), "void", wf.warp, offsets, lanes)
 
 
 def published(wf: Ordering) -> None:
-    """Append code for a warp behind an atomic."""
+    """Append code for a warp after an atomic: its clock advances."""
     if wf.lib.checks.shared_races:
         c = wf.c
         clocks.tick(c, WARP.load(c, wf.warp, "group"), WARP.load(c, wf.warp, "party"))
@@ -70,7 +72,7 @@ def published(wf: Ordering) -> None:
 
 @helper("emu.observe.shared", "ptr, i32 each, mask")
 def _observe(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue, mask: IrValue) -> None:
-    """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that wrote there last."""
+    """`emu.observe.shared(warp, offsets, mask)`: order a warp after the atomics that last wrote the bytes at `offsets`."""
     group, party = WARP.load(c, warp, "group"), WARP.load(c, warp, "party")
     limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
     cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
@@ -84,7 +86,7 @@ def _observe(lib: Library, c: CodeBuilder, warp: IrValue, offsets: IrValue, mask
                 known = clocks.clock(c, group, party, other)
                 with c.when(c.icmp("ugt", then, c.load("i32", known))):
                     c.call(clocks.join(lib), "void", group, party, other)
-                    c.store(then, known)  # what the other warp did behind its atomic is not ordered
+                    c.store(then, known)  # accesses of the other warp after its atomic are not ordered
 
 
 ASYNC = 128
@@ -92,20 +94,21 @@ ASYNC = 128
 
 
 _PLACE = (1 << 31) - 1
+"""The bits of the word at `PLAIN_PLACE` that are a `place_of` word."""
 _WHOLE = "<8 x i32>"
-"""A cell."""
+"""The IR type of a cell."""
 _WRITER, _READERS = 0, (4, 8)
-"""Where a cell has the stamps of its last writer and of two readers."""
+"""Byte offsets in a cell of the stamps of the last writer and of two readers."""
 
 
 def _is_proxy(c: CodeBuilder, cell: IrValue) -> IrValue:
-    """Return whether the asynchronous proxy wrote a byte last."""
+    """Return whether the last write of a byte was by the asynchronous proxy."""
     return c.icmp("slt", c.load("i32", c.gep(cell, PLAIN_PLACE)), 0)
 
 
 @helper("emu.group.exits", "ptr", core=True)
 def group_exits(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """`emu.group.exits(group)`: report accesses of others to its memory without an order before its exit."""
+    """`emu.group.exits(group)`: report accesses of other workgroups to its shared memory that are not ordered before its exit."""
     thread, rank = GROUP.load(c, group, "thread"), GROUP.load(c, group, "rank")
     warps, cells = THREAD.load(c, thread, "warps"), clocks.cells(c, group)
     first = c.op("mul", rank, warps)
@@ -134,7 +137,7 @@ def group_exits(lib: Library, c: CodeBuilder, group: IrValue) -> None:
 
 
 class _AccessBits:
-    """An access of a warp, decoded: IR values that hold for all its lanes."""
+    """The decoded kind and flags of an access, as IR values that are equal for all lanes."""
 
     def __init__(self, c: CodeBuilder, access: IrValue) -> None:
         self.kind = c.op("and", access, STRONG - 1)
@@ -143,13 +146,13 @@ class _AccessBits:
         self.volatile = c.icmp("ne", c.op("and", access, VOLATILE), 0)
         self.unmarked = c.icmp("ne", c.op("and", access, UNMARKED), 0)
         self.changes = c.icmp("eq", c.op("and", access, UNCHANGED), 0)
-        """Whether it changes memory; else it stores what is there already."""
+        """Whether it has no flag UNCHANGED."""
         self.polls = c.icmp("ne", c.op("and", access, STRONG), 0)
         self.published = c.op("or", self.strong, self.unmarked)
         """Whether it is strong, or may be atomic."""
         self.writes = c.icmp("ne", self.kind, READ)
         self.checked = c.icmp("ne", self.kind, LANDED)
-        """Whether it is compared with earlier accesses: all but the end of a copy are."""
+        """Whether it is compared with earlier accesses: true except for LANDED."""
         self.needs_value = c.icmp("eq", c.op("and", self.kind, READ | ATOMIC), self.kind)
         """Whether it reads, so that the bytes must have been written."""
         self.by_proxy = c.icmp("ne", c.op("and", access, ASYNC), 0)
@@ -177,7 +180,7 @@ class _Watch:
         flag = c.select(bits.published, i32(STRONG_CLOCK), i32(0))
         owner = c.op("shl", c.op("add", self.party, 1), PARTY_SHIFT)
         self.stamp = c.op("or", c.op("or", owner, clock), flag)
-        """What this access leaves in a cell: party, clock, and whether it is strong."""
+        """The stamp that this access stores in a cell: party, clock, and whether it is strong."""
         self.synced = WARP.load(c, warp, "synced")
         if lib.checks.lane_races:
             WARP.store(c, warp, "touched", 1)
@@ -186,13 +189,13 @@ class _Watch:
             WARP.store(c, warp, "reading", c.op("or", WARP.load(c, warp, "reading"), who))
 
     def report(self, kind: ReportKind, lane: IrValue, offset: IrValue, other: IrValue) -> None:
-        """Append a report of a conflict of this access with another one."""
+        """Append a report of a conflict of this access with another access."""
         report_conflict(
             self.lib, self.c, self.warp, kind, self.site, lane, offset, self.size, self.bits.kind, other
         )
 
     def of_party(self, place: IrValue, party: IrValue) -> IrValue:
-        """Return the word of an instruction and a thread, with the rank of its workgroup above it."""
+        """Return an i64: the `place_of` word `place` in the lower half, the rank of `party`'s workgroup in the upper."""
         c = self.c
         rank = c.op("udiv", party, THREAD.load(c, WARP.load(c, self.warp, "thread"), "warps"))
         return c.op("or", c.resize(place, 64), c.op("shl", c.resize(rank, 64), 32))
@@ -217,10 +220,10 @@ class _Watch:
         self.record(cell, lane, place)
 
     def compare(self, cell: IrValue, at: int, lane: IrValue, offset: IrValue) -> None:
-        """Report a race with the access that the cell has at `at`, the writer or a reader.
+        """Report a race with the access whose stamp is at `at` in the cell: the writer or a reader.
 
-        The access races if the warp's clock does not cover it, unless both are strong, it is a copy in
-        flight (reported as such), or this access stores what is there already and the other is a write.
+        The other access races if this warp's clock does not cover it. Exceptions: both are strong; the other is a copy
+        in flight, which has a report of its own; or the other is a write and this access does not change memory.
         """
         c, bits = self.c, self.bits
         stamp = c.load("i32", c.gep(cell, at))
@@ -248,7 +251,10 @@ class _Watch:
         lane: IrValue,
         offset: IrValue,
     ) -> None:
-        """Report an access that this warp's clock does not cover. `other` is its party plus 1; `own`: of this warp."""
+        """Report the access of `stamp` if this warp's clock does not cover it.
+
+        `other` is the party of that access plus 1; `own` is whether that is this warp.
+        """
         c = self.c
         party = c.op("sub", other, 1)
         known = c.load("i32", clocks.clock(c, self.group, self.party, party))
@@ -270,7 +276,10 @@ class _Watch:
     def compare_lanes(
         self, stamp: IrValue, place: IrValue, lane: IrValue, offset: IrValue, *, stored: bool
     ) -> None:
-        """Report an access of another lane of the warp that is not ordered before this one."""
+        """Report the access of another lane of this warp, at `place`, if it is not ordered before this access.
+
+        Lanes that store with one instruction do not race.
+        """
         c, lib = self.c, self.lib
         other = c.op("and", c.op("sub", place, 1), lib.lanes - 1)
         once = c.icmp("eq", c.op("lshr", c.op("sub", place, 1), THREAD_BITS), self.site)
@@ -281,7 +290,7 @@ class _Watch:
                 self.report(ReportKind.SHARED_RACE, lane, offset, self.of_party(place, self.party))
 
     def compare_with_plain_write(self, cell: IrValue, lane: IrValue, offset: IrValue) -> None:
-        """Report a strong access that is ordered after the last write, but not after the last plain one.
+        """Report a race of this strong access with the last plain write, which a later strong write may have replaced.
 
         An access that polls does not race with a store that may be atomic.
         """
@@ -300,7 +309,7 @@ class _Watch:
     def check_proxy_fence(
         self, cell: IrValue, stamp: IrValue, party: IrValue, reads: IrValue, lane: IrValue, offset: IrValue
     ) -> None:
-        """Report a read by the asynchronous proxy of a generic write without a proxy fence in between."""
+        """Report a read by the asynchronous proxy of a write by other means, without a proxy fence between them."""
         c = self.c
         plain = c.not_(_is_proxy(c, cell))
         fenced = c.load("i32", clocks.fenced(c, self.group, self.party, party))
@@ -310,7 +319,7 @@ class _Watch:
             self.report(ReportKind.MISSING_PROXY_FENCE, lane, offset, self.of_party(place, party))
 
     def check_started(self, peer_group: IrValue, lane: IrValue, offset: IrValue) -> None:
-        """Report memory of a workgroup of which the accessing warp does not know that it has started."""
+        """Report an access to another workgroup's memory if nothing orders it after that workgroup's start."""
         c = self.c
         known = c.slot("i32")
         c.store(GROUP.load(c, peer_group, "met"), known)
@@ -325,7 +334,7 @@ class _Watch:
                 self.report(ReportKind.UNSTARTED_PEER, lane, offset, i32(0))
 
     def record(self, cell: IrValue, lane: IrValue, place: IrValue) -> None:
-        """Store the access in a cell: as the last write, or as one of its two readers."""
+        """Store this access in a cell: as the last write, or as one of the two reads."""
         c, bits = self.c, self.bits
         with c.when(bits.writes):
             c.store(self.stamp, cell)
@@ -342,9 +351,9 @@ class _Watch:
             c.store(place, c.gep(c.gep(cell, at), PLACES))
 
     def replaces(self, stamp: IrValue, cell: IrValue, lane: IrValue) -> IrValue:
-        """Return whether the first reader's stamp can be replaced: empty, ordered before it, or this warp's.
+        """Return whether this read can replace the first reader's stamp: it is empty, ordered before, or this warp's.
 
-        Where lanes need not run in step, those of one warp are two readers.
+        If lanes need not run in step, another lane of this warp counts as another reader.
         """
         c = self.c
         other = c.op("lshr", stamp, PARTY_SHIFT)
@@ -365,7 +374,7 @@ class _Watch:
 def watch_shared(lib: Library, space: str) -> str:
     """`emu.watch.SPACE(warp, addresses, mask, site, size, access)`: check and record each byte.
 
-    The space is "shared" or "cluster", whose addresses (`clusters`) may lead to another workgroup.
+    The space is "shared" or "cluster". An address of a cluster (`clusters`) may be in another workgroup's memory.
     """
 
     def body(
@@ -401,7 +410,7 @@ def watch_shared(lib: Library, space: str) -> str:
                 now = c.load(_WHOLE, cell, align=4)
                 alike = c.icmp("eq", c.bitcast(c.icmp("eq", now, c.load(_WHOLE, state)), "i8"), -1)
                 alike = c.op("and", alike, c.icmp("ne", byte, 0))
-                with c.when(alike):  # as the byte before it: the same findings, the same record
+                with c.when(alike):  # equal to the cell before it: the same findings, the same record
                     c.store(c.load(_WHOLE, after), cell, align=4)
                 with c.otherwise(alike):
                     c.store(now, state)

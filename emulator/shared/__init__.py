@@ -1,9 +1,14 @@
 """The vendor-neutral machine of emulated GPUs. Packets, ioctls and engines belong to each vendor's emulator.
 
-The command processor (`scheduler`), memory (`memory`, `vaspace`, `backing`, `user_memory`), and the checks of
-what a driver must order: `races` and `releases` (happens-before with vector clocks), `caches` (incoherent
-caches, store buffers), `combining` (write-combining buffers), `waits` (deadlock detection). `machine_report`
-describes their findings, `report` what a kernel did wrong.
+- The machine: `scheduler` (command processor), `memory`, `vaspace`, `backing` and `user_memory` (memory),
+  `turns` (shadow memory given to one launch at a time).
+- Checks of a driver's ordering: `races` and `releases` (happens-before with vector clocks), `caches`
+  (incoherent caches, store buffers), `combining` (write-combining buffers), `waits` (deadlocks).
+  `machine_report` holds their findings.
+- The kernel driver: `emulated_kernel` (open files), `device_files` (system calls), `surprises` (injected
+  failures), `otherwise` (other hardware behaviour).
+- Measurement: `counts` and `boards` (counters, roofline), `accuracy` (inexact instructions).
 
-Not here: how kernels run (`emulator.simt`). Next: `emulator.nv`, the emulated NVIDIA GPU built from these.
+Not here: how kernels run (`emulator.simt`), findings about a kernel (`emulator.ir.report`). Next:
+`emulator.nv`, the emulated NVIDIA GPU, which is built from these modules.
 """

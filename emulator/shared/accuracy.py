@@ -1,17 +1,17 @@
 """The report on inexact instructions of an emulated run: their counts, and the decisions that depend on them.
 
 An emulated GPU computes most instructions exactly. For some (reciprocals, roots, exponentials) only an error
-bound is documented; the emulator's results are within the bound, but may differ from hardware's. `steerings`
-follows these results through a kernel and finds the instructions where they determine active lanes, a branch
-or an address: there hardware may take another path. An `AccuracyLedger` counts the launches and instructions
-of one machine.
+bound is documented. The emulator's results are within the bound, but may differ from hardware's. `steerings`
+follows inexact results through a kernel. It finds the instructions whose active lanes, branch or address
+depend on an inexact result: there, hardware may take another path. An `AccuracyLedger` counts the launches
+and instructions of one machine.
 
     ledger = AccuracyLedger("gfx1100")
     ledger.launched("name", counts={"exact": {...}}, found=steerings(blocks))
     ledger.write(path)                     # appends a line of JSON
 
 Not here: the bounds and the registers of instructions, which the front ends supply
-(`emulator.nv.ptx.accuracy`, `emulator.amd.isa.accuracy`).
+(`emulator.nv.ptx.accuracy`, `emulator.amd.isa.accuracy`). Next: `emulator.nv.ptx.accuracy`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ class AccuracyStep:
     reads: frozenset[Hashable]
     writes: frozenset[Hashable]
     inexact: bool = False
-    """Whether its result is known only within bounds."""
+    """Whether only an error bound of its result is documented."""
     settles: bool = False
-    """Whether its result is the same for all sources within their bounds."""
+    """Whether its result is the same for all source values within their error bounds."""
     masked: bool = False
     """Whether it may leave some lanes of its target registers unchanged."""
     masks: bool = False
     """Whether it changes the mask of active lanes."""
     steers: tuple[tuple[str, frozenset[Hashable]], ...] = ()
-    """Its decisions: a description (such as "a branch") and the registers that it depends on."""
+    """Its decisions: each a description (such as "a branch"), and the registers that the decision depends
+    on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Steering:
     address: int
     text: str
     decides: str
+    """The description of the decision, from `AccuracyStep.steers`."""
     origins: tuple[str, ...]
     """Names of the inexact instructions whose results it uses."""
 
@@ -76,8 +78,9 @@ _START: Final = ("start", 0)
 def steerings(blocks: Sequence[tuple[Sequence[AccuracyStep], Sequence[int]]]) -> tuple[Steering, ...]:
     """Return the decisions of a kernel that depend on inexact results, sorted by address.
 
-    Each of `blocks` has its instructions, and the addresses of its successors; the first block is the entry.
-    A write replaces earlier results of the same lanes. A comparison that only selects between values is not a
+    `blocks` are the basic blocks, the entry first, none empty. Each has its instructions, and the addresses
+    of the first instructions of its successors. A write replaces the earlier results of a register, except
+    that a masked write keeps results of another mask. A comparison that only selects between values is no
     decision.
     """
     by_address = {body[0].address: (body, follow) for body, follow in blocks}
@@ -150,7 +153,11 @@ class AccuracyLedger:
     def launched(
         self, kernel: str, counts: Mapping[str, Mapping[str, int]], found: tuple[Steering, ...]
     ) -> None:
-        """Count a launch. `counts` has the number of each instruction in the code, by bound and name."""
+        """Count a launch of the kernel named `kernel`.
+
+        `counts` has the number of each instruction in the code, by bound and name. `counts` and `found`
+        replace those of earlier launches of that name.
+        """
         self._launches[kernel] += 1
         self._counts[kernel] = counts
         self._found[kernel] = found

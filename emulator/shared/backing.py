@@ -1,7 +1,7 @@
 """The pages behind an emulated memory object: a memory file that both the emulator and the driver map.
 
-Vendor-neutral. Not here: the device addresses of the pages (`vaspace`); the kernel objects that own them,
-which each vendor defines.
+Not here: the device addresses of the pages (`vaspace`); the kernel objects that own the pages
+(`emulator.nv.rm.objects`, `emulator.amd.kfd.process`). Next: `vaspace`, which maps pages at device addresses.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def page_up(size: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Backing:
-    """Pages with a reference count; they are freed with the last reference.
+    """Pages with a reference count, which starts at 1. The last `drop` frees them.
 
-    The caller holds the machine's lock.
+    Not thread-safe: the caller holds the machine's lock.
     """
 
     size: int
+    """Bytes, not rounded to whole pages."""
     host: int
     """The address at which the emulator maps them in this process."""
     label: str
@@ -45,8 +46,10 @@ class Backing:
     """Whether stores of the CPU are write-combined: they become visible to the device at a fence."""
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
+    """Called after the last reference is dropped."""
     initialised: memoryview | None = field(default=None, repr=False)
-    """One byte for each byte, nonzero once it was written; None if uninitialised reads are not checked."""
+    """One byte for each byte of memory, nonzero once that byte was written; None if uninitialised reads are
+    not checked."""
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod
@@ -64,7 +67,7 @@ class Backing:
 
     @classmethod
     def pinned(cls, address: int, size: int, label: str) -> Backing:
-        """Wrap existing pages of this process; the caller keeps them mapped."""
+        """Wrap existing pages of this process. The caller keeps them mapped; `drop` does not unmap them."""
         return cls(size, address, label)
 
     def track(self) -> None:
@@ -72,13 +75,13 @@ class Backing:
         self.initialised = memoryview(fresh_shadow(self.size))
 
     def mark_written(self) -> None:
-        """Mark all bytes as written, because the CPU can now write them unobserved."""
+        """Mark all bytes as written, if `track` was called: the CPU can now write them unobserved."""
         if self.initialised is not None:
             self.initialised[:] = b"\1" * len(self.initialised)
 
     @property
     def view(self) -> memoryview:
-        """The bytes."""
+        """The bytes, without a copy; not valid after the last `drop`."""
         return view_at(self.host, self.size)
 
     def take(self) -> Backing:
@@ -87,7 +90,7 @@ class Backing:
         return self
 
     def drop(self) -> None:
-        """Remove a reference; the last one unmaps the pages and closes the file."""
+        """Remove a reference. The last one frees pages that `new` made, and calls `on_release`."""
         self.users -= 1
         if self.users:
             return
@@ -99,7 +102,7 @@ class Backing:
 
 
 class HeldPages:
-    """References to the pages of an address space, held while a kernel in the background may access them."""
+    """References to the pages of an address space, held while a kernel on other threads may access them."""
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         """Create an empty set; `lock` guards the reference counts."""

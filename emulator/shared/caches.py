@@ -1,9 +1,10 @@
-"""A model of incoherent caches: what each cache read earlier, and which engine work has written since.
+"""A model of incoherent caches: the bytes that each cache may hold, and the engine work that wrote since.
 
-The vendor decides which accesses fill, read and invalidate which cache.
+`IncoherentCache` holds the bytes of one cache, `WriteLog` the finished engine work of a machine. The vendor
+decides which accesses fill, read and invalidate which cache.
 
-Stores of engines that no barrier has made visible to the host yet are kept here, too
-(docs/facts/nv-caches.md, rule 5): a queue reports stores, waits for idle, and barriers of system scope.
+`UnflushedStores` records stores of engines that no barrier has made visible to the host yet
+(docs/facts/nv-caches.md, rule 5). A queue reports to it stores, waits for idle, and barriers of system scope.
 
 Not here: stores of the host (`combining`). Next: `emulator.nv.engines.caches`, NVIDIA's rules.
 """
@@ -24,39 +25,41 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 _REMEMBERED = 64
+"""Finished pieces of engine work that a `WriteLog` keeps."""
 
 
 class CacheFill(NamedTuple):
     """One read that brought bytes into a cache."""
 
     number: int
-    """Position in the common sequence of reads and writes of a machine."""
+    """Position in the sequence of a machine's reads and writes (`WriteLog.next_number`)."""
     reader: str
+    """What read, for reports."""
 
 
 class Stale(NamedTuple):
-    """An address at which a cache holds another value than memory, and the read that cached it."""
+    """An address at which a cache holds another value than memory, and the read that cached that value."""
 
     va: int
     fill: CacheFill
 
 
 Fills = tuple[tuple[CacheFill, int], ...]
-"""Fills in order, the latest last; each with a mask of the bytes that no later fill has replaced."""
+"""Fills in order, the latest last. Each has a mask of the page, 0xff for each byte that no later fill
+replaced."""
 
 
 class Changed(NamedTuple):
-    """The difference between a page of memory and its cached copy.
-
-    `bits` has 0xff for each byte that differs.
-    """
+    """The difference between a page of memory and its cached copy."""
 
     page: int
+    """The page's number: its address divided by `PAGE`."""
     bits: int
+    """The bits that differ, as a little-endian integer over the page."""
     fills: Fills
 
     def first(self, mask: int) -> Stale | None:
-        """Return the first byte that differs among those of a mask, or None."""
+        """Return the first byte with a bit that differs and is set in `mask` (-1: all); None if none is."""
         hit = self.bits & mask
         if not hit:
             return None
@@ -86,7 +89,10 @@ class _Page:
 
 
 class IncoherentCache:
-    """The contents that one cache may hold, by address space and address, until invalidated or evicted."""
+    """The contents that one cache may hold, by number of the address space (`VaSpace.number`) and address.
+
+    Bytes stay until they are invalidated or evicted.
+    """
 
     def __init__(self, pages: int | None = None) -> None:
         """Create an empty cache of at most `pages` pages of 4 KiB; None means no limit."""
@@ -116,7 +122,7 @@ class IncoherentCache:
     ) -> None:
         """Cache `data`, which was read at `va`. `mask` has 0xff for each byte that was read; None means all.
 
-        The page's contents of another `owner` are dropped first.
+        `owner` is the object whose memory it is. A cached page of another owner is dropped first.
         """
         for page, low, high in split_pages(va, len(data)):
             first = page * PAGE + low - va
@@ -149,7 +155,7 @@ class IncoherentCache:
     def changed(self, space: int, read: Callable[[int, object], bytes | None]) -> dict[int, Changed]:
         """Compare all cached pages of a space with memory; return those that differ, by page number.
 
-        `read` returns the page at an address, or None if it no longer belongs to the owner given; the cache
+        `read(va, owner)` returns the 4 KiB at `va`, or None if they no longer belong to `owner`. The cache
         then drops that page.
         """
         out = {}
@@ -190,7 +196,11 @@ class WriteLog:
         forget_cells([one.work for one in self._done])
 
     def writer(self, mapping: GpuMapping | None, stale: Stale, running: QueueWork | None) -> str:
-        """Describe what wrote an address after the stale read: `running` work or the latest recorded work."""
+        """Describe what wrote an address after the stale read: `running` work, or the latest recorded work.
+
+        `mapping` is the allocation that holds the address, None if there is none. Without a known writer the
+        text says so.
+        """
         if mapping is not None:
             since = [one.work for one in self._done if one.number > stale.fill.number]
             for work in (*([] if running is None else [running]), *reversed(since)):
@@ -236,5 +246,5 @@ class UnflushedStores:
 
     @property
     def done(self) -> str:
-        """The same for work that the queue has waited for."""
+        """A description of work with unflushed stores that the queue has waited for; "" if there is none."""
         return self._done

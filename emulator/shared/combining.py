@@ -1,18 +1,22 @@
 """The check of fences for write-combined memory: ring entries and their targets must be fenced in order.
 
-The CPU holds stores to such memory in write-combining buffers and drains them in any order until a fence. The
-emulator does not delay stores. Instead, at each fence of the host the queue records the contents of its ring
-and checksums of what the entries refer to, and the doorbell compares. This finds a missing fence whatever a
-real CPU would have done. The required order: entries, packets and arguments; a fence; the put index; a fence;
-the doorbell. Memory that is not write-combined needs no fence on x86. The doorbell page is uncached and needs
-no fence after the store.
+The CPU holds stores to write-combined memory in buffers, and drains the buffers in any order until a fence.
+The emulator does not delay stores. Instead, at each fence of the CPU the check records the contents of the
+ring and checksums of the memory that its entries refer to. At the doorbell it compares. This finds a missing
+fence whatever a real CPU would have done. The required order: entries, packets and arguments; a fence; the
+put index; a fence; the doorbell. Memory that is not write-combined needs no fence on x86. The doorbell page
+is uncached and needs no fence after the store.
 
-Not found: a fence by another thread than the one that stored, which drains nothing; late stores to the
-targets of entries that have the value of before, to look at which would cost every submission; those of
-entries in memory that needs no fence and that were stored behind the last fence; memory that a kernel or
-a copy reads besides its arguments.
+Not found:
 
-The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to.
+- a fence by a thread other than the one that stored: on hardware it does not drain the other CPU's buffers;
+- a late store to the target of an entry whose value equals the slot's previous value: checksums of such
+  targets would cost time at every submission;
+- a late store to the target of an entry that was stored after the last fence, in a ring that needs no fence;
+- memory that a kernel or a copy reads besides its arguments.
+
+The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to. "The
+host" in messages is the GPU's host interface, which fetches ring entries.
 
 Next: `emulator.nv.engines.combining`, NVIDIA's rings.
 """
@@ -41,14 +45,14 @@ class Missing(NamedTuple):
     """A missing fence."""
 
     text: str
-    """What was not fenced."""
+    """A description of the store without a fence."""
     hazard: bool
-    """Whether a fence before the doorbell made all visible, so only a host that fetches earlier sees old
-    contents."""
+    """Whether a fence before the doorbell made all stores visible. Then the GPU sees old contents only if it
+    fetches before the doorbell."""
 
 
 class CombinedRing(Protocol):
-    """A ring as `WriteCombining` reads it; any member may raise `QueueError` if its memory is not mapped."""
+    """A ring as `WriteCombining` reads it. Any member may raise `QueueError` if its memory is not mapped."""
 
     @property
     def slots(self) -> int:
@@ -77,7 +81,7 @@ class CombinedRing(Protocol):
         """Return the value of the entry when a doorbell last covered it; 0 if none did."""
 
     def parts(self, number: int, raw: int) -> tuple[EntryPart, ...]:
-        """Return the memory that an entry of value `raw` refers to; equal values give equal parts."""
+        """Return the memory that an entry of value `raw` refers to; their number depends on `raw` alone."""
 
 
 class _Fenced(NamedTuple):
@@ -135,9 +139,9 @@ class WriteCombining:
         self._fenced = fenced
 
     def overlook(self) -> None:
-        """Take what ring entries refer to as if its current contents had been there at the last fence.
+        """Treat the current contents of memory that ring entries refer to as those of the last fence.
 
-        For tools that change what a host has written, as if the host had written something else.
+        Tools call it after they change memory that the driver has written.
         """
         with self._lock:
             for slot, seen in self._fenced.items():
@@ -147,7 +151,11 @@ class WriteCombining:
                     continue  # unmapped by the change; the doorbell reports it
 
     def check_doorbell(self, first: int, put: int) -> Missing | None:
-        """Check the entries [first, put) at a doorbell; return the first missing fence, or None."""
+        """Check the entries [first, put), modulo the ring's length, at a doorbell.
+
+        Returns a missing fence, or None. One that the GPU can certainly observe comes before a hazard. Raises
+        `QueueError` if memory of the ring is not mapped.
+        """
         ring = self._ring
         with self._lock:
             seen_put = self._put

@@ -1,9 +1,10 @@
-"""The counters of a launch as numbers of a kernel, and how many of its workgroups a multiprocessor holds.
+"""The counters of a launch: `KernelCounters` from the engine's raw slots, and the kernel's occupancy.
 
-The limits of occupancy are published ones; docs/counters.md names the source of each. On AMD GPUs of RDNA the
-unit is a workgroup processor (two compute units), on CDNA a compute unit.
+The limits of occupancy are published; docs/counters.md names the source of each. A "multiprocessor" here is a
+workgroup processor (two compute units) on AMD GPUs of RDNA, a compute unit on CDNA.
 
-Not here: the code that counts (`emulator.simt.counting`), GPUs and their rates (`boards`).
+Not here: the code that counts (`emulator.simt.counting`), GPUs and their rates (`boards`). Next: `boards`,
+the least time of a launch.
 """
 
 from __future__ import annotations
@@ -26,26 +27,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiprocessorLimits:
-    """What one multiprocessor has."""
+    """The resources of one multiprocessor."""
 
     warps: int
+    """The most resident warps."""
     groups: int
+    """The most resident workgroups."""
     parts: int
-    """Schedulers (SIMDs) that the warps are divided among, each with its share of the registers."""
+    """Schedulers (SIMDs), each with an equal share of the warps and of the registers."""
     registers: int
-    """Registers of a lane that a part has for all of its warps."""
+    """Registers of one lane in a part, for all warps of the part."""
     granule: int
-    """Registers of a lane are allocated in multiples of it."""
+    """The number of registers of a lane that is allocated at once, for warps of 32 lanes."""
     shared: int
     """Bytes of shared memory."""
     shared_granule: int
+    """The number of bytes of shared memory that is allocated at once."""
     reserved: int = 0
-    """Bytes of shared memory that the system takes in each workgroup."""
+    """Bytes of shared memory of each workgroup that the system takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a kernel takes of a multiprocessor, and its code."""
+    """The resources that a kernel takes of a multiprocessor, and its target."""
 
     kernel: str
     arch: str
@@ -55,15 +59,15 @@ class Resources:
     lanes: int
     """Lanes of a warp."""
     registers: int
-    """Registers of a thread, as allocated."""
+    """Registers of a thread, not rounded to the granule."""
     shared_bytes: int
-    """Shared memory of a workgroup."""
+    """Shared memory of a workgroup in bytes."""
     code: int = 0
-    """Machine instructions of its code; 0: not known."""
+    """Number of machine instructions of its code; 0 if unknown."""
 
 
 def counters(counted: Counted, raw: RawCounts, work: LaunchWork, what: Resources) -> KernelCounters:
-    """Return the counts of one launch."""
+    """Return the counters of one launch: `counted` says what each of the `raw` slots counts."""
     sizes = Counter({work.threads: work.groups})
     if work.last is not None:
         sizes = Counter(math.prod(work.block_of(group)) for group in range(work.groups))
@@ -110,7 +114,7 @@ def _instructions(found: KernelCounters, counted: Counted, raw: RawCounts) -> No
 
 
 def occupancy(what: Resources, threads: int) -> Occupancy:
-    """Return the occupancy of a kernel with workgroups of `threads`."""
+    """Return the occupancy of a kernel with workgroups of `threads`; 0 workgroups if one needs too much."""
     limits = what.limits
     warps = -(-threads // what.lanes)
     wide = what.lanes // 32 if what.arch.startswith("gfx1") else 1

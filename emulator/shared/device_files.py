@@ -1,11 +1,11 @@
 """System calls for a driver that does not use `drivers.kernel`: device files lead to an emulated kernel.
 
-`DeviceFiles` has the calls that such a driver makes of the operating system, with descriptors, addresses and
-errnos as libc has them. Paths of GPUs and what is opened there go to the emulated kernel, everything else to
-Linux. It changes no argument and no reply: what the driver sends is what the emulated kernel and GPU see.
+`DeviceFiles` has the system calls that such a driver makes, with descriptors, addresses and errnos as in
+libc. Calls on paths of GPUs and on files opened there go to the emulated kernel, all others to Linux.
+Arguments and replies pass unchanged.
 
-Not here: the kernels (`emulator.nv.machine.kernel`, `emulator.amd.machine.kernel`); how a driver is
-made to call this. Next: docs/how-to/test-your-driver.md.
+Not here: the kernels (`emulator.nv.machine.kernel`, `emulator.amd.machine.kernel`). Next:
+docs/how-to/test-your-driver.md, how to make a driver call this module.
 """
 
 from __future__ import annotations
@@ -48,31 +48,33 @@ ROOTS = (
 
 
 class EmulatedFiles(Kernel, Protocol):
-    """A kernel that knows which of its mappings are registers."""
+    """A kernel that can say which of its mappings are registers."""
 
     def maps_registers(self, fd: int, offset: int) -> bool:
-        """Return whether what a descriptor shows at an offset is registers, which `mmio` maps."""
+        """Return whether the page at byte `offset` of a descriptor holds registers, which `mmio` maps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """Registers or doorbells at an address of this process. `at` is the offset of that address in `mmio`."""
+    """Registers or doorbells at an address of this process."""
 
     mmio: Mmio
     at: int
+    """The byte offset of the address in `mmio`."""
     left: int
-    """Bytes from the address to the end of the page of registers."""
+    """Bytes from the address to the end of the mapping."""
 
 
 class DeviceFiles:
-    """The system calls of a process, of which those on files of GPUs go to an emulated kernel.
+    """The system calls of a process; those on files of GPUs go to an emulated kernel.
 
-    Every method raises `OSError` with the errno that Linux would give and the emulated kernel's reason as its
-    text. Thread-safe as the kernel is. `close_all` ends the emulated machine.
+    A refused call raises `OSError` with the errno that Linux would give; its text is the emulated kernel's
+    reason. `close_all` ends the emulated machine. Thread-safe as the kernel is, except that no thread may map
+    or unmap registers while another calls `registers`.
     """
 
     def __init__(self, kernel: EmulatedFiles) -> None:
-        """`kernel` is what `emulator.devices.NV.make_kernel("sm_86+native")`, say, returns."""
+        """Use a kernel, such as the result of `emulator.devices.NV.make_kernel("sm_86+native")`."""
         self.kernel = kernel
         self._linux = LinuxKernel()
         self._fds: set[int] = set()
@@ -84,7 +86,7 @@ class DeviceFiles:
         return path.startswith(ROOTS)
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Open a file and return its descriptor; those of emulated files are no descriptors of Linux."""
+        """Open a file and return its descriptor. Linux does not know the descriptors of emulated files."""
         with _errno():
             if not self.emulated(path):
                 return self._linux.open(path, flags)
@@ -121,7 +123,8 @@ class DeviceFiles:
     def mmap(self, va: int, size: int, prot: int, flags: int, fd: int, offset: int) -> int:  # noqa: PLR0917 - mmap(2)
         """Map memory or a file, anonymous memory if `fd` is -1; return the address.
 
-        A page of registers becomes memory without access: loads and stores go through `registers`.
+        `flags` 0 means MAP_SHARED. For registers it returns an inaccessible range: the driver's loads and
+        stores go through `registers`.
         """
         with _errno():
             if fd in self._fds and self.kernel.maps_registers(fd, offset):
@@ -134,7 +137,7 @@ class DeviceFiles:
             return of.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags or MAP_SHARED).va
 
     def munmap(self, va: int, size: int) -> None:
-        """Unmap memory, or a page of registers."""
+        """Unmap memory, or registers, whose `va` and `size` must be those of their `mmap`."""
         with _errno():
             page = self._pages.pop(va, None)
             if page is None:
@@ -146,8 +149,8 @@ class DeviceFiles:
     def registers(self, address: int) -> Registers | None:
         """Return the registers that were mapped at an address; None if it is memory.
 
-        The driver's loads and stores there are `read32`, `write64` and so on of them, each of the width that
-        the driver uses: that is how the emulated GPU sees a doorbell.
+        A load or store of the driver there must become a call of `mmio.read32`, `mmio.write64` or another of
+        the same width: these calls show a doorbell to the emulated GPU.
         """
         for start, (size, mmio) in self._pages.items():
             if start <= address < start + size:
@@ -155,11 +158,11 @@ class DeviceFiles:
         return None
 
     def fence(self) -> None:
-        """Execute the driver's store fence; the check of write-combined memory must see it."""
+        """Execute the driver's store fence, which the check of write-combined memory needs (`combining`)."""
         self.kernel.fence()
 
     def close_all(self) -> None:
-        """Close every emulated file, with which the emulated machine ends."""
+        """Close every emulated file. The emulated machine ends with the last one."""
         for fd in tuple(self._fds):
             self.close(fd)
 
@@ -169,7 +172,7 @@ class DeviceFiles:
 
 @contextmanager
 def _errno() -> Iterator[None]:
-    """Raise refusals as `OSError` with an errno, which is what drivers expect of the standard library."""
+    """Raise a `DriverError` as the `OSError` with its errno that a driver expects of the standard library."""
     try:
         yield
     except DriverError as error:

@@ -1,6 +1,7 @@
-"""What the emulated kernels of the vendors have in common: open files, texts, what is told of faults.
+"""The base class of the vendors' emulated kernels: the table of open files, text files, and texts of faults.
 
 Not here: device nodes, ioctls and mappings (`emulator.nv.machine.kernel`, `emulator.amd.machine.kernel`).
+Next: `emulator.nv.machine.kernel`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _FIRST_FD: Final = 1 << 20
 TEXT: Final = "text"
-"""The value of the node that a read-only text file has."""
+"""The value of the `node` of a read-only text file."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +33,9 @@ class FileDescription:
     """A member of the vendor's enumeration of nodes."""
     path: str
     content: bytes = b""
-    """Of a text file."""
+    """The bytes of a text file; empty for other nodes."""
     at: int = 0
-    """Bytes of it that were read."""
+    """The number of bytes of `content` that were read."""
 
 
 class Emulated(Protocol):
@@ -62,20 +63,21 @@ class OpenFileTable(Generic[M, F]):
     """The calls of a `drivers.kernel.Kernel` that do not depend on the vendor."""
 
     def __init__(self, machine: M, *, tracks: bool) -> None:
-        """`tracks`: accesses of kernels are checked against buffers."""
+        """Begin without open files. `tracks`: kernels' accesses are checked against the driver's buffers."""
         self.machine = machine
         self.files: dict[int, F] = {}
         self._next = _FIRST_FD
         self.tracker = TrackedBuffers(machine.lock, machine.maps) if tracks else None
-        """What must learn of buffers in memory of the GPUs; None without checks."""
+        """Gets the driver's buffers in memory of the GPUs; None if accesses are not checked against
+        buffers."""
 
     @property
     def reports(self) -> list[MachineReport]:
-        """The findings of the emulated GPUs."""
+        """The findings of the emulated GPUs, the oldest first."""
         return self.machine.reports
 
     def add_file(self, file: F) -> int:
-        """Open a file; return its descriptor."""
+        """Add an open file; return its new descriptor."""
         with self.machine.lock:
             file.fd = self._next
             self._next += 1
@@ -89,11 +91,14 @@ class OpenFileTable(Generic[M, F]):
         return file
 
     def close(self, fd: int) -> None:
-        """Close a descriptor; the machine ends with the last one."""
+        """Close a descriptor; the machine ends with the last one. Each vendor defines it."""
         raise NotImplementedError
 
     def read(self, fd: int, size: int) -> bytes:
-        """Read the next bytes of a text file."""
+        """Read the next bytes of a text file, at most `size`; none at its end.
+
+        Raises `DriverError`: EBADF for an unknown descriptor, EINVAL for a file that is no text.
+        """
         file = self._file("read", fd)
         if file.node.value != TEXT:
             fail("read", errno.EINVAL, f"{file.path} cannot be read")
@@ -102,14 +107,17 @@ class OpenFileTable(Generic[M, F]):
         return data
 
     def read_file(self, path: str) -> bytes:
-        """Return a text file."""
+        """Return the whole content of a text file. Raises `DriverError` if there is none at the path."""
         return self.machine.surprises.file(path, lambda: self._text(path))
 
     def _text(self, path: str) -> bytes:
         raise NotImplementedError
 
     def diagnostics(self) -> tuple[str, ...]:
-        """Return the texts of the fault reports since the last call, the oldest first."""
+        """Return the texts of the fault reports since the last call, the oldest first.
+
+        Empty on a machine with a table of surprises: it reports faults through the driver's interface only.
+        """
         return () if self.machine.surprises.table else self.machine.new_texts()
 
     def shut(self) -> None:

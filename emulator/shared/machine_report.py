@@ -1,6 +1,7 @@
 """Findings of an emulated GPU about its driver: kind, queue, and the error that stops the queue.
 
-Not here: findings about a kernel (`emulator.ir.report`), the vendor's error codes.
+Not here: findings about a kernel (`emulator.ir.report`), the vendors' error codes
+(`emulator.nv.engines.faults`). Next: `scheduler`, whose machine stops a queue on a `QueueError`.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class MachineReport:
     kind: FindingKind
     message: str
     queue: str = ""
+    """The queue's name; "" if the finding is about no queue."""
     code: int = 0
     """The vendor's error code that the driver reads; 0 if no queue was stopped."""
     code_name: str = "code"
     """The vendor's name for such codes."""
     va: int | None = None
+    """The device address concerned, or None."""
     at: str = ""
-    """The ring entry and command that the queue was executing."""
+    """The ring entry and command that the queue was executing; "" if there was none."""
 
     @property
     def fatal(self) -> bool:
@@ -72,17 +75,17 @@ class ReportLog:
         self._linted: set[str] = set()
 
     def advise(self, message: str) -> None:
-        """Report something that works although the facts advise otherwise."""
+        """Report, each time, a use that works although the documented facts advise otherwise."""
         self.reports.append(MachineReport(kind=FindingKind.ADVICE, message=message))
 
     def is_new(self, message: str) -> bool:
-        """Return whether a finding that is reported once is reported for the first time."""
+        """Return whether this is the first call with this message."""
         new = message not in self._linted
         self._linted.add(message)
         return new
 
     def lint(self, message: str) -> None:
-        """Report, once, something that works but is probably a mistake."""
+        """Report, once for each message, a use that works but is probably a mistake."""
         if self.is_new(message):
             self.advise(message)
 
@@ -92,7 +95,7 @@ class ReportLog:
         return [report for report in self.reports if report.fatal]
 
     def fresh_texts(self) -> tuple[str, ...]:
-        """Return the texts of the fault reports since the last call, the oldest first."""
+        """Return the texts of the fatal reports since the last call, the oldest first."""
         new, self._told = self.reports[self._told :], len(self.reports)
         return tuple(str(report) for report in new if report.fatal)
 

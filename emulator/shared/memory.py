@@ -1,13 +1,13 @@
 """The memory map of an emulated device: live allocations by device address, and recently freed ones.
 
 Generated code checks every access against this map and translates device addresses to host addresses with it.
-The last 512 freed allocations are kept: the report of an access to freed memory names them.
+The last 512 freed allocations are kept, so that the report of an access to freed memory can name the allocation.
 
-A user-mode driver cuts buffers from allocations. Kernels are then checked against buffers to the byte, and a new buffer
-counts as unwritten memory. A checking tool for real GPUs learns the same from calls of the allocator.
+A user-mode driver divides an allocation into buffers. If it reports its buffers (`TrackedBuffers`), kernels may access
+only their bytes, and a new buffer counts as unwritten memory.
 
 Not here: the bytes (`backing`), the buffers (`hcq.heap`), the device's address space (`vaspace`), the generated checks
-(`emulator.ir.addresses`).
+(`emulator.ir.addresses`). Next: `vaspace`, the accesses of engines.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 _REMEMBERED = 512
 _BUFFER = "buffer"
 _FEW_BYTES = 64
+"""The most bytes that `store` copies without a library call."""
 _MANY_BYTES = 1 << 16
-"""Bytes of whole pages from which giving them back costs less than storing zeros."""
+"""The least bytes of whole pages for which `zero` frees the pages, because that costs less than storing zeros."""
 _MADV_DONTNEED, _MADV_REMOVE = 4, 9
 ORDER_BYTES_PER_DWORD = 8
-"""Size of the clocks of a dword's last store and last read (see `shadow_order`)."""
+"""Bytes of the clocks of a dword's last store and last read (`emulator.sanitizers.shadow_order`)."""
 RACE_BYTES_PER_DWORD = 32
-"""Size of a shadow cell: the last writer and reader, their times and instructions (see `shadow_global`)."""
+"""Bytes of a shadow cell: the last writer and reader, their times and instructions (`emulator.sanitizers.shadow_global`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,11 +56,13 @@ class GpuMapping:
     tracked: bool = False
     """Whether uninitialised reads can be reported, because the CPU cannot write the memory."""
     freed_at: str = ""
+    """Where it was freed, for reports; "" while it is live."""
     initialised: mmap.mmap | memoryview | None = field(default=None, repr=False)
-    """One byte for each byte, nonzero where it was written, and 64 bytes of padding."""
+    """One byte for each byte of memory, nonzero if that byte was written, then 64 bytes of padding; None if not recorded."""
     touched: mmap.mmap | None = field(default=None, repr=False)
+    """A shadow cell of `RACE_BYTES_PER_DWORD` for each dword; None until `AddressSpace.snapshot` needs shadows."""
     order: mmap.mmap | None = field(default=None, repr=False)
-    """The clocks of the accesses in `touched` (`emulator.sanitizers.shadow_order`)."""
+    """The clocks of the accesses in `touched`, `ORDER_BYTES_PER_DWORD` for each dword; None as `touched`."""
 
     @property
     def end(self) -> int:
@@ -72,14 +75,14 @@ class GpuMapping:
 
 
 class Snapshot(NamedTuple):
-    """The map of an address space at one time, which launches share."""
+    """The map of an address space at one time; launches share it until the map changes."""
 
     entries: bytes
     """Packed `MAP_ENTRY` records, sorted by address."""
     table: ctypes.Array[ctypes.c_char]
-    """The same for generated code, which reads it only; not empty."""
+    """A copy of `entries` in memory that generated code reads; one zero record if there are no entries."""
     mappings: tuple[GpuMapping, ...]
-    """The allocations, whose shadows the records point to."""
+    """The allocations. The records point to their shadows, so they live as long as this object."""
 
 
 class AddressSpace:
@@ -94,9 +97,9 @@ class AddressSpace:
         self._freed: deque[GpuMapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, Snapshot] | None = None
         self._buffers: dict[int, dict[int, int]] = {}
-        """Start of an allocation -> the buffers in it, sizes by start, if kernels may access only these."""
+        """Start of an allocation of which kernels may access only buffers -> start of a buffer -> its bytes."""
         self._dropped: deque[int] = deque()
-        """Starts of buffers that are dropped at the next use of `_buffers`; finalizers append here."""
+        """Starts of buffers to be dropped at the next use of `_buffers`; finalizers append here."""
         self.version = 0
         """Incremented with every change of the map."""
 
@@ -111,9 +114,10 @@ class AddressSpace:
         tracked: bool = False,
         initialised: memoryview | None = None,
     ) -> GpuMapping:
-        """Map [va, va + size) to host address `host`, by default the same address. Raises `UsageError` on overlap.
+        """Map [va, va + size) to host address `host`, by default the same address.
 
-        `initialised` is shared by all mappings of the same memory; a `memory` mapping gets its own.
+        `initialised` is shared by all mappings of the same memory; None lets a `tracked` mapping get its own. Raises
+        `UsageError` for a size below 1, and for an overlap with a live allocation.
         """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
@@ -130,7 +134,7 @@ class AddressSpace:
         return mapping
 
     def unmap(self, va: int, *, freed_at: str = "") -> GpuMapping:
-        """Unmap the allocation that starts at `va`; `freed_at` says where, for reports. Raises `UsageError` if none does."""
+        """Unmap the allocation that starts at `va`. Raises `UsageError` if none does. `freed_at` says where, for reports."""
         with self._lock:
             at = bisect.bisect_left(self._starts, va)
             if at == len(self._starts) or self._starts[at] != va:
@@ -151,9 +155,9 @@ class AddressSpace:
         self._index = self._starts, self._mappings
 
     def take_buffer(self, va: int, size: int) -> None:
-        """Let kernels access [va, va + size) of its allocation, and nothing else there but other buffers.
+        """Add a buffer [va, va + size): from now on, kernels may access only the buffers of its allocation.
 
-        None of its bytes counts as written yet, where that is recorded. Does nothing if nothing is mapped.
+        Its bytes count as not written. Does nothing unless one allocation holds all of it.
         """
         mapping = self.find(va, size)
         if mapping is None:
@@ -167,7 +171,7 @@ class AddressSpace:
             self.version += 1
 
     def drop_buffer(self, va: int) -> None:
-        """Forbid accesses of kernels to the buffer at `va`. Takes no lock, so that finalizers may call it."""
+        """Drop the buffer at `va`: kernels may not access it. Takes no lock, so that finalizers may call it."""
         self._dropped.append(va)
 
     def _drop_buffers(self) -> None:
@@ -209,7 +213,7 @@ class AddressSpace:
         store(self.host(va, len(raw)), raw)
 
     def nearest(self, va: int) -> str:
-        """Describe the live allocation nearest to an address, and the last freed one that held it."""
+        """Describe the live allocation or buffer nearest to an address, and the last freed one that held the address."""
         with self._lock:
             self._drop_buffers()
             return self._nearest(va)
@@ -243,7 +247,10 @@ class AddressSpace:
         return self.snapshot(shadows=shadows).entries
 
     def snapshot(self, *, shadows: bool = False) -> Snapshot:
-        """Return `table` and the allocations in it; the caller keeps it while it uses the shadows in the table."""
+        """Return the map as it is now. The caller keeps the result while generated code uses it.
+
+        `shadows`: allocate the shadows of all allocations, and let the records point to them.
+        """
         with self._lock:
             self._drop_buffers()
             if self._table is None or self._table[0] != shadows:
@@ -253,7 +260,7 @@ class AddressSpace:
             return self._table[1]
 
     def clear_accesses(self) -> None:
-        """Clear the access records of all allocations: races are checked within one launch."""
+        """Clear the access records of all allocations, because they describe one launch at a time."""
         for mapping in self.mappings():
             for shadow in (mapping.touched, mapping.order):
                 if shadow is not None:  # reads as zeros; the cost depends on resident pages only
@@ -261,7 +268,10 @@ class AddressSpace:
 
     @staticmethod
     def touched_pages(mapping: GpuMapping) -> bytes:
-        """Return one byte for each page of an allocation's `touched`; the low bit is set if the page is resident."""
+        """Return one byte for each page of an allocation's `touched`; the low bit is set if the page is resident.
+
+        Empty if the allocation has no `touched`. Raises `OSError` if the kernel refuses.
+        """
         memory = mapping.touched
         if memory is None:
             return b""
@@ -273,7 +283,8 @@ class AddressSpace:
     def mark_initialised(self, va: int, size: int, states: bytes = b"") -> None:
         """Mark [va, va + size) as written by something other than a kernel.
 
-        `states` has one byte for each, nonzero where it was written; empty means all. Bytes are never unmarked.
+        `states` has one byte for each byte of the range, nonzero if it was written; empty means all. Bytes are never
+        unmarked. Does nothing if no allocation holds the range, or its writes are not recorded.
         """
         mapping = self.find(va, size)
         if mapping is not None and mapping.initialised is not None:
@@ -286,7 +297,10 @@ class AddressSpace:
                 ctypes.memset(_address(shadow) + at, 1, size)
 
     def states(self, va: int, size: int) -> bytes:
-        """Return one byte for each byte of [va, va + size), in one allocation; nonzero if it was written."""
+        """Return one byte for each byte of [va, va + size), nonzero if that byte was written.
+
+        All are nonzero if no allocation holds the range, or its writes are not recorded.
+        """
         mapping = self.find(va, size)
         if mapping is None or mapping.initialised is None:
             return b"\1" * size
@@ -294,7 +308,7 @@ class AddressSpace:
         return bytes(mapping.initialised[at : at + size])
 
     def _parts(self, mapping: GpuMapping) -> list[GpuMapping]:
-        """Return the buffers in an allocation by address, or the allocation if it has none."""
+        """Return the buffers in an allocation, sorted by address; the allocation itself if it has no buffers."""
         buffers = sorted(self._buffers.get(mapping.va, {}).items())
         return [GpuMapping(va, size, mapping.host + va - mapping.va, _BUFFER) for va, size in buffers] or [
             mapping
@@ -323,7 +337,7 @@ class AddressSpace:
 
 
 def store(host: int, data: bytes) -> None:
-    """Copy bytes to a host address. Few bytes, such as a semaphore's, are copied without the cost of a call."""
+    """Copy bytes to a host address. A few bytes, such as a semaphore's, are copied without a library call."""
     if len(data) > _FEW_BYTES:
         ctypes.memmove(host, data, len(data))
     else:
@@ -331,9 +345,10 @@ def store(host: int, data: bytes) -> None:
 
 
 def zero(host: int, size: int, advice: int = _MADV_REMOVE) -> None:
-    """Set bytes at a host address to zero. Whole pages are given back: they are zero, and take no memory.
+    """Set bytes at a host address to zero. Many whole pages are freed instead: they then read as zeros.
 
-    `advice` does that, by default for pages of a memory file; where the kernel refuses it, bytes are stored.
+    `advice` is the argument of madvise that frees them; the default is right for a memory file. If the kernel
+    refuses it, zeros are stored.
     """
     first, end = -(-host // mmap.PAGESIZE) * mmap.PAGESIZE, (host + size) // mmap.PAGESIZE * mmap.PAGESIZE
     whole = end - first
@@ -375,24 +390,24 @@ class TrackedBuffers:
         self._lock = lock
         self._spaces = spaces
         self._taken: dict[int, list[AddressSpace]] = {}
-        """Start of a buffer -> the address spaces that know it."""
+        """Start of a buffer -> the address spaces that have it."""
 
     def _maps(self) -> list[AddressSpace]:
         with self._lock:
             return list(self._spaces())
 
     def buffer_taken(self, va: int, size: int) -> None:
-        """Allow accesses to [va, va + size), and of its allocation only to buffers."""
+        """Add a buffer [va, va + size): from now on, kernels may access only the buffers of its allocation."""
         self._taken[va] = maps = self._maps()
         for one in maps:
             one.take_buffer(va, size)
 
     def buffer_exposed(self, va: int, size: int) -> None:
-        """Count [va, va + size) as written."""
+        """Mark [va, va + size) as written, because the CPU can write it unobserved."""
         for one in self._maps():
             one.mark_initialised(va, size)
 
     def buffer_dropped(self, va: int) -> None:
-        """Forbid accesses to the buffer at `va`. Takes no lock, so that finalizers may call it."""
+        """Drop the buffer at `va`: kernels may not access it. Takes no lock, so that finalizers may call it."""
         for one in self._taken.pop(va, ()):
             one.drop_buffer(va)

@@ -1,15 +1,15 @@
-"""Races between queues: two pieces of engine work access the same memory, one of them writes, without order.
+"""Races between pieces of engine work: unordered accesses to the same dword, one of them a write.
 
 Three things order work of different queues, and unbarriered work of one queue: semaphores (`releases`), waits
 for idle, and a doorbell that the host writes after it may have observed a release. The order is
-happens-before, represented by vector clocks. The accesses of a kernel come from the shadows that the SIMT
-engine keeps for each dword; those of a copy are its ranges. Atomics and strong accesses do not race with each
-other.
+happens-before, represented by vector clocks. The accesses of a kernel come from the shadow cell that the SIMT
+engine keeps for each dword. The accesses of a copy are its ranges. Atomics and strong accesses do not race
+with each other.
 
 The vendor creates one `QueueWork` for each piece of engine work, with its `VectorClock` at the start and the
 memory that it accesses. The check runs only if the machine's sanitizers include races.
 
-Not here: races inside one launch (`emulator.sanitizers`).
+Not here: races inside one launch (`emulator.sanitizers`). Next: `releases`, the order of semaphores.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from emulator.shared.releases import Stream, VectorClock
 
 _REMEMBERED = 64
+"""Finished pieces of work that later work is compared with."""
 _MOST_CELLS = 1024
-"""Chunks of cells kept for finished work; reports on older work do not name an instruction."""
+"""Chunks of cells kept for finished work. Reports on work without its cells name no instruction."""
 _NONZERO = bytes([0] + [1] * 255)
 _TOP = bytes(value >> 7 for value in range(256))
 _RESIDENT = bytes(value & 1 for value in range(256))
@@ -46,9 +47,9 @@ _NONE, _ALL = bytes(DWORDS), b"\1" * DWORDS
 
 
 class Touched(NamedTuple):
-    """One byte for each dword of a chunk, 1 if it was read, stored to, changed by a strong write, or polled.
+    """One byte for each dword of a chunk, 1 if the dword was accessed in the way that the field names.
 
-    Strong writes are atomics and strong stores. Polling is reading by strong loads.
+    `read` and `stored` are plain accesses, `atomic` atomics and strong stores, `polled` strong loads.
     """
 
     read: bytes
@@ -61,7 +62,7 @@ class Observer(Protocol):
     """A second consumer of a kernel's accesses, such as a model of caches."""
 
     def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
-        """Process one chunk of an allocation: the dwords accessed, and the raw shadow cells."""
+        """Process chunk number `chunk` of an allocation: the dwords accessed, and the raw shadow cells."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,15 +71,18 @@ class QueueWork:
 
     stream: Stream
     number: int
+    """Its number among the pieces of its stream, from 1."""
     name: str
+    """Its description in reports."""
     known: VectorClock
+    """The vector clock at its start."""
     touched: dict[tuple[int, int], tuple[GpuMapping, Touched]] = field(default_factory=dict)
     """(id of the allocation, number of the chunk) -> the allocation and the dwords accessed."""
     cells: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """The same keys -> raw shadow cells; filled for kernels only."""
+    """The same keys -> raw shadow cells. Kernels only; `forget_cells` drops those of old work."""
     locate: Callable[[int, int, int], str] | None = None
-    """Describes a place in a kernel, given the numbers of instruction, workgroup and thread; None for other
-    work."""
+    """Describes an access of a kernel, given the numbers of its instruction, workgroup and thread; None for
+    work that is no kernel."""
 
     def happens_after(self, other: QueueWork) -> bool:
         """Return whether `other` happens before this work."""
@@ -91,7 +95,7 @@ class QueueWork:
     def touch(self, mapping: GpuMapping, va: int, size: int, *, write: bool) -> None:
         """Record an access to the whole dwords of [va, va + size).
 
-        A partly covered dword is left out: two pieces of work may access different bytes of it.
+        Partly covered dwords are not recorded, because two pieces of work may access different bytes of one.
         """
         first, last = -(-(va - mapping.va) // 4), (va + size - mapping.va) // 4
         for chunk in range(first // DWORDS, -(-last // DWORDS)):
@@ -102,17 +106,14 @@ class QueueWork:
             self.add(mapping, chunk, Touched(_NONE, mask) if write else Touched(mask, _NONE))
 
     def add(self, mapping: GpuMapping, chunk: int, more: Touched) -> None:
-        """Record more accesses to a chunk of an allocation."""
+        """Add accesses to those recorded for a chunk of an allocation."""
         key = (id(mapping), chunk)
         _, old = self.touched.get(key, (mapping, None))
         merged = more if old is None else Touched(*map(_or, old, more))
         self.touched[key] = (mapping, merged)
 
     def writer_of(self, mapping: GpuMapping, va: int) -> str:
-        """Describe the write of this work to the dword at an address, as `where` does.
-
-        "" if it wrote none.
-        """
+        """Describe this work's write to the dword at an address, as `where` does; "" if there is none."""
         key, dword = _cell(mapping, va)
         known, seen = self.touched.get(key, (None, None))
         if known is not mapping or seen is None:
@@ -123,11 +124,14 @@ class QueueWork:
         return ""
 
     def reader_of(self, mapping: GpuMapping, va: int) -> str:
-        """Describe the read of this work from the dword at an address, as `where` does."""
+        """Describe this work's read of the dword at an address, as `where` does."""
         return self.where(*_cell(mapping, va), "read")
 
     def where(self, key: tuple[int, int], dword: int, how: str) -> str:
-        """Return the name of this work; for a kernel, with instruction and thread of the last such access."""
+        """Return the name of this work, with the instruction and thread of the last access of kind `how`.
+
+        `how` is a field of `Touched`. Without shadow cells the name stands alone.
+        """
         raw = self.cells.get(key, b"")
         place = _word(raw, dword, RACE_CELL[_PLACE_OF[how]])
         if not place or self.locate is None:
@@ -146,7 +150,10 @@ class Races:
         self._freed: set[int] = set()
 
     def check(self, work: QueueWork) -> str:
-        """Record work that has finished; return a description of its race, or ""."""
+        """Compare finished work with earlier work; return a description of a race, "" if there is none.
+
+        Work without a race is recorded for later comparisons.
+        """
         for other in self._done:
             if not work.happens_after(other):
                 for text in _conflicts(work, other):
@@ -168,7 +175,7 @@ class Races:
 
 
 def forget_cells(works: Collection[QueueWork]) -> None:
-    """Drop the cells of the oldest work until at most `_MOST_CELLS` chunks are kept."""
+    """Drop cells of `works`, from the first one on, until at most `_MOST_CELLS` chunks are left."""
     kept = sum(len(one.cells) for one in works)
     for old in works:
         if kept <= _MOST_CELLS:
@@ -178,10 +185,7 @@ def forget_cells(works: Collection[QueueWork]) -> None:
 
 
 def record_kernel(work: QueueWork, memory: AddressSpace, observer: Observer | None = None) -> None:
-    """Record from the engine's shadows what the current launch has accessed so far.
-
-    Also pass it to `observer`.
-    """
+    """Add the current launch's accesses so far, which the engine's shadows have, to `work` and `observer`."""
     for mapping in memory.mappings():
         pages = memory.touched_pages(mapping).translate(_RESIDENT)
         page = pages.find(1)
@@ -247,7 +251,7 @@ _PAIRS = (
     ("stored", "polled"),
     ("polled", "stored"),
 )
-"""Pairs of accesses, of the later and of the earlier work, that need an order."""
+"""Pairs of accesses that need an order: first that of the later work, then that of the earlier."""
 _VERBS = {
     "stored": ("writes", "wrote"),
     "read": ("reads", "read"),

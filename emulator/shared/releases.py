@@ -1,14 +1,16 @@
-"""The order that semaphores create: which release set a word's value, and what a wait for it happens after.
+"""The order that semaphores create: the releases of each word, and the work that a wait is ordered after.
 
-Happens-before is represented by vector clocks (`VectorClock`): for each stream, how many pieces of its work
-are done. A word is identified by its host address, because queues and devices may map it at different device
-addresses. A wait joins the clock of the release that made its condition true, not of a later release: the
-wait could have ended before that. A plain release replaces the word's clock; a reduction joins its clock to
-it. Host writes create no ordering edge, because what the host observed is unknown. Everything that the host
-may have observed is joined at its next doorbell.
+Happens-before is represented by vector clocks (`VectorClock`): for each stream, the number of pieces of its
+work that are done. A word is identified by its host address, because queues and devices may map it at
+different device addresses. A wait joins the clock of the release that made its condition true, not of a later
+release, because the wait could have ended before the later one. A plain release replaces the word's clock. A
+reduction joins its clock to the word's. Writes of the host create no order, because it is unknown which
+values the host has observed. Instead, the host's next doorbell joins the clocks of all releases that it may
+have observed.
 
-The vendor records every release immediately before it becomes visible. Not here: which accesses race
-(`races`).
+The vendor records every release immediately before it becomes visible.
+
+Not here: which accesses race (`races`). Next: `waits`, waits that never end.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
 Stream = tuple[int, str]
 """The number of a queue and the name of an engine."""
 VectorClock = dict[Stream, int]
-"""A vector clock: how many pieces of each stream's work are known to be done."""
+"""A vector clock: stream -> the number of pieces of its work that are known to be done."""
 
 _REMEMBERED: Final = 64
+"""The most values that are kept for a word."""
 
 
 def join(into: VectorClock, other: VectorClock) -> None:
@@ -45,8 +48,9 @@ class SemaphoreStore:
     adds: bool
     """Whether the new value depends on the old one: a reduction."""
     bits: int = 64
+    """The width of the store in bits."""
     by: str = ""
-    """What stores it, for reports."""
+    """A description of the store's origin, for reports."""
 
 
 class _WordValue(NamedTuple):
@@ -58,11 +62,10 @@ class _WordValue(NamedTuple):
 
 
 class Releases:
-    """The semaphore words that queues of all machines released, and what the host may have observed of them.
+    """The semaphore words that queues of all machines released, and the releases that the host may have seen.
 
-    Each machine records and reads on its own thread. Values are replaced, never changed in place, and each is
-    replaced by one queue only, except words that several queues release. Therefore no lock is needed, which a
-    fork could copy while it is held.
+    Each machine records and reads on its own thread. There is no lock, because a fork could copy a held one.
+    Values are replaced, never changed in place. Of two simultaneous releases of one word one may be lost.
     """
 
     def __init__(self) -> None:
@@ -72,14 +75,14 @@ class Releases:
         """Number of a queue -> the joined clock of its releases."""
 
     def host(self) -> VectorClock:
-        """Return the clock of everything that the host may have observed: all releases of live queues."""
+        """Return the joined clock of all releases of live queues: the host may have observed each."""
         seen: VectorClock = {}
         for known in list(self._seen.values()):
             join(seen, known)
         return seen
 
     def record(self, queue: int, one: SemaphoreStore, known: VectorClock) -> None:
-        """Record that a queue with the clock `known` is about to write a word."""
+        """Record that queue number `queue`, whose clock is `known`, is about to write a word."""
         before = self._words.get(one.at, ())
         if not before or before[-1].value != one.old:
             before = (_WordValue(one.old, 0, {}),)
@@ -92,9 +95,10 @@ class Releases:
         self._seen[queue] = seen
 
     def clock_after_wait(self, at: int, value: int, bits: int, ends: Callable[[int], bool]) -> VectorClock:
-        """Return the clock of the release that ended a wait.
+        """Return the clock of the release that ended a wait for the word at host address `at`.
 
-        `value` is what the wait read, of `bits` bits; `ends` returns whether a value ends the wait.
+        `value` is the value of `bits` bits that the wait read; `ends` returns whether a value ends the wait.
+        The clock is empty if no recorded release wrote that value, or the host did.
         """
         mask = (1 << bits) - 1
         told = self._words.get(at, ())
@@ -111,11 +115,11 @@ class Releases:
         return at in self._words
 
     def drop_queue(self, queue: int) -> None:
-        """Drop a freed queue: everything that the host does next is ordered after its work."""
+        """Drop the releases of a freed queue from the clock of the host."""
         self._seen.pop(queue, None)
 
     def forget(self, queues: Collection[int]) -> None:
-        """Drop the words that only these queues released."""
+        """Drop the words that only these queues and the host wrote."""
         for at, told in list(self._words.items()):
             if {one.queue for one in told} <= {0, *queues}:
                 self._words.pop(at, None)

@@ -1,13 +1,14 @@
 """The command processor of an emulated machine: queues take turns on one thread, in a seeded order.
 
-Nothing runs inside the store to a doorbell. A queue that waits for a semaphore is retried after any progress,
-and at intervals, because the host may write the semaphore. Deadlock detection reads whole rings, so it runs
-only when no queue progresses.
+No command runs inside the store to a doorbell. A queue that waits for a semaphore is retried after any
+progress, and at intervals, because the host may write the semaphore. Deadlock detection reads whole rings, so
+it runs only when no queue progresses.
 
-A step has one of a few outcomes, and may leave engine work in flight. The state of the machine is guarded by
-a fair, reentrant lock, which the thread takes for each turn.
+A step of a queue ends with a `StepOutcome`, and may leave engine work in flight (`EngineOperation`). The
+state of the machine is guarded by a fair, reentrant lock (`TurnLock`), which the thread takes for each turn.
 
-Not here: the work of a step, which the vendor defines; the wait graph (`waits`).
+Not here: the work of a step, which the vendor defines (`emulator.nv.engines.channel`); the wait graph
+(`waits`). Next: `waits`.
 """
 
 from __future__ import annotations
@@ -66,21 +67,23 @@ class EngineOperation:
     ordered: bool
     """Whether it waits for all earlier work of its engine."""
     what: str
+    """A description of the work, for reports."""
     at: str
+    """The command that started it, for reports."""
     work: QueueWork
     """Its vector clock and the memory that it accesses, for the race check."""
     steps: Iterator[SlicedLaunch] | None = None
-    """The remaining steps, once it has begun."""
+    """The remaining steps; None before the first, and for work that `run` did at once."""
     slice: SlicedLaunch | None = None
-    """The launch that the last step advanced."""
+    """The launch that the last step advanced; None if none did, or the work is complete."""
     number: int = 0
-    """Its place in the order of the starts of its queue, which sets it."""
+    """Its number in the order in which its queue started work; the queue sets it."""
     over: bool = False
-    """Whether its queue has nothing more to do for it."""
+    """Whether its queue has done everything for it; the queue sets it."""
 
     @property
     def in_background(self) -> bool:
-        """Whether it runs on other threads now, so that a step of the queue cannot advance it."""
+        """Whether it runs on other threads now; then `advance` cannot speed it up."""
         return self.slice is not None and self.slice.in_background
 
     def advance(self) -> bool:
@@ -103,15 +106,18 @@ class StepOutcome(enum.Enum):
     SLICE = enum.auto()
     """A kernel ran for a slice and is not complete."""
     BLOCKED = enum.auto()
+    """The queue waits; the step did nothing."""
     IDLE = enum.auto()
+    """There is no work."""
 
 
 _ASK_AGAIN_S = 0.0005
 """The first interval between retries of blocked queues; it doubles up to `_SLOWEST_S`."""
 _SLOWEST_S = 0.01
 _STILL_S = 0.015
-"""Time without progress, other than of kernels, after which waits are checked for deadlock."""
+"""Seconds without progress, except of kernels in flight, after which waits are checked for deadlock."""
 _MOST_STEPS = 6
+"""The most steps of one queue in a turn; the number is drawn at random."""
 
 
 class ScheduledQueue(Protocol):
@@ -123,14 +129,14 @@ class ScheduledQueue(Protocol):
 
     @property
     def stuck(self) -> bool:
-        """Whether it can only wait for a semaphore."""
+        """Whether the queue can only wait for a semaphore."""
 
     @property
     def computing(self) -> bool:
-        """Whether it can only continue kernels that are in flight."""
+        """Whether the queue can only continue kernels that are in flight."""
 
     def step(self) -> StepOutcome:
-        """Execute one operation in flight, or one command. `ScheduledMachine.failed` gets an exception."""
+        """Advance an operation in flight, or execute a command. An exception stops the queue (`failed`)."""
 
 
 Q = TypeVar("Q", bound=ScheduledQueue)
@@ -144,7 +150,7 @@ class ScheduledMachine(Protocol[Q]):
         """Guards the machine's state."""
 
     def pending(self) -> Sequence[Q]:
-        """Return the queues that have work left, whether or not they are enabled."""
+        """Return the queues that have work left, also those that may not run now."""
 
     def runnable(self) -> list[Q]:
         """Return the pending queues that may run, in a deterministic order."""
@@ -153,7 +159,7 @@ class ScheduledMachine(Protocol[Q]):
         """Stop a queue whose step raised `error`."""
 
     def endless_waits(self, stuck: Sequence[Q]) -> Mapping[Q, str]:
-        """Return the queues whose wait can never end, each with the reason; change nothing."""
+        """Return those of `stuck` whose wait can never end, each with the reason. Changes nothing."""
 
     def hung(self, queue: Q, why: str) -> None:
         """Stop a queue whose wait never ends, for the reason `why`."""
@@ -201,7 +207,7 @@ class Scheduler(Generic[Q]):
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread after its current step; `resume` or the next doorbell starts a new one."""
+        """End the thread after its current turn, and wait for it. `resume` or a doorbell starts a new one."""
         with self._wake:
             thread, self._thread = self._thread, None
             self._closed = True
@@ -211,10 +217,7 @@ class Scheduler(Generic[Q]):
         self._closed = False
 
     def resume(self) -> None:
-        """Run the remaining work after `close`.
-
-        A forked child calls it, too, because it has no other threads.
-        """
+        """Start the thread if there is pending work, after `close` or in a forked child."""
         with self._wake:
             if self._machine.pending():
                 self._start()
@@ -243,7 +246,7 @@ class Scheduler(Generic[Q]):
             pause = min(pause * 2, _SLOWEST_S)
 
     def _turn(self) -> StepOutcome:
-        """Run a few steps of one queue, chosen at random among those that are not blocked."""
+        """Run a few steps of one queue, chosen at random among the queues that are not blocked."""
         busy = self._machine.runnable()
         if len(busy) > 1:
             self._rng.shuffle(busy)
@@ -254,7 +257,7 @@ class Scheduler(Generic[Q]):
         return StepOutcome.BLOCKED if busy else StepOutcome.IDLE
 
     def _advance(self, queue: Q) -> StepOutcome:
-        """Run a few steps of a queue; return PROGRESS if any made progress, else the last outcome."""
+        """Run a few steps of a queue. Return PROGRESS if any made progress, else SLICE or BLOCKED."""
         moved = StepOutcome.BLOCKED
         for _ in range(self._rng.randint(1, _MOST_STEPS)):
             try:
@@ -274,8 +277,8 @@ class Scheduler(Generic[Q]):
     def check_waits(self) -> None:
         """Stop the queues whose waits never end, if no queue of the machine can progress.
 
-        The caller holds the machine's lock. Nothing is stopped while a queue can progress or a doorbell has
-        just been written: such a queue may still release what others wait for.
+        The caller holds the machine's lock. Nothing is stopped while a queue can progress, or if a doorbell
+        was just written: these queues may still release the semaphores that others wait for.
         """
         busy = self._machine.runnable()
         if not all(queue.stuck or queue.computing for queue in busy):

@@ -1,15 +1,22 @@
-"""What an emulated kernel does otherwise than a healthy one: refusals, files, lost doorbells, faults.
+"""Injected failures of an emulated kernel: refused calls, changed files, lost doorbells and interrupts.
 
-Both vendors' emulated kernels ask a table at the same places: "open PATH", "read PATH" and "list PATH"; the
-name of an ioctl, such as "CREATE_QUEUE" or "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A"; "doorbell", "interrupt" and
-"clock". "doorbell #2" is the second one alone, "open /dev/*" is a pattern (`fnmatch`).
+A table maps *places* to what happens there. Both vendors' emulated kernels look up the same places: "open
+PATH", "read PATH" and "list PATH"; the name of an ioctl, such as "CREATE_QUEUE" or "RM_ALLOC
+HOPPER_CHANNEL_GPFIFO_A"; "doorbell", "interrupt" and "clock". A key "doorbell #2" is the second doorbell
+alone. Other keys are patterns (`fnmatch`), such as "open /dev/*".
 
-What happens there: a number is the errno of the call, `After` one of a call that works (KFD alone);
-`StatusReply` is what the resource manager replies; `bytes` are a file's text and a list of names a folder's;
-`LOST` drops a doorbell or an interrupt; a function changes a file's text, or does something to the machine in
-place of a doorbell. A machine with such a table reports faults as Linux does: only through its interface.
+Values of the table:
 
-Next: `tools.surprises`, tables.
+- a number: the errno with which the call fails;
+- `After`: an errno that the call returns although it has done its work (KFD only);
+- `StatusReply`: the status that the resource manager or UVM returns;
+- `bytes`: the content of a file; a list: the names in a folder;
+- `LOST`: the doorbell or interrupt does not arrive;
+- a function: of a file's content to other content; or of machine and queue, called in place of a doorbell.
+
+A machine with a table reports faults only as Linux does, through the interface of the kernel driver.
+
+Not here: doubtful values that a GPU rejects (`otherwise`). Next: `tools.surprises`, tables.
 """
 
 from __future__ import annotations
@@ -26,33 +33,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LOST: Final = "lost"
-"""A doorbell or an interrupt does not arrive."""
+"""The value for a doorbell or an interrupt that does not arrive."""
 _VERBS: Final = ("open", "read", "list", "mmap")
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """A status that the resource manager or UVM replies."""
+    """A status that the resource manager or UVM returns."""
 
     code: int
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """An errno of a call that has done its work all the same."""
+    """An errno that a call returns although it has done its work."""
 
     number: int
 
 
 @dataclass(slots=True)
 class Surprises:
-    """Places -> what happens there. Counts how often each place was met."""
+    """The table of one machine, and the number of times that each place was reached (`met`)."""
 
     table: Mapping[str, object] = field(default_factory=dict[str, object])
     met: Counter[str] = field(default_factory=Counter[str])
 
     def at(self, place: str) -> Any:
-        """Return what happens at a place that is met now; None where nothing is out of the ordinary."""
+        """Count a place as reached; return the value of the first key that matches it, None if none does."""
         if not self.table:
             return None
         self.met[place] += 1
@@ -62,7 +69,7 @@ class Surprises:
         )
 
     def call(self, name: str) -> Any:
-        """Fail a call if its place has an errno; return what else happens there."""
+        """Raise `DriverError` if the place `name` has an errno; else return its value as `at` does."""
         found = self.at(name)
         if isinstance(found, int):
             verb = name.partition(" ")[0]
@@ -70,20 +77,27 @@ class Surprises:
         return found
 
     def file(self, path: str, read: Callable[[], bytes]) -> bytes:
-        """Return a file's text, or fail."""
+        """Return the content of a file: the table's bytes, else `read()`, changed by a function of the table.
+
+        Raises `DriverError` if the table has an errno.
+        """
         found = self.call(f"read {path}")
         if callable(found):
             return cast("bytes", found(read()))
         return read() if found is None else cast("bytes", found)
 
     def folder(self, path: str, listed: list[str] | None) -> list[str]:
-        """Return the names in a folder that has the names `listed`, or None where there is none; or fail."""
+        """Return the names in a folder: those of the table, else `listed`.
+
+        Raises `DriverError`: with the table's errno, or ENOENT if `listed` is None, for a folder that is
+        absent.
+        """
         found = self.call(f"list {path.rstrip('/')}")
         names = listed if found is None else found
         return fail("listdir", errno.ENOENT, path) if names is None else list(names)
 
     def doorbell(self, machine: object, queue: object) -> bool:
-        """Return whether a doorbell arrives; do what happens in its place."""
+        """Return whether a doorbell arrives. If the table has a function for it, call that in its place."""
         found = self.at("doorbell")
         if callable(found):
             found(machine, queue)

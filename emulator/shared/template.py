@@ -1,6 +1,6 @@
 """Copies of a frozen dataclass with other values in some fields, faster than `dataclasses.replace`.
 
-Not here: what is copied (`emulator.nv.engines.descriptor`, `emulator.nv.engines.ready`).
+Not here: the copied classes. Next: `emulator.nv.engines.ready`, a user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def template(value: T, *free: str) -> Callable[..., T]:
-    """Return a function that makes copies of a dataclass; it takes the fields `free` by name."""
+    """Return a function that makes copies of `value`; it takes values for the fields `free` as keywords."""
     one: Any = value
     fixed = {each.name: getattr(one, each.name) for each in fields(one) if each.name not in free}
     return partial(type(value), **fixed)

@@ -1,9 +1,9 @@
-"""Turns of launches at the shadows of global memory, which record the accesses of one launch at a time.
+"""Turns of launches with the shadows of global memory, which record the accesses of one launch at a time.
 
-A waiting launch gets the shadows between two slices of the current one, because the current launch may itself
-wait for the waiting one.
+A waiting launch gets the shadows between two slices of the current launch, not at its end: the current launch
+may itself wait for a semaphore that the waiting one stores.
 
-Not here: the shadows (`emulator.sanitizers.shadow_global`), slices (`emulator.simt.slices`).
+Not here: the shadows (`emulator.sanitizers.shadow_global`). Next: `emulator.simt.slices`, slices of a launch.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Turn:
     observer: Observer | None
     """A second consumer of the accesses, or None."""
     slices: int = 0
+    """Slices that the launch ran in this turn."""
 
     def begin(self) -> None:
         """Start the turn: clear the shadows."""
@@ -41,9 +42,9 @@ class Turn:
         self.memory.clear_accesses()
 
     def over(self) -> bool:
-        """End the turn if it is due and no slice runs, and record its accesses; return whether it ended.
+        """End the turn after 8 slices, unless a slice runs in the background; return whether it ended.
 
-        Races between accesses before and after the end of the turn are not detected.
+        The end records the accesses. A race between accesses before and after it is not detected.
         """
         if self.slices < _SLICES or self.launch.in_background:
             return False
@@ -66,7 +67,11 @@ class Turns:
     def run(
         self, launch: SlicedLaunch, turn: Turn | None, hold: Callable[[], None]
     ) -> Iterator[SlicedLaunch]:
-        """Run a launch to its end, one slice for each item; `hold` is called while one is in background."""
+        """Run a launch to its end, one slice for each item that the iterator yields.
+
+        An item is the launch that runs now: `launch`, or the one that has the shadows. With `turn` None the
+        launch needs no shadows. `hold` is called after each slice that still runs in the background.
+        """
         turns, patience_s = self._slice
         try:
             while True:

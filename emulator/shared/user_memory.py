@@ -1,8 +1,8 @@
-"""Access to memory of the calling process, as a kernel does it: a bad address is EFAULT, never a crash.
+"""Access to memory of the calling process as a kernel has it: a bad address gives EFAULT, never a crash.
 
-The bytes are copied through a memory file, whose read and write calls check addresses. Vendor-neutral.
+The bytes are copied through a memory file, whose read and write calls check addresses.
 
-Not here: device memory (`memory`, `backing`).
+Not here: device memory (`memory`, `backing`). Next: `emulator.nv.rm.ioctls`, a user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def first_unwritable(address: int, size: int) -> int | None:
 
 
 class UserMemory:
-    """Copies from and to addresses given by the caller of an ioctl, as copy_from_user and copy_to_user do."""
+    """Copies from and to addresses given by the caller of an ioctl, as copy_from_user and copy_to_user do.
+
+    Not thread-safe: all copies go through one file.
+    """
 
     def __init__(self) -> None:
         self._fd = -1

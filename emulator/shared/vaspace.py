@@ -1,7 +1,9 @@
 """An address space of an emulated GPU: the mapped memory, and checked accesses of engines to it.
 
-A bad access raises the vendor's MMU fault (`PageFault`), whose message names the nearest allocation. Not
-here: page tables and the rules of who may map, which belong to the emulated kernel driver.
+A bad access raises the vendor's MMU fault (`PageFault`), whose message names the nearest allocation.
+
+Not here: the rules of mapping, which belong to the emulated kernel driver (`emulator.nv.rm.uvm_space`). Next:
+`memory`, the map for generated code.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _TAIL = 64
+"""Bytes of padding after a shadow of `Backing.initialised`."""
 _numbers = itertools.count(1)
 
 
@@ -77,7 +80,7 @@ class VaSpace:
         self.backings[va] = backing.take()
 
     def remove(self, va: int, why: str) -> None:
-        """Unmap the mapping that starts at `va`; `why` is kept for reports."""
+        """Unmap the mapping that starts at `va`, else raise `UsageError`; `why` is kept for reports."""
         self.map.unmap(va, freed_at=why)
         self.backings.pop(va).drop()
 
@@ -93,7 +96,7 @@ class VaSpace:
     def host(self, va: int, size: int, access: AccessKind, what: str) -> int:
         """Return the host address of [va, va + size).
 
-        Raises the page fault unless one mapping holds all of it.
+        Raises the page fault unless one mapping holds all of it and permits the access.
         """
         mapping = self.map.find(va, size)
         if mapping is None:
@@ -122,7 +125,7 @@ class VaSpace:
     def write(self, va: int, data: bytes, what: str, states: bytes = b"") -> None:
         """Write bytes for an engine; the range may span mappings. Raises the page fault before any write.
 
-        `states` has one byte for each, nonzero if its source was initialised; empty means that all were.
+        `states` has one byte for each byte of `data`, nonzero if it is initialised; empty means all are.
         """
         found = self.map.find(va, len(data))
         if found is not None and found.writable and found.initialised is None:
@@ -134,17 +137,17 @@ class VaSpace:
             self.map.mark_initialised(at, length, states[at - va : at - va + length])
 
     def zero(self, va: int, size: int, what: str) -> None:
-        """Write zeros for an engine, as `write` does; memory that nobody touched before takes no pages."""
+        """Write zeros for an engine, as `write` does. Untouched pages stay without host memory."""
         for at, length in list(self._pieces(va, size, AccessKind.WRITE, what)):
             zero(self.map.host(at, length), length)
             self.map.mark_initialised(at, length)
 
     def states(self, va: int, size: int) -> bytes:
-        """Return one byte for each byte of a mapped range; nonzero if it was written."""
+        """Return one byte for each byte of a range, nonzero if it was written. Raises the page fault."""
         return b"".join(self.map.states(at, length) for at, length in self.pieces(va, size))
 
     def pieces(self, va: int, size: int, what: str = "an engine") -> list[tuple[int, int]]:
-        """Split a mapped range at the boundaries of mappings: (address, size) of each piece."""
+        """Split a range at the boundaries of mappings: (va, size) of each piece. Raises the page fault."""
         return self._pieces(va, size, AccessKind.READ, what)
 
     def combined(self, mapping: GpuMapping) -> bool:
@@ -153,14 +156,14 @@ class VaSpace:
         return backing is not None and backing.combined
 
     def mapped(self, va: int, size: int) -> int:
-        """Return the number of bytes from `va`, at most `size`, that are mapped without a hole."""
+        """Return how many bytes from `va` on are mapped without a hole, at most `size`."""
         at = va
         while at < va + size and (mapping := self.map.find(at)) is not None:
             at = mapping.end
         return min(at - va, size)
 
     def check_range(self, va: int, size: int, access: AccessKind, what: str) -> None:
-        """Raise the page fault of the first byte of [va, va + size) that cannot be accessed, if any."""
+        """Raise the page fault of the first piece of [va, va + size) that cannot be accessed, if any."""
         self._pieces(va, size, access, what)
 
     def _pieces(self, va: int, size: int, access: AccessKind, what: str) -> list[tuple[int, int]]:
@@ -174,7 +177,7 @@ class VaSpace:
         return pieces
 
     def word(self, va: int, bits: int, what: str) -> int:
-        """Read the word of a semaphore, of 32 or 64 bits."""
+        """Read the word of a semaphore, of 32 or 64 bits, by one load. Raises the page fault."""
         found = self.map.find(va, bits // 8)
         if found is not None:
             return read_word(found.host + va - found.va, bits)

@@ -1,11 +1,17 @@
 """Waits that never end: deadlocks over semaphores, and equality waits whose value has passed.
 
 The host may also write a semaphore, and submit more to any queue. So a wait counts as endless in two cases
-only: every release of the least value that ends it comes later in the stream of a queue that itself waits
-without end; or the word only rises and is past the one value that ends the wait. A later release of a greater
-value tells nothing: on a timeline that queues share, another store brings the values between.
+only:
 
-Not here: how a vendor's queue finds its later releases; the vendor's error codes.
+- every release of the least value that ends the wait comes later in the stream of a queue that itself waits
+  without end;
+- the wait needs one exact value, and the word, which only rises, has passed it.
+
+A later release of a greater value does not make a wait endless: queues may share a timeline, so another queue
+may store the values between.
+
+Not here: how a vendor's queue finds its later releases (`emulator.nv.engines.standstill`). Next: `releases`,
+the order that semaphores create.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ _REMEMBERED = 64
 
 
 class QueueWait(Protocol):
-    """A queue's wait for a semaphore; `str` of it names the condition."""
+    """A queue's wait for a semaphore; `str` of a wait describes the condition."""
 
     @property
     def va(self) -> int:
@@ -79,7 +85,7 @@ W = TypeVar("W", bound=WaitingQueue)
 def find_deadlock(
     blocked: Sequence[W], promised: Callable[[W], Iterable[ReleasePromise]]
 ) -> dict[W, str] | None:
-    """Return the queues that wait in a cycle, each with a description of the cycle, or None.
+    """Return the queues of one cycle of waits, each with a description of the cycle; None if there is none.
 
     `blocked` are queues that can only wait; `promised` returns the later releases in the stream of a queue.
     """
@@ -142,7 +148,7 @@ class _Word:
     bits: int = 64
     """Width of the last store in bits."""
     by: str = ""
-    """What made the last store."""
+    """A description of the origin of the last store."""
 
 
 class SemaphoreHistory:
@@ -160,7 +166,7 @@ class SemaphoreHistory:
         return 0 if word is None else word.bits
 
     def writer(self, at: int) -> str:
-        """Return what made the last engine store to a word, for reports."""
+        """Return a description of the origin of the last engine store to a word; "" if there was none."""
         word = self._words.get(at)
         return "" if word is None else word.by
 
@@ -180,9 +186,10 @@ class SemaphoreHistory:
         word.bits, word.by = one.bits, one.by
 
     def passed(self, at: int, wait: QueueWait, seen: int) -> bool:
-        """Return whether an equality wait never ends: the word had its value, rose above it and never fell.
+        """Return whether an equality wait never ends: the word had the value, rose above it, and never fell.
 
-        `at` is the host address of the word, `seen` its current value.
+        `at` is the host address of the word, `seen` its current value. False if the host wrote the word
+        since.
         """
         word = self._words.get(at)
         return (

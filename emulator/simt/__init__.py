@@ -1,5 +1,5 @@
-"""The SIMT engine: it translates a kernel to host code that runs one warp, with a warp as a vector of lanes.
+"""The SIMT engine: it compiles a kernel to host code that runs a warp as vectors of lanes, and runs launches.
 
-Not here: instruction sets, which front ends translate (`emulator.nv.ptx`). Next: `engine` and `launch`,
-the interface; `warp_function`, the translation; `dispatch`, the scheduler.
+Not here: instruction sets, which front ends translate (`emulator.nv.ptx`, `emulator.amd.isa`). Next: `engine`
+and `launch`, the interface; `warp_function`, the translation; `dispatch`, the scheduler of warps.
 """

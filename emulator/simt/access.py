@@ -1,11 +1,11 @@
 """Checked loads and stores of every width, in every address space.
 
-Lanes are processed in rows of 16. If the addresses of a row are consecutive or equal, the row is one vector load,
-store or broadcast; otherwise its lanes gather and scatter. Most accesses are rows within the allocation that
-their instruction last accessed: these are checked first, row by row (`rows`).
+Lanes are processed in rows of 16. If in every row the addresses are consecutive, or in every row equal, a row is one
+vector load, store or broadcast. Otherwise the lanes gather and scatter. Most accesses are such rows within the allocation
+that their instruction last accessed. That case is tried first (`rows`).
 
-Not here: address checks (`emulator.ir.addresses`), atomics (`atomics`), race checks
-(`emulator.sanitizers.sanitize`).
+Not here: address checks (`emulator.ir.addresses`), race checks (`emulator.sanitizers.sanitize`), rows (`rows`). Next:
+`atomics`.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 SHAPES = ((8, 1), (16, 1), (32, 1), (64, 1), (32, 2), (32, 4), (64, 2))
-"""Accesses that kernels commonly use: bits of an element, number of elements. Each adds 0.4 s to an engine's first use."""
+"""Common accesses: bits of an element, number of elements. Each adds about 0.4 s to the first compilation of the core library."""
 
 
 def load_each(lib: Library, bits: int) -> str:
@@ -91,19 +91,19 @@ def store_each(lib: Library, bits: int) -> str:
 
 
 def scattered(lib: Library, bits: int) -> bool:
-    """Return whether the host's own gathers and scatters are used."""
+    """Return whether elements of `bits` use the host's gather and scatter instructions."""
     return bits >= 32 and lib.target.gathers
 
 
 def load_one(lib: Library, c: CodeBuilder, hosts: IrValue, mask: IrValue, bits: int) -> IrValue:
-    """Load one element for each lane of a mask from host addresses."""
+    """Load one element of `bits` for each lane of a mask from valid host addresses; zero in other lanes."""
     if scattered(lib, bits):
         return c.gather(lib.v(f"i{bits}"), c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
     return c.call(load_each(lib, bits), lib.v(f"i{bits}"), hosts, mask)
 
 
 def store_one(lib: Library, c: CodeBuilder, hosts: IrValue, value: IrValue, mask: IrValue) -> None:
-    """Store one element for each lane of a mask to host addresses."""
+    """Store one element for each lane of a mask to valid host addresses; of equal addresses the highest lane's stays."""
     bits = bits_of(value.type)
     if scattered(lib, bits):
         c.scatter(value, c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
@@ -112,15 +112,15 @@ def store_one(lib: Library, c: CodeBuilder, hosts: IrValue, value: IrValue, mask
 
 
 def _named(lib: Library, stem: str, how: int) -> str:
-    """Return the name of a helper: with sanitizers, strong accesses use separate helpers."""
+    """Return the name of a helper. With sanitizers, each value of `how` has helpers of its own."""
     return f"{stem}.{how}" if how and lib.checks.any else stem
 
 
 def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_place: bool = False) -> str:
-    """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values` (a struct of vectors when COUNT > 1).
+    """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values`, a struct of vectors if COUNT > 1.
 
-    `how` is 0, STRONG or STRONG | NARROW. With `any_place` the helper does not look for rows of a known
-    allocation first: for a caller that has.
+    `how` is the flags of the access (`emulator.ir.addresses`), 0 for a plain one. `any_place`: leave out the attempt with
+    rows (`rows.try_load`), because the caller has made it.
     """
     one = lib.v(f"i{bits}")
     result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
@@ -130,7 +130,7 @@ def load(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_p
     def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue) -> None:
         if rows_first:
             try_load(lib, c, space, warp, addresses, mask, site, bits, count)
-            if lib.target.gathers:  # where helpers are inlined, all else is a call
+            if lib.target.gathers:  # hot helpers are inlined there, so the rest is a call
                 c.ret(c.call(load(lib, space, bits, count, any_place=True), result, warp, addresses, mask, site))
                 return
         (single if count == 1 else several)(c, warp, addresses, mask, site)
@@ -180,9 +180,10 @@ def _placed(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: int, access: int,
     rest: Callable[[IrValue], None],
 ) -> tuple[IrValue, Callable[[IrValue], IrValue], Callable[[], IrValue]]:  # fmt: skip
-    """Check addresses; return them as comparable values, a function from one to a pointer, and one from all to pointers.
+    """Append the check of addresses; return places, a function from one place to a pointer, and one that makes all pointers.
 
-    In shared memory the values are 32-bit offsets, which halves the work; there `rest` writes the path for bad lanes.
+    The places are host addresses, or, in shared memory, 32-bit offsets, which halves the work. In shared memory `rest`
+    appends the code for host addresses, which runs if a lane is invalid.
     """
     if space != "shared":
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(access))
@@ -207,7 +208,7 @@ def _placed(
 def _watch_store(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, values: Sequence[IrValue], mask: IrValue, site: IrValue, access: int
 ) -> None:  # fmt: skip
-    """Append the checks of a store. Lanes that do not change memory are told apart: they race with no write."""
+    """Append the checks of a store. Lanes that do not change memory get the flag UNCHANGED: they race with no write."""
     bits = bits_of(values[0].type)
     size = bits // 8 * len(values)
     if space == "local" or not lib.checks.shared_races:
@@ -278,9 +279,10 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0, *, any_
 def try_any_place(
     lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, bits: int, *, values: list[IrValue] | None = None
 ) -> None:  # fmt: skip
-    """Append code that makes an access to global memory and returns, if all lanes' places are good and in the known allocation.
+    """Append code that makes an access to global memory and returns, if all lanes are in the instruction's last allocation.
 
-    With `values` it stores them, else it loads one element. The code that follows is for all other accesses.
+    With `values` the access stores them, the values of a lane consecutively; else it loads one element. The code that
+    follows is for all other accesses.
     """
     size = bits // 8 * len(values or [0])
     hosts, good = known_hosts(lib, c, warp, addresses, mask, site, size)
@@ -293,7 +295,7 @@ def try_any_place(
 
 
 def quick(lib: Library, space: str) -> bool:
-    """Return whether accesses of a space look for rows of a known allocation first: where no check watches them."""
+    """Return whether accesses of a space first try rows in the instruction's last allocation: only without checks."""
     return space in ("global", "shared") and not lib.checks.any
 
 

@@ -1,6 +1,6 @@
 """Atomic operations on device memory: one host atomic for each lane, lowest lane first.
 
-Not here: loads and stores (`access`), which instruction is which operation (`emulator.nv.ptx.atomics`).
+Not here: loads and stores (`access`). Next: `emulator.nv.ptx.atomics`, the PTX instructions that use these.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emulator.ir.library import Library
     from emulator.ir.vector import CodeBuilder
 
-INTEGER = {
+INTEGER = {  # operation -> LLVM's name for atomicrmw
     "add": "add",
     "and": "and",
     "or": "or",
@@ -35,10 +35,11 @@ INTEGER = {
 
 
 def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "", *, how: int = 0) -> str:
-    """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`.
+    """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`, zero in lanes outside the mask.
 
-    `operation` is a key of INTEGER, "cas" (values are compared, new values stored), or "fadd", "fmin", "fmax" with `format_`
-    f16, bf16, f32, f64, f16x2 or bf16x2. `how` is 0, NARROW, or STRONG for one that polls.
+    `operation` is a key of INTEGER, "cas" (compares with `values`, stores the new values), or "fadd", "fmin", "fmax" with
+    `format_` f16, bf16, f32, f64, f16x2 or bf16x2. `how` is flags of `emulator.ir.addresses`, such as NARROW, or STRONG for
+    an atomic that polls.
     """
     type_ = lib.v(f"i{bits}")
     swaps = operation == "cas"
@@ -77,7 +78,7 @@ _FLOATING = {"fadd": "fadd", "fmin": "minimumnum", "fmax": "maximumnum"}
 
 
 def _float_step(c: CodeBuilder, pointer: IrValue, value: IrValue, operation: str, format_: str) -> IrValue:
-    """Add (round to nearest even), or take the minimum or maximum, by compare and swap; return the old bits."""
+    """Append an addition (rounded to nearest even), minimum or maximum by compare and swap; return the old bits."""
     type_ = value.type
     head, done = c.fresh("try"), c.fresh("done")
     seen = c.slot(type_)

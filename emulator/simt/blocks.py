@@ -1,9 +1,9 @@
-"""Basic blocks, the output of a front end, and the layout of a warp's function made of them.
+"""Basic blocks, the output of a front end, and the layout of the warp function that is made of them.
 
-The layout is the order of the blocks, and the frame of a suspended warp.
+The layout is the order of the blocks, and the offsets at which a suspended warp saves its registers and masks.
 
-Not here: splitting a kernel into blocks (`emulator.nv.ptx.blocks`), the algorithm of the order (`schedule`), the
-function (`warp_function`).
+Not here: splitting a kernel into blocks (`emulator.nv.ptx.blocks`), the algorithm of the order (`schedule`). Next:
+`warp_function`, which writes the function.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -34,27 +34,32 @@ class InstructionSite:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """A point at which lanes must converge before a block: the mask that each lane waits for, and the instruction."""
+    """A point at which lanes must converge before a block."""
 
     masks: Callable[[WarpFunction], IrValue]
+    """Returns for each lane the mask of lanes that it waits for, as i32."""
     line: int
+    """The line of the instruction that needs convergence, for reports."""
     text: str
 
 
 @dataclass(slots=True)
 class WarpBlock:
-    """A basic block: the registers that it reads and writes, its successors, and `emit`, which writes its code and terminator."""
+    """A basic block of a kernel; blocks are numbered from 0, the entry."""
 
     emit: Callable[[WarpFunction], None]
+    """Writes its code and its terminator."""
     successors: tuple[int, ...]
     uses: frozenset[str]
+    """Registers that it reads before it has written them in all lanes."""
     defs: frozenset[str]
+    """Registers that it writes in all lanes."""
     sleeps: int | None = None
     """The block at which lanes continue after the barrier that ends this block; None if no barrier does."""
     polls: bool = False
-    """Whether it does nothing but test barriers in memory, and compute."""
+    """Whether it only tests barriers in memory and computes."""
     convergence: Convergence | None = None
-    """Lanes wait before the block until the lanes named here have arrived or left the kernel; None: they do not wait."""
+    """Lanes wait before the block until the lanes that this names have arrived or left the kernel. None: they do not wait."""
 
 
 @dataclass(slots=True)
@@ -62,15 +67,20 @@ class Translation:
     """The warp function of one kernel as IR text, with the data that a launch needs."""
 
     name: str
+    """The kernel's name; the function is `warp.NAME`."""
     text: str
     called: dict[str, str]
+    """Name of a function that it calls -> the declaration."""
     sites: list[InstructionSite]
+    """The instructions that reports can name, by number."""
     state_bytes: int
     """Bytes of a warp's state from `state.warp_registers_at` on."""
     blocks: int = 0
+    """The number of basic blocks."""
     instructions: int = 0
+    """The number of `sites`."""
     loops: bool = False
-    """Whether a warp's turn may not end: the kernel has loops in which a warp does not yield."""
+    """Whether the kernel has loops in which a warp never yields, so that its turn may not end."""
     counted: Counted | None = None
     """The slots of its counters; None if it does not count."""
 
@@ -86,7 +96,7 @@ class BlockPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpLayout:
-    """The order of blocks, and the offsets of the kernel's part of a warp's state, in bytes."""
+    """The order of blocks, and the offsets in bytes of the kernel's data in a warp's state."""
 
     places: list[BlockPlace]
     index: dict[int, int]
@@ -104,15 +114,23 @@ class WarpLayout:
     saved: dict[str, int]
     """Register -> offset at which it is saved while the warp is suspended."""
     pending_at: int
+    """Offset of the pending mask of the first block; the masks of the others follow."""
     sleeping_at: int
+    """Offset of the masks of lanes that continue at each block after their barrier opens."""
     reserved_at: int
+    """Offset of the memory that belongs to the front end."""
     state_bytes: int
+    """Bytes of all of these, from `pending_at` on."""
 
 
 def lay_out(
     blocks: Sequence[WarpBlock], registers: Mapping[str, int], lanes: int, *, spins: bool, reserve: int
 ) -> WarpLayout:
-    """Order the blocks; allocate state for pending masks, registers and `reserve` bytes."""
+    """Order the blocks; allocate state for pending masks, registers and `reserve` bytes of the front end.
+
+    `registers` maps each register to its width in bits. `spins`: some loop may wait for other threads, so the warp may be
+    suspended at any backward branch.
+    """
     nodes = [schedule.FlowNode(b.successors, b.uses, b.defs) for b in blocks]
     chosen = schedule.order(nodes)
     schedule.liveness(nodes, chosen)
@@ -144,9 +162,9 @@ def lay_out(
 
 
 def _polling(places: list[BlockPlace], index: dict[int, int]) -> frozenset[int]:
-    """Return the blocks of loops of which every iteration is the same until a test succeeds.
+    """Return the positions of blocks in loops whose iterations are all equal until a test of a barrier succeeds.
 
-    They only test and compute, and no iteration changes what the next one reads.
+    The blocks only test and compute, and no iteration writes a register that the next one reads.
     """
     found: set[int] = set()
     for place in places:

@@ -1,9 +1,9 @@
-"""The barrier of a cluster: a lane arrives, and waits later. It opens when all lanes that are left have arrived.
+"""The barrier of a cluster: a lane arrives, and waits later. It opens when all live lanes of the cluster have arrived.
 
-A lane that has left the kernel is not waited for. A lane that arrives twice without a wait between, or waits without an
+Lanes that have left the kernel need not arrive. A lane that arrives twice without a wait between, or waits without an
 arrival before, is reported.
 
-Not here: barriers of a workgroup (`dispatch`), the instructions (`emulator.nv.ptx.translate`).
+Not here: barriers of a workgroup (`dispatch`). Next: `emulator.nv.ptx.translate`, the instructions.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def arrive(lib: Library, *, releases: bool) -> str:
-    """`emu.cluster.arrive[.relaxed](warp, lanes, site)`: count lanes as arrived; they must not have arrived already."""
+    """`emu.cluster.arrive[.relaxed](warp, lanes, site)`: count lanes as arrived; report lanes that had arrived already.
+
+    `releases`: the arrival is a release; the name then has no suffix.
+    """
 
     def body(c: CodeBuilder, warp: IrValue, lanes: IrValue, site: IrValue) -> None:
         wide, before = c.resize(lanes, 64), WARP.load(c, warp, "arrived")
@@ -57,7 +60,7 @@ def _report(lib: Library, c: CodeBuilder, warp: IrValue, lanes: IrValue, site: I
 
 @helper("emu.cluster.wait", "ptr", core=True)
 def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """`emu.cluster.wait(warp)`: let a warp go on that waits at the barrier, if it has opened for its lanes."""
+    """`emu.cluster.wait(warp)`: continue a warp that waits at the barrier, if it has opened for all its blocked lanes."""
     blocked, passed = WARP.load(c, warp, "blocked"), WARP.load(c, warp, "passed")
     with c.when(c.icmp("eq", c.op("and", blocked, c.not_(passed)), 0)):
         WARP.store(c, warp, "passed", c.op("and", passed, c.not_(blocked)))
@@ -68,7 +71,7 @@ def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.cluster.settle", "ptr", core=True)
 def settle(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """`emu.cluster.settle(group)`: open the barrier of a cluster if every lane that is left has arrived."""
+    """`emu.cluster.settle(group)`: open the barrier of a cluster if all live lanes have arrived, and any has."""
     absent, some = c.slot("i64"), c.slot("i64")
     for slot in (absent, some):
         c.store(c.const("i64", 0), slot)
@@ -94,7 +97,7 @@ def settle(lib: Library, c: CodeBuilder, group: IrValue) -> None:
 
 @helper("emu.cluster.missing", "ptr", result="i32", core=True)
 def missing(_lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """`emu.cluster.missing(group) -> party`: the first warp of a cluster with lanes that have not arrived, from 1; 0 if none."""
+    """`emu.cluster.missing(group) -> party`: 1 + the number of the first warp of a cluster with live lanes that have not arrived; 0 if none."""
     found = c.slot("i32")
     c.store(i32(0), found)
     with each_party(c, group) as warp:

@@ -1,11 +1,11 @@
-"""Generated code that counts what a launch executes: instructions, accesses to memory, divergence, atomics.
+"""Generated code that counts the instructions, memory accesses, divergent branches and atomics of a launch.
 
 A counted translation (`Translation.counted`) adds to 64-bit slots of the launch, which `state.THREAD.counts`
-points to. Instructions cost two additions for each basic block and mask; accesses call a helper. A
+points to. Instructions cost one addition for each basic block and one for each mask in it; accesses call a helper. A
 translation without counters contains none of this code.
 
-Not here: what the slots mean after a launch (`emulator.shared.counts`), which instruction is of which class (the
-front ends).
+Not here: the classes of instructions (`emulator.nv.ptx.counted`). Next: `emulator.shared.counts`, which makes a kernel's
+counters from the slots.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -33,38 +33,46 @@ BANKS: Final = 32
 """Banks of shared memory, 4 bytes each: an access moves 128 bytes in a cycle at best."""
 BANK_BYTES: Final = 4
 REQUESTS, LANES, BYTES, UNITS, LEAST, SERIAL, RECORD = range(7)
-"""The slots of one access: instructions with an active lane; active lanes; bytes that lanes asked for; sectors or
-cycles; the fewest cycles without bank conflicts; steps of an atomic for equal addresses. RECORD is their number."""
+"""The slots of one access instruction. REQUESTS: executions with an active lane. LANES: active lanes. BYTES: bytes that the
+lanes requested. UNITS: units of global memory (`Counted.unit`), or cycles of shared memory. LEAST: the cycles that shared
+memory would take without bank conflicts. SERIAL: for atomics, the most lanes with one address. RECORD is the number of slots."""
 PAGE_UNITS: Final = 64
-"""Units of one entry of the table of touched memory: a bit each."""
+"""Units of one entry of the table of touched memory, one bit for each."""
 TABLE_BITS: Final = 18
+"""log2 of the number of indices in the table of touched memory."""
 TABLE_AT: Final = 64
 ENTRIES_AT: Final = TABLE_AT + (4 << TABLE_BITS)
 ENTRIES: Final = 1 << TABLE_BITS - 1
 ENTRY_BYTES: Final = 32
-"""The table of touched memory: the number of entries (i64) and of units without room (i64), indices, entries.
-An entry has a page number, and a bit for each unit that was read (at 8) and written (at 16)."""
+"""The table of touched memory, a hash table. First the number of entries (i64) and of accesses to units without room (i64),
+then, from TABLE_AT, an i32 for each hash: 1 + the number of an entry, 0 if none. From ENTRIES_AT, entries of ENTRY_BYTES:
+a page number, and one bit for each unit that was read (at byte 8) and written (at byte 16)."""
 TOUCHED_BYTES: Final = ENTRIES_AT + ENTRIES * ENTRY_BYTES
+"""Bytes of the table of touched memory."""
 _GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
+"""2**64 divided by the golden ratio: the multiplier of Fibonacci hashing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedOperation:
-    """An instruction as the counters know it."""
+    """An instruction as it is counted."""
 
     kind: str
     """Its class, such as "float" or "branch"."""
     flops: int = 0
     """Floating-point operations of one lane."""
     matrix: int = 0
-    """Operations of a matrix instruction, by the whole warp."""
+    """Operations of a matrix instruction by the whole warp; 0 for other instructions."""
     type: str = ""
-    """The type of these operations, such as "f32"."""
+    """The type of these operations, such as "f32"; "" if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An instruction and its slots: how often a warp executed it, and its active lanes (-1: once for the warp)."""
+    """An instruction, the slot of its executions by warps, and the slot of its active lanes.
+
+    `lanes` is -1 for an instruction that a warp executes once, not in each lane.
+    """
 
     operation: CountedOperation
     warps: int
@@ -87,12 +95,13 @@ class Counted:
     unit: int
     """Bytes of the unit in which global memory is moved: a sector or a cache line."""
     slots: int = 0
+    """The number of slots."""
     executed: list[Executed] = field(default_factory=list)
     accessed: list[Accessed] = field(default_factory=list)
     branches: list[int] = field(default_factory=list)
     """Slots of branches that divided the lanes of a warp."""
     copied: list[int] = field(default_factory=list)
-    """Slots of bytes that asynchronous copies moved."""
+    """Slots of the numbers of bytes that asynchronous copies moved."""
 
 
 class Counting:
@@ -105,7 +114,7 @@ class Counting:
         self._masks: dict[str, int] = {}
 
     def begin_block(self) -> None:
-        """Begin a basic block: its instructions execute equally often."""
+        """Begin a basic block, all of whose instructions execute equally often."""
         self._block, self._masks = -1, {}
 
     def execute(self, operation: CountedOperation, mask: IrValue | None) -> None:
@@ -145,7 +154,10 @@ class Counting:
         self._add(at, self._wf.c.op("mul", _population(self._wf.c, lanes), size))
 
     def access(self, space: str, what: str, address: IrValue, size: int, lanes: IrValue) -> None:
-        """Count an access of `size` bytes by each lane of a mask; `what` is load, store or atomic."""
+        """Count an access of `size` bytes by each lane of a mask.
+
+        `what` is load, store or atomic. `space` is global, shared, cluster, local or generic; a generic access is split.
+        """
         c, lib, warp = self._wf.c, self._wf.lib, self._wf.warp
         if space == "local":
             self._call(_local(lib, size), space, what, lanes)
@@ -163,13 +175,13 @@ class Counting:
             self.access("global", what, address, size, rest)
 
     def record(self, space: str, what: str) -> int:
-        """Return the first slot of an access that a helper of the caller counts, by `shared_counter`."""
+        """Allocate the slots of an access that the caller counts with a helper of `shared_counter`; return the first."""
         at = self._new(RECORD)
         self.counted.accessed.append(Accessed(space, what, at))
         return at
 
     def run(self, what: str, address: IrValue, size: IrValue, lanes: IrValue) -> None:
-        """Count `size` consecutive bytes of global memory from one address (scalars, i64) if any lane is active."""
+        """Count one access of `size` consecutive bytes of global memory (i64 scalars), if any of `lanes` is active."""
         name = _run(self._wf.lib, self.counted.unit, what)
         self._call(name, "global", what, address, size, lanes)
 
@@ -224,13 +236,15 @@ def _lowest(c: CodeBuilder, mask: IrValue) -> IrValue:
 def _global(lib: Library, size: int, unit: int, what: str) -> str:
     """`emu.count.global...(warp, at, addresses, mask)`: count an access to global memory, unit by unit.
 
-    Units are visited in two passes: those in which accesses begin, then the further ones that accesses which are not
-    aligned end in.
+    Units are visited in two passes: first those in which accesses begin, then those in which misaligned accesses end.
     """
     shift = unit.bit_length() - 1
 
     def visit(c: CodeBuilder, thread: IrValue, units: IrValue, mask: IrValue, others: tuple[IrValue, IrValue] | None) -> tuple[IrValue, IrValue]:
-        """Loop over the distinct units of a mask; return their number and what is left of the other mask."""
+        """Loop over the distinct units of a mask; return their number, and lanes of `others` with other units.
+
+        `others` are units and a mask of lanes.
+        """
         found, kept = c.slot("i64"), c.slot(mask.type)
         c.store(IrValue("i64", "0"), found)
         c.store(others[1] if others else c.zero(mask.type), kept)
@@ -260,7 +274,7 @@ def _global(lib: Library, size: int, unit: int, what: str) -> str:
 
 
 def _most_equal(lib: Library, c: CodeBuilder, addresses: IrValue, mask: IrValue) -> IrValue:
-    """Return the most lanes of a mask that have one address."""
+    """Return the largest number of lanes of a mask that have one address, as i64."""
     most = c.slot("i64")
     c.store(IrValue("i64", "0"), most)
     with _each_distinct(lib, c, addresses, mask) as (_, equal):
@@ -314,7 +328,7 @@ def _run(lib: Library, unit: int, what: str) -> str:
 
 @helper("emu.count.touch", "ptr, i64, i1")
 def _touch(_lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue, writes: IrValue) -> None:
-    """`emu.count.touch(thread, unit, writes)`: mark a unit of global memory as read or written."""
+    """`emu.count.touch(thread, unit, writes)`: mark a unit of global memory as written or, without `writes`, as read."""
     table = THREAD.load(c, thread, "touched")
     page = c.op("lshr", unit, PAGE_UNITS.bit_length() - 1)
     at, found = c.slot("i64"), c.slot("i64")
@@ -355,15 +369,15 @@ def _entry(c: CodeBuilder, table: IrValue, number: IrValue) -> IrValue:
 
 
 def shared_counter(lib: Library, size: int) -> str:
-    """Return the helper (warp, at, offsets, mask) that counts a load or store of shared memory."""
+    """Return the name of the helper (warp, at, offsets, mask) that counts a load or store of shared memory."""
     return _shared(lib, size, atomic=False)
 
 
 def _shared(lib: Library, size: int, *, atomic: bool) -> str:
     """`emu.count.shared...(warp, at, offsets, mask)`: count an access to shared memory, phase by phase.
 
-    A phase has as many consecutive lanes as together access 128 bytes at most. It takes as many cycles as one bank
-    has different words; an atomic as many as one bank has lanes. Three words of a lane count as four.
+    A phase has consecutive lanes that together access at most 128 bytes. A load or store takes as many cycles as there are
+    different words in one bank, an atomic as many as there are lanes in one bank. An access of three words counts as four.
     """
     width = max(1 << (size - 1).bit_length(), BANK_BYTES)
     columns = BANKS * BANK_BYTES // width

@@ -1,8 +1,9 @@
-"""The time limit of a launch: CPU time that its host threads have spent in its kernel.
+"""The time limit of a launch, measured in the CPU time that its host threads spend in its kernel.
 
-Elapsed time would not do: on a loaded machine a kernel that needs one second may take minutes.
+Elapsed time is not used: on a loaded machine a kernel that needs one second of CPU time may take minutes.
 
-Next: `launch`, which stops a kernel at its deadline; `slices`, which stops one that has spent too much.
+Not here: stopping a kernel (`running`). Next: `launch`, which uses `Deadline`; `slices`, which uses
+`HostTime` alone.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def thread_seconds(thread: int) -> float:
-    """Return the CPU time in seconds of a live thread of this process, by its `threading.get_ident`."""
+    """Return the CPU time in seconds of a live thread of this process, given its `threading.get_ident`."""
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 class HostTime:
-    """The CPU time of each host thread of one launch, from the first look at it on (`most`). Thread-safe.
+    """The CPU time of each host thread of one launch, counted from the first read of `most` on. Thread-safe.
 
-    A launch that nobody looks at reads no clock, which may take longer than a small kernel. `clock` returns
-    the CPU time of a live thread in seconds, by its `threading.get_ident`.
+    Before that read no clock is read, because that may take longer than a small kernel. `clock` returns the
+    CPU time of a live thread in seconds, given its `threading.get_ident`.
     """
 
     __slots__ = ("_begun", "_clock", "_lock", "_looked_at", "_over")
@@ -34,14 +35,17 @@ class HostTime:
         self._clock = clock
         self._looked_at = False
         self._lock = threading.Lock()
-        """Held while clocks are read and while a thread stops, which may end then."""
+        """Held while clocks are read, so that a thread whose clock is read cannot end."""
         self._over: dict[int, float] = {}
-        """Number of a host thread -> seconds in the parts that have ended."""
+        """Number of a host thread -> seconds between its past pairs of `start` and `stop`."""
         self._begun: dict[int, tuple[int, float | None]] = {}
-        """Number of a host thread that runs -> its thread of this process, and since which CPU time."""
+        """Number of a running host thread -> its `threading.get_ident`, and its CPU time at `start`.
+
+        The time is None if `most` was not read before.
+        """
 
     def start(self, number: int) -> None:
-        """Count from now what the current thread spends, as host thread `number` of the launch."""
+        """Count the CPU time of the current thread from now on as that of host thread `number`."""
         thread = threading.get_ident()
         self._begun[number] = thread, self._clock(thread) if self._looked_at else None
 
@@ -54,7 +58,7 @@ class HostTime:
 
     @property
     def most(self) -> float:
-        """The seconds of the host thread that has spent most; 0 at the first look."""
+        """The seconds of the host thread that has spent most; 0 at the first read."""
         with self._lock:
             self._looked_at = True
             spent = dict(self._over)
@@ -70,8 +74,8 @@ class HostTime:
 class Deadline:
     """A context manager that calls `stop` when `spent()` exceeds `limit_s` seconds.
 
-    One thread of the process checks all deadlines, every 0.25 s. It asks for the time spent of those that it
-    has `met` before. `passed` says whether `stop` was called.
+    One thread of the process checks all deadlines every 0.25 s. Its first check of a deadline only sets
+    `met`; later ones call `spent`. `passed` is whether `stop` was called.
     """
 
     _lock = threading.Condition()

@@ -1,13 +1,14 @@
 """The scheduler of warps and workgroups, in generated code: `emu.run(thread)` runs workgroups in turn.
 
-One cluster of workgroups is resident at a time; a workgroup of a launch without clusters is one alone. If all
-resident clusters only spin (on a grid barrier or a lock), one more is started, up to `slot_limit`. Within a
-cluster, warps run in turn until each waits at a barrier, spins or is done. A cluster whose warps meet at barriers
-again and again, because they poll together, gives way after `_MOST_TURNS`, too. If all its warps wait, a barrier can
-never complete: a deadlock is reported.
+A workgroup of a launch without clusters is a cluster of one. A host thread has one resident cluster at a time, and starts
+another only if all its resident clusters spin (on a grid barrier or a lock), up to `THREAD.slot_limit`. Within a cluster,
+warps take turns until each waits at a barrier, spins or has ended. After `_MOST_TURNS` turns in a row of one cluster, the
+others run: its warps may be polling together between barriers. If all warps of a cluster wait, no barrier can open, and a
+deadlock is reported.
 
-Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), the barrier of a
-cluster (`cluster_barrier`), those in two parts (`split_barrier`), registers of warps (`register_pool`), queues (`emulator.shared.scheduler`).
+Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), queues
+(`emulator.shared.scheduler`). Next: the other things that warps wait for: `cluster_barrier`, `split_barrier`,
+`register_pool`.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
@@ -52,9 +53,10 @@ if TYPE_CHECKING:
 
 
 _MOST_TURNS = 4096
-"""Turns in a row of a cluster, after which others run."""
+"""Turns of one cluster in a row, after which other clusters run."""
 _LEAST_STATE = 64
-"""Bytes of registers and pending masks that every warp's state has: stored in place, not in a call."""
+"""Bytes of registers and pending masks that every warp's state has at least. They are cleared by inline stores, the others by a
+call."""
 
 
 def memset(c: CodeBuilder, at: IrValue, size: IrValue) -> None:
@@ -87,9 +89,9 @@ def _write_thread_ids(lib: Library, c: CodeBuilder, warp: IrValue, number: IrVal
 
 @helper("emu.begin", "ptr, ptr, i32, i32", core=True)
 def _begin(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, index: IrValue, rank: IrValue) -> None:
-    """`emu.begin(thread, group, index, rank)`: set a slot to workgroup `index`, of a rank in its cluster, every warp at its start.
+    """`emu.begin(thread, group, index, rank)`: start workgroup `index`, of rank `rank` in its cluster, in the slot at `group`.
 
-    Thread ids are written once for each slot, and again before and after a partial workgroup.
+    Thread ids are written at the first use of a slot, for a partial workgroup, and for the workgroup after a partial one.
     """
     fresh = c.icmp("eq", GROUP.load(c, group, "thread"), IrValue("ptr", "null"))
     fresh = c.op("or", fresh, c.icmp("ne", GROUP.load(c, group, "partial"), 0))
@@ -151,7 +153,7 @@ def _begin(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, index:
 
 @helper("emu.begin.cluster", "ptr, ptr, i32", core=True)
 def _begin_cluster(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue, number: IrValue) -> None:
-    """`emu.begin.cluster(thread, unit, number)`: set a unit to a cluster, every warp at its start."""
+    """`emu.begin.cluster(thread, unit, number)`: start cluster `number` of the grid in the unit at `unit`."""
     shape = [THREAD.load(c, thread, f"cluster_{axis}") for axis in "xyz"]
     grid = [THREAD.load(c, thread, f"grid_{axis}") for axis in "xyz"]
     width, height = (c.op("udiv", grid[i], shape[i]) for i in (0, 1))
@@ -171,7 +173,7 @@ def _begin_cluster(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue,
 
 
 def _extent(c: CodeBuilder, thread: IrValue, axis: str, at: IrValue) -> IrValue:
-    """Return the threads along an axis of the workgroup at `at`: the last one may have fewer."""
+    """Return the number of threads along an axis of the workgroup with index `at` there; the last may have fewer."""
     last = c.icmp("eq", c.op("add", at, 1), THREAD.load(c, thread, f"grid_{axis}"))
     return c.select(last, THREAD.load(c, thread, f"last_{axis}"), THREAD.load(c, thread, f"block_{axis}"))
 
@@ -201,7 +203,11 @@ def _settle(lib: Library, c: CodeBuilder, group: IrValue, number: IrValue) -> No
 
 @helper("emu.arrive", "ptr, i32, i32, i32", core=True)
 def arrive(lib: Library, c: CodeBuilder, warp: IrValue, number: IrValue, count: IrValue, site: IrValue) -> None:
-    """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means all threads."""
+    """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier of `count` threads (0: all).
+
+    Reports a barrier that does not exist, a count that is no multiple of the warp's lanes, and one that earlier arrivals
+    did not state.
+    """
     group = WARP.load(c, warp, "group")
     odd = c.icmp("ne", c.op("urem", count, lib.lanes), 0)
     bad = c.op("or", c.icmp("uge", number, BARRIERS), odd)
@@ -222,9 +228,9 @@ def arrive(lib: Library, c: CodeBuilder, warp: IrValue, number: IrValue, count: 
 
 @helper("emu.step", "ptr, ptr, ptr", result="i32", core=True)
 def _step(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, warp: IrValue) -> None:
-    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns, then carry out its request.
+    """`emu.step(thread, group, warp) -> result`: run one warp until it returns, then begin its wait or record its end.
 
-    The result is 1 if it ended or waits at a barrier, 2 if it polls, and 0 if it may progress by itself.
+    The result is 1 if the warp ended or waits at a barrier, 2 if it polls, and 0 if it may progress by itself.
     """
     before = WARP.load(c, warp, "live")
     entry = THREAD.load(c, thread, "entry", volatile=True)
@@ -271,7 +277,10 @@ def _step(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, warp: I
 
 @helper("emu.turn", "ptr, ptr", result="i32", core=True)
 def _turn(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
-    """`emu.turn(thread, unit) -> progressed`: run every warp of a cluster that can run, once."""
+    """`emu.turn(thread, unit) -> progressed`: run every warp of a cluster that can run once; report a deadlock if none can.
+
+    The result is 1 if a warp ended or reached a barrier, else 0.
+    """
     launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
     progressed, spinning = c.slot("i32"), c.slot("i32")
     c.store(i32(0), progressed)
@@ -295,7 +304,7 @@ def _turn(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
     stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
     going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
     with c.when(c.op("and", stuck, going)):
-        for for_registers in (True, False):  # others wait for those who lack registers, so these come first
+        for for_registers in (True, False):  # warps that lack registers keep the others waiting: they come first
             if not for_registers:
                 with c.count(THREAD.load(c, thread, "parties")) as number:
                     warp = party(number)
@@ -312,7 +321,7 @@ def _turn(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
 
 
 def _report_polling(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """Append a report of a warp that tests a barrier in memory whose phase can never end."""
+    """Append a report of a warp that tests a barrier in memory whose phase can never complete."""
     site, lane, address, wants = (
         WARP.load(c, warp, f"poll_{name}") for name in ("site", "lane", "address", "wants")
     )
@@ -322,7 +331,10 @@ def _report_polling(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.loops", "ptr, ptr", core=True)
 def _report_loops(lib: Library, c: CodeBuilder, thread: IrValue, unit: IrValue) -> None:
-    """`emu.loops(thread, unit)`: report the warps of a cluster that left a loop to yield; counts if the kernel did not end in time."""
+    """`emu.loops(thread, unit)`: report the warps of a cluster that last left a loop to yield.
+
+    The host uses these reports only if it stopped the kernel at its time limit.
+    """
     order = THREAD.load(c, thread, "warp_order")
     with c.count(THREAD.load(c, thread, "parties")) as number:
         at = c.load("i32", c.gep(order, c.op("mul", c.resize(number, 64), 4)))
@@ -354,9 +366,9 @@ def _report_waiting(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.run", "ptr", core=True)
 def run(lib: Library, c: CodeBuilder, thread: IrValue) -> None:
-    """`emu.run(thread)`: run clusters until none is left, the launch is stopped, or `fuel` turns have run.
+    """`emu.run(thread)`: run clusters until none is left, the launch is stopped, or `THREAD.fuel` turns have run.
 
-    The next call continues where this one returned.
+    The next call continues from the progress in the host thread's record.
     """
     launch, queue, slots = (THREAD.load(c, thread, f) for f in ("launch", "queue", "slots"))
     size = THREAD.load(c, thread, "cluster")

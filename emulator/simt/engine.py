@@ -1,6 +1,6 @@
-"""One configuration of the engine: the core library for a warp width and a host, and its programs.
+"""One configuration of the engine: the compiled core library for its settings, and kernels linked against it.
 
-Not here: running a program (`launch`), LLVM (`emulator.ir.jit`), the helpers (`emulator.ir.library`).
+Not here: LLVM (`emulator.ir.jit`), the helpers (`emulator.ir.library`). Next: `launch`, which runs a program.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 QUICK, OPTIMISED = "quick", "optimised"
+"""The tiers of a kernel's code."""
 _PLANS_KEPT = 64
+"""The most plans that a program keeps."""
 _PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE = 0.05, 2e-6
-"""How long a kernel runs before it is optimised: about as long as that takes, which grows with its text."""
+"""Seconds that a kernel runs before it is optimised: at least, and for each byte of IR. About the time of the
+optimisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Settings:
 
     lanes: int = 32
     vector_bits: int = 0
-    """Width of host vectors in bits; 0 is the widest that this host has."""
+    """The largest width of host vectors in bits; 0 means the widest of this host."""
     checks: Sanitizers = field(default_factory=Sanitizers)
     cache: Path | None = None
     """Folder of the cache of compiled code; None disables the cache."""
@@ -42,8 +45,8 @@ class Settings:
     """Accesses (bits, count) that the core library contains; others are compiled with the kernels that use
     them."""
     strips: bool = False
-    """Whether quick code loops over strips of lanes (`strips`): LLVM compiles it in a third of the time, and
-    it runs slower where the kernel's blocks are short."""
+    """Whether code that is not optimised loops over strips of lanes (`emulator.ir.strips`): LLVM compiles it
+    in a third of the time, and it runs slower if the kernel's blocks are short."""
     brings: tuple[Callable[[Library], object], ...] = ()
     """Functions that define helpers of a front end in the core library."""
 
@@ -72,7 +75,7 @@ class SimtEngine:
         return library
 
     def link(self, translation: Translation, *, optimise: bool) -> jit.LoadedObject:
-        """Compile one kernel's warp function and link it against the core library."""
+        """Compile one kernel's warp function, unless it is cached, and link it against the core library."""
         text, imports = self._module(translation, optimise=optimise)
         code = self._cache.object(text, self.library.target, optimise=optimise)
         wanted = {name: self._loaded.addresses[name] for name in imports}
@@ -92,9 +95,9 @@ _making = threading.Lock()
 
 
 def engine(settings: Settings) -> SimtEngine:
-    """Return the engine for some settings, created once in a process.
+    """Return the engine for some settings. The process keeps the 16 used last.
 
-    Thread-safe: other callers wait for it.
+    Thread-safe: other callers wait while an engine is created.
     """
     with _making:
         return _made(settings)
@@ -115,14 +118,14 @@ class TranslatedProgram:
         self.engine = engine_
         self.translation = translation
         self.seconds = 0.0
-        """Host time spent running it so far, in seconds, summed over threads."""
+        """Elapsed time of its launches so far in seconds, multiplied by their host threads."""
         self.plans: dict[object, object] = {}
-        """What `plan` has computed for the shapes of launches."""
+        """Key of a launch's shape -> its `work.LaunchLayout`."""
         self._tiers: dict[str, jit.LoadedObject] = {}
         self._lock = threading.Lock()
 
     def keep_plan(self, key: object, plan: object) -> None:
-        """Keep a plan, and forget the oldest if they are many."""
+        """Keep a plan; drop the oldest one if there are 64."""
         with self._lock:
             if len(self.plans) >= _PLANS_KEPT:
                 del self.plans[next(iter(self.plans))]
@@ -130,7 +133,7 @@ class TranslatedProgram:
 
     @property
     def promote_after_s(self) -> float:
-        """Host time after which a kernel is worth optimising, in seconds."""
+        """The value of `seconds` from which on the kernel is worth optimising."""
         return max(_PROMOTE_AFTER_S, _PROMOTE_AFTER_S_PER_BYTE * len(self.translation.text))
 
     def has(self, tier: str) -> bool:

@@ -1,7 +1,7 @@
 """A launch of a translated kernel over a grid: host threads, time limit, tiers of code, result.
 
-Not here: what is launched (`work`), its memory (`running`), the order of warps and workgroups (`dispatch`),
-launches that run in slices (`slices`).
+Not here: shape and options of a launch (`work`), its memory (`running`), the order of warps and workgroups
+(`dispatch`). Next: `slices`, launches that run in slices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.shared.memory import AddressSpace
 
 _WORTH_THREADS = 4096
-"""A launch with fewer lanes, in warps of any width, runs on the caller's thread only."""
+"""A launch with fewer lanes, those of partial warps included, runs on the caller's thread only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,11 @@ class LaunchResult:
     findings: tuple[KernelReport, ...]
     """The findings of the sanitizers."""
     seconds: float
+    """Elapsed time of the launch."""
     tier: str
+    """The tier of code with which it began."""
     counts: RawCounts | None = None
-    """The counters, if the translation counts."""
+    """The counters; None if the translation does not count, and from `SlicedLaunch.result`."""
 
 
 _pool: list[ThreadPoolExecutor] = []
@@ -60,9 +62,10 @@ def _executor() -> ThreadPoolExecutor:
 def launch(
     program: TranslatedProgram, work: LaunchWork, memory: AddressSpace, options: LaunchOptions | None = None
 ) -> LaunchResult:
-    """Run a kernel over its grid; return when every workgroup is done or one of them has faulted.
+    """Run a kernel over its grid; return when every workgroup has ended, one has faulted, or time is up.
 
-    Raises `UsageError` if the shape of the launch is invalid (`check`).
+    Raises `UsageError` if the shape of the launch is invalid (`work.check`) or a cluster does not fit the
+    memory of a host thread (`work.plan_of`).
     """
     options = options or LaunchOptions()
     check(work)
@@ -84,7 +87,7 @@ def launch(
 
 
 def host_threads(program: TranslatedProgram, work: LaunchWork, options: LaunchOptions) -> int:
-    """Return the number of host threads that a launch should use."""
+    """Return the number of host threads for a launch: 1 if it is counted, checked for races, or small."""
     if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
         return 1  # the shadows of global memory and the counters support one writer only
     lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
@@ -96,7 +99,10 @@ def make_result(
     program: TranslatedProgram, options: LaunchOptions, reports: list[KernelReport], *,
     hung: bool, seconds: float, tier: str, counts: RawCounts | None = None,
 ) -> LaunchResult:  # fmt: skip
-    """Return the result of a launch: the fault that ended it, if any, and the findings of sanitizers."""
+    """Return the result of a launch from its reports. `hung`: it was stopped at its time limit.
+
+    HANG reports of loops count only if it hung without another fault.
+    """
     fatal = [r for r in reports if r.kind.fatal and r.kind is not ReportKind.HANG]
     if hung and not fatal:
         fatal = [hang(program, options.timeout_s, [r for r in reports if r.kind is ReportKind.HANG])]
@@ -106,7 +112,7 @@ def make_result(
 
 
 def first_tier(program: TranslatedProgram, options: LaunchOptions) -> str:
-    """Return the tier of code to start with."""
+    """Return the tier of code to start with: the one of `options`, or the best that costs little to get."""
     if options.tier != "auto":
         return options.tier
     if program.has(OPTIMISED) or program.seconds > program.promote_after_s:

@@ -1,9 +1,10 @@
-"""The registers of warps that change their number: what one warp releases, another of its workgroup can take.
+"""The pool of registers of a workgroup: a warp releases registers to it, and another warp can take them (setmaxnreg).
 
-Every warp begins with the registers of the launch, so the pool is empty at first. A warp that wants more than the pool has
-waits. Registers of a warp that has ended do not return to the pool.
+Every warp begins with the registers of the launch, so the pool is empty at first. A warp that wants more registers than the
+pool has waits. Registers of a warp that has ended do not return to the pool. If the launch does not know its registers
+(`THREAD.registers` 0), no warp waits.
 
-Not here: turns (`dispatch`), the instruction setmaxnreg (`emulator.nv.ptx.translate`).
+Not here: turns of warps (`dispatch`). Next: `emulator.nv.ptx.translate`, the instruction setmaxnreg.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _wanted(c: CodeBuilder, warp: IrValue) -> IrValue:
-    """Return how many more registers a waiting warp wants; none where their number is unknown."""
+    """Return how many more registers a waiting warp wants; 0 if the launch does not know its registers."""
     more = c.op("sub", WARP.load(c, warp, "barrier_count"), WARP.load(c, warp, "registers"))
     known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
     return c.select(known, more, i32(0))
@@ -32,7 +33,7 @@ def _wanted(c: CodeBuilder, warp: IrValue) -> IrValue:
 
 @helper("emu.registers.take", "ptr", core=True)
 def take(_lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """`emu.registers.take(warp)`: let a warp go on that waits for registers, if the pool has them."""
+    """`emu.registers.take(warp)`: continue a warp that waits for registers, if the pool has enough."""
     group, more = WARP.load(c, warp, "group"), _wanted(c, warp)
     free = GROUP.load(c, group, "free")
     with c.when(c.icmp("sle", more, free)):
@@ -44,7 +45,7 @@ def take(_lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.registers.give", "ptr, i32")
 def give(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue) -> None:
-    """`emu.registers.give(warp, count)`: keep `count` registers, and let warps go on that wait for the others."""
+    """`emu.registers.give(warp, count)`: keep `count` registers, release the others, continue warps that wait for them."""
     group, thread = WARP.load(c, warp, "group"), WARP.load(c, warp, "thread")
     known = c.icmp("ne", THREAD.load(c, thread, "registers"), 0)
     less = c.select(known, c.op("sub", WARP.load(c, warp, "registers"), count), i32(0))
@@ -60,7 +61,7 @@ def give(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue) -> None:
 
 @helper("emu.registers.check", "ptr, i32, i32, i1")
 def check(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue, site: IrValue, more: IrValue) -> None:
-    """`emu.registers.check(warp, count, site, more)`: report a number that is not more, or not less, than the warp has."""
+    """`emu.registers.check(warp, count, site, more)`: report a count below the warp's if `more`, else one above it."""
     now = WARP.load(c, warp, "registers")
     known = c.icmp("ne", THREAD.load(c, WARP.load(c, warp, "thread"), "registers"), 0)
     bad = c.select(more, c.icmp("ult", count, now), c.icmp("ugt", count, now))
@@ -70,6 +71,6 @@ def check(lib: Library, c: CodeBuilder, warp: IrValue, count: IrValue, site: IrV
 
 
 def lack(c: CodeBuilder, warp: IrValue) -> IrValue:
-    """Return what a waiting warp wants more, and above it what its pool has, as i64."""
+    """Return an i64: in the lower half how many more registers a waiting warp wants, in the upper how many its pool has."""
     free = c.resize(GROUP.load(c, WARP.load(c, warp, "group"), "free"), 64)
     return c.op("or", c.op("shl", free, 32), c.resize(_wanted(c, warp), 64))

@@ -1,6 +1,6 @@
 """The decoder of the report records that generated code writes; it returns `KernelReport`s.
 
-Not here: writing the records (`emulator.ir.findings`), the reports (`emulator.ir.report`).
+Not here: writing the records (`emulator.ir.findings`). Next: `emulator.ir.report`, the reports.
 """
 
 # ruff: noqa: PLR0917 - one finding's fields
@@ -37,7 +37,7 @@ def decode(
 ) -> list[KernelReport]:
     """Return the reports in the buffer `raw`, at most one of each kind for an instruction.
 
-    Reads of uninitialised memory come last: with a missing barrier they follow from the race.
+    Reads of uninitialised memory come last, because a missing barrier causes them together with a race.
     """
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes
@@ -124,7 +124,7 @@ def _other(kind: ReportKind, other: int, work: LaunchWork, group: int, program: 
 
 
 def _whose(work: LaunchWork, group: int, address: int) -> str:
-    """Return the workgroup that an address in shared memory names by its rank; "" without a rank."""
+    """Return a description of the workgroup whose rank a cluster address has; "" if it has no valid rank."""
     rank = (address >> RANK_SHIFT) - 1
     if rank < 0 or rank >= work.cluster_groups:
         return ""
@@ -132,7 +132,7 @@ def _whose(work: LaunchWork, group: int, address: int) -> str:
 
 
 def peer_of(work: LaunchWork, group: int, rank: int) -> int:
-    """Return the flat number of the workgroup of a rank in the cluster of another."""
+    """Return the flat number of the workgroup of rank `rank` in the cluster of workgroup `group`."""
     shape = work.cluster or (1, 1, 1)
     first = tuple(at - at % size for at, size in zip(unflatten(group, work.grid), shape, strict=True))
     x, y, z = (a + b for a, b in zip(first, unflatten(rank, shape), strict=True))
@@ -142,7 +142,8 @@ def peer_of(work: LaunchWork, group: int, rank: int) -> int:
 def hang(program: TranslatedProgram, timeout_s: float, loops: Sequence[KernelReport] = ()) -> KernelReport:
     """Return the report of a kernel that was ended after `timeout_s` seconds of CPU time.
 
-    `loops` are reports of the loops in which warps were; the first is named.
+    `loops` are reports of the loops in which warps were. The result is the first of them, or names no
+    instruction.
     """
     ended = f"ended after {timeout_s} s of CPU time"
     if loops:

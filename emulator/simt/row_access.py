@@ -1,9 +1,9 @@
-"""Loads and stores by the shape of a register's rows, found once for all accesses whose addresses come from it.
+"""Loads and stores of rows of lanes, for several accesses whose addresses all come from one register.
 
-A row is 16 lanes. `shape` finds whether the rows of a register are consecutive or equal. `try_load` and `try_store`
-then check one address for each row, and make one access for each row.
+A row is 16 lanes. `shape` finds once whether the lanes of every row of the register are consecutive or equal. For each access,
+`try_load` and `try_store` then check one address for each row, and make one vector access for each row.
 
-Not here: rows found at each access (`rows`), all other accesses (`access`).
+Not here: rows that are found at each access (`rows`). Next: `access`, all other accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder, IrValue
 
 MIXED, CONSECUTIVE, EQUAL = 0, 1, 2
-"""Shapes of a register's rows."""
+"""Shapes of a register: all rows have consecutive lanes; all rows have equal lanes; neither (MIXED)."""
 PLAIN, UNSIGNED, SIGNED = "", "u", "s"
-"""How a register of 32 bits becomes part of an address of 64: not at all (the address has 32), zero-extended, sign-extended."""
+"""The extension of a register to an address of 64 bits: none (PLAIN, for 64-bit registers and 32-bit addresses), with zeros, with
+the sign."""
 
 
 def shape(lib: Library, c: CodeBuilder, register: IrValue, mask: IrValue, step: int, extended: str = PLAIN) -> IrValue:
-    """Return the shape of a register's rows in the lanes of a mask (i32); consecutive lanes differ by `step`.
+    """Return the shape of a register in the lanes of a mask, as i32. Consecutive lanes differ by `step`.
 
-    A row that would wrap before it is `extended` is not consecutive.
+    `extended` is the extension of the register. A row whose values wrap in 32 bits is not consecutive.
     """
     name = shape_helper(lib, bits_of(register.type), step, extended)
     return c.call(name, "i32", register, mask)
 
 
 def shape_helper(lib: Library, bits: int, step: int, extended: str) -> str:
-    """`emu.shape.BITS.STEP(register, mask) -> shape`: small enough that a kernel with one call contains it."""
+    """`emu.shape.BITS.STEP(register, mask) -> shape`, the helper of `shape`, which LLVM may inline."""
 
     def body(k: CodeBuilder, values: IrValue, lanes: IrValue) -> None:
         found = rows_of(lib, k, values, step)
@@ -66,9 +67,9 @@ def bases(
     offset: IrValue,
     extended: str,
 ) -> list[IrValue]:
-    """Return the address (i64) of each row's first lane: the register, extended and shifted, plus an offset.
+    """Return the address (i64) of each row's first lane: the register, extended and shifted left, plus `offset`.
 
-    A row without lanes in the mask gets `start`.
+    `shift` may be None only without an extension. A row without lanes in the mask gets `start`.
     """
     found = []
     for row in range(lib.lanes // ROW):
@@ -82,7 +83,10 @@ def bases(
 
 
 def window(c: CodeBuilder, space: str, warp: IrValue, site: IrValue) -> tuple[IrValue, IrValue, IrValue]:
-    """Return the address (i64) of the memory of an access, its bytes (i64), and where it is on the host."""
+    """Return the memory that an access may touch: its first address (i64), its bytes (i64), a host pointer to it.
+
+    It is shared memory, or the allocation that the instruction `site` last accessed.
+    """
     thread = WARP.load(c, warp, "thread")
     if space == "shared":
         room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
@@ -93,7 +97,7 @@ def window(c: CodeBuilder, space: str, warp: IrValue, site: IrValue) -> tuple[Ir
 
 
 def _inside(c: CodeBuilder, offsets: list[IrValue], span: IrValue, room: IrValue) -> IrValue:
-    """Return whether `span` bytes behind each offset lie within the first `room` bytes."""
+    """Return whether `span` bytes from each offset on lie within the first `room` bytes."""
     limit = c.intrinsic("usub.sat", room, c.op("sub", span, 1))
     good = c.icmp("ult", offsets[0], limit)
     for offset in offsets[1:]:
@@ -104,10 +108,10 @@ def _inside(c: CodeBuilder, offsets: list[IrValue], span: IrValue, room: IrValue
 def try_load(
     c: CodeBuilder, kind: IrValue, offsets: list[IrValue], room: IrValue, host: IrValue, bits: int, count: int
 ) -> None:
-    """Append code that returns the loaded elements if `kind` and each row's offset in the first `room` bytes allow it.
+    """Append code that loads and returns, if all rows have one of the shapes and lie in the memory of `room` bytes at `host`.
 
-    The code that follows is for all other accesses. Addresses may have any alignment. Values of lanes that take no
-    part are undefined.
+    `kind` is the shape, `offsets` those of the rows' first lanes in the memory. The code that follows is for all other
+    accesses. Addresses may have any alignment. Values of lanes outside the mask are undefined.
     """
     size = bits // 8 * count
     near = c.icmp("eq", kind, CONSECUTIVE)
@@ -138,10 +142,10 @@ def try_load(
 def try_store(
     c: CodeBuilder, kind: IrValue, offsets: list[IrValue], room: IrValue, host: IrValue, values: list[IrValue], mask: IrValue
 ) -> None:
-    """Append code that stores and returns if `kind` and each row's offset in the first `room` bytes allow it.
+    """Append code that stores and returns, if all rows are consecutive and lie in the memory of `room` bytes at `host`.
 
-    The code that follows is for all other accesses. Addresses may have any alignment. Several values a lane, and
-    values of fewer than 32 bits, are stored here for all lanes only.
+    Arguments are as for `try_load`. Several values for each lane, and values of fewer than 32 bits, are stored here only if
+    all lanes are in the mask. The code that follows is for all other accesses. Addresses may have any alignment.
     """
     bits, count = bits_of(values[0].type), len(values)
     there = _inside(c, offsets, c.const("i64", bits // 8 * count * ROW), room)

@@ -1,9 +1,9 @@
-"""Write accesses by rows of 16 lanes whose addresses are consecutive or equal: one vector access a row.
+"""Generated accesses by rows of 16 lanes whose addresses are consecutive or equal: one vector access for each row.
 
-`try_load` and `try_store` are the usual case of an access: every row lies in the allocation that the instruction
-last accessed (or in shared memory). Then a row is checked by its first address.
+`try_load` and `try_store` write the usual case of an access: every row lies in the allocation that the instruction
+last accessed, or in shared memory. Then one address of each row is checked.
 
-Not here: all other accesses (`access`), the search for an allocation (`emulator.ir.addresses`).
+Not here: the search for an allocation (`emulator.ir.addresses`). Next: `access`, all other accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -31,22 +31,25 @@ ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The address of the first lane of each row; masks of lanes consecutive with it, and of lanes with the same address."""
+    """The addresses of a vector of lanes, by rows."""
 
     bases: list[IrValue]
+    """The address of the first lane of each row."""
     following: IrValue
+    """The mask of lanes whose address is consecutive to their row's first lane."""
     same: IrValue
+    """The mask of lanes that have the address of their row's first lane."""
 
 
 def contiguous(lib: Library, c: CodeBuilder, hosts: IrValue, step: int) -> tuple[IrValue, IrValue]:
-    """Return the first lane's address, and which lanes follow it at multiples of `step`."""
+    """Return the address of lane 0, and the mask of lanes i whose address is i * `step` after it."""
     base = c.extract(hosts, 0)
     wanted = c.op("add", c.splat(base, lib.lanes), c.ints(lib.v("i64"), iota(lib.lanes, step)))
     return base, c.mask_bits(c.icmp("eq", hosts, wanted))
 
 
 def rows_of(lib: Library, c: CodeBuilder, places: IrValue, step: int) -> Rows:
-    """Return the rows of addresses whose elements are `step` bytes."""
+    """Return the rows of addresses, where consecutive addresses differ by `step`."""
     firsts = c.shuffle(places, None, [lane // ROW * ROW for lane in range(lib.lanes)])
     wanted = c.op("add", firsts, c.ints(places.type, [lane % ROW * step for lane in range(lib.lanes)]))
     bases = [c.extract(places, row) for row in range(0, lib.lanes, ROW)]
@@ -59,7 +62,7 @@ def row_mask(c: CodeBuilder, mask: IrValue, row: int) -> IrValue:
 
 
 def joined(c: CodeBuilder, parts: list[IrValue]) -> IrValue:
-    """Return vectors of one type joined to one; their number is a power of two."""
+    """Return the concatenation of vectors of one type; their number is a power of two."""
     while len(parts) > 1:
         size = 2 * lanes_of(parts[0].type)
         parts = [c.shuffle(low, high, range(size)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
@@ -67,7 +70,7 @@ def joined(c: CodeBuilder, parts: list[IrValue]) -> IrValue:
 
 
 def load_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: int) -> IrValue:
-    """Load rows whose lanes have consecutive addresses."""
+    """Load rows of consecutive addresses from a pointer for each row; lanes outside the mask are zero."""
     return joined(c, [
         c.masked_load(f"<{ROW} x i{bits}>", pointer, c.mask_lanes(row_mask(c, mask, row)), bits // 8)
         for row, pointer in enumerate(pointers)
@@ -75,7 +78,7 @@ def load_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: int)
 
 
 def spread_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: int) -> IrValue:
-    """Load one element for all lanes of each row; a row without active lanes loads nothing."""
+    """Load one element for all lanes of each row; a row without active lanes loads nothing and is zero."""
     type_, parts = f"<{ROW} x i{bits}>", []
     for row, pointer in enumerate(pointers):
         some = c.resize(c.icmp("ne", row_mask(c, mask, row), 0), ROW)
@@ -85,7 +88,7 @@ def spread_rows(c: CodeBuilder, pointers: list[IrValue], mask: IrValue, bits: in
 
 
 def _window(c: CodeBuilder, space: str, warp: IrValue, site: IrValue) -> tuple[IrValue, IrValue, Callable[[IrValue], IrValue]]:
-    """Return where the memory of an access starts and its bytes (i64), and a function from an address to a pointer."""
+    """Return the first address and the bytes (i64) of the memory of an access, and a function from an address to a pointer."""
     if space == "shared":
         room = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         shared = WARP.load(c, warp, "shared")
@@ -106,7 +109,7 @@ def _within(
     span: int,
     size: int,
 ) -> IrValue:
-    """Return whether `span` bytes behind each base are there, and bases are multiples of `size`."""
+    """Return whether `span` bytes from each base on lie in the memory of `_window`, and all bases are multiples of `size`."""
     start, length, _ = window
     room = c.intrinsic("usub.sat", length, c.const("i64", span - 1))
     good: IrValue | None = None
@@ -122,11 +125,10 @@ def _within(
 def try_load(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, bits: int, count: int,
 ) -> None:  # fmt: skip
-    """Append code that returns the loaded elements if all rows are consecutive in a known place.
+    """Append code that loads and returns, if all rows are consecutive, aligned, and in the memory of `_window`.
 
-    With `count` 1 also if all rows have one address for their lanes.
-
-    The code that follows is for all other accesses. Lanes that are not in the mask get undefined values.
+    With `count` 1 it also does if the lanes of each row have one address, in all rows. The code that follows is for all
+    other accesses. Lanes outside the mask get undefined values.
     """
     size = bits // 8 * count
     window = _window(c, space, warp, site)
@@ -175,7 +177,10 @@ def structure(c: CodeBuilder, parts: list[IrValue]) -> IrValue:
 def try_store(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, addresses: IrValue, values: list[IrValue], mask: IrValue, site: IrValue,
 ) -> None:  # fmt: skip
-    """Append code that stores and returns if all lanes store and each row is consecutive in a known place, aligned."""
+    """Append code that stores and returns, if all lanes store, and all rows are consecutive, aligned, and in the memory of `_window`.
+
+    The code that follows is for all other accesses.
+    """
     bits, count = bits_of(values[0].type), len(values)
     size = bits // 8 * count
     window = _window(c, space, warp, site)

@@ -1,6 +1,7 @@
 """The memory of a launch in flight: the records that generated code reads, resident workgroups, counters.
 
-Not here: who runs it (`launch`, `slices`), the fields of the records (`emulator.ir.state`).
+Not here: the fields of the records (`emulator.ir.state`), shape and options (`work`). Next: `launch` and `slices`, which
+run host threads on this memory.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -36,23 +37,25 @@ if TYPE_CHECKING:
     from emulator.simt.work import LaunchLayout, LaunchOptions, LaunchWork
 
 _PARAM_ALIGN = 128
+"""Host and device addresses of parameters are equal modulo this number of bytes."""
 _NO_LAUNCH, _NO_REPORTS = bytes(LAUNCH.size), bytes(REPORTS_HEAD)
 _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
 
 
 @dataclass(frozen=True, slots=True)
 class RawCounts:
-    """The counters of a launch as generated code left them."""
+    """The counters of a launch as generated code wrote them."""
 
     slots: tuple[int, ...]
+    """The values of the slots that `counting.Counted` describes."""
     touched: tuple[tuple[int, int], ...]
-    """Units of global memory that were read and that were written: a bit each, 64 of each in an item."""
+    """Masks of 64 units of global memory each: the units read, and the units written."""
     lost: int
-    """Units that the table had no room for."""
+    """Accesses to units that the table of touched memory had no room for."""
 
 
 class GroupMemory:
-    """Memory for the resident workgroups of one host thread, and its records; reused between launches."""
+    """Memory for the resident workgroups of one host thread, and the records of the thread; reused by later launches."""
 
     def __init__(self) -> None:
         self.launch = ctypes.create_string_buffer(LAUNCH.size)
@@ -67,10 +70,10 @@ class GroupMemory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._shape: tuple[object, ...] = ()
         self._slots = 0
-        """Number of slots that were reset for that shape."""
+        """Number of slots that were reset for `_shape`."""
 
     def prepare(self, shape: tuple[object, ...], slot_bytes: int, slots: int) -> None:
-        """Reset all slots if their shape changes, else those that were not reset for this shape yet."""
+        """Reset the slots that hold no workgroup of this shape yet: all if the shape changes. Sizes are in bytes."""
         if shape != self._shape:
             self._shape, self._slots = shape, 0
         for i in range(self._slots, slots):
@@ -83,7 +86,7 @@ class GroupMemory:
         self.reports.raw = _NO_REPORTS
 
     def sites(self, size: int) -> ctypes.Array[ctypes.c_char]:
-        """Return zeroed records of `size` bytes for instructions, and maybe more behind them."""
+        """Return SITE records of at least `size` bytes, of which the first `size` are zero."""
         if len(self._sites) < size:
             self._sites = ctypes.create_string_buffer(size)
         else:
@@ -91,7 +94,7 @@ class GroupMemory:
         return self._sites
 
     def places(self, slots: int) -> ctypes.Array[ctypes.c_uint32]:
-        """Return a queue for at least `slots` workgroups."""
+        """Return memory for the numbers of at least `slots` resident clusters (`THREAD.queue`)."""
         if len(self._places) < slots:
             self._places = (ctypes.c_uint32 * slots)()
         return self._places
@@ -109,11 +112,14 @@ def _take_memory() -> GroupMemory:
 
 @dataclass(slots=True)
 class RunningLaunch:
-    """The memory of a launch in flight. It references everything that generated code has pointers to."""
+    """The memory of a launch in flight. It references all memory that generated code has pointers to."""
 
     launch: ctypes.Array[ctypes.c_char]
+    """The `state.LAUNCH` record."""
     reports: ctypes.Array[ctypes.c_char]
+    """The report buffer: `state.REPORTS_HEAD` bytes, then `state.REPORT` records."""
     keep: list[object] = field(default_factory=list)
+    """Memory that is only kept alive."""
     threads: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
     """The `state.THREAD` record of each host thread."""
     sites: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
@@ -121,12 +127,13 @@ class RunningLaunch:
     version: int = 0
     """The version of the map of allocations that the records point to."""
     param_entry: bytes = b""
-    """The entry of the parameters in the map of allocations, if they have addresses."""
+    """The entry of the parameters in the map of allocations; empty if they have no addresses."""
     memories: list[GroupMemory] = field(default_factory=list)
+    """The memory of each host thread; empty after `return_memories`."""
     counts: ctypes.Array[ctypes.c_uint64] | None = None
-    """The slots of a counted launch."""
+    """The slots of a counted launch; None for others."""
     touched: mmap.mmap | None = None
-    """Its table of touched memory (`counting`)."""
+    """The table of touched memory of a counted launch (`counting`); None for others."""
 
     def read_counts(self) -> RawCounts | None:
         """Return the counters; None for a launch that does not count. No host thread may be running."""
@@ -138,13 +145,13 @@ class RunningLaunch:
         return RawCounts(tuple(self.counts), tuple((read, written) for read, written in marks), lost)
 
     def stop(self) -> None:
-        """Set the stop flag; host threads return at their next check of it."""
+        """Set the stop flag; host threads return at their next check of the flag."""
         struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
 
     def use(self, entry: int) -> None:
         """Make every warp's next turn run the code at `entry`, another tier of the same kernel.
 
-        Host threads may be running: the field is written by one store (`struct.pack_into` would store 0 first).
+        Host threads may be running. So the field is written by one store; `struct.pack_into` would store 0 first.
         """
         for record in self.threads:
             ctypes.c_uint64.from_buffer(record, THREAD.offsets["entry"]).value = entry
@@ -166,7 +173,7 @@ class RunningLaunch:
                 struct.pack_into("<QQ", sites, at + SITE.offsets["start"], 0, 0)
 
     def return_memories(self) -> None:
-        """Return the memory of workgroups, records and reports to the pool, for other launches."""
+        """Return the memory of workgroups, records and reports to the pool of other launches, if not done yet."""
         if not self.memories:
             return
         self.launch, self.reports = _SPENT
@@ -180,7 +187,7 @@ _SPENT = ctypes.create_string_buffer(LAUNCH.size), ctypes.create_string_buffer(R
 
 
 def _warp_order(wanted: str | int, parties: int) -> list[int]:
-    """Return the warps of a cluster in the order of their turns."""
+    """Return the warps of a cluster in the order of their turns; `wanted` is `LaunchOptions.warp_order`."""
     order = list(range(parties))
     if wanted == "reverse":
         order.reverse()
@@ -194,7 +201,7 @@ def _warp_order(wanted: str | int, parties: int) -> list[int]:
 
 
 def _next(state: int) -> int:
-    """Return the next state of a random generator, whose high bits are random; making a `Random` takes longer.
+    """Return the next state of a linear congruential generator, whose high bits are random. It is faster than a `Random`.
 
     Source: Knuth, The Art of Computer Programming 2, 3.3.4: the multiplier of MMIX.
     """
@@ -204,7 +211,10 @@ def _next(state: int) -> int:
 def prepare(
     program: TranslatedProgram, work: LaunchWork, memory: AddressSpace, options: LaunchOptions, entry: int, count: int
 ) -> RunningLaunch:
-    """Allocate and fill the records of a launch for `count` host threads, which start at address `entry`."""
+    """Allocate and fill the records of a launch for `count` host threads; warps run the code at address `entry`.
+
+    The caller returns the memory by `return_memories`. Raises `UsageError` if a cluster does not fit (`work.plan_of`).
+    """
     plan = plan_of(program, work, options.shared_window, options.local_window)
     order = _warp_order(options.warp_order, plan.parties)
     orders = (ctypes.c_uint32 * plan.parties)(*[plan.states[party] for party in order])
@@ -225,7 +235,7 @@ def prepare(
 
 
 def _map_fields(running: RunningLaunch, program: TranslatedProgram, work: LaunchWork, memory: AddressSpace) -> dict[str, int]:
-    """Return the fields of a host thread's record about parameters and the map of allocations."""
+    """Return the fields of `state.THREAD` for the parameters and the map of allocations."""
     running.version = memory.version
     seen = memory.snapshot(shadows=program.engine.settings.checks.shadows)
     params = _placed_params(work)
@@ -243,7 +253,7 @@ def _map_fields(running: RunningLaunch, program: TranslatedProgram, work: Launch
 
 
 def _check_fields(running: RunningLaunch, program: TranslatedProgram, work: LaunchWork) -> dict[str, int]:
-    """Return the fields of a host thread's record for checks and counters, with the memory that they need."""
+    """Return the fields of `state.THREAD` for checks and counters; allocate the memory that they point to."""
     fields: dict[str, int] = {}
     if program.engine.settings.checks.global_races:
         fields["releases"] = _zeros(running, RELEASE_BYTES * work.groups)
@@ -274,7 +284,7 @@ def _add_thread(
 
 
 def _placed_params(work: LaunchWork) -> ctypes.Array[ctypes.c_char]:
-    """Return the parameters in memory of the host, aligned as their addresses are."""
+    """Return a copy of the parameters in host memory, with the alignment of their device addresses, then 64 bytes."""
     size = len(work.params) + 64
     whole = ctypes.create_string_buffer(size + _PARAM_ALIGN)
     params_at = (work.param_address - ctypes.addressof(whole)) % _PARAM_ALIGN
@@ -284,7 +294,7 @@ def _placed_params(work: LaunchWork) -> ctypes.Array[ctypes.c_char]:
 
 
 def _zeros(running: RunningLaunch, size: int) -> int:
-    """Return the address of `size` zero bytes that live as long as a launch; pages are allocated when written."""
+    """Return the address of `size` zero bytes that live as long as the launch; pages are allocated when written."""
     memory = _zero_pages(size)
     running.keep.append(memory)
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -295,7 +305,7 @@ def _zero_pages(size: int) -> mmap.mmap:
 
 
 def _group_order(groups: int, seed: int) -> tuple[int, int]:
-    """Return the step from a workgroup to the one started next, and the first one."""
+    """Return the step from one started cluster to the next, modulo their number, and the first; (1, 0) for seed 0."""
     if not seed or groups == 1:
         return 1, 0
     state = _next(_next(seed))

@@ -1,8 +1,8 @@
 """The order in which a warp's lanes visit the blocks of a kernel, and the registers live between blocks.
 
-Blocks run lowest index first, so the order determines where diverged lanes reconverge. The blocks of a loop are
-contiguous, and every block follows its predecessors. Then lanes on different paths wait for each other where the
-paths join, as on hardware that reconverges at the immediate post-dominator.
+A warp function visits blocks in this order, so the order determines where diverged lanes reconverge. The blocks of a loop
+are contiguous, and every block follows its predecessors, except over edges that close a loop. Then lanes on different
+paths wait for each other where the paths join, as on hardware that reconverges at the immediate post-dominator.
 
 Not here: the order of warps and workgroups (`dispatch`). Next: `blocks`, the caller.
 """
@@ -24,15 +24,19 @@ class FlowNode:
 
     successors: tuple[int, ...]
     uses: frozenset[str] = frozenset()
-    """Registers that are read here before they are completely written here."""
+    """Registers that the block reads before it has written them in all lanes."""
     defs: frozenset[str] = frozenset()
+    """Registers that the block writes in all lanes."""
     live_in: frozenset[str] = frozenset()
+    """Registers whose values at its start are used; `liveness` sets it."""
     live_out: frozenset[str] = frozenset()
+    """Registers whose values at its end are used; `liveness` sets it."""
     in_loop: bool = field(default=False)
+    """Whether it is in a loop; `order` sets it."""
 
 
 def order(nodes: Sequence[FlowNode], entry: int = 0) -> list[int]:
-    """Return the reachable blocks in visiting order, and set `in_loop` of blocks in loops."""
+    """Return the numbers of the blocks reachable from `entry` in visiting order; set their `in_loop`."""
     seen = {entry}
     todo = [entry]
     while todo:

@@ -1,8 +1,8 @@
 """Launches that run one slice at a time, so that other queues progress while a long kernel runs.
 
-A slice is a fixed number of turns of workgroups, so an order made from a seed is repeatable. A kernel that
-does not return while the caller waits (for example a long loop without waits) continues in the
-background, and the caller polls it later.
+A slice is a fixed number of turns of clusters on each host thread, so that an order from a seed is
+repeatable. A slice that does not end while the caller waits (for example in a long loop without waits)
+continues in the background, and the caller polls it later.
 
 Not here: launches that run to the end in one call (`launch`). Next: `emulator.nv.engines.grid`, the user.
 """
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from emulator.simt.work import LaunchOptions, LaunchWork
 
 _COUNTED_S = 1.0
-"""Elapsed time of a launch, after which its CPU time counts."""
+"""Seconds of elapsed time of a launch before its CPU time is read."""
 _STOPS_WITHIN_S = 1.0
-"""How long `close` waits for a stopped kernel, which checks the stop flag at every backward branch."""
+"""Seconds that `close` waits for a stopped kernel, which checks the stop flag at every backward branch."""
 
 
 class SlicedLaunch:
     """One launch in flight: create it, `advance` it until it is over, read its `result`, `close` it.
 
     Only one thread at a time may use it. If races between workgroups are checked, the caller of `advance`
-    ensures that the shadows of global memory are those of this launch.
+    first gives the shadows of global memory to this launch (`emulator.shared.turns`).
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class SlicedLaunch:
     ) -> None:
         """Prepare the launch; nothing runs yet.
 
-        `on_end` is called once, when no host thread accesses device memory any more; it may run on another
-        thread. Raises `UsageError` if the shape of the launch is invalid.
+        `on_end` is called once after `close`, when no host thread accesses device memory any more, perhaps on
+        another thread. Raises `UsageError` if the shape of the launch is invalid or too large, as
+        `launch.launch`.
         """
         check(work)
         self._program, self._work, self._memory, self._options = program, work, memory, options
@@ -96,8 +97,8 @@ class SlicedLaunch:
     def advance(self, *, turns: int, patience_s: float) -> bool:
         """Run a slice of `turns` turns on each host thread; return whether the launch is over.
 
-        It waits at most `patience_s` seconds. While a slice is in the background it starts no other and
-        returns False.
+        It waits at most `patience_s` seconds for the slice, or without limit if the kernel has no loop in
+        which a warp never yields. While a slice is in the background, it starts no other and returns False.
         """
         if self.in_background:
             return False
@@ -125,7 +126,7 @@ class SlicedLaunch:
         return self._over
 
     def result(self) -> LaunchResult:
-        """Return the result of a launch that is over."""
+        """Return the result of a launch that is over and not closed; its `counts` is None, see `counts`."""
         reports = decode(self._program, self._work, self._memory, self._running.reports)
         return make_result(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
@@ -152,12 +153,15 @@ class SlicedLaunch:
         return [site.text for site in self._program.translation.sites]
 
     def describe(self, instruction: int, group: int, thread: int) -> str:
-        """Describe an instruction and the thread that executed it, given by their numbers."""
+        """Describe an instruction and the thread that executed it, given their numbers (`race_place`)."""
         site = self._program.translation.sites[instruction]
         return f"line {site.line}: {site.text} by {thread_named(self._work, group, thread)}"
 
     def close(self) -> None:
-        """Stop the launch if it still runs, and release its memory."""
+        """Stop the launch if it still runs, and release its memory.
+
+        It waits 1 s for the kernel to stop. After that, the last host thread to return releases the memory.
+        """
         with self._back:
             self._running.stop()
             self._back.wait_for(lambda: not self._out, _STOPS_WITHIN_S)
@@ -176,7 +180,7 @@ class SlicedLaunch:
         return not any(THREAD.read(record, "active") for record in running.threads)
 
     def _settle(self) -> None:
-        """Add up the time of the slice that has ended, and choose the tier for the next one."""
+        """Add the time of the slice that has ended, apply the time limit, choose the next slice's tier."""
         count = len(self._running.threads)
         spent, self._began = time.perf_counter() - self._began, 0.0
         self._seconds += spent

@@ -1,10 +1,10 @@
 """The barrier of a workgroup in two parts, as gfx12 has it: a warp signals, and waits later.
 
-It opens when all warps that are left have signalled. A warp that signals twice without a wait between, or waits without a
-signal before, is reported. What a warp does between signal and wait is not ordered by the barrier.
+It opens when all warps that have not ended have signalled. A warp that signals twice without a wait between, or waits
+without a signal before, is reported. The barrier does not order the accesses of a warp between its signal and its wait.
 
-Not here: barriers at which a warp arrives and waits at once (`dispatch`), the instructions
-(`emulator.amd.isa.translate`).
+Not here: barriers at which a warp arrives and waits at once (`dispatch`). Next: `emulator.amd.isa.translate`, the
+instructions.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder, IrValue
 
 _SIGNALLED, _OPENED = 1, 2
-"""Values of `WARP.split`: the warp has signalled; the barrier has opened since. 0 is neither."""
+"""Values of `WARP.split`: the warp has signalled; the barrier has opened since the signal. 0: neither."""
 _ARRIVALS, _BEFORE_OPENING = 0, 1
-"""Rows of clocks, of barriers that a workgroup has not beside this one: of those who signalled, and of those of the last round."""
+"""Rows of clocks: of the warps that signalled, and of the signals of the last round. They are the rows of barriers 0 and 1,
+which a workgroup with this barrier does not use."""
 
 
 @helper("emu.split.signal", "ptr, i32")
 def signal(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue) -> None:
-    """`emu.split.signal(warp, site)`: count a warp as arrived; it must not have arrived already."""
+    """`emu.split.signal(warp, site)`: count a warp as arrived; report it if it had signalled already."""
     group = WARP.load(c, warp, "group")
     again = c.icmp("ne", WARP.load(c, warp, "split"), 0)
     with c.when(again):
@@ -46,7 +47,7 @@ def signal(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue) -> None:
 
 @helper("emu.split.wait", "ptr", core=True)
 def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
-    """`emu.split.wait(warp)`: let a warp go on that waits at the barrier, if it has opened; it must have signalled."""
+    """`emu.split.wait(warp)`: continue a warp that waits at the barrier, if it has opened; report it if it has not signalled."""
     state = WARP.load(c, warp, "split")
     with c.when(c.icmp("eq", state, 0)):
         site = WARP.load(c, warp, "barrier_site")
@@ -60,7 +61,7 @@ def wait(lib: Library, c: CodeBuilder, warp: IrValue) -> None:
 
 @helper("emu.split.settle", "ptr", core=True)
 def settle(lib: Library, c: CodeBuilder, group: IrValue) -> None:
-    """`emu.split.settle(group)`: open the barrier of a workgroup if every warp that is left has signalled."""
+    """`emu.split.settle(group)`: open the barrier of a workgroup if all warps that have not ended have signalled."""
     thread = GROUP.load(c, group, "thread")
     absent, some = c.slot("i32"), c.slot("i32")
     for slot in (absent, some):

@@ -1,6 +1,6 @@
-"""The common base of `WarpFunction` and `WaveFunction`: thread ids, fields of records, reported instructions.
+"""The common base of `WarpFunction` and `WaveFunction`: thread ids, fields of records, numbered instructions.
 
-Not here: control flow and registers, which the two builders handle differently. Next: `warp_function`,
+Not here: control flow and registers, which differ between the two builders. Next: `warp_function`,
 `wave_function`.
 """
 
@@ -46,7 +46,7 @@ class WarpCode:
         return self.c.splat(scalar, self.lanes)
 
     def thread_id(self, axis: int) -> IrValue:
-        """Return the lanes' thread ids of an axis (0 is x), or of all (`state.PACKED_IDS`), as i32."""
+        """Return the lanes' thread ids along an axis (0 is x), as i32; `state.PACKED_IDS` gives all three."""
         return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
 
     def lane_id(self) -> IrValue:

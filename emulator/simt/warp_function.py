@@ -1,20 +1,20 @@
 """The translation of a kernel to a function that runs one warp: registers are vectors, blocks run under lane masks.
 
-Every block has a pending mask, of the lanes that wait to execute it. The function visits blocks in order
-(`schedule.order`), executes each block that has pending lanes for all of them, and adds the lanes to the pending
-masks of its successors. A backward branch jumps to the earlier block immediately. Any control flow works,
+Every block has a pending mask: the lanes that wait to execute the block. The function visits blocks in order
+(`schedule.order`). It executes a block that has pending lanes for all of them together, and adds the lanes to the pending
+masks of the block's successors. A backward branch jumps to the earlier block immediately. Any control flow works,
 divergent or irreducible, and lanes reconverge where their paths join.
 
 At a block that requires convergence of lanes (`Convergence`), lanes that arrive early stay pending while later
-blocks run; then the function starts again at its first block. If no lane advances in a pass, that is a deadlock,
-which is reported.
+blocks run. Then the function starts again at its first block. If no lane advances in such a pass, a deadlock is
+reported.
 
 At a barrier lanes are suspended. When no other lane of the warp can run, the function saves live registers and
 returns, and the dispatcher calls it again when the barrier opens. In a loop that may wait for other threads, the
-warp yields the same way after a number of iterations.
+function returns (yields) the same way after `_FUEL` iterations.
 
-Not here: the order of the blocks and the frame (`blocks`), values of the machine (`warp_code`), the dispatcher
-(`dispatch`), instructions (`emulator.nv.ptx.translate`).
+Not here: the order of the blocks and the saved state (`blocks`), thread ids and fields of records (`warp_code`), the
+dispatcher (`dispatch`). Next: `emulator.nv.ptx.translate`, a front end.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 _FUEL = 64
 """Iterations of a loop that may wait for other warps, before the warp yields."""
 _MASKS_IN_REGISTERS = 24
-"""Kernels with more blocks keep pending masks in memory: so many values that are live everywhere cost more."""
+"""Kernels with more blocks keep pending masks in memory, because many values that are live everywhere cost more."""
 
 
 class WarpFunction(WarpCode):
     """The builder of the warp function of one kernel.
 
-    A front end creates `WarpBlock`s and calls `translate`; the blocks' `emit` functions call the other methods. `c` is the builder of the
-    current code. `registers` maps each register to its width in bits, 1 for a predicate. `spins` says that some loop may wait for
-    other threads. `reserve` bytes of each warp's state belong to the front end.
+    A front end creates `WarpBlock`s and calls `translate` once; the blocks' `emit` functions call the other methods, and end
+    with one of `jump`, `branch`, `spread`, `exit` and `sleep`. `registers` maps each register to its width in bits, 1 for
+    a predicate. `spins`: some loop may wait for other threads. `reserve` bytes of each warp's state belong to the front end.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class WarpFunction(WarpCode):
         self._places = layout.places
         self._now: dict[str, IrValue] = {}
         self._before: dict[str, IrValue] = {}
-        """Register -> what its variable holds while the current block runs, if that was loaded."""
+        """Register -> the value that the current block loaded from its variable."""
         self._dirty: set[str] = set()
         self._place = self._places[0]
         self._first_site = 0
@@ -81,7 +81,7 @@ class WarpFunction(WarpCode):
         """Whether the function may return before its lanes have left the kernel, to continue later."""
 
     def translate(self) -> Translation:
-        """Write the function and return it."""
+        """Write the function and return it with its data."""
         c = self.c
         mask = self.lib.mask
         self._live, self._blocked = c.slot(mask, "live"), c.slot(mask, "blocked")
@@ -185,7 +185,7 @@ class WarpFunction(WarpCode):
         place.block.emit(self)
 
     def _converge(self, place: BlockPlace, converging: Convergence) -> None:
-        """Execute the block for lanes whose masks contain no lane that is elsewhere; keep the others pending."""
+        """Execute the block for the lanes that wait for no absent live lane; keep the other lanes pending."""
         c, waiting = self.c, self._mask
         apart, together = c.fresh("apart"), c.fresh("together")
         going = c.slot(self.lib.mask)
@@ -236,7 +236,7 @@ class WarpFunction(WarpCode):
         c.ret(i32(YIELD))
 
     def _retry_convergence(self) -> None:
-        """If lanes wait for convergence, start again if a lane has advanced; otherwise report a deadlock."""
+        """If lanes wait for convergence, start again if a lane has advanced; report a deadlock if no lane can."""
         if not self._layout.converging:
             return
         c, mask = self.c, self.lib.mask
@@ -265,7 +265,10 @@ class WarpFunction(WarpCode):
         c.label("leave")
 
     def acted(self, condition: IrValue) -> None:
-        """Note that a test of a barrier in memory succeeded, if a scalar condition holds: the warp advances."""
+        """Record, if a scalar condition holds, that a test of a barrier in memory succeeded: the warp advances.
+
+        Only for a kernel with polling loops (`WarpLayout.polling`).
+        """
         self.c.store(self.c.op("or", self.c.load("i1", self._acted), condition), self._acted)
 
     @property
@@ -306,7 +309,7 @@ class WarpFunction(WarpCode):
         return self._now[register]
 
     def write(self, register: str, value: IrValue) -> None:
-        """Set a register in the active lanes."""
+        """Set a register in the active lanes; `value` has its width, and i1 lanes for a predicate."""
         bits = self._registers[register]
         assert bits_of(value.type) == bits and lanes_of(value.type) == self.lanes, (register, bits, value)  # noqa: PT018
         if self._guard is not None:
@@ -361,7 +364,7 @@ class WarpFunction(WarpCode):
         c.jump(f"C{number + 1}")
 
     def _note_loop(self) -> None:
-        """Note where the warp leaves a loop without having ended it, for the report of a kernel that does not end."""
+        """Append code that records the loop which the warp leaves to yield, for the report of a kernel that does not end."""
         if len(self.sites) > self._first_site:
             c = self.c
             lane = c.intrinsic("cttz", self._mask, extra=(IrValue("i1", "true"),))
@@ -384,7 +387,7 @@ class WarpFunction(WarpCode):
         self.spread([(yes, taken), (no, self.c.op("xor", taken, self._mask))])
 
     def spread(self, ways: Sequence[tuple[int, IrValue]]) -> None:
-        """End the block: disjoint masks of lanes continue at the blocks given."""
+        """End the block: each of the disjoint masks of lanes continues at the block with its number."""
         self._flush()
         backward: dict[int, IrValue] = {}
         for number, lanes in ways:
@@ -417,7 +420,7 @@ class WarpFunction(WarpCode):
     ) -> None:
         """End the block: lanes wait at barrier `number` for `count` threads (0: all), then continue at block `after`.
 
-        `aligned`: all lanes of the warp must reach it.
+        `aligned`: all lanes of the warp must reach the barrier together; sanitizers check it.
         """
         c = self.c
         self._flush()
@@ -439,16 +442,19 @@ class WarpFunction(WarpCode):
             self.c.call(dispatch.arrive(self.lib), "void", self.warp, number, count, i32(site))
 
     def reserved(self, warp: IrValue | None = None) -> IrValue:
-        """Return the address of the front end's reserved memory, of this warp or another of its workgroup.
+        """Return the address of the front end's reserved memory in the state of this warp, or of the warp at `warp`.
 
-        It is zero at first and keeps its contents across barriers.
+        The memory is zero at first and keeps its contents across barriers.
         """
         return self.c.gep(warp or self.warp, self._layout.reserved_at)
 
     def load(
         self, space: str, bits: int, count: int, address: IrValue, site: int, *, how: int = 0
     ) -> list[IrValue]:
-        """Load `count` integers of `bits` bits for each lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        """Load `count` integers of `bits` bits for each active lane from device memory.
+
+        `how` is flags of the access (`emulator.ir.addresses`), 0 for a plain one.
+        """
         name = access.load(self.lib, space, bits, count, how)
         one = self.lib.v(f"i{bits}")
         result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
@@ -458,7 +464,7 @@ class WarpFunction(WarpCode):
         )
 
     def store(self, space: str, address: IrValue, values: Sequence[IrValue], site: int, *, how: int = 0) -> None:
-        """Store one or more integers for each lane to device memory; `how` is as for `load`."""
+        """Store one or more integers for each active lane to device memory; `how` is as for `load`."""
         name = access.store(self.lib, space, bits_of(values[0].type), len(values), how)
         self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
 

@@ -1,13 +1,14 @@
 """The translation of a kernel to a function that runs one wave, whose lanes share a program counter.
 
-The guest code handles divergence itself: it branches on scalars and keeps a register with the mask of executing
-lanes. So each basic block of the guest becomes a basic block of the function, and each guest register becomes a
-variable, a scalar or a vector with one value for each lane, which LLVM places in host registers.
+The guest code, that of AMD GPUs, handles divergence itself: it branches on scalars, and a register has the mask of
+executing lanes. So each basic block of the guest becomes a basic block of the function. Each guest register becomes a
+variable, a scalar or a vector with one value for each lane, and LLVM assigns host registers to variables.
 
 At a barrier the function saves live registers in the wave's state and returns; the next call continues after the
-barrier. In a loop that may wait for other waves, the function returns the same way after a number of iterations.
+barrier. In a loop that may wait for other waves, the function returns the same way after `_FUEL` iterations.
 
-Not here: warps whose lanes diverge freely (`warp_function`), values of the machine (`warp_code`).
+Not here: warps whose lanes diverge freely (`warp_function`), thread ids and fields of records (`warp_code`). Next:
+`emulator.amd.isa.translate`, the front end.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
     from emulator.ir.library import Library
 
 _START = -(1 << 40)
-"""The number of the block in front of all others."""
+"""The number of the block before all others, which runs `begin`."""
 _FUEL = 64
 """Iterations of a loop that may wait for other waves, before the wave yields."""
 _FENCED = 8
-"""Registers that a wave loads between two fences when it resumes: of loads in no order LLVM compares each with each."""
+"""Registers that a wave loads between two fences when it resumes. Without fences LLVM compares every load with every other."""
 _POISON = 0xCCCC_CCCC
 """The initial value of registers, so that reads of unwritten registers are noticeable and repeatable."""
 
@@ -54,7 +55,7 @@ class WaveBlock:
     """A basic block of the guest. `emit` writes its code and calls exactly one of the terminators."""
 
     number: int
-    """Identifies the block; blocks that are later in the code have higher numbers. The first to run is given first."""
+    """Identifies the block. Blocks later in the code have higher numbers, so a smaller number is a backward branch."""
     emit: Callable[[WaveFunction], None]
     successors: tuple[int, ...]
 
@@ -74,8 +75,9 @@ class _Written:
 class WaveFunction(WarpCode):
     """The builder of the wave function of one kernel.
 
-    `registers` maps each register to its IR type. `begin` writes the registers that are set when a wave starts. `spins` says that
-    loops may wait for other waves. `c` is the builder of the current code.
+    The first of `blocks` is the entry. `registers` maps each register to its IR type. `begin` writes the registers that are set
+    when a wave starts. `spins`: loops may wait for other waves. A front end calls `translate` once; the blocks' `emit`
+    functions call the other methods.
     """
 
     def __init__(
@@ -98,14 +100,14 @@ class WaveFunction(WarpCode):
         self._first_site = 0
         """The number of the first instruction that the current block can name."""
         self._resumes: dict[int, int] = {}
-        """Number of a block -> its number in the wave's state as the block to resume at."""
+        """Number of a block at which a wave may resume -> the number, from 1, that the wave's state has for it."""
         self._loops = False
         self._saved: dict[str, int] = {}
         self._variables: dict[str, IrValue] = {}
         self._live: dict[int, frozenset[str]] = {}
 
     def translate(self) -> Translation:
-        """Write the function and return it."""
+        """Write the function and return it with its data."""
         c = self.c
         self.thread = IrValue("ptr", "%thread")
         self.group = IrValue("ptr", "%group")
@@ -233,12 +235,12 @@ class WaveFunction(WarpCode):
         self._written.finish = finish
 
     def _note_loop(self, site: int) -> None:
-        """Note where the wave leaves a loop without having ended it; `site` as `_last_site` gives it."""
+        """Append code that records the loop which the wave leaves to yield; `site` as `_last_site` returns it."""
         if site:
             WARP.store(self.c, self.warp, "loop_site", site)
 
     def _last_site(self) -> int:
-        """Return one more than the number of the last instruction of the block that can be named, or 0."""
+        """Return 1 + the number of the last instruction of the block that reports can name; 0 if there is none."""
         return len(self.sites) if len(self.sites) > self._first_site else 0
 
     def _go(self, number: int, here: int, site: int) -> None:
@@ -306,7 +308,7 @@ class WaveFunction(WarpCode):
         self._finish(finish)
 
     def switch(self, value: IrValue, numbers: Sequence[int], site: int) -> None:
-        """End the block: continue at the block whose number a scalar is; another number is a fault at `site`."""
+        """End the block: continue at the one of `numbers` that equals a scalar; no match is a fault at `site`."""
         here = self._written.block.number
         for number in numbers if self._spins else ():
             if number <= here:
@@ -347,7 +349,10 @@ class WaveFunction(WarpCode):
         self._finish(finish)
 
     def load(self, space: str, bits: int, address: IrValue, mask: IrValue, site: int, *, how: int = 0) -> IrValue:
-        """Load one integer of `bits` bits for each lane of a mask from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        """Load one integer of `bits` bits for each lane of a mask from device memory.
+
+        `how` is flags of the access (`emulator.ir.addresses`), 0 for a plain one.
+        """
         name = access.load(self.lib, space, bits, 1, how)
         return self.c.call(name, self.lib.v(f"i{bits}"), self.warp, address, mask, i32(site))
 

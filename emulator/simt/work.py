@@ -1,8 +1,8 @@
-"""The work of a launch: its shape, its memory, its parameters and its options; sizes and places by its shape.
+"""The work of a launch: shape, parameters, memory sizes and options, and the memory layout that follows from the shape.
 
-Launches of one shape share a plan of what their workgroups occupy; a program keeps some.
+Launches of one shape share a layout of their workgroups' memory (`LaunchLayout`); a program keeps some.
 
-Not here: the launch (`launch`), the memory that generated code runs in (`running`).
+Not here: the memory that generated code runs in (`running`). Next: `launch`, which runs the work.
 """
 
 # ruff: noqa: E501 - summaries that name their parameters read best on one line
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 Dim3 = tuple[int, int, int]
 SHARED_WINDOW = 0x7294_0000_0000
 LOCAL_WINDOW = 0x7293_0000_0000
+"""Generic addresses of shared and of local memory, unless the options state others."""
 PARAM_WINDOW = 1 << 60
-"""Generic address of the memory in which parameters lie, above all other."""
+"""Generic address of the first parameter, above all other addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +37,20 @@ class LaunchOptions:
     """Options of a launch; none of them changes the result of a kernel without races."""
 
     threads: int = 0
-    """Number of host threads; 0 is one for each core."""
+    """The most host threads; 0: one for each core, or one alone for a small launch."""
     tier: Literal["auto", "quick", "optimised"] = "auto"
     warp_order: Literal["forward", "reverse"] | int = "forward"
-    """The order in which the warps of a workgroup take turns; a number seeds a random one."""
+    """The order in which the warps of a cluster take turns; a number seeds a random order."""
     group_seed: int = 0
-    """The seed of a random order in which workgroups start; 0 is the order of their numbers."""
+    """The seed of a random order in which workgroups start; 0: the order of their numbers."""
     timeout_s: float = 60.0
     """Limit of the CPU time of a host thread in seconds; a kernel that takes more is ended with a HANG report."""
     clock: Callable[[int], float] = thread_seconds
-    """The CPU time in seconds of a thread of this process, by its `threading.get_ident`."""
+    """Returns the CPU time in seconds of a thread of this process, given its `threading.get_ident`."""
     shared_window: int = SHARED_WINDOW
+    """Generic address of shared memory."""
     local_window: int = LOCAL_WINDOW
+    """Generic address of local memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +67,17 @@ class LaunchWork:
     local_bytes: int = 0
     """Local memory of a thread in bytes."""
     visible_grid: Dim3 | None = None
-    """The grid's size as the kernel reads it, if it comes from elsewhere (constant bank 0); None is `grid`."""
+    """The grid's size that the kernel reads, if it comes from constant bank 0; None: `grid`."""
     visible_block: Dim3 | None = None
-    """The workgroup's size as the kernel reads it; None is `block`."""
+    """The workgroup's size that the kernel reads; None: `block`."""
     last: Dim3 | None = None
-    """The size of the last workgroup along each axis, if partial ones are among them; None is `block`."""
+    """The size of the last workgroup along each axis, which may be smaller; None: `block`."""
     cluster: Dim3 | None = None
-    """The workgroups of a cluster along each axis; None is a launch without clusters."""
+    """The workgroups of a cluster along each axis; None: a launch without clusters."""
     registers: int = 0
-    """Registers of a thread at the start, a multiple of 8; 0 is unknown, and then no instruction waits for any."""
+    """Registers of a thread at the start, a multiple of 8; 0: unknown, and then no instruction waits for registers."""
     addressed_params: int = 0
-    """The first bytes of `params` that have addresses, from `param_address` on; they can be read only."""
+    """The number of bytes at the start of `params` that kernels can read at addresses from `param_address` on."""
     param_address: int = PARAM_WINDOW
     """Generic address of the first parameter."""
 
@@ -115,7 +118,11 @@ def thread_named(work: LaunchWork, group: int, thread: int) -> str:
 
 
 def check(work: LaunchWork) -> None:
-    """Raise `UsageError` if the grid is empty or too large, a workgroup has more than 1024 threads, or clusters do not fill the grid."""
+    """Raise `UsageError` if the shape of a launch is invalid.
+
+    Invalid are: no thread; 2**32 workgroups or more; more than 1024 threads in a workgroup; a grid that is no whole number
+    of clusters along each axis; clusters of more than 16 workgroups.
+    """
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
     if work.groups >= 1 << 32 or work.threads > 1024:
@@ -135,30 +142,38 @@ def check(work: LaunchWork) -> None:
 
 
 ARENA_BYTES = 256 << 20
-"""Memory for the resident workgroups of one host thread."""
+"""Bytes of memory for the resident workgroups of one host thread."""
 _MOST_RESIDENT = 2048
+"""The most resident workgroups of one host thread."""
 _ENDLESS = 1 << 62
+"""A number of turns that no launch reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchLayout:
-    """What all launches of a program with one shape share."""
+    """The data that all launches of a program with one shape share."""
 
     record: bytes
-    """The record of a host thread, without the addresses and orders of one launch."""
+    """A `state.THREAD` record, without the addresses and orders of one launch."""
     shape: tuple[object, ...]
+    """The values on which the thread ids in a slot depend (`running.GroupMemory.prepare`)."""
     slot_bytes: int
+    """Bytes of a workgroup's slot."""
     slots: int
-    """Clusters that are resident at the same time."""
+    """The most clusters that are resident at the same time on a host thread, at least 1."""
     size: int
     """Workgroups of a cluster."""
     parties: int
+    """Warps of a cluster."""
     states: tuple[int, ...]
-    """The offset of each party's state in the memory of a cluster."""
+    """The byte offset of each party's state in the memory of a cluster."""
 
 
 def plan_of(program: TranslatedProgram, work: LaunchWork, shared_window: int, local_window: int) -> LaunchLayout:
-    """Return the plan of a launch, which depends on all of `work` but its parameters."""
+    """Return the layout of a launch, which depends on all of `work` except parameters, from the program's if it has it.
+
+    Raises `UsageError` if one cluster does not fit `ARENA_BYTES`.
+    """
     key = (
         work.grid, work.block, work.shared_bytes, work.dynamic_shared, work.local_bytes, work.visible_grid, work.visible_block,
         work.last, work.cluster, work.registers, shared_window, local_window,
