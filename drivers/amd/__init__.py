@@ -1,10 +1,11 @@
-"""AMD GPUs, from CDNA3 and RDNA3 on, over the kernel's KFD interface.
+"""The driver for AMD GPUs since CDNA3 and RDNA3, which uses the KFD interface of the kernel driver amdgpu.
 
-From below: `layouts` (every number) - `kfd` (the calls, their errors with cures) - `topology` (which GPUs
-there are) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `encode`, `program` - `rings` - `events` -
-`faults` - `device`, `driver`. `quirks` holds what public sources leave in doubt.
+In order of dependence: `layouts` (all hardware numbers) - `kfd` (the calls, with their errors) - `topology`
+(the list of GPUs) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `encode`, `program` - `rings` -
+`events` - `faults` - `device`, `driver`. `quirks` holds the settings that public sources leave in doubt.
 
-Not here: the emulated GPUs (`emulator.amd`).
+Not here: the emulated GPUs (`emulator.amd`), code generation (`compiler.targets.amdgcn`). Next: docs/amd.md;
+`device`, which assembles the parts.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Rings of AQL packets, with memory for the PM4 words that vendor packets run.
 
-The encoder's words are units of 16: packets, and after a vendor packet without an address its PM4 words,
-which are copied to a block of this ring. The header of the first packet of a submission is stored last, which
-makes the whole submission visible.
+The encoder's stream consists of packets of 16 words. The PM4 words of a vendor packet without an address
+follow it in the stream ("inline"); the ring copies them to a block of its own memory and fills in the
+address. The header of the first packet of a submission is stored last, which makes the whole submission
+visible.
 
-Reuse of blocks: the read index passes a packet when it is launched, perhaps before its PM4 words have run.
-The packet after a vendor packet has its barrier bit set and is launched only when those words have run on
-every XCC. There are twice as many blocks as packets, so that a block is written again only after the read
-index passed its packet by a whole ring.
+Reuse of blocks: the read index may pass a vendor packet before its PM4 words have run. The packet after a
+vendor packet has its barrier bit set, so it is launched only when these words have run on every XCC. The ring
+has twice as many blocks as packets: a block is written again only after the read index has passed its packet
+by a whole ring.
 
-Not here: rings of other packets, and what all rings share (`ring`).
+Not here: the part that all rings share, and rings of other packets (`ring`); the stream (`encode_aql`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
 from drivers.amd.layouts import aql
-from drivers.amd.ring import HardwareRing, nothing_known
+from drivers.amd.ring import HardwareRing, no_reports
 from drivers.kernel import view_at
 
 if TYPE_CHECKING:
@@ -30,27 +31,32 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
 
 Run: TypeAlias = "array[int] | memoryview"
-"""Packets as words."""
+"""Packets, as words of 32 bits."""
 _UNIT: Final = aql.PACKET_WORDS
 _BLOCK_BYTES: Final = 4 * MAX_INLINE
-"""PM4 words of one vendor packet."""
+"""Size of a block, which holds the PM4 words of one vendor packet."""
 _BLOCKS: Final = 2
-"""Blocks a packet of the ring."""
+"""Blocks for each packet of the ring."""
 _VIEWS_KEPT: Final = 1024
-"""Views of prebuilt packets, the oldest of which are dropped."""
+"""Views of prebuilt packets that are cached; the cache is emptied when it is full."""
 _NO_ROOM: Final = 1 << 62
-"""More packets than a ring has: of submissions that `send` does not write in one piece."""
+"""A length that no ring has: it makes `send` leave a submission to `_send_runs`."""
 _INVALID: Final = int(aql.Header(TYPE=aql.Type.INVALID))
 _LOW: Final = 0xFFFF_FFFF
 _ADDRESS: Final = aql.Pm4Ib.sites("IB_ADDRESS_LO")[0].word
 _ADDRESS_FROM_END: Final = _ADDRESS - _UNIT
 _HIGH_FROM_END: Final = _ADDRESS_FROM_END + 1
 _SIZE_FROM_END: Final = SIZE - _UNIT
-"""Where in packets that end with a vendor packet its address and the size of its words stand."""
+"""Indices, from the end of a run that ends with a vendor packet, of its address and of its number of words.
+"""
 
 
 class AqlRing(HardwareRing):
-    """One ring of packets. Not thread-safe: the queue above holds its lock."""
+    """One ring of AQL packets; see `HardwareRing`. It owns the memory of its blocks.
+
+    Not thread-safe: the queue above holds its lock. Raises `OutOfMemoryError` if there is no memory for the
+    blocks; then the caller still owns `queue`.
+    """
 
     unit = "packets"
 
@@ -62,9 +68,9 @@ class AqlRing(HardwareRing):
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
-        known: Callable[[int], str] = nothing_known,
+        reports: Callable[[int], str] = no_reports,
     ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, known=known)
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, reports=reports)
         self._memories = memories
         self._pairs = self._words.cast("B").cast("L")
         """The ring as numbers of 64 bits: the address in a vendor packet is one."""
@@ -79,24 +85,28 @@ class AqlRing(HardwareRing):
         self._blocks_va = self._blocks.va
         self._last_block = len(self._block_words) - MAX_INLINE
         self._views: dict[int, tuple[memoryview, int, memoryview]] = {}
-        """Entry of `PushBuffer.calls` -> its packets, their number of words, those behind the first one."""
+        """Entry of `PushBuffer.calls` -> its words, their number, and its words without the first one."""
         self.words = self._size // 2 * _UNIT
         self.submissions = self._size
         self.attach()
 
     def attach(self) -> None:
-        """Start on the queue, which was made anew and is empty."""
+        """Start on a new, empty hardware queue."""
         super().attach()
         self._block = 0
-        """Where the next block begins, in words."""
+        """Offset of the next block, in words."""
         self._limit = self._size
-        """How many packets may be written before the read index is asked: to what was read, or to the end."""
+        """Limit of `_put`, which unread packets or the end of the ring set. Above it the ring reads the read
+        index again."""
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send units as they are, with prebuilt packets from memory between them; see `PushBuffer.calls`.
+        """Send packets, with prebuilt packets from memory between them; see `PushBuffer.calls`.
 
-        Nearly all submissions are packets, or one call, before one vendor packet that signals: those are
-        written here. `_send_runs` writes all others.
+        Blocks while the ring has no space. Raises `UsageError` for more words than `words`, `DeviceFault` if
+        the device faults in the meantime; `stalled` may raise its own errors.
+
+        Nearly all submissions are packets or one call, followed by one vendor packet that signals. This
+        method writes such a submission in one piece; `_send_runs` writes all others.
         """
         if words.__class__ is not array:
             words = array("I", words)
@@ -111,7 +121,7 @@ class AqlRing(HardwareRing):
             end = len(words)
             while inline <= end and words[inline - _UNIT] != INLINE:
                 inline += _UNIT
-        # `inline`: where the PM4 words behind the first vendor packet begin, `stop`: where that ends.
+        # `inline`: index of the first inline word. `stop`: end of the vendor packet in the ring, in words.
         stop = middle + inline
         count = len(words) - inline
         after = put + (stop - first) // _UNIT
@@ -134,10 +144,10 @@ class AqlRing(HardwareRing):
         self._publish(first, head, after)
 
     def _publish(self, first: int, head: int, put: int) -> None:
-        """Publish packets whose bodies stand in the ring from word `first`, and ring the doorbell.
+        """Publish packets that are in the ring from word `first`, except for their first header, `head`.
 
-        The queue takes packets in order and stops at an INVALID one, so that the first header, stored last,
-        makes all of them visible.
+        The queue takes packets in order and stops at an INVALID one, so the store of the first header makes
+        all packets visible.
         """
         self._put = put
         queue, fence = self.queue, self._fence
@@ -149,11 +159,11 @@ class AqlRing(HardwareRing):
         queue.ring_doorbell(put - 1)
 
     def _send_runs(self, words: array[int], calls: Sequence[tuple[int, int]]) -> None:
-        """Send any units and calls, in parts where they are longer than the ring."""
+        """Send any packets and calls, in parts if they are longer than the ring."""
         self._refuse_longer(len(words))
         runs: list[Run] = []
         count = packets_of(words) + sum([call_of(entry)[1] for _, entry in calls])
-        # As much as the ring can ever take is waited for before the first part.
+        # Wait before the first part: a timeout after it would leave half a submission.
         self._make_room(min(count, self._size))
         start = 0
         for position, entry in calls:
@@ -173,7 +183,7 @@ class AqlRing(HardwareRing):
                 begun = True
 
     def _view(self, entry: int) -> tuple[memoryview, int, memoryview]:
-        """Return the packets of a call, as `_views` holds them."""
+        """Return the packets of a call in the form of `_views`, and cache them."""
         va, packets = call_of(entry)
         if len(self._views) >= _VIEWS_KEPT:
             self._views.clear()
@@ -182,7 +192,7 @@ class AqlRing(HardwareRing):
         return view
 
     def _resolve(self, words: array[int], runs: list[Run]) -> None:
-        """Append the packets of units to `runs`; their inline PM4 goes to blocks. `words` stays as it is."""
+        """Append packets of the stream to `runs` and copy inline words to blocks. `words` is not changed."""
         heads = words[::_UNIT]
         count, done, start = len(heads), 0, 0
         heads.append(INLINE)  # ends the search
@@ -202,7 +212,7 @@ class AqlRing(HardwareRing):
             runs.append(words[start:])
 
     def _append(self, runs: Sequence[Run]) -> None:
-        """Write packets, for which there is room, and ring the doorbell."""
+        """Write packets, for which there is space, and ring the doorbell."""
         if not runs:
             return
         words, end, put = self._words, self._end, self._put
@@ -224,25 +234,28 @@ class AqlRing(HardwareRing):
         self._publish(first, runs[0][0], put)
 
     def _make_room(self, count: int, *, begun: bool = False) -> None:
-        """Wait until `count` packets are free. `begun`: a part was sent, so only a fault ends the wait."""
+        """Wait until `count` packets are free.
+
+        `begun`: a part of the submission was sent, so only a fault may end the wait with an error.
+        """
         while self._put + count > (free_to := self.read() + self._size):
             self._wait_for_room(self._put + count - self._size, begun=begun)
         self._limit = min(free_to, (self._put | self._mask) + 1)
 
     def read(self) -> int:
-        """Return how many packets the queue has read; the firmware may update the index late."""
+        """Return the total number of packets that the queue has read; the firmware may update it late."""
         return self.queue.read_pointer[0]
 
     def unread(self, ending_words: int) -> int:
-        """Return the packets of a submission that are unread while the queue waits inside it, at least.
+        """Return 1: while the queue waits inside a submission, at least its last packet is unread.
 
-        It is the last one: the read index may pass a vendor packet whose words wait.
+        The read index may already have passed a vendor packet whose words wait.
         """
         del ending_words
         return 1
 
     def close(self) -> None:
-        """Destroy the queue, also while a kernel hangs, and free its memory; idempotent."""
+        """Destroy the queue, even if a kernel hangs, and free its memory; idempotent."""
         if not self.closed:
             try:
                 super().close()

@@ -1,10 +1,10 @@
-"""Reads a code object: the properties of a kernel that a launch needs, and the image for device memory.
+"""The reader of code objects: the facts of a kernel that a launch needs, and the image for device memory.
 
-Linked files and the unlinked objects that LLVM emits take the same path: sections are laid out, relocations
-are applied, and symbols that code reaches through a table get one. Not here: what a launch writes to
-registers and packets (`program`).
+Linked files and the unlinked objects that LLVM emits are read alike: sections or segments are placed,
+relocations are applied, and symbols that code addresses through a table (GOT) get an entry in one.
 
-Source: LLVM AMDGPUUsage, ELF code object; ROCr's loader.
+Not here: what a launch writes to registers and packets (`launch`, `program`), the metadata note (`metadata`).
+Next: `program`. Source: LLVM AMDGPUUsage, ELF code object; ROCr's loader.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _WORD: Final = (1 << 32) - 1
 _THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO, Relocation.GOTPCREL32_HI})
-"""Relocations whose place holds the distance to a table entry, which holds the symbol's address."""
+"""Relocations that store the distance to a table entry; the entry holds the symbol's address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,17 @@ class AmdKernelFacts:
 
     name: str
     descriptor: int
-    """Bytes from the start of the image to the descriptor."""
+    """Offset of the descriptor in the image, in bytes."""
     entry: int
-    """Bytes from the start of the image to the code."""
+    """Offset of the code in the image, in bytes."""
     fields: Descriptor
     properties: Properties
     max_threads: int
-    """Work-items of a workgroup that the code was compiled for; 0: the metadata do not say."""
+    """The most work-items of a workgroup that the code was compiled for; 0: the file has no record."""
     arguments: tuple[metadata.Argument, ...] | None
-    """The arguments that the metadata list; None without metadata."""
+    """The arguments that the metadata list; None for a file without metadata of the kernel."""
     hidden: Mapping[str, int]
-    """Field of `HiddenArguments` -> its place in the argument block."""
+    """Field of `HiddenArguments` -> its offset in the argument block, in bytes; empty without metadata."""
 
     @property
     def wave(self) -> int:
@@ -83,15 +83,20 @@ class AmdKernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """A code object and the places of its parts in memory."""
+    """A code object and the offsets of its parts in memory."""
 
     elf: Elf
     placement: Placement
     table: Mapping[str, int]
-    """Symbol -> place of its address in the table behind the image."""
+    """Symbol -> offset in the image of the table entry that holds its address; the table follows the file."""
 
     def load(self, base: int) -> bytes:
-        """Return the image for device address `base`, a multiple of 256, relocated."""
+        """Return the image, relocated for device address `base`, a multiple of 256.
+
+        Raises `UnsupportedError` for a symbol that the image does not define, an address or distance that a
+        relocation cannot hold, and a relocation type without a formula; `ElfError` for a relocation outside
+        the image.
+        """
         image = Image(self.elf, self.placement)
 
         def resolve(relocation: ElfRelocation) -> int:
@@ -106,9 +111,9 @@ class Object:
             address = base + image.offset_of(symbol)
             if relocation.type not in _THROUGH_TABLE:
                 return address
-            place = self.table[symbol.name]
-            image.content[place : place + 8] = address.to_bytes(8, "little")
-            return base + place
+            entry = self.table[symbol.name]
+            image.content[entry : entry + 8] = address.to_bytes(8, "little")
+            return base + entry
 
         image.relocate(base, FORMULAS, resolve)
         return bytes(image.content)
@@ -116,10 +121,10 @@ class Object:
 
 @malformed("the code object")
 def read(data: bytes, name: str, target: AmdChip) -> tuple[Object, AmdKernelFacts]:
-    """Return the code object, laid out, and its kernel `name`.
+    """Return the code object, with its parts placed, and its kernel `name`.
 
-    Raises `UsageError` for a file that is no code object or has no such kernel, `UnsupportedError` for one
-    of another target or version.
+    Raises `UsageError` (or its subclass `ElfError`) for a file that is no valid code object or has no such
+    kernel. Raises `UnsupportedError` for another target, version or feature setting, and as `Object.load`.
     """
     elf = Elf(data)
     _check(elf, name, target)
@@ -198,7 +203,7 @@ def _kernel(elf: Elf, content: bytes, at: int, name: str) -> AmdKernelFacts:
 
 
 def _hidden(found: metadata.Metadata) -> dict[str, int]:
-    """Return the places of the hidden arguments that the driver has a value for."""
+    """Return the offsets of the hidden arguments that `HiddenArguments` has, in bytes."""
     out = {}
     for argument in found.arguments:
         name = argument.kind.removeprefix(HIDDEN_PREFIX)
@@ -208,7 +213,7 @@ def _hidden(found: metadata.Metadata) -> dict[str, int]:
 
 
 def assumed_hidden(explicit_bytes: int) -> dict[str, int]:
-    """Return the places of the hidden arguments of a kernel without metadata: behind the explicit ones."""
+    """Return the offsets of the hidden arguments of a kernel without metadata: after the explicit ones."""
     start = -(-explicit_bytes // HIDDEN_ALIGN) * HIDDEN_ALIGN
     return {name: start + member.offset for name, member in HiddenArguments.FIELDS.items()}
 
@@ -244,7 +249,7 @@ def _relative(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
 
 
 def _branch(site: ElfSite) -> None:
-    """Store a distance in dwords from the instruction behind: R_AMDGPU_REL16."""
+    """Store the distance in dwords from the next instruction: R_AMDGPU_REL16."""
     _store(site, (site.symbol + _old(site, 2) - site.place - 4) // 4, 2)
 
 
@@ -263,4 +268,4 @@ FORMULAS: Final[Mapping[int, Formula]] = {
     Relocation.RELATIVE64: _absolute(8),
     Relocation.REL16: _branch,
 }
-"""Relocation type -> how it is applied (LLVM AMDGPUUsage, relocation records)."""
+"""Relocation type -> the function that patches the image (LLVM AMDGPUUsage, relocation records)."""

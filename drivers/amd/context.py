@@ -1,11 +1,12 @@
 """Plain data about a device and its queues, sizes of context-save areas, and the scratch memory of a queue.
 
-The device fills the data in, and encoders read it. Sizes of context-save areas are what sysfs says, else by
-formula as the kernel computes them. Scratch is a block for all waves that can run, grown when a kernel needs
-more. A replaced block stays until the device is closed, because words that name it may run again.
+The device fills the data in, and encoders read it. The sizes of context-save areas come from sysfs, or from
+the formula of the kernel if sysfs has none. Scratch memory is one block for all waves that can run at once,
+and it grows when a kernel needs more. A replaced block is kept until the device is closed, because recorded
+words with its address may run again.
 
-Not here: what a target implies (`layouts.chips`), doubtful values (`quirks`), the layout of the save area
-(`drivers.amd.layouts.cwsr`), how much scratch a kernel needs (`metadata`).
+Not here: properties of a target (`layouts.chips`), quirks (`quirks`), the layout of the save area
+(`drivers.amd.layouts.cwsr`), how much scratch a kernel needs (`code`). Next: `rings`, which makes the queues.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from drivers.amd.topology import AmdGpu
 
 LANES: Final = 64
-"""Lanes of a wave by which scratch memory is sized; a wave of 32 lanes uses half of it."""
+"""Lanes for which the scratch memory of a wave is sized; a wave of 32 lanes uses half of it."""
 SCRATCH_ALIGN: Final = 1 << 16
-"""Bytes that an XCC's part of the scratch memory is a multiple of; registers take multiples of 256."""
+"""Alignment in bytes of an XCC's part of the scratch memory; the registers need 256."""
 MAX_WAVES: Final = (1 << 12) - 1
 """The largest WAVES of TMPRING_SIZE."""
 
@@ -41,11 +42,11 @@ class Geometry:
     xccs: int = 1
     """Accelerator dies that work on one dispatch (`num_xcc`)."""
     compute_units: int
-    """Compute units an XCC: simd_count / simd_per_cu / num_xcc."""
+    """Compute units of each XCC: simd_count / simd_per_cu / num_xcc."""
     engines: int
-    """Shader engines an XCC: array_count / simd_arrays_per_engine / num_xcc."""
+    """Shader engines of each XCC: array_count / simd_arrays_per_engine / num_xcc."""
     scratch_slots: int = 32
-    """Waves with scratch a compute unit (`max_slots_scratch_cu`)."""
+    """Waves with scratch of each compute unit (`max_slots_scratch_cu`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class InterruptEvent:
     slot_va: int
     """Device address of the event's u64 in the event page, 8-byte aligned."""
     number: int
-    """Its id: what is written to the slot and is the interrupt's context."""
+    """Its id, which is stored to the slot and is the interrupt's context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +64,13 @@ class ScratchBacking:
     """Scratch memory of one compute queue; `lane_bytes` is 0 while there is none."""
 
     va: int = 0
-    """256-byte aligned."""
+    """Device address, 256-byte aligned."""
     lane_bytes: int = 0
-    """Bytes of a lane, a multiple of the target's step."""
+    """Bytes of a lane; a wave of `LANES` is a multiple of the target's `scratch_unit`."""
     xcc_bytes: int = 0
     """Bytes of each XCC's part; the parts follow each other."""
     tmpring: int = 0
-    """The word of the register TMPRING_SIZE."""
+    """The value of the register TMPRING_SIZE."""
 
 
 NO_SCRATCH: Final = ScratchBacking()
@@ -91,25 +92,25 @@ class QueueContext:
     geometry: Geometry
     choices: AmdQuirks = DEFAULT
     event: InterruptEvent | None = None
-    """The event that a `SetSignal` raises beside the signal; None: none."""
+    """The event that a `SetSignal` raises after it stored the signal; None: no event."""
     scratch: Callable[[], ScratchBacking] = _no_scratch
     """Returns the queue's current scratch memory, large enough for all loaded kernels. Replaced memory stays
-    valid, because words that name it may run again."""
+    valid, because recorded words with its address may run again."""
     launched: Callable[[str], object] = _ignore
     """Called with the name of each kernel that is encoded, for fault reports."""
 
 
 def lane_bytes(target: AmdChip, wanted: int) -> int:
-    """Return bytes of scratch a lane, at least `wanted`, that make a wave a multiple of the target's unit."""
+    """Return the scratch bytes of a lane: `wanted`, rounded up so that a wave has whole units."""
     step = target.scratch_unit // LANES
     return -(-wanted // step) * step
 
 
 def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> ScratchBacking:
-    """Return scratch of at least `wanted` bytes a lane at `va`: `xccs * xcc_bytes` bytes of memory.
+    """Return the description of scratch memory at `va` with at least `wanted` bytes for each lane.
 
-    With `va` 0 it returns the size alone. Raises `UnsupportedError` for more bytes than the registers can
-    hold.
+    The memory needs `geometry.xccs * xcc_bytes` bytes; with `va` 0 the result only serves to get this size.
+    Raises `UnsupportedError` for more bytes than the registers can hold.
     """
     lane, one_engine = lane_bytes(target, wanted), target.scratch_waves_per_engine
     wave = lane * LANES
@@ -127,13 +128,13 @@ def backing(target: AmdChip, geometry: Geometry, wanted: int, va: int = 0) -> Sc
 
 
 _CHECKED_SINCE: Final = (1, 17)
-"""Linux 6.12, the first kernel that compares the sizes, speaks this version."""
+"""The KFD version of Linux 6.12, the first kernel that compares the sizes."""
 
 
 def of(
     gpu: AmdGpu, target: AmdChip, geometry: Geometry, kfd: Kfd, choices: AmdQuirks = DEFAULT
 ) -> cwsr.Sizes:
-    """Return the sizes that CREATE_QUEUE takes for a compute queue of this GPU."""
+    """Return the sizes of the context-save area for CREATE_QUEUE of a compute queue of this GPU."""
     get, printed = gpu.properties.get, choices.cwsr_sizes == "sysfs"
     return cwsr.sizes(
         target.name,
@@ -148,7 +149,7 @@ def of(
 
 
 class ScratchMemory:
-    """The block of one queue; none until a kernel needs one."""
+    """The scratch memory of one queue; none until a kernel needs it. `memories` owns the blocks."""
 
     def __init__(self, target: AmdChip, geometry: Geometry, memories: AmdMemories, *, label: str) -> None:
         self._target, self._geometry, self._memories = target, geometry, memories
@@ -156,7 +157,10 @@ class ScratchMemory:
         self.backing: ScratchBacking = NO_SCRATCH
 
     def need(self, lane_bytes: int) -> bool:
-        """Provide at least `lane_bytes` bytes for each lane; return whether the block is a new one."""
+        """Provide at least `lane_bytes` bytes for each lane; return whether a new block was allocated.
+
+        Raises `UnsupportedError` for more bytes than the registers can hold, `OutOfMemoryError`.
+        """
         if lane_bytes <= self.backing.lane_bytes:
             return False
         sizes = backing(self._target, self._geometry, lane_bytes)

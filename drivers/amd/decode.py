@@ -1,8 +1,9 @@
-"""Decodes words into packets, and packets into text, for dumps, golden streams and checks.
+"""The decoder: words to packets, and packets to text, for dumps, golden streams and checks.
 
-Uses the layouts and no encoder.
+It uses the layouts only, never the encoder, so that it can check the encoder's output.
 
-Not here: the packets (`drivers.amd.layouts`), making them (`launch`).
+Not here: the layouts of packets (`drivers.amd.layouts`), encoding (`encode`, `encode_aql`, `encode_sdma`).
+Next: `ring`, which sends the words.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Named: TypeAlias = "Callable[[int], str]"
 """Returns the name of an address in a dump."""
 _HIDDEN: Final = frozenset({"COUNT", "OPCODE", "TYPE", "DIMENSIONS", "IB_HEADER", "IB_VALID", "VALID"})
-"""Fields that every line of a kind repeats."""
+"""Fields that are left out, because every packet of a kind has the same value."""
 _HEX_FROM: Final = 10
 
 
@@ -29,24 +30,25 @@ class Packet:
     """One packet of a stream."""
 
     at: int
-    """Its first word."""
+    """Index of its first word."""
     name: str
     value: BitStruct
+    """The decoded fields of the words that the layout covers."""
     data: tuple[int, ...] = ()
-    """The words behind the layout."""
+    """The words after the layout; for ACQUIRE_MEM the bits above COHER_SIZE_HI, if there are any."""
 
     @property
     def end(self) -> int:
-        """The word behind it."""
+        """Index of the word after it."""
         return self.at + self.value.WORDS + len(self.data)
 
 
 _SIZE_HI, _SIZE_HI_BITS = 3, 0xFF
-"""The word of an ACQUIRE_MEM that holds COHER_SIZE_HI, and its field there."""
+"""Index of the word of an ACQUIRE_MEM that holds COHER_SIZE_HI, and the mask of the field."""
 
 
 def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
-    """Yield the packets of a PM4 stream. Raises ValueError for what is none, or is cut short."""
+    """Yield the packets of a PM4 stream. Raises `ValueError` for an unknown or incomplete packet."""
     layouts, at = pm4_generations.packets(generation), 0
     while at < len(words):
         head = pm4.Header.from_int(words[at])
@@ -60,12 +62,12 @@ def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
             raise ValueError(f"word {at} ({words[at]:#x}) is no PM4 packet of gfx{generation} that is known")
         if end > len(words):
             raise ValueError(
-                f"{head!r} at word {at} wants {head.COUNT + 1} more words, {len(words) - at - 1} are left"
+                f"{head!r} at word {at} needs {head.COUNT + 1} more words, {len(words) - at - 1} are left"
             )
         fixed = at + layout.WORDS
         longer = head.OPCODE in {pm4.Opcode.NOP, *pm4_generations.WITH_DATA}
         if (end != fixed and not longer) or end < fixed:
-            raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.WORDS} are {layout.__name__}")
+            raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.__name__} has {layout.WORDS}")
         fields, data = list(words[at:fixed]), tuple(words[fixed:end])
         if head.OPCODE == pm4.Opcode.ACQUIRE_MEM and (more := fields[_SIZE_HI] & ~_SIZE_HI_BITS):
             fields[_SIZE_HI] &= _SIZE_HI_BITS
@@ -83,7 +85,10 @@ def _checked(value: BitStruct, at: int) -> None:
 
 
 def pm4_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
-    """Return a PM4 stream as lines to read; `name` gives addresses names."""
+    """Return the text of a PM4 stream, one line for each packet; `name` returns the text of an address.
+
+    Raises `ValueError` as `pm4_packets` does, and for an unknown register.
+    """
     lines = []
     for packet in pm4_packets(words, generation):
         lines += _pm4_lines(packet, generation, name or hex)
@@ -110,27 +115,27 @@ def _pm4_lines(packet: Packet, generation: int, name: Named) -> list[str]:
 
 
 def _range(value: pm4_generations.AcquireMem | pm4_generations.AcquireMemGfx9) -> str:
-    """Return the range of an acquire; empty for all of memory."""
+    """Describe the address range of an acquire; "" for all of memory."""
     size = value.SIZE_LO | value.SIZE_HI << 32
     base = value.BASE_LO | value.BASE_HI << 32
     return "" if size == (1 << 40) - 1 and not base else f" of {size:#x} units from {base:#x}"
 
 
 def _wider(packet: Packet) -> str:
-    """Return the bits above COHER_SIZE_HI, which some drivers send as ones (`AmdQuirks.coher_size`)."""
+    """Describe set bits above COHER_SIZE_HI (see `AmdQuirks.coher_size`); "" if there are none."""
     return "".join(f", {more:#x} above COHER_SIZE_HI" for more in packet.data)
 
 
-def _registers(place: int, data: Sequence[int], generation: int, name: Named) -> list[str]:
-    """Return a write of registers as one line; addresses over two registers are one."""
+def _registers(first: int, data: Sequence[int], generation: int, name: Named) -> list[str]:
+    """Describe a write of registers in one line; an address in two registers is one value."""
     names, shown = registers.register_names(generation), []
-    values = dict(enumerate(data, place))
+    values = dict(enumerate(data, first))
     while values:
         at = min(values)
         word = values.pop(at)
         full = names.get(at)
         if full is None:
-            raise ValueError(f"no compute register of gfx{generation} lies at {at:#x}")
+            raise ValueError(f"gfx{generation} has no compute register at {at:#x}")
         register = full.removeprefix("COMPUTE_")
         layout = registers.FIELDS.get(full, {}).get(generation)
         upper = values.get(at + 1)
@@ -149,7 +154,10 @@ def _registers(place: int, data: Sequence[int], generation: int, name: Named) ->
 
 
 def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
-    """Return a stream of `AqlEncoder` as lines: packets, and the PM4 words behind those without address."""
+    """Return the text of a stream of `AqlEncoder`: packets, and the inline PM4 words of vendor packets.
+
+    Raises `ValueError` for an unknown packet.
+    """
     lines, at = [], 0
     while at < len(words):
         value = aql_packet(words, at)
@@ -162,7 +170,7 @@ def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -
 
 
 def aql_packet(words: Sequence[int], at: int) -> BitStruct:
-    """Return the packet at word `at`. Raises ValueError for what is none."""
+    """Return the packet at word `at`. Raises `ValueError` for an unknown or incomplete packet."""
     head = aql.Header.from_int(words[at] & 0xFFFF)
     layout = aql.PACKETS.get(head.TYPE)
     if head.TYPE == aql.Type.VENDOR_SPECIFIC:
@@ -176,7 +184,7 @@ def aql_packet(words: Sequence[int], at: int) -> BitStruct:
 
 
 def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Packet]:
-    """Yield the packets of an SDMA stream. Raises ValueError for what is none, or is cut short."""
+    """Yield the packets of an SDMA stream. Raises `ValueError` for an unknown or incomplete packet."""
     layouts, at = sdma.packets(version), 0
     while at < len(words):
         head = sdma.Head.from_int(words[at] & 0xFFFF)
@@ -184,7 +192,7 @@ def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Pac
         if layout is None:
             raise ValueError(f"word {at} ({words[at]:#x}) is no SDMA packet of v{version[0]} that is known")
         if at + layout.WORDS > len(words):
-            raise ValueError(f"{head!r} at word {at} is cut short")
+            raise ValueError(f"{head!r} at word {at} needs {layout.WORDS} words, {len(words) - at} are left")
         end = at + sdma.packet_words(words, at)
         value = layout.from_words(words[at : at + layout.WORDS])
         _checked(value, at)
@@ -193,7 +201,7 @@ def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Pac
 
 
 def sdma_text(words: Sequence[int], version: tuple[int, ...], name: Named | None = None) -> list[str]:
-    """Return an SDMA stream as lines; NOPs that fill up are one line."""
+    """Return the text of an SDMA stream; consecutive NOPs are one line. Raises `ValueError`."""
     lines: list[str] = []
     nops = 0
     for packet in [*sdma_packets(words, version), None]:
@@ -218,9 +226,10 @@ def _sdma_line(packet: Packet, name: Named) -> str:
 
 
 def fields_text(value: BitStruct, skip: Sequence[str] = (), name: Named = hex) -> str:
-    """Return "NAME=value" of every field that is not 0, and of those that must always be given.
+    """Return "NAME=value" for each field that is not 0, or is a required field; "0" if there is none.
 
-    Two dwords NAME_LO and NAME_HI are one number; addresses are what `name` makes of them.
+    NAME_LO and NAME_HI are shown as one number NAME. `name` returns the text of an address. Fields in `skip`
+    are left out.
     """
     shown, fields = [], type(value).FIELDS
     for field, spec in fields.items():

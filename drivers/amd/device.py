@@ -1,11 +1,11 @@
-"""An open AMD GPU: implements `hcq.driver.DriverDevice` with the parts of this folder.
+"""An open AMD GPU: the implementation of `hcq.driver.DriverDevice` from the parts of this folder.
 
-Opening brings the GPU up as far as the driver's own copy queue; compute and copy rings are made on first use.
-A step that fails undoes the steps before it. One lock guards memory, programs and faults; each ring is
-guarded by the lock of its queue.
+Opening a device initialises it up to the driver's own copy queue; compute and copy rings are created on first
+use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults, and each
+queue locks its ring.
 
-Not here: choosing a GPU (`driver`), what is known before (`info`), memory of the host and of other GPUs
-(`shared_memory`), rings, encoders and scratch memory (`rings`), faults (`faults`).
+Not here: choosing a GPU (`driver`), the public facts of a GPU (`info`), memory of the host and of other GPUs
+(`shared_memory`), rings, encoders and scratch memory (`rings`), fault reports (`faults`). Next: `rings`.
 """
 
 from __future__ import annotations
@@ -48,16 +48,20 @@ if TYPE_CHECKING:
     from hcq.program import DriverProgram, KernelImage
 
 PROVE_S: Final = 2.0
-"""How long a recovered GPU may take to run its first packet."""
+"""Seconds that a recovered GPU may take to run its first packet."""
 _SPIN_S: Final = 50e-6
 _MES_SINCE: Final = Generation.GFX11
 """The first generation whose queues the firmware MES schedules (kfd_device.c)."""
 
 
 class AmdDevice:
-    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new queues; its memory stays.
+    """An open GPU; see `hcq.driver.DriverDevice` for the methods' contracts.
 
-    `emulated`: the GPU's engines are threads of this process, whose standstill ends waits.
+    `others` are all GPUs of the process (`AmdProcess.enable_runtime`). `ring_bytes` is the size of each ring;
+    0 selects the size of `queues.RING_BYTES`. `released` is called when the device is closed or cannot be
+    opened. `emulated`: the GPU's engines are threads of this process, so the driver's own waits time out when
+    these threads stand still. Raises `UnsupportedError`, `DriverError` or `BringUpError` if the GPU cannot be
+    opened.
     """
 
     def __init__(
@@ -79,11 +83,11 @@ class AmdDevice:
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._lost = False
-        """Whether the whole GPU was reset, so that the process must end."""
+        """Whether the whole GPU was reset: then only a new process can use it."""
         self._closed = False
         self._programs: list[AmdProgram] = []
         self._names: dict[int, str] = {}
-        """Address of the code of each kernel ever loaded -> its name."""
+        """Address of a kernel's code -> its name, of all kernels that were ever loaded."""
         self._undo = contextlib.ExitStack()
         self.name = f"{driver}:{index}"
         with contextlib.ExitStack() as stack:
@@ -123,7 +127,7 @@ class AmdDevice:
                 lock=self._lock,
                 ring_bytes=ring_bytes,
                 fault=self.fault,
-                known=process.unfinished,
+                reports=process.unfinished,
             )
             self._uploader = self._new_uploader()
             stack.callback(self._uploader.close)
@@ -166,11 +170,11 @@ class AmdDevice:
 
     @property
     def compute_packets(self) -> Packets:
-        """The packet format of compute queues: AQL where several XCCs share the work, else PM4."""
+        """The packet format of compute queues (`Rings.compute_packets`)."""
         return self._rings.compute_packets
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate pages; see `hcq.driver.DriverDevice`. Those of host memory are zeroed."""
+        """Allocate pages; see `hcq.driver.DriverDevice`. Host memory is zeroed, video memory is not."""
         with self._lock:
             if spec.place is Place.HOST or spec.coherent:
                 memory = self.memories.system(size, label=f"{size} bytes of host memory")
@@ -180,7 +184,7 @@ class AmdDevice:
         return Allocation(memory.va, memory.size, memory.view, memory, tracker_of(self.process.kernel))
 
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
-        """Free what `alloc` returned. Raises `UsageError` for memory of another device, or freed before."""
+        """Free an allocation. Raises `UsageError` if it is from another device or already freed."""
         memory = allocation.handle
         with self._lock:
             if not isinstance(memory, AmdMemory) or memory not in self.memories.map:
@@ -188,19 +192,27 @@ class AmdDevice:
             self.memories.free(memory, keep_host=keep_host)
 
     def map_host(self, va: int, size: int) -> None:
-        """Map whole pages of host memory at the same address. Raises `UsageError` for parts of pages."""
+        """Map whole pages of host memory for the device, at the same address.
+
+        Raises `UsageError` if the range is not whole pages, or is mapped with another size; `DriverError` or
+        `OutOfMemoryError` if the kernel driver refuses it.
+        """
         if va % PAGE or size % PAGE:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
         with self._lock:
             self._shared.map_host(va, size)
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`. Raises `UsageError` for a range that is not mapped."""
+        """Undo `map_host`. Raises `UsageError` if `map_host` did not map the range."""
         with self._lock:
             self._shared.unmap_host(va, size)
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Map another GPU's allocation here. Raises `UnsupportedError` where no link carries it."""
+        """Map another GPU's allocation at the same address.
+
+        Raises `UnsupportedError` for a device that is no AMD GPU of this process, or if no link allows it,
+        `UsageError` if `owner` did not allocate it.
+        """
         memory = allocation.handle
         if not isinstance(owner, AmdDevice) or owner.process is not self.process:
             raise UnsupportedError(
@@ -213,15 +225,19 @@ class AmdDevice:
             self._shared.map_peer(memory, owner.memories, owner.gpu, owner.name)
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
-        """Return a ring, made on first use. Raises `UsageError` for a queue that the device does not have."""
+        """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
         return self._rings.ring(kind, index)
 
     def encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
-        """Return the encoder of one queue."""
+        """Return the encoder of a queue, created on first use."""
         return self._rings.encoder(kind, index)
 
     def load(self, image: KernelImage) -> AmdProgram:
-        """Upload a code object, relocated for where it lies; see `hcq.driver.DriverDevice`."""
+        """Upload a code object, relocated for its address; see `hcq.driver.DriverDevice`.
+
+        Raises as `code.read` and `AmdProgram` do, `OutOfMemoryError` if there is no memory for code or
+        scratch, `DeviceFault` or `BringUpError` if the upload does not finish.
+        """
         found, kernel = code.read(image.code, image.name, self.target)
         with self._lock, contextlib.ExitStack() as stack:
             memory = self.memories.vram(found.placement.size, label=f"code of {image.name}")
@@ -246,17 +262,17 @@ class AmdDevice:
         return program
 
     def unload(self, program: DriverProgram) -> None:
-        """Free a program's image. Raises `UsageError` for a program of another device."""
+        """Free a program's image. Raises `UsageError` if it is from another device or already unloaded."""
         with self._lock:
             if not isinstance(program, AmdProgram) or program not in self._programs:
                 raise UsageError(f"{program!r} was not loaded by {self.name}")
             self._programs.remove(program)
             memory = program.handle
-            assert isinstance(memory, AmdMemory), "load put it there"
+            assert isinstance(memory, AmdMemory), "load sets it"
             self.memories.free(memory)
 
     def clock(self) -> Clock:
-        """Return the relation of the GPU's counter to the host's clock."""
+        """Return the relation of the GPU's clock counter to the host's clock."""
         return tie(lambda: self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter, self._hz)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
@@ -271,18 +287,21 @@ class AmdDevice:
             if now >= eager:
                 if self._closed or self._events.reported:
                     return slot[0] >= value
-                # An interrupt follows the signal; a lost one costs the time limit of this wait alone.
+                # An interrupt follows the signal. If it is lost, this wait takes its whole time limit.
                 self._events.sleep(max(1, int(1000 * (end - now))))
         return True
 
     def signal_written(self, va: int) -> None:
-        """Wake threads that sleep in `wait`: the host stored to a signal."""
+        """Wake the threads that sleep in `wait`, after the host stored to a signal."""
         del va
         if not self._closed:
             self._events.wake()
 
     def fault(self) -> FaultReport | None:
-        """Return the device's fault, which stays until `recover`; polls the kernel while there is none."""
+        """Return the device's fault, or None. A fault is kept until `recover`.
+
+        Without a fault, each call polls the kernel's events and the exceptions of every queue.
+        """
         if self._fault is not None or self._closed:
             return self._fault
         with self._lock:
@@ -328,16 +347,17 @@ class AmdDevice:
         return self.process.kernel.count_kernels(into, self.gpu.gpu_id)
 
     def recover(self) -> None:
-        """Give every ring a new queue and clear the fault; memory, programs and mappings stay.
+        """Give every ring a new queue and clear the fault; memory, programs and mappings are kept.
 
-        Raises `UnsupportedError` after a reset of the whole GPU, and `BringUpError` where new queues do not
-        run: the kernel keeps a process off the GPU from a page fault until it ends
-        (kfd_device_queue_manager.c, kfd_dqm_evict_pasid).
+        Raises `UnsupportedError` after a reset of the whole GPU, and `BringUpError` if new queues do not run:
+        after a page fault the kernel keeps the process off the GPU until the process ends
+        (kfd_device_queue_manager.c, kfd_dqm_evict_pasid). Raises `DriverError` if a queue cannot be created,
+        `DeviceFault` if the device faults again. Then the device keeps its fault.
         """
         with self._lock:
             if self._lost:
                 raise UnsupportedError(
-                    f"{self.name} was reset as a whole: what this process had of it is lost\n"
+                    f"{self.name} was reset as a whole: this process has lost its memory and queues there\n"
                     "hint: start a new process"
                 )
             before = self._fault
@@ -359,17 +379,17 @@ class AmdDevice:
             self._rings.launched.clear()
 
     def rings(self) -> list[AnyRing]:
-        """Return the rings that are open, the driver's own first."""
+        """Return the open rings, the driver's own first."""
         return self._rings.open()
 
     def close(self) -> None:
-        """Destroy the queues and release everything; idempotent."""
+        """Destroy the queues and free all resources; idempotent. Raises the first error of a step."""
         with self._lock:
             self._closed = True
             try:
                 self._undo.close()
             except DriverError as last:
-                first = last  # what failed after it did so because of it
+                first = last  # the later steps failed because of the first one
                 while isinstance(first.__context__, DriverError) and not first.__suppress_context__:
                     first = first.__context__
                 raise first from None

@@ -1,9 +1,10 @@
 """The AMD driver: it lists the GPUs and opens one, on Linux or on an emulated machine.
 
-A driver holds what a process has once of KFD (`process`): as long as the process lives on real hardware, as
-long as a device is open on a kernel that stands in for Linux.
+The driver owns the KFD state that a process has once (`process`). On real hardware it keeps this state until
+the process ends; on an emulated machine, until the last device is closed.
 
-Not here: bringing a GPU up (`device`), what a process has once (`process`).
+Not here: initialising a GPU (`device`), the KFD state (`process`), the quirks that a device's name can set
+(`quirks`). Next: `device`; the contract is `hcq.driver.Driver`.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _NODE = "/dev/kfd"
 
 
 class Linux:
-    """Makes the kernel of this machine, once."""
+    """A factory of the Linux kernel of this machine, which makes it once."""
 
     def __init__(self) -> None:
         self._kernel: Kernel | None = None
 
     def __call__(self, variant: str | None) -> Kernel:
-        """Return the kernel; a variant is ignored."""
+        """Return the kernel; the variant has no effect."""
         from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
 
         del variant
@@ -46,10 +47,11 @@ class Linux:
 
 
 class AmdDriver:
-    """See `hcq.driver.Driver`. Thread-safe.
+    """A driver with the given name; see `hcq.driver.Driver`. Thread-safe.
 
-    `make_kernel` gets the variant, the text after the colon that is no number. On real hardware (`lasting`)
-    it names choices instead: "amd:order=release" (`quirks.parse`). `emulated` as in `hcq.driver.Driver`.
+    The variant is the part of a device's name after the colon that is not a number. `make_kernel` receives
+    it. With `lasting`, as on real hardware, it sets quirks instead: "amd:order=release" (`quirks.parse`), and
+    the KFD state is kept when the last device is closed. `emulated`: see `hcq.driver.Driver`.
     """
 
     def __init__(
@@ -67,20 +69,23 @@ class AmdDriver:
         self.tools: tuple[Tool, ...] = ()
         self._lock = threading.Lock()
         self._processes: dict[int, tuple[AmdProcess, int]] = {}
-        """Identity of a kernel -> the process on it, and how many devices are open there."""
+        """`id` of a kernel -> the KFD state on it, and the number of open devices there."""
         self._owner = 0
-        """The process that opened those."""
+        """Id of the operating-system process that filled `_processes`."""
 
     @property
     def name(self) -> str:
-        """The name devices are opened by."""
+        """The name by which devices are opened."""
         return self._name
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
+        """Return the GPUs that can be opened now; empty if there is no kernel driver or no supported GPU.
+
+        A GPU that cannot be opened is left out, without its reason; `open` raises it.
+        """
         kernel = self.make_kernel(None)
         try:
-            # Without the node there is nothing to import the driver for; "auto" asks at every open.
+            # Without the node the heavy modules are not imported; "auto" checks at every open.
             kernel.close(kernel.open(_NODE))
         except HcqError:
             return []
@@ -101,7 +106,11 @@ class AmdDriver:
         return found
 
     def open(self, index: int, variant: str | None, *, choices: AmdQuirks | None = None) -> AmdDevice:
-        """Open GPU `index`. Raises `UnsupportedError` or `DriverError` with a hint."""
+        """Open GPU `index`; the caller closes the result. `choices` replaces the variant's quirks.
+
+        Raises `UsageError` if there is no such GPU or the variant is unknown, `UnsupportedError`,
+        `DriverError` or `BringUpError` with a hint if the GPU cannot be opened.
+        """
         from drivers.amd import topology  # noqa: PLC0415 - heavy
         from drivers.amd.device import AmdDevice  # noqa: PLC0415 - heavy
         from drivers.amd.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy
@@ -143,7 +152,7 @@ class AmdDriver:
             return process
 
     def _forget(self) -> None:
-        """Start anew in a forked child: KFD refuses it the descriptors of its parent."""
+        """Drop the state in a forked child: KFD refuses the parent's descriptors there."""
         self._owner = os.getpid()
         for process, _ in self._processes.values():
             process.abandon()
@@ -159,7 +168,10 @@ class AmdDriver:
             process.close()
 
     def close(self) -> None:
-        """End the processes on kernels without open devices; one on real hardware is never quite ended."""
+        """Close the KFD state on kernels without open devices.
+
+        On real hardware the kernel keeps a part of it until the process ends (`AmdProcess.close`).
+        """
         with self._lock:
             for key, (process, users) in tuple(self._processes.items()):
                 if not users:

@@ -1,11 +1,15 @@
-"""Encodes neutral commands as PM4 words, for compute queues of devices with one XCC.
+"""The PM4 encoder: neutral commands to PM4 words, for compute queues and for buffers of AQL queues.
 
-Kernels overlap until a flush waits for them; barriers, stores, copies and signals begin with one. Caches
-above L2 are invalidated before each launch; all caches at the start of words that access memory, and after a
-wait; a signal writes L2 back, and so does a barrier for the system. Engines compare 32 bits of a signal; the
-values of timelines stay below.
+Kernels overlap until a flush waits for them. Barriers, stores, copies and signals begin with a flush. Caches
+above L2 are invalidated before each launch, or with the quirk acquire="order" only after a flush. All caches
+are invalidated at the start of a submission that accesses memory, and after a wait. A signal writes L2 back,
+and so does a barrier for the system. Engines compare 32 bits of a signal; values of timelines are smaller.
 
-Not here: the words themselves (`packets`, `launch`), AQL queues (`encode_aql`), copy engines (`encode_sdma`).
+Values that are not known when a submission is encoded (`hcq.params`) are written as 0, with a patch that
+fills them in at submission.
+
+Not here: the words of each packet sequence (`packets`, `launch`), AQL queues (`encode_aql`), copy engines
+(`encode_sdma`). Next: `packets`.
 """
 
 from __future__ import annotations
@@ -43,11 +47,14 @@ if TYPE_CHECKING:
 
 _LOW: Final = 0xFFFF_FFFF
 _ACCESSES: Final = frozenset({Exec, Copy, Fill, Write})
-"""Commands that load or store through the caches."""
+"""Commands that access memory through the caches."""
 
 
 class Pm4Encoder:
-    """Encodes for one PM4 compute queue, or (`shared`) for the indirect buffers of an AQL queue."""
+    """The encoder for one PM4 compute queue, or (`shared`) for the indirect buffers of an AQL queue.
+
+    See `hcq.driver.Encoder`. `copy`, `fill` and `table` are for `encode_aql`.
+    """
 
     def __init__(self, context: QueueContext, *, shared: bool = False) -> None:
         choices = context.choices
@@ -65,7 +72,7 @@ class Pm4Encoder:
         self._by_release = choices.order == "release"
         after = words.acquire_launch if choices.acquire == "order" and not shared else ()
         self._after_order: packets.Words = after
-        """Words that kernels need after a flush."""
+        """Words that a flush must be followed by if a launch does not invalidate caches."""
         self._after_store: packets.Words = (words.write_back if shared else ()) + after
         self._dma_bytes = MAX_DMA_BYTES[context.target.generation]
         event = context.event
@@ -86,7 +93,7 @@ class Pm4Encoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self.table
-        # Copy engines may store past L2, and no wait stands here for a copy that is over.
+        # Copy engines may store past L2, and a copy that has completed is not encoded as a wait.
         first, launch = commands[0].__class__ if commands else Wait, -1
         if first is Exec and self._launches_acquire:
             launch = len(out.words)
@@ -102,11 +109,11 @@ class Pm4Encoder:
             out.words[launch + self._caches_at] = self._all_caches
 
     def new_code(self) -> Sequence[int]:
-        """Return the words that the queue must run before kernels that were loaded since."""
+        """Return the words that the queue must run after code was loaded, before its next kernel."""
         return self.words.acquire_code
 
     def _flush(self, out: PushBuffer) -> None:
-        """Wait for the kernels before. In buffers of AQL queues the barrier bit of the packet does that."""
+        """Append a wait for all earlier kernels; nothing for AQL, where the packet's barrier bit waits."""
         if self._shared:
             return
         if not self._by_release:
@@ -118,7 +125,7 @@ class Pm4Encoder:
         out.words += packets.store(slot, (0,))
 
     def _once(self, words: packets.Words, out: PushBuffer) -> int:
-        """Append words that one XCC runs; return where they begin."""
+        """Append words that only one XCC runs; return the index of the first."""
         if self._dies:
             out.words += packets.on_first_xcc(len(words))
         at = len(out.words)
@@ -138,9 +145,9 @@ class Pm4Encoder:
     def _signal(self, command: SetSignal, out: PushBuffer) -> None:
         self._flush(out)
         value = command.value
-        release = self.words.signal(command.signal.va, known(value))
+        release = self.words.signal(command.signal.va, constant(value))
         at = self._once(release + self._wake, out)
-        open_number(out, value, at + packets.RELEASE_VALUE, 2)
+        patch_number(out, value, at + packets.RELEASE_VALUE, 2)
 
     def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
         self._once(self.words.timestamp(command.stamp.ticks_va), out)
@@ -156,7 +163,7 @@ class Pm4Encoder:
         if not isinstance(program, AmdProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
         shape = program.shapes.get((command.groups, command.threads))
-        opened = shape is None
+        new = shape is None
         if shape is None:
             shape = program.shape(command.groups, command.threads)
         block = shape.block[:]
@@ -172,11 +179,11 @@ class Pm4Encoder:
             self._rare(program, at, va, out)
         for offset, width, expr in command.args.patches:
             out.patch_memory(va + offset, expr, width=width)
-        if opened:
-            self._open_grid(program, command, at, va, out)
+        if new:
+            self._patch_grid(program, command, at, va, out)
 
     def _rare(self, program: AmdProgram, at: int, va: int, out: PushBuffer) -> None:
-        """Fill in what few kernels need: scratch memory, the address of the dispatch packet."""
+        """Fill in the addresses that few kernels need: of scratch memory and of the dispatch packet."""
         words, sites = out.words, program.sites
         if sites.scratch >= 0:
             backing = self._scratch()
@@ -190,15 +197,15 @@ class Pm4Encoder:
             out.write(packet + PACKET_KERNARG, va)
 
     @staticmethod
-    def _open_grid(program: AmdProgram, command: Exec, at: int, va: int, out: PushBuffer) -> None:
-        """Leave numbers of groups open: in the launch at word `at`, and in the block at `va`."""
+    def _patch_grid(program: AmdProgram, command: Exec, at: int, va: int, out: PushBuffer) -> None:
+        """Patch unknown numbers of workgroups: in the launch at word `at`, and in the block at `va`."""
         threads = command.threads
         for axis, word in enumerate(command.groups):
             if isinstance(word, int):
                 continue
-            for index, lo in program.open_words(axis, threads):
+            for index, lo in program.grid_words(axis, threads):
                 out.patch_word(at + index, word, lo=lo, width=32 - lo)
-            for offset, lo in program.open_memory(axis, threads):
+            for offset, lo in program.grid_bytes(axis, threads):
                 out.patch_memory(va + offset, word, lo=lo, width=32 - lo)
 
     def _copy(self, command: Copy, out: PushBuffer) -> None:
@@ -209,10 +216,10 @@ class Pm4Encoder:
         self._flush(out)
         for start, piece, last in pieces(size, self._dma_bytes):
             to, source = add(dst, start), add(src, start)
-            at = self._once(packets.copy(known(to), known(source), piece, last=last), out)
-            open_number(out, source, at + packets.DMA_SOURCE, 2)
-            open_number(out, to, at + packets.DMA_TARGET, 2)
-            self._open_size(out, size, at)
+            at = self._once(packets.copy(constant(to), constant(source), piece, last=last), out)
+            patch_number(out, source, at + packets.DMA_SOURCE, 2)
+            patch_number(out, to, at + packets.DMA_TARGET, 2)
+            self._patch_size(out, size, at)
         out.words += self._after_store
 
     def _fill(self, command: Fill, out: PushBuffer) -> None:
@@ -223,13 +230,13 @@ class Pm4Encoder:
         self._flush(out)
         for start, piece, last in pieces(size, self._dma_bytes):
             to = add(dst, start)
-            at = self._once(packets.fill(known(to), known(value) & _LOW, piece, last=last), out)
-            open_number(out, value, at + packets.DMA_SOURCE, 1)
-            open_number(out, to, at + packets.DMA_TARGET, 2)
-            self._open_size(out, size, at)
+            at = self._once(packets.fill(constant(to), constant(value) & _LOW, piece, last=last), out)
+            patch_number(out, value, at + packets.DMA_SOURCE, 1)
+            patch_number(out, to, at + packets.DMA_TARGET, 2)
+            self._patch_size(out, size, at)
         out.words += self._after_store
 
-    def _open_size(self, out: PushBuffer, size: Word, at: int) -> None:
+    def _patch_size(self, out: PushBuffer, size: Word, at: int) -> None:
         if not isinstance(size, int):
             out.patch_word(at + packets.DMA_BYTES, size, width=self._dma_bytes.bit_length())
 
@@ -237,9 +244,9 @@ class Pm4Encoder:
         dst, value = address(command.dst), command.value
         values = number_words(value, command.bits)
         self._flush(out)
-        at = self._once(packets.store(known(dst), values), out)
-        open_number(out, dst, at + packets.STORE_ADDRESS, 2)
-        open_number(out, value, at + packets.STORE_VALUE, len(values))
+        at = self._once(packets.store(constant(dst), values), out)
+        patch_number(out, dst, at + packets.STORE_ADDRESS, 2)
+        patch_number(out, value, at + packets.STORE_VALUE, len(values))
         out.words += self._after_store
 
     def _indirect(self, command: Indirect, out: PushBuffer) -> None:
@@ -252,14 +259,17 @@ class Pm4Encoder:
 
 
 def comparable(value: int) -> int:
-    """Return the value of a wait, which engines compare as u32; a larger one is a `UsageError`."""
+    """Return the value of a wait, which engines compare as u32. Raises `UsageError` for a larger value."""
     if value >> 32:
         raise UsageError(f"this GPU's queues compare 32 bits of a signal, {value:#x} does not fit")
     return value
 
 
 def number_words(value: Word, bits: int) -> packets.Words:
-    """Return the dwords of the number that a `Write` stores; open ones are 0. Raises `UsageError`."""
+    """Return the dwords of a number of `bits` bits, low first; zeros for one that is not known.
+
+    Raises `UsageError` if the number does not fit, as a signed or an unsigned number.
+    """
     if not isinstance(value, int):
         return (0,) * (bits // 32)
     if not -(1 << bits - 1) <= value < 1 << bits:
@@ -268,7 +278,10 @@ def number_words(value: Word, bits: int) -> packets.Words:
 
 
 def pieces(size: Word, most: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, bytes, whether it is the last) of pieces of at most `most` bytes; an open size is one."""
+    """Yield (start, bytes, whether it is the last) of pieces of at most `most` bytes.
+
+    A size that is not known is one piece of 0 bytes.
+    """
     if not isinstance(size, int):
         yield 0, 0, True
         return
@@ -277,7 +290,7 @@ def pieces(size: Word, most: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of runs of whole PM4 packets of at most `most` dwords."""
+    """Yield (start, end), in dwords, of runs of whole PM4 packets; a run has at most `most` dwords."""
     start = at = 0
     while at < count:
         payload = Header.from_int(words[at]).COUNT
@@ -289,18 +302,21 @@ def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
     yield start, at
 
 
-def known(word: Word) -> int:
-    """Return a number, or 0 for an open one."""
+def constant(word: Word) -> int:
+    """Return a number, or 0 for one that is not known."""
     return word if isinstance(word, int) else 0
 
 
 def add(word: Word, k: int) -> Word:
-    """Return a number that may be open, plus `k`."""
+    """Return a number, known or not, plus `k`."""
     return word + k if k else word
 
 
-def open_number(out: PushBuffer, word: Word, at: int, count: int) -> None:
-    """Patch the `count` dwords at `at`, low dword first, where `word` is a `Param`; numbers stand there."""
+def patch_number(out: PushBuffer, word: Word, at: int, count: int) -> None:
+    """Patch `count` dwords from index `at`, low dword first, with a `word` that is not known.
+
+    For a number do nothing: the caller has written it.
+    """
     if not isinstance(word, int):
         for i in range(count):
             out.patch_word(at + i, word >> 32 * i if i else word, width=32)

@@ -1,14 +1,15 @@
-"""Encodes neutral commands as AQL packets, for compute queues that several XCCs share.
+"""The AQL encoder: neutral commands to AQL packets, for compute queues that several XCCs share.
 
-Words are units of 16. Kernels are dispatch packets; all other commands are PM4 words in indirect buffers,
-which vendor packets run on every XCC. What must happen once is restricted to the first XCC. The barrier bit
-of a packet delays it until all earlier packets are done on all XCCs; therefore a signal begins a packet.
+The stream consists of packets of 16 words. Kernels are dispatch packets. All other commands are PM4 words in
+indirect buffers, which vendor packets run on every XCC; stores and signals are restricted to the first XCC.
+The barrier bit of a packet delays it until all earlier packets are done on all XCCs. Therefore a signal
+begins a new packet.
 
-The PM4 words of a vendor packet without an address follow it in the stream, as inline units, because the
-values of signals must stand in words. The ring copies them to memory of its own, and only the packets to
-the ring. Prebuilt words are resolved here, and their packets are copied unchanged (`call_of`).
+The PM4 words of a vendor packet without an address follow it in the stream ("inline"), so that values of
+signals can be patched there. The ring copies inline words to its own memory. In prebuilt memory this module
+fills in the addresses itself (`resolve`), and the ring copies the packets unchanged (`call_of`).
 
-Not here: PM4 words (`encode`), rings (`ring`). Source: ROCr's hsa.h; tinygrad's AQL queue of gfx942.
+Not here: PM4 words (`encode`), rings (`aql_ring`). Source: ROCr's hsa.h; tinygrad's AQL queue of gfx942.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 MAX_INLINE: Final = 64
-"""PM4 dwords behind one vendor packet at most."""
+"""The most inline PM4 dwords of a vendor packet."""
 _ROOM: Final = 20
-"""PM4 dwords after which a new packet begins; one command adds 43 at most."""
+"""PM4 dwords after which a command begins a new packet; one command adds at most 43."""
 _PIECES: Final = 4
-"""Packets of a copy in one buffer."""
+"""The most DMA packets of a copy in one buffer."""
 CALL_SHIFT: Final = 48
-"""Where in an entry of `PushBuffer.calls` the number of packets stands, above their address."""
+"""Lowest bit of the number of packets in an entry of `PushBuffer.calls`; their address is below."""
 _ADDRESS: Final = Pm4Ib.sites("IB_ADDRESS_LO")[0].word
 SIZE: Final = Pm4Ib.sites("IB_SIZE")[0].word
 SIZE_MASK: Final = (1 << Pm4Ib.FIELDS["IB_SIZE"].width) - 1
@@ -64,7 +65,7 @@ _BUFFER: Final = Pm4Ib.pack(
 )
 """A vendor packet whose PM4 words follow in the stream."""
 INLINE: Final = _BUFFER[0]
-"""The first word of such a packet: no other kind of packet begins with it."""
+"""The first word of `_BUFFER`: no other kind of packet begins with it."""
 
 
 def call_of(entry: int) -> tuple[int, int]:
@@ -73,14 +74,14 @@ def call_of(entry: int) -> tuple[int, int]:
 
 
 def inline_words(words: Sequence[int], at: int) -> int:
-    """Return how many PM4 words follow the packet at `at` in the stream; 0 for a packet that stands alone."""
+    """Return the number of inline PM4 words of the packet at word `at` of the stream."""
     if words[at] != INLINE or words[at + _ADDRESS] or words[at + _ADDRESS + 1]:
         return 0
     return words[at + SIZE] & SIZE_MASK
 
 
 def packets_of(words: Sequence[int]) -> int:
-    """Return how many packets a stream has: inline PM4 words are none."""
+    """Return the number of packets in a stream, without inline PM4 words."""
     at = count = 0
     while at < len(words):
         at += PACKET_WORDS + units(inline_words(words, at))
@@ -89,12 +90,12 @@ def packets_of(words: Sequence[int]) -> int:
 
 
 def units(count: int) -> int:
-    """Return the words that `count` inline words take in the stream."""
+    """Return the length of `count` inline words in the stream, in words: whole packets."""
     return -(-count // PACKET_WORDS) * PACKET_WORDS
 
 
 def in_buffer(inline: Sequence[int]) -> list[int]:
-    """Return at most `MAX_INLINE` PM4 words behind the vendor packet that runs them, as a ring takes them."""
+    """Return a vendor packet with `inline`, at most `MAX_INLINE` PM4 words, after it, as in the stream."""
     count = len(inline)
     assert count <= MAX_INLINE, count
     words = [*_BUFFER, *inline, *(0,) * (-count % PACKET_WORDS)]
@@ -103,16 +104,16 @@ def in_buffer(inline: Sequence[int]) -> list[int]:
 
 
 class AqlEncoder:
-    """Encodes for one AQL compute queue."""
+    """The encoder for one AQL compute queue; see `hcq.driver.Encoder`."""
 
     def __init__(self, context: QueueContext) -> None:
         self._pm4 = Pm4Encoder(context, shared=True)
         self._launch = self._pm4.table[Exec]
         self._overlap = context.choices.aql_overlap
         self._open = -1
-        """Where the vendor packet stands whose PM4 words are being appended, or -1."""
+        """Index of the vendor packet whose PM4 words are being appended; -1: none."""
         self._ordered = False
-        """Whether the next kernel must wait for all before it."""
+        """Whether the next kernel must wait for all earlier packets."""
         dma = pm4.MAX_DMA_BYTES[context.target.generation]
         self._largest = _PIECES * dma
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
@@ -141,11 +142,11 @@ class AqlEncoder:
             self._close(out.words)
 
     def new_code(self) -> Sequence[int]:
-        """Return the words that the queue must run before kernels that were loaded since."""
+        """Return the words that the queue must run after code was loaded, before its next kernel."""
         return in_buffer(self._pm4.new_code())
 
     def _begin(self, out: PushBuffer) -> None:
-        """Open a vendor packet with room for one more command, unless one is open."""
+        """Begin a vendor packet, unless one is open that has space for one more command."""
         words = out.words
         if self._open >= 0 and len(words) - self._open - PACKET_WORDS > _ROOM:
             self._close(words)
@@ -167,12 +168,12 @@ class AqlEncoder:
         self._ordered = True
 
     def _signal(self, command: SetSignal, out: PushBuffer) -> None:
-        if self._open >= 0:  # all XCCs must have run the words before the first one signals
+        if self._open >= 0:  # the first XCC may signal only after all XCCs have run the earlier words
             self._close(out.words)
         self._in_buffer(command, out)
 
     def _barrier(self, _command: Barrier, _out: PushBuffer) -> None:
-        # Packets acquire and release for the system; the barrier bit of the next one orders.
+        # Each packet acquires and releases for the system; the barrier bit of the next packet orders.
         self._ordered = True
 
     def _exec(self, command: Exec, out: PushBuffer) -> None:
@@ -218,18 +219,18 @@ class AqlEncoder:
 
 
 def resolve(words: memoryview, va: int, count: int) -> Iterator[tuple[int, int]]:
-    """Set the address of the PM4 words in vendor packets in memory at `va`; it may be set already.
+    """Set the address of the inline PM4 words in the vendor packets of prebuilt `words`, which lie at `va`.
 
-    Yield (first word, number) of the runs of packets between those.
+    Yield (first word, number of packets) of the runs of packets between inline words. May be repeated.
     """
     start = at = 0
     while at < count:
         inline = words[at + SIZE] & SIZE_MASK if words[at] == INLINE else 0
         at += PACKET_WORDS
         if inline:
-            place = va + 4 * at
-            words[at - PACKET_WORDS + _ADDRESS] = place & 0xFFFF_FFFF
-            words[at - PACKET_WORDS + _ADDRESS + 1] = place >> 32
+            start_va = va + 4 * at
+            words[at - PACKET_WORDS + _ADDRESS] = start_va & 0xFFFF_FFFF
+            words[at - PACKET_WORDS + _ADDRESS + 1] = start_va >> 32
             yield start, (at - start) // PACKET_WORDS
             at += units(inline)
             start = at

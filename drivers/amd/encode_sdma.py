@@ -1,17 +1,17 @@
-"""Encodes neutral commands as SDMA words, for copy queues.
+"""The SDMA encoder: neutral commands to SDMA words, for copy queues.
 
-An engine runs its packets in order. Fences and compares have 32 bits; the values of timelines stay below.
-Each call appends a multiple of 8 words, padded with NOPs, because an indirect packet must end at such a
-multiple of the ring.
+An engine runs its packets in order. Fences and compares have 32 bits; values of timelines are smaller. Each
+call of `encode` appends a multiple of 8 words, padded with NOPs, because an indirect packet must end at a
+multiple of 8 words of the ring.
 
-Not here: PM4 (`encode`), rings (`ring`).
+Not here: PM4 (`encode`), rings (`ring`), the packets' fields (`drivers.amd.layouts.sdma`). Next: `ring`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.amd.encode import add, comparable, known, number_words, open_number, pieces
+from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
 from drivers.amd.layouts import sdma
 from hcq.commands import (
     Barrier,
@@ -45,22 +45,22 @@ _PADDING: Final = tuple((sdma.NOP_WORD,) * count for count in range(sdma.ALIGN_W
 COPY_BYTES: Final = 1
 COPY_SOURCE: Final = 3
 COPY_TARGET: Final = 5
-"""Where in a copy the number of bytes, less one, and the addresses stand."""
+"""Indices, in the words of a copy, of the number of bytes less one and of the addresses."""
 FILL_TARGET: Final = 1
 FILL_VALUE: Final = 3
 FILL_BYTES: Final = 4
-"""Where in a fill its parts stand; the bytes are 4 * (dwords - 1)."""
+"""Indices, in the words of a fill, of the address, the value and the size, which is 4 * (dwords - 1)."""
 FENCE_ADDRESS: Final = 1
 FENCE_VALUE: Final = 3
 POLL_VALUE: Final = 3
-"""Where in a fence and in a poll the address and the value stand."""
+"""Indices, in the words of a fence and of a poll, of the address and the value."""
 _TIME_BYTES: Final = 8
 _FENCE_AT: Final = 16
-"""Where in a timestamp's record the fence behind it goes."""
+"""Offset in bytes, in the aligned record of a timestamp, of the slot of the fence after it."""
 
 
 class SdmaEncoder:
-    """Encodes for one copy queue."""
+    """The encoder for one copy queue; see `hcq.driver.Encoder`. `Exec` raises `UnsupportedError`."""
 
     def __init__(self, context: QueueContext) -> None:
         version = context.target.sdma
@@ -103,12 +103,12 @@ class SdmaEncoder:
         out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]
 
     def fence(self, va: int, value: int) -> Words:
-        """Store a u32 when all earlier packets are done."""
+        """Return words that store a u32 when all earlier packets are done."""
         return (self._fence_head, va & _LOW, va >> 32, value)
 
     @staticmethod
     def poll(va: int, value: int, function: sdma.Function = sdma.Function.GE) -> Words:
-        """Wait until the u32 at `va` compares with `value` as `function` says."""
+        """Return words that wait until the u32 at `va` compares with `value` by `function`."""
         return sdma.PollRegmem.pack(
             FUNCTION=function,
             MEM_POLL=True,
@@ -121,7 +121,7 @@ class SdmaEncoder:
         )
 
     def copy_words(self, dst: int, src: int, size: int) -> Words:
-        """Copy bytes of one piece."""
+        """Return words that copy `size` bytes, at most one piece."""
         return self._copies.pack(
             COUNT_MINUS_ONE=size - 1,
             SRC_LO=src & _LOW,
@@ -131,7 +131,7 @@ class SdmaEncoder:
         )
 
     def fill_words(self, dst: int, value: int, size: int) -> Words:
-        """Repeat a u32 over the bytes, a multiple of 4, of one piece."""
+        """Return words that fill `size` bytes, a multiple of 4 and at most one piece, with a u32."""
         return self._fills.pack(
             FILL_SIZE=sdma.FILL_SIZE_DWORD,
             DST_LO=dst & _LOW,
@@ -193,9 +193,9 @@ class SdmaEncoder:
         for start, piece, _ in pieces(size, self._copy_bytes):
             at = len(out.words)
             to, source = add(dst, start), add(src, start)
-            out.words += self.copy_words(known(to), known(source), piece or 1)
-            open_number(out, source, at + COPY_SOURCE, 2)
-            open_number(out, to, at + COPY_TARGET, 2)
+            out.words += self.copy_words(constant(to), constant(source), piece or 1)
+            patch_number(out, source, at + COPY_SOURCE, 2)
+            patch_number(out, to, at + COPY_TARGET, 2)
             if not isinstance(size, int):
                 width = self._copies.FIELDS["COUNT_MINUS_ONE"].width
                 out.patch_word(at + COPY_BYTES, size + -1, width=width)
@@ -206,9 +206,9 @@ class SdmaEncoder:
         for start, piece, _ in pieces(size, self._fill_bytes):
             at = len(out.words)
             to = add(dst, start)
-            out.words += self.fill_words(known(to), known(value) & _LOW, piece or 4)
-            open_number(out, to, at + FILL_TARGET, 2)
-            open_number(out, value, at + FILL_VALUE, 1)
+            out.words += self.fill_words(constant(to), constant(value) & _LOW, piece or 4)
+            patch_number(out, to, at + FILL_TARGET, 2)
+            patch_number(out, value, at + FILL_VALUE, 1)
             if not isinstance(size, int):
                 width = self._fills.FIELDS["COUNT"].width
                 out.patch_word(at + FILL_BYTES, size + -4, width=width)
@@ -220,13 +220,13 @@ class SdmaEncoder:
         first = len(out.words)
         numbers = number_words(value, command.bits)
         for i, number in enumerate(numbers):
-            out.words += self.fence(known(add(dst, 4 * i)), number)
-        places = range(first, len(out.words), sdma.Fence.WORDS)
-        if not isinstance(value, int):  # piece after piece: so the model sees one number
-            for i, at in enumerate(places):
+            out.words += self.fence(constant(add(dst, 4 * i)), number)
+        fences = range(first, len(out.words), sdma.Fence.WORDS)
+        if not isinstance(value, int):  # the two halves one after the other: the replay then sees one number
+            for i, at in enumerate(fences):
                 out.patch_word(at + FENCE_VALUE, value >> 32 * i if i else value, width=32)
-        for i, at in enumerate(places):
-            open_number(out, add(dst, 4 * i), at + FENCE_ADDRESS, 2)
+        for i, at in enumerate(fences):
+            patch_number(out, add(dst, 4 * i), at + FENCE_ADDRESS, 2)
 
     @staticmethod
     def _indirect(command: Indirect, out: PushBuffer) -> None:
@@ -241,13 +241,16 @@ class SdmaEncoder:
 
 
 def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of runs of whole packets that end at multiples of 8 words, of at most `most`."""
+    """Yield (start, end), in words, of runs of whole packets; each has at most `most` words.
+
+    Every run but the last ends at a multiple of 8 words. Raises `UsageError` if there is no such end.
+    """
     start = good = at = 0
     while at < count:
         at += sdma.packet_words(words, at)
         if at - start > most:
             if good == start:
-                raise UsageError(f"{at - start} words of copies have no place where they can be cut")
+                raise UsageError(f"no packet of {at - start} words of copies ends at a multiple of 8 words")
             yield start, good
             start = good
         if at % sdma.ALIGN_WORDS == 0:

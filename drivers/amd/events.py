@@ -1,10 +1,10 @@
 """Events of a device, for which threads sleep: interrupts of its queues, and faults that the kernel reports.
 
 Each device has three events: SIGNAL, which its queues raise, and MEMORY and HW_EXCEPTION, which the kernel
-sets for every GPU of the process. A wait consumes a report, so the thread that waited stores it here. No wait
-relies on an interrupt: it has a time limit, and its caller reads memory again.
+raises for faults of any GPU of the process. A wait for an event consumes its report, so `Events` keeps the
+report. No wait relies on an interrupt alone: it has a time limit, and its caller reads memory again.
 
-Not here: what the kernel reports about a fault (`faults`). Next: `device`, the user.
+Not here: the text of fault reports (`faults`), the ioctls (`kfd`). Next: `device`, the user.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 _ENTRY: Final = kfd_event_data.SIZE
 Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data
+"""A report of the kernel: a memory fault, or a reset."""
 
 
 class Events:
-    """The events of one device. Thread-safe."""
+    """The events of one device. Thread-safe. It owns them; `close` destroys them.
+
+    Raises `DriverError` or `OutOfMemoryError` if the kernel refuses an event.
+    """
 
     def __init__(self, process: AmdProcess, memories: AmdMemories) -> None:
         self._process = process
@@ -46,9 +50,9 @@ class Events:
                 numbers.append(event)
             self._undo = stack.pop_all()
         self.signal, self._memory, self._exception = numbers
-        """`signal`: the id that queues raise."""
+        """`signal`: the id of the event that queues raise."""
         self.slot_va = process.slot(self.signal)
-        """Address of the slot that queues write the id to before they interrupt."""
+        """Device address of the slot to which queues store the id before they interrupt."""
         self._polled = self._block((self._memory, self._exception))
 
     def close(self) -> None:
@@ -56,7 +60,10 @@ class Events:
         self._undo.close()
 
     def sleep(self, timeout_ms: int) -> None:
-        """Sleep until a queue of an open device raises its event, a fault is reported, or time is over."""
+        """Sleep until a queue of an open device raises its event, a fault is reported, or the time is over.
+
+        May also return early, as after another device was closed.
+        """
         others = tuple(event for event in tuple(self._process.events) if event != self.signal)
         data = bytearray(self._block((self._memory, self._exception, self.signal, *others)))
         with self._lock:
@@ -66,11 +73,11 @@ class Events:
         except DriverError:
             if self._process.events.issuperset((self.signal, *others)):
                 raise
-            return  # a device was closed, and its event destroyed: the caller polls memory again
+            return  # another device was closed, which destroyed its event
         finally:
             with self._lock:
                 self._sleepers -= 1
-        self._note(data)
+        self._record(data)
 
     @property
     def reported(self) -> bool:
@@ -78,19 +85,19 @@ class Events:
         return bool(self._reports)
 
     def wake(self) -> None:
-        """Wake the threads in `sleep`: the host changed memory."""
+        """Wake the threads in `sleep`, because the host changed memory."""
         if self._sleepers:
             self._process.kfd.set_event(self.signal)
 
     def poll(self) -> list[Report]:
-        """Return the reports about this GPU since the last `forget`, the oldest first."""
+        """Ask the kernel; return the reports about this GPU since the last `forget`, the oldest first."""
         data = bytearray(self._polled)
         self._process.kfd.wait_events(data, 0)
-        self._note(data)
+        self._record(data)
         return self._reports
 
     def forget(self) -> None:
-        """Drop the reports: the device recovered."""
+        """Drop the reports, because the device has recovered."""
         self.poll()
         with self._lock:
             self._reports = []
@@ -99,8 +106,8 @@ class Events:
     def _block(numbers: tuple[int, ...]) -> bytes:
         return b"".join(kfd_event_data.pack(event_id=number) for number in numbers)
 
-    def _note(self, data: bytearray) -> None:
-        """Store the reports of the first two entries if they fired: only then do they name a GPU."""
+    def _record(self, data: bytearray) -> None:
+        """Store the reports of the first two entries that fired; an entry that fired names a GPU."""
         memory = kfd_hsa_memory_exception_data.from_bytes(data)
         exception = kfd_hsa_hw_exception_data.from_bytes(data, _ENTRY)
         if memory.gpu_id or exception.gpu_id:

@@ -1,11 +1,11 @@
-"""Fault reports from what the kernel reports: page faults, resets, exceptions of queues.
+"""Fault reports, from events and exceptions of the kernel driver: page faults, resets, stopped queues.
 
-Of a page fault the kernel reports the page, and neither GPU kernel nor queue. The submissions in flight, and
-the oldest kernel that is not done, are known in `hcq.faults`. An emulated GPU reports the program counter as
-well, which gives the GPU kernel and the line of its source.
+For a page fault the kernel driver reports the page, but neither the GPU kernel nor the queue. `hcq.faults`
+adds the submissions in flight and the oldest unfinished GPU kernel. An emulated GPU also reports the program
+counter, from which `located` finds the GPU kernel and its source line.
 
-Not here: waking a waiting thread (`events`), the line tables of code objects (`lines`), the text that a user
-reads (`hcq.faults.messages`).
+Not here: waking a waiting thread (`events`), the line tables of code objects (`lines`), the text for users
+(`hcq.faults.messages`). Next: `device`, which polls for faults.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 4096
 _COUNTER: Final = re.compile(r"; pc (0x[0-9a-f]+)")
-"""The program counter that a report of the kernel names."""
+"""The program counter in a report of the kernel driver."""
 _NULL_BYTES: Final = 0x10000
 """Nothing is mapped below this address: an access there went through a null pointer."""
 _MEMORY_ERRORS: Final[Mapping[int, str]] = MappingProxyType(
@@ -67,8 +67,6 @@ _KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
     }
 )
 """Exception -> kind; others are `FaultKind.QUEUE_ERROR`."""
-
-
 _LOG: Final = "`dmesg | grep -E 'amdgpu|kfd'`"
 _PAGE_CURE: Final = (
     "a kernel or a copy of this program did it: run it on amd-emu with HCQ_EMU_CHECKED=1, which names "
@@ -90,23 +88,27 @@ _MEMORY_CURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """State of the device when something is reported."""
+    """State of the device when a fault is reported."""
 
     device: str
+    """The device's name: "amd:0"."""
     memory: MemoryMap[AmdMemory]
     launched: tuple[str, ...]
-    """Names of the kernels encoded last."""
+    """Names of the GPU kernels that were encoded last, the oldest first."""
     stuck: str
-    """How far the rings were read, or the ring concerned."""
+    """The position of each ring, or of the faulting ring; "": all is read."""
     reports: tuple[str, ...]
-    """Reports of the kernel (`Kernel.diagnostics`)."""
+    """Reports of the kernel driver (`Kernel.diagnostics`)."""
     programs: Sequence[AmdProgram] = ()
-    """The loaded programs, to which program counters in the reports belong."""
+    """The loaded programs, in which program counters are looked up."""
 
     def report(
         self, kind: FaultKind, line: str, *, cure: str, queue: str | None = None, raw: tuple[object, ...]
     ) -> FaultReport:
-        """Return a report that ends with the kernels encoded last."""
+        """Return a report: the message `line`, the GPU kernels encoded last, and the state of the device.
+
+        `raw` are the values that the kernel driver reported.
+        """
         names = tuple(dict.fromkeys(self.launched))
         last = f"\n  encoded last: {', '.join(names)}" if names else ""
         reports, places = located(self.reports, self.programs)
@@ -128,10 +130,11 @@ class Scene:
 def located(
     reports: Sequence[str], programs: Sequence[AmdProgram]
 ) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    """Return reports with the kernel and the source line of each program counter, and a list of these.
+    """Find the GPU kernel and the source line of each program counter in `reports`.
 
-    A report gets "; source: file.py:12; kernel: NAME" before "; pc 0x...", without the source where the code
-    object records none; the list then has a text that says so. Counters outside `programs` stay as they are.
+    Return the reports with "; source: file.py:12; kernel: NAME" before each "; pc 0x...", and a list of
+    (kernel, source) in the same order. If the code object records no source line, the report has no source,
+    and the list has a text that says so. Program counters outside `programs` are left unchanged.
     """
     places: list[tuple[str, str]] = []
 
@@ -192,7 +195,7 @@ def of_reset(scene: Scene, data: kfd_hsa_hw_exception_data) -> FaultReport:
 
 
 def of_queue(scene: Scene, label: str, mask: int) -> FaultReport:
-    """Return the report of a queue's exceptions."""
+    """Return the report of a queue's exceptions; bit n of `mask` is the exception with code n + 1."""
     codes = exceptions(mask)
     texts = [EXCEPTION_TEXT.get(code, code.name.lower()) for code in codes]
     unknown = mask & ~sum(1 << code - 1 for code in codes)
@@ -211,11 +214,11 @@ _INACTIVE_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
         Inactive.TRAP: FaultKind.ENGINE_EXCEPTION,
     }
 )
-"""Why the packet processor stopped a queue -> kind; other reasons are `BAD_PACKET`."""
+"""Reason for which the packet processor stopped a queue -> kind; other reasons are `BAD_PACKET`."""
 
 
 def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
-    """Return the report of an AQL queue that the packet processor stopped."""
+    """Return the report of an AQL queue that the packet processor stopped; `code` has bits of `Inactive`."""
     texts = [text for bit, text in INACTIVE_TEXT.items() if code & bit] or [f"unknown code {code:#x}"]
     kind = next((found for bit, found in _INACTIVE_KINDS.items() if code & bit), FaultKind.BAD_PACKET)
     line = f"the packet processor stopped the queue: {', '.join(texts)}"
@@ -223,11 +226,11 @@ def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
 
 
 def of_copy_queue(scene: Scene, label: str) -> FaultReport:
-    """Return the report of a copy queue that the kernel's reports name."""
+    """Return the report of a copy queue of which the kernel driver reported a fault."""
     line = "the copy queue stopped"
     return scene.report(FaultKind.QUEUE_ERROR, line, queue=label, raw=(), cure=_QUEUE_CURE)
 
 
 def final(report: Report) -> bool:
-    """Return whether the whole GPU was reset, after which no handle of the process is valid."""
+    """Return whether a report is a reset of the whole GPU, after which no handle of the process is valid."""
     return isinstance(report, kfd_hsa_hw_exception_data) and report.reset_type == ResetType.WHOLE_GPU

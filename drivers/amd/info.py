@@ -1,6 +1,6 @@
 """The `DeviceInfo` of a GPU before it is opened, from the topology and the table of targets.
 
-Not here: reading the topology (`topology`), opening (`device`).
+Not here: reading the topology (`topology`), opening (`device`). Next: `hcq.hardware.DeviceInfo`, the fields.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ COPY_QUEUES: Final = 2
 def device_info(
     driver: str, index: int, gpu: AmdGpu, target: AmdChip, *, apu: bool, vram: int = 0
 ) -> DeviceInfo:
-    """Return the information about a GPU.
+    """Return the public facts of a GPU.
 
-    `vram`: bytes of video memory that the kernel gives, where that is more than the topology lists (APUs).
+    `vram`: bytes of video memory that the kernel can allocate; it is used if the topology lists fewer, as for
+    APUs. Raises `BringUpError` as `AmdGpu.geometry` does.
     """
     geometry = gpu.geometry()
     vram = max(vram, gpu.vram_bytes)

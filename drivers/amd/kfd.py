@@ -1,7 +1,8 @@
-"""The process's connection to /dev/kfd: typed calls, with decoded errors and their cures.
+"""The process's connection to /dev/kfd: typed calls, with decoded errors and hints.
 
-To KFD a process is one client: `process` holds what may exist once. Every method is one ioctl and may be
-called from any thread. Not here: the use of the results.
+Every method is one ioctl, or two to get a size first, and may be called from any thread.
+
+Not here: the state that a process has once (`process`), the errors' text (`refusals`). Next: `process`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound="Struct")
 
 _RUNTIME_SINCE: Final = (1, 14)
-"""RUNTIME_ENABLE came with 1.13; ROCr uses it from 1.14 on."""
+"""The first KFD version for which ROCr uses RUNTIME_ENABLE; the call came with 1.13."""
 
 
 def open_node(kernel: Kernel, path: str) -> int:
-    """Open a device node; the error of a missing one names the cure."""
+    """Open a device node. Raises `DriverError` with a hint."""
     try:
         return kernel.open(path)
     except DriverError as error:
@@ -39,13 +40,18 @@ def open_node(kernel: Kernel, path: str) -> int:
 
 
 class Kfd:
-    """An open /dev/kfd. Owns the descriptor."""
+    """An open /dev/kfd. It owns the descriptor.
+
+    Raises `DriverError` if the node cannot be opened, `UnsupportedError` for another version of the
+    interface. Methods raise `DriverError` or `OutOfMemoryError` with a hint if the kernel refuses a call.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.fd = open_node(kernel, KFD_NODE)
         try:
             self.version = self._version()
+            """(major, minor) of the interface."""
         except BaseException:
             kernel.close(self.fd)
             raise
@@ -75,7 +81,7 @@ class Kfd:
         return type(argument).from_bytes(block)
 
     def apertures(self) -> list[layouts.kfd_process_device_apertures]:
-        """Return the address ranges of every GPU."""
+        """Return the address ranges of every GPU; empty if there is none."""
         entry = layouts.kfd_process_device_apertures
         ask = layouts.kfd_ioctl_get_process_apertures_new_args
         count = self._call(Call.GET_PROCESS_APERTURES_NEW, ask()).num_of_nodes
@@ -93,9 +99,10 @@ class Kfd:
         self._call(Call.ACQUIRE_VM, layouts.kfd_ioctl_acquire_vm_args(drm_fd=drm_fd, gpu_id=gpu_id))
 
     def enable_runtime(self, *, reports: bool = True) -> str:
-        """Enable reports of queue exceptions; return why there will be none, or an empty text.
+        """Enable reports of queue exceptions; return the reason why there will be none, or "".
 
-        A process enables them once; EBUSY means that they are enabled.
+        A process enables them once; EBUSY means that they are enabled. `reports` False makes the call without
+        reports.
         """
         if self.version < _RUNTIME_SINCE:
             return f"KFD {self.version[0]}.{self.version[1]} reports none, 1.14 does"
@@ -111,9 +118,9 @@ class Kfd:
         return "" if reports else "none were asked for (choice runtime=setup)"
 
     def clock_counters(self, gpu_id: int) -> layouts.kfd_ioctl_get_clock_counters_args:
-        """Read the GPU's counter beside the host's clocks.
+        """Read the GPU's clock counter and the host's clocks at the same time.
 
-        `BringUpError` for a reply of 0, which Linux gives for a GPU that the process is not tied to.
+        Raises `BringUpError` for a reply of 0: Linux returns it for a GPU that `acquire_vm` has not bound.
         """
         ask = layouts.kfd_ioctl_get_clock_counters_args(gpu_id=gpu_id)
         reply = self._call(Call.GET_CLOCK_COUNTERS, ask)
@@ -125,14 +132,14 @@ class Kfd:
         return reply
 
     def available(self, gpu_id: int) -> int:
-        """Return how many bytes of video memory can still be allocated."""
+        """Return the bytes of video memory that can still be allocated."""
         ask = layouts.kfd_ioctl_get_available_memory_args(gpu_id=gpu_id)
         return self._call(Call.AVAILABLE_MEMORY, ask).available
 
     def alloc(self, gpu_id: int, va: int, size: int, flags: MemFlags, *, host: int = 0) -> tuple[int, int]:
-        """Allocate memory at device address `va`; return its handle and the offset that mmap takes.
+        """Allocate memory at device address `va`; return its handle and the offset for mmap.
 
-        `host` is the address behind a user pointer.
+        `host` is the host address of a user pointer; 0 for other memory. The caller frees the handle.
         """
         argument = layouts.kfd_ioctl_alloc_memory_of_gpu_args(
             va_addr=va, size=size, mmap_offset=host, gpu_id=gpu_id, flags=flags
@@ -145,7 +152,7 @@ class Kfd:
         self._call(Call.FREE_MEMORY_OF_GPU, layouts.kfd_ioctl_free_memory_of_gpu_args(handle=handle))
 
     def map(self, handle: int, gpus: Sequence[int]) -> None:
-        """Map memory into GPUs; on error into none of them."""
+        """Map memory into the GPUs with these ids; on error into none of them."""
         ids = array("I", gpus)
         at, _ = ids.buffer_info()
         block = bytearray(
@@ -191,8 +198,10 @@ class Kfd:
     ) -> tuple[int, int]:
         """Create a queue; return its id and its doorbell's offset (`layouts.kfd.MmapOffset`).
 
-        `ring`, `eop` and `context` are (address, bytes); `context` counts one XCC. Raises `BringUpError` for
-        a context-save area without a control stack, which Linux refuses without a reason.
+        `ring`, `eop` (end-of-pipe buffer) and `context` (context-save area of one XCC) are (address, bytes);
+        (0, 0): none. `control_stack` is in bytes. `mes`: the firmware MES schedules queues, for the hint of
+        an error. Raises `BringUpError` for a context-save area without a control stack, which Linux refuses
+        without a reason.
         """
         if context[1] and not control_stack:
             raise BringUpError(
@@ -224,7 +233,7 @@ class Kfd:
         return reply.queue_id, reply.doorbell_offset
 
     def update_queue(self, queue: int, *, ring: tuple[int, int], active: bool, mes: bool = False) -> None:
-        """Deactivate a queue, whose waves are saved, or activate it again."""
+        """Deactivate a queue, which saves its waves, or activate it again. `ring` is (address, bytes)."""
         percent = layouts.MAX_QUEUE_PERCENTAGE if active else 0
         self._call(
             Call.UPDATE_QUEUE,
@@ -239,13 +248,13 @@ class Kfd:
         )
 
     def destroy_queue(self, queue: int, *, mes: bool = False) -> None:
-        """Destroy a queue, also while kernels run; a hung wave may lead to a reset of the GPU."""
+        """Destroy a queue, even if kernels run; a hung wave may lead to a reset of the GPU."""
         self._call(Call.DESTROY_QUEUE, layouts.kfd_ioctl_destroy_queue_args(queue_id=queue), mes=mes)
 
     def create_event(self, kind: events_.EventType, *, page: int = 0) -> int:
         """Create an event that a wait resets; return its id.
 
-        `page`: the handle of the event page, in the first call of a process; 0 in later ones.
+        `page` is the handle of the event page in the first call of a process, and 0 in later calls.
         """
         argument = events_.kfd_ioctl_create_event_args(
             event_page_offset=page, event_type=kind, auto_reset=True
@@ -263,7 +272,8 @@ class Kfd:
     def wait_events(self, data: bytearray, timeout_ms: int) -> events_.WaitResult:
         """Wait up to `timeout_ms` until one of the events in `data`, an array of `kfd_event_data`, fires.
 
-        A time limit of 0 polls. The payloads of the events that fired are in `data` afterwards.
+        A time limit of 0 polls. Afterwards `data` has the payloads of the events that fired. Raises
+        `DriverError` if an event does not exist.
         """
         argument = events_.kfd_ioctl_wait_events_args(
             events_ptr=address_of(data),

@@ -1,10 +1,10 @@
 """The words of a kernel's launch: PM4 packets that set registers and dispatch, or one AQL packet.
 
-The words of a launch are made once for each shape; addresses stay open, at the places in `Sites`.
+The words of a launch are made once for each shape. Addresses in them are 0, and the encoder fills them in at
+the indices in `Sites`.
 
-Source: the order in which tinygrad and kfdtest send a PM4 dispatch; the kernel dispatch packet of HSA.
-
-Not here: argument blocks and kernels (`program`), packets (`drivers.amd.layouts`), their decoding (`decode`).
+Not here: argument blocks and kernels (`program`), packets (`drivers.amd.layouts`), decoding (`decode`). Next:
+`program`. Source: the order in which tinygrad and kfdtest send a PM4 dispatch; the dispatch packet of HSA.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DIMENSIONS: Final = 3
 (_KERNARG, _) = aql.KernelDispatch.sites("KERNARG_ADDRESS")
 PACKET_GRID: Final = 4 * _GRID.word
 PACKET_KERNARG: Final = 4 * _KERNARG.word
-"""Bytes from the start of a dispatch packet to its grid and to the address of the arguments."""
+"""Offsets in a dispatch packet of the grid and of the address of the arguments, in bytes."""
 _LOW: Final = 0xFFFF_FFFF
 _GFX11, _GFX12 = 11, 12
 _REFUSED: Final = {
@@ -47,17 +47,17 @@ _REFUSED: Final = {
     "QUEUE_PTR": "the address of an AQL queue",
     "FLAT_SCRATCH_INIT": "the address of scratch memory",
 }
-"""User SGPRs that a PM4 dispatch of this driver does not set."""
+"""Properties whose user SGPRs a PM4 dispatch of this driver does not set -> their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Indices of the open words of a launch; -1: the launch has none of that kind."""
+    """Indices of words of a launch that the encoder may fill in; -1: the launch does not have them."""
 
     kernarg: int
     """Address of the argument block, two words."""
     grid: int
-    """Three words: workgroups (PM4) or work-items (AQL)."""
+    """The grid, three words: workgroups (PM4) or work-items (AQL)."""
     packet: int = -1
     """Address of the dispatch packet that the kernel reads, two words."""
     scratch: int = -1
@@ -68,17 +68,24 @@ class Sites:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmdLaunchable:
-    """The parts of a program that a launch needs."""
+    """The facts of a program that a launch needs."""
 
     kernel: AmdKernelFacts
     descriptor_va: int
+    """Device address of the kernel descriptor."""
     entry_va: int
+    """Device address of the code."""
     group_bytes: int
+    """LDS of a workgroup, static and dynamic."""
     scratch_bytes: int
+    """Scratch memory of a work-item."""
 
 
 class Pm4Launch:
-    """Makes the PM4 words of one program's launches."""
+    """The PM4 words of one program's launches.
+
+    Raises `UnsupportedError` if the kernel expects user SGPRs that a PM4 dispatch does not set.
+    """
 
     def __init__(self, what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> None:
         self._words: list[int] = []
@@ -95,10 +102,10 @@ class Pm4Launch:
         if target.scratch is Scratch.ARCHITECTED:
             scratch = self._set(ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO, 0, 0)
         self._set(ShRegister.COMPUTE_RESTART_X, 0, 0, 0)
-        data, places = _user_data(what)
+        data, offsets = _user_data(what)
         first = self._set(ShRegister.COMPUTE_USER_DATA_0, *data)
         self._set(ShRegister.COMPUTE_RESOURCE_LIMITS, 0)
-        # Three starts, three sizes, and two switches of measurements that come next to them.
+        # Three starts, three sizes, and two registers that enable measurements, which follow them.
         self._sizes = self._set(ShRegister.COMPUTE_START_X, 0, 0, 0, 0, 0, 0, 0, 0) + DIMENSIONS
         wave32 = what.kernel.properties.WAVEFRONT_SIZE32
         start = Initiator(
@@ -111,20 +118,23 @@ class Pm4Launch:
         self._words += DispatchDirect.pack(DIM_X=0, DIM_Y=0, DIM_Z=0, INITIATOR=int(start))
         needs = what.scratch_bytes > 0
         self.sites = Sites(
-            kernarg=first + places["KERNARG_SEGMENT_PTR"],
-            packet=first + places["DISPATCH_PTR"] if "DISPATCH_PTR" in places else -1,
+            kernarg=first + offsets["KERNARG_SEGMENT_PTR"],
+            packet=first + offsets["DISPATCH_PTR"] if "DISPATCH_PTR" in offsets else -1,
             grid=grid,
             scratch=scratch if needs else -1,
             tmpring=tmpring if needs else -1,
         )
 
     def _set(self, place: int, *values: int) -> int:
-        """Append a write of registers; return where its values begin."""
+        """Append a write of consecutive registers; return the index of its first value."""
         self._words += packets.set_registers(place, *values)
         return len(self._words) - len(values)
 
     def words(self, groups: Dim3, threads: Dim3) -> packets.Words:
-        """Return a launch of `groups` workgroups; an axis of 0 groups is left open."""
+        """Return the words of a launch of `groups` workgroups; 0 groups: the encoder patches the axis.
+
+        Raises `UsageError` for more workgroups along an axis than 32 bits hold.
+        """
         out = self._words[:]
         for axis in range(DIMENSIONS):
             (out[self._sizes + axis],) = self._threads.pack(FULL=threads[axis])
@@ -136,13 +146,13 @@ class Pm4Launch:
         return tuple(out)
 
     @staticmethod
-    def open_grid(_threads: Dim3, _axis: int) -> int:
-        """Return how far the number of groups is shifted left in the words of the launch."""
+    def grid_shift(_threads: Dim3, _axis: int) -> int:
+        """Return the bits by which the number of workgroups is shifted left in the words: none."""
         return 0
 
 
 class AqlLaunch:
-    """Makes the dispatch packets of one program's launches."""
+    """The dispatch packets of one program's launches."""
 
     def __init__(self, what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> None:
         del target
@@ -151,7 +161,10 @@ class AqlLaunch:
         self.sites = Sites(kernarg=_KERNARG.word, grid=_GRID.word)
 
     def words(self, groups: Dim3, threads: Dim3) -> packets.Words:
-        """Return a launch of `groups` workgroups; an axis of 0 groups is left open."""
+        """Return the packet of a launch of `groups` workgroups; 0 groups: the encoder patches the axis.
+
+        Raises `UsageError` for more work-items along an axis than 32 bits hold.
+        """
         grid = [count * size for count, size in zip(groups, threads, strict=True)]
         if max(grid) >> 32:
             raise UsageError(
@@ -161,21 +174,21 @@ class AqlLaunch:
         return dispatch_packet(self._what, grid, threads, barrier=self._barrier)
 
     @staticmethod
-    def open_grid(threads: Dim3, axis: int) -> int:
-        """Return how far the number of groups is shifted left in the packet."""
+    def grid_shift(threads: Dim3, axis: int) -> int:
+        """Return the bits by which the number of workgroups is shifted left; raises as `work_items_shift`."""
         return work_items_shift(threads, axis)
 
 
 def work_items_shift(threads: Dim3, axis: int) -> int:
-    """Return how far a number of groups is shifted left to be one of work-items, as dispatch packets count.
+    """Return the left shift that turns workgroups along an axis into work-items, as in dispatch packets.
 
-    Raises `UnsupportedError` for threads that are no power of two.
+    Raises `UnsupportedError` if the threads along the axis are no power of two.
     """
     size = threads[axis]
     if size & (size - 1):
         raise UnsupportedError(
-            "a number of groups that is open until submit needs a power of two of threads along its axis on "
-            f"this GPU, whose packets count threads; seen {size}"
+            "a number of groups that is set at submit needs a power of two of threads along its axis on "
+            f"this GPU, whose packets count threads; saw {size}"
         )
     return size.bit_length() - 1
 
@@ -183,7 +196,7 @@ def work_items_shift(threads: Dim3, axis: int) -> int:
 def dispatch_packet(
     what: AmdLaunchable, grid: list[int] | Dim3, threads: Dim3, *, barrier: bool, kernarg: int = 0
 ) -> packets.Words:
-    """Return a kernel dispatch packet."""
+    """Return a kernel dispatch packet. `grid` counts work-items, `kernarg` is a device address."""
     return aql.KernelDispatch.pack(
         BARRIER=barrier,
         ACQUIRE_SCOPE=aql.FenceScope.SYSTEM,
@@ -203,7 +216,7 @@ def dispatch_packet(
 
 
 def _resources(what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> tuple[int, int]:
-    """Return RSRC1 and RSRC2: the descriptor's, with what the packet processor would add."""
+    """Return RSRC1 and RSRC2: the descriptor's, with the bits that an AQL packet processor would add."""
     generation, fields = int(target.generation), what.kernel.fields
     first = RSRC1[generation].from_int(fields.compute_pgm_rsrc1)
     second = RSRC2[generation].from_int(fields.compute_pgm_rsrc2)
@@ -217,23 +230,23 @@ def _resources(what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> tupl
 
 
 def _user_data(what: AmdLaunchable) -> tuple[list[int], dict[str, int]]:
-    """Return the values of the user SGPRs, addresses 0, and the index of each property's first one."""
+    """Return the values of the user SGPRs, with 0 for addresses, and property -> its first SGPR."""
     kernel = what.kernel
     values: list[int] = []
-    places: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for name, count in USER_SGPRS:
         if not getattr(kernel.properties, name):
             continue
         if name in _REFUSED:
             raise UnsupportedError(
-                f"kernel {kernel.name} wants {_REFUSED[name]} in registers, which PM4 queues do not provide\n"
+                f"kernel {kernel.name} needs {_REFUSED[name]} in registers, which PM4 queues do not provide\n"
                 "hint: compile it for code object V5 with architected scratch"
             )
         if name == "PRIVATE_SEGMENT_SIZE":
             values += [0] * Preload.from_int(kernel.fields.kernarg_preload).LENGTH
-        places[name] = len(values)
+        offsets[name] = len(values)
         values += [what.scratch_bytes] if name == "PRIVATE_SEGMENT_SIZE" else [0] * count
-    if "KERNARG_SEGMENT_PTR" not in places:  # a kernel that reads no arguments: what lies behind is its own
-        places["KERNARG_SEGMENT_PTR"] = len(values)
+    if "KERNARG_SEGMENT_PTR" not in offsets:  # the kernel reads no arguments: unused SGPRs hold the address
+        offsets["KERNARG_SEGMENT_PTR"] = len(values)
         values += [0, 0]
-    return values, places
+    return values, offsets

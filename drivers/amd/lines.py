@@ -1,9 +1,9 @@
-"""The source lines of a code object: the place in the kernel's source of an address in its code.
+"""The source lines of a code object: file and line from which an instruction was compiled.
 
-Compilers record them as DWARF: a line program has a place for each instruction, and a tree of entries has the
-calls whose code was inlined. Linked files and unlinked objects are read alike. Not here: the users (`faults`,
-`device`), what a launch needs of a code object (`code`).
+Compilers record them as DWARF: a line program has file and line of each instruction, and a tree of entries
+has the calls whose code was inlined. Linked files and unlinked objects are read alike.
 
+Not here: the users (`faults`, `program`), the facts of a kernel for its launch (`code`). Next: `faults`.
 Source: DWARF 4 and 5, sections 2.17, 3.3.8 and 6.2; LLVM AMDGPUUsage, relocation records.
 """
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _DEBUG: Final = ".debug_"
 _LINES: Final = ".debug_line"
 _SIZES: Final = {Relocation.ABS32: 4, Relocation.ABS64: 8}
-"""Relocation type of a debug section -> bytes of its place."""
+"""Relocation type of a debug section -> bytes that it patches."""
 _FROM_ZERO: Final = 5
 """The DWARF version since which files and folders are numbered from 0."""
 
 
 def source_place(elf: Elf, placement: Placement, offset: int) -> str:
-    """Return "folder/file.py:12", the place in the source of an instruction; "" if the file records none.
+    """Return "folder/file.py:12", the source line of an instruction; "" if the file records none.
 
-    `offset` is in bytes from the start of the image. For code that was inlined from another file, such as a
-    library, it is the innermost call in the file of the kernel.
+    `offset` is the instruction's, in bytes from the start of the image. For code that was inlined from
+    another file, such as a library, the result is the innermost call in the file of the kernel.
 
     Raises `ValueError` if the debug sections are malformed.
     """
@@ -68,7 +68,7 @@ def _relocated(elf: Elf, placement: Placement) -> bytes:
 
 
 def _place(unit: Any, address: int) -> str:
-    """Return the place of an address in a compilation unit; "" if the unit has none for it."""
+    """Return the source line of an address in a compilation unit; "" if the unit has none for it."""
     program = unit.dwarfinfo.line_program_for_CU(unit)
     row = None if program is None else _row(program, address)
     if row is None:
@@ -77,7 +77,7 @@ def _place(unit: Any, address: int) -> str:
     chain = [(row.file, row.line)] if row.line else []
     chain += [(one["DW_AT_call_file"].value, one["DW_AT_call_line"].value) for one in calls]
     if not chain:
-        return ""  # the compiler made the instruction from no line, or from several
+        return ""  # the compiler records line 0 for code of no line, or of several lines
     file, line = next(one for one in chain if one[0] == chain[-1][0])
     return f"{_path(unit, program, file)}:{line}"
 

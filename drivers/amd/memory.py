@@ -1,10 +1,11 @@
-"""Memory of a device: video memory and the kernel's system memory, each at one address for host and GPUs.
+"""Memory of a device: video memory and system memory of the kernel driver, and the map of allocations.
 
-This process reserves ranges of addresses, so that host and GPUs see memory at one address.
+A range of addresses is reserved in this process, and memory has the same address for the host and all GPUs.
+Memory that the host writes is coherent system memory (GTT). An APU has no video memory of its own: its VRAM
+is system memory that the GPU caches.
 
-Memory that the host writes is coherent system memory (GTT). An APU has no video memory of its own: the kernel
-places VRAM in system memory there, cached by the GPU. Not here: host memory that is mapped into GPUs
-(`process`), sub-allocation (`hcq.heap`; requests here are whole pages).
+Not here: host memory that is mapped into GPUs (`process`), sub-allocation (`hcq.memory` requests whole
+pages). Next: `process`.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel, Mmio
 
 HUGE: Final = 1 << 21
-"""Memory of at least this size is aligned to it: the kernel then uses large page-table entries."""
+"""Bytes: memory of at least this size is aligned to it, so that the kernel uses large page-table entries."""
 
 
 class AddressSpan:
-    """Reserves free addresses of this process. Thread-safe."""
+    """Reservations of free addresses of this process. Thread-safe."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def take(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         """Reserve `size` bytes, whole pages, and return their address. Raises `OutOfMemoryError`."""
         align = HUGE if size >= HUGE else PAGE
         flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
@@ -55,8 +56,8 @@ class AddressSpan:
                 self._kernel.munmap(first, end - first)
         return va
 
-    def give_back(self, va: int, size: int) -> None:
-        """Release a range that `take` reserved, and the host's mappings in it."""
+    def release(self, va: int, size: int) -> None:
+        """Free a range that `reserve` returned, and unmap all host mappings in it."""
         self._kernel.munmap(va, size)
 
 
@@ -65,22 +66,30 @@ _ZEROS: Final = bytes(1 << 20)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AmdMemory:
-    """A range that GPUs map."""
+    """A range of addresses, with the memory that GPUs map there."""
 
     va: int
+    """Address for the GPUs and the host."""
     size: int
+    """Bytes, whole pages."""
     view: memoryview | None
-    """The host's view, where it has one."""
+    """The host's view; None if the host does not map the memory."""
     handle: int
+    """The handle of KFD."""
     label: str
     video: bool
-    """Whether it is video memory: other GPUs reach it as that of a peer."""
+    """Whether it is video memory: other GPUs then need a link to it."""
     gpus: dict[int, int] = field(default_factory=dict[int, int])
     """gpu_id of each GPU that maps it -> number of `share` calls for that GPU."""
 
 
 class AmdMemories:
-    """Allocates memory of one GPU; a call that fails leaves nothing behind. The device holds its lock."""
+    """The allocator of memory of one GPU. A call that raises leaves nothing allocated.
+
+    Not thread-safe: the caller holds the device's lock. Allocations raise `OutOfMemoryError` if memory or
+    addresses are exhausted, `BringUpError` if the host maps memory at another address, `DriverError` for
+    other refusals.
+    """
 
     def __init__(
         self,
@@ -94,7 +103,11 @@ class AmdMemories:
         apu: bool,
         uncached: bool = True,
     ) -> None:
-        """`uncached`: system memory has that flag (`AmdQuirks.system_uncached`)."""
+        """Make an allocator that maps memory by the render node `drm_fd`, which stays the caller's.
+
+        `visible_bytes` is the video memory that the host can map; `apu`: it is the system's. `uncached`:
+        system memory has the flag UNCACHED (`AmdQuirks.system_uncached`).
+        """
         self._kfd, self._space = kfd, space
         self.gpu_id = gpu_id
         self._drm_fd = drm_fd
@@ -106,9 +119,10 @@ class AmdMemories:
         self._undo = contextlib.ExitStack()
         """Frees the page of `_registers`."""
         self.map: MemoryMap[AmdMemory] = MemoryMap()
+        """All memory that this allocator has allocated."""
 
     def sibling(self) -> AmdMemories:
-        """Return another allocator for the same GPU, whose memory outlives that of this one."""
+        """Return another allocator for the same GPU, whose memory `close` of this one does not free."""
         return AmdMemories(
             self._kfd,
             self._space,
@@ -121,9 +135,10 @@ class AmdMemories:
         )
 
     def vram(self, size: int, *, label: str, host_visible: bool = False) -> AmdMemory:
-        """Allocate video memory. Raises `UnsupportedError` on a small PCI window.
+        """Allocate video memory of at least `size` bytes; its contents are undefined.
 
-        Its contents are undefined: the kernel wipes what a process frees, and does not clear what it gives.
+        The kernel clears memory when a process frees it, not when it allocates it. Raises `UnsupportedError`
+        for `host_visible` memory if the PCI window is smaller than the video memory.
         """
         if not host_visible:
             return self._alloc(size, MemKind.VRAM, label, video=True)
@@ -137,7 +152,10 @@ class AmdMemories:
             raise
 
     def system(self, size: int, *, label: str, zeroed: bool = True) -> AmdMemory:
-        """Allocate coherent system memory that the host maps."""
+        """Allocate coherent system memory of at least `size` bytes, which the host maps.
+
+        Its contents are undefined unless `zeroed`.
+        """
         memory = self._alloc(size, MemKind.SYSTEM, label, video=False)
         view = memory.view
         assert view is not None, "system memory is mapped"
@@ -151,8 +169,8 @@ class AmdMemories:
         size = -(-size // PAGE) * PAGE
         kfd = self._kfd
         with contextlib.ExitStack() as stack:
-            va = self._space.take(size)
-            stack.callback(self._space.give_back, va, size)
+            va = self._space.reserve(size)
+            stack.callback(self._space.release, va, size)
             try:
                 flags = MemFlags(kind) if self._uncached else MemFlags(kind) & ~MemFlags.UNCACHED
                 handle, offset = kfd.alloc(self.gpu_id, va, size, flags)
@@ -177,7 +195,7 @@ class AmdMemories:
         return memory
 
     def _no_room(self, error: OutOfMemoryError, size: int, *, video: bool) -> OutOfMemoryError:
-        """Return the error with the bytes that are free, and a cure."""
+        """Return the error with the number of free bytes, and a hint."""
         text = f"{size_text(size)} of {'video' if video else 'system'} memory of {self._name} were asked for"
         if video and not self._apu:
             with contextlib.suppress(DriverError):  # the error is that of the allocation
@@ -201,7 +219,7 @@ class AmdMemories:
         memory.gpus[gpu_id] = memory.gpus.get(gpu_id, 0) + 1
 
     def unshare(self, memory: AmdMemory, gpu_id: int) -> None:
-        """Undo one `share`; nothing to do for memory that was freed."""
+        """Undo one `share`; do nothing for memory that was freed."""
         if gpu_id not in memory.gpus:
             return
         memory.gpus[gpu_id] -= 1
@@ -210,12 +228,12 @@ class AmdMemories:
             self._kfd.unmap(memory.handle, (gpu_id,))
 
     def free(self, memory: AmdMemory, *, keep_host: bool = False) -> None:
-        """Unmap from all GPUs, and free. `keep_host`: see `hcq.driver.DriverDevice.free`."""
+        """Unmap memory from all GPUs and free it. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
             if keep_host and memory.view is not None:
-                keep_pages(self._kfd.kernel, memory.view)  # the range is given back with them
+                keep_pages(self._kfd.kernel, memory.view)  # the range is released with the pages
             else:
-                stack.callback(self._space.give_back, memory.va, memory.size)
+                stack.callback(self._space.release, memory.va, memory.size)
             stack.callback(self._kfd.free, memory.handle)
             self.map.remove(memory)
             gpus = tuple(memory.gpus)
@@ -223,18 +241,18 @@ class AmdMemories:
             self._kfd.unmap(memory.handle, gpus)
 
     def flush_host_path(self) -> None:
-        """Order the stores of the host, and flush those to video memory by the register that does (HIP)."""
+        """Order the host's stores and flush those to video memory, by register HDP_MEM_FLUSH_CNTL (HIP)."""
         if self._registers is None:
             self._registers = self._map_registers()
         self._kfd.kernel.fence()
         self._registers.write32(MmioRemap.HDP_MEM_FLUSH_CNTL, 1)
-        self._registers.read32(MmioRemap.HDP_MEM_FLUSH_CNTL)  # the store has arrived when it returns
+        self._registers.read32(MmioRemap.HDP_MEM_FLUSH_CNTL)  # the store has arrived when the load returns
 
     def _map_registers(self) -> Mmio:
         kfd, size = self._kfd, MMIO_REMAP_BYTES
         with contextlib.ExitStack() as stack:
-            va = self._space.take(size)
-            stack.callback(self._space.give_back, va, size)
+            va = self._space.reserve(size)
+            stack.callback(self._space.release, va, size)
             handle, offset = kfd.alloc(self.gpu_id, va, size, MemFlags(MemKind.MMIO_REMAP))
             stack.callback(kfd.free, handle)
             page = kfd.kernel.mmio(kfd.fd, size, offset)
@@ -243,7 +261,7 @@ class AmdMemories:
         return page
 
     def close(self) -> None:
-        """Free what is left, the highest address first."""
+        """Free all memory of `map`, the highest address first."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._undo)
             for memory in self.map.live():

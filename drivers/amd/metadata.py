@@ -1,8 +1,8 @@
-"""The metadata note of a code object: reads the MessagePack types that such notes contain.
+"""The reader of the metadata note of a code object, which is a MessagePack map.
+
+Not here: the ELF file (`drivers.elf`), the kernel descriptor (`code`). Next: `code`.
 
 Source: the MessagePack specification; LLVM AMDGPUUsage, code object V5 metadata.
-
-Not here: the ELF file (`drivers.elf`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
 _TEXTS: Final = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xC4: ">B", 0xC5: ">H", 0xC6: ">I"}
 _ARRAYS: Final = {0xDC: ">H", 0xDD: ">I"}
 _MAPS: Final = {0xDE: ">H", 0xDF: ">I"}
+"""Format byte of MessagePack -> `struct` format of the number or of the length, or the constant."""
 _DEEPEST: Final = 16
+"""The most nested maps and arrays that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,15 @@ class Argument:
     """One argument of a kernel, explicit or hidden."""
 
     kind: str
-    """`.value_kind`: "by_value", "global_buffer", "hidden_block_count_x"."""
+    """`.value_kind`, such as "by_value", "global_buffer" or "hidden_block_count_x"."""
     offset: int
+    """Offset in the argument block, in bytes."""
     size: int
+    """Bytes."""
 
     @property
     def hidden(self) -> bool:
-        """Whether the driver provides its value."""
+        """Whether the driver provides the value."""
         return self.kind.startswith(HIDDEN_PREFIX)
 
 
@@ -51,12 +55,17 @@ class Metadata:
     """The metadata of one kernel."""
 
     max_threads: int
-    """Work-items of a workgroup that the code was compiled for."""
+    """The most work-items of a workgroup that the code was compiled for; 0: the note has no record."""
     arguments: tuple[Argument, ...]
+    """In the order of the note."""
 
 
 class _Reader:
-    """A cursor over MessagePack bytes; raises IndexError or `struct.error` at their end."""
+    """A cursor over MessagePack bytes.
+
+    Raises `IndexError` or `struct.error` at the end of the bytes, `ValueError` for a byte that begins no
+    value and for too deep nesting.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -98,7 +107,10 @@ class _Reader:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value that MessagePack bytes begin with. Raises `UsageError` where they are broken."""
+    """Return the first value of MessagePack bytes; maps keep only keys that are strings or integers.
+
+    Raises `UsageError` if the bytes are malformed.
+    """
     try:
         return _Reader(data).value()
     except (IndexError, ValueError, struct.error):
@@ -106,7 +118,7 @@ def unpack(data: bytes) -> Any:
 
 
 def note(elf: Elf) -> Mapping[str, Any]:
-    """Return the metadata map of a file; empty without a note."""
+    """Return the metadata map of a file; empty if it has no note. Raises `UsageError` as `unpack` does."""
     for section in elf.sections:
         if section.type == SectionType.NOTE:
             found = _note_in(elf.content(section))
@@ -129,7 +141,10 @@ def _note_in(data: bytes) -> bytes | None:
 
 
 def of_kernel(elf: Elf, symbol: str) -> Metadata | None:
-    """Return what the file's note says of the kernel with descriptor `symbol`, or None."""
+    """Return the metadata of the kernel with the descriptor `symbol`; None if the file has none of it.
+
+    Raises `UsageError` if the note is malformed.
+    """
     kernels = note(elf).get("amdhsa.kernels", [])
     for kernel in kernels:
         if isinstance(kernel, dict) and kernel.get(".symbol") == symbol:

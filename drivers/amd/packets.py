@@ -1,7 +1,10 @@
-"""PM4 words: the sequences that this driver sends, as tuples.
+"""PM4 words: the packet sequences that this driver sends, as tuples of words.
 
-`Pm4Words` makes those that depend on the generation or on a doubtful value, once; functions take addresses
-and return words. Not here: which command sends which (`encode`), a kernel's launch (`launch`).
+Functions take addresses and return words. `Pm4Words` has the sequences that depend on the generation or on a
+quirk, which are packed once.
+
+Not here: the order of the sequences (`encode`), a kernel's launch (`launch`), the packets' fields
+(`drivers.amd.layouts`). Next: `encode`.
 """
 
 from __future__ import annotations
@@ -46,25 +49,26 @@ _GFX9: Final = 9
 _GFX12: Final = 12
 
 FLUSH: Final = EventWrite.pack(EVENT_TYPE=Event.CS_PARTIAL_FLUSH, EVENT_INDEX=EventIndex.CS_PARTIAL_FLUSH)
-"""Wait until the kernels before are done."""
+"""Words that wait until all earlier kernels are done."""
 WAIT_VALUE: Final = 4
-"""Where in a wait the value stands."""
+"""Index of the value in the words of a wait."""
 RELEASE_VALUE: Final = 5
-"""Where in a release the value stands, low dword first."""
+"""Index of the value, low dword first, in the words of a release (`Pm4Words.signal`)."""
 STORE_ADDRESS: Final = 2
 STORE_VALUE: Final = 4
-"""Where in a `store` the address and the value stand."""
+"""Indices of the address and of the value in the words of a `store`."""
 _SIZE_HI: Final = 3
-"""Where in an ACQUIRE_MEM COHER_SIZE_HI stands."""
+"""Index of COHER_SIZE_HI in an ACQUIRE_MEM."""
 DMA_SOURCE: Final = 2
 DMA_TARGET: Final = 4
 DMA_BYTES: Final = 6
-"""Where in a copy or a fill the source or value, the destination and the number of bytes stand."""
+"""Indices, in the words of a copy or fill, of the source or value, the destination and the number of
+bytes."""
 
 
-def set_registers(place: int, *values: int) -> Words:
-    """Set consecutive SH registers from `place`, dwords from their base."""
-    return (*SetShReg.pack(COUNT=len(values), REG_OFFSET=place), *values)
+def set_registers(first: int, *values: int) -> Words:
+    """Set consecutive SH registers; `first` is the offset of the first one from their base, in dwords."""
+    return (*SetShReg.pack(COUNT=len(values), REG_OFFSET=first), *values)
 
 
 def indirect(va: int, words: int) -> Words:
@@ -73,7 +77,7 @@ def indirect(va: int, words: int) -> Words:
 
 
 def on_first_xcc(words: int) -> Words:
-    """Restrict the dwords that follow to the first XCC."""
+    """Restrict the next `words` dwords to the first XCC."""
     return PredExec.pack(EXEC_COUNT=words, DEVICE_SELECT=1)
 
 
@@ -90,7 +94,7 @@ def store(va: int, values: Words) -> Words:
 
 
 def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
-    """Copy bytes through L2; the last piece waits until all have arrived."""
+    """Copy `size` bytes through L2; with `last` the queue waits until all bytes have arrived."""
     return DmaData.pack(
         SRC_SEL=DmaSrc.L2,
         DST_SEL=DmaDst.L2,
@@ -104,7 +108,7 @@ def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
 
 
 def fill(dst: int, value: int, size: int, *, last: bool) -> Words:
-    """Repeat a u32 over `size` bytes, through L2."""
+    """Fill `size` bytes with a u32 through L2; with `last` the queue waits until all have arrived."""
     return DmaData.pack(
         SRC_SEL=DmaSrc.DATA,
         DST_SEL=DmaDst.L2,
@@ -118,7 +122,7 @@ def fill(dst: int, value: int, size: int, *, last: bool) -> Words:
 
 
 class Pm4Words:
-    """Sequences that depend on the generation and on doubtful values."""
+    """The sequences that depend on the generation and on quirks."""
 
     def __init__(self, target: AmdChip, choices: AmdQuirks) -> None:
         self._generation = int(target.generation)
@@ -126,11 +130,11 @@ class Pm4Words:
         self.acquire_launch = self._acquire(l2=False, code=False)
         """Invalidates the data caches above L2."""
         self.acquire_system = self._acquire(l2=True, code=False)
-        """Writes back and invalidates all data caches: other agents have stored to memory."""
+        """Writes back and invalidates all data caches; needed after other agents have stored to memory."""
         self.acquire_code = self._acquire(l2=True, code=True)
-        """Invalidates all caches, that of instructions included."""
+        """Invalidates all caches, including the instruction cache."""
         self.write_back = self._acquire(l2=True, code=False, invalidate=False)
-        """Writes L2 back: other agents will read memory."""
+        """Writes L2 back; needed before other agents read memory."""
         self._release = self._release_control()
         self._no_interrupt = IntSel.DATA_AFTER_WRITE if choices.release_confirm else IntSel.NONE
         bottom = choices.release_event == "bottom"
@@ -219,5 +223,5 @@ class Pm4Words:
 
 
 def _widened(acquire: Words, size_hi: int) -> Words:
-    """Return an ACQUIRE_MEM with more bits of COHER_SIZE_HI than its field has."""
+    """Return an ACQUIRE_MEM with the bits `size_hi` set in its word COHER_SIZE_HI, also outside the field."""
     return (*acquire[:_SIZE_HI], acquire[_SIZE_HI] | size_hi, *acquire[_SIZE_HI + 1 :])

@@ -1,10 +1,10 @@
 """KFD state that a process has once, for all devices: descriptors, event page, host memory that GPUs map.
 
-To KFD a process is one client. Until the process ends, a GPU stays tied to one descriptor of its render node,
-and the event page can be neither replaced nor freed; both are therefore kept when the last device is closed,
-and the next device uses them. Host memory is mapped into GPUs by user pointers, one for each range.
+A process is one client of KFD. Until the process ends, a GPU stays bound to one descriptor of its render
+node, and the event page can be neither replaced nor freed. Both are therefore kept when the last device is
+closed, and the next device uses them. Host memory is mapped into GPUs by user pointers, one for each range.
 
-Not here: one device (`device`).
+Not here: one device (`device`), the ioctls (`kfd`). Next: `events`, a device's events.
 """
 
 from __future__ import annotations
@@ -37,43 +37,51 @@ class _HostRange:
 
     size: int
     handle: int
+    """The handle of KFD."""
     users: dict[int, int] = field(default_factory=dict[int, int])
-    """gpu_id -> number of devices on it that map the memory."""
+    """gpu_id -> number of open devices of this GPU that map the memory."""
 
 
 class AmdProcess:
-    """This process as KFD's client. Thread-safe. The one of real hardware lasts as long as the process."""
+    """This process as a client of KFD. Thread-safe.
+
+    On real hardware it is kept until the process ends. Raises as `Kfd` does.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.kfd = Kfd(kernel)
         self.space = AddressSpan(kernel)
         self.no_exceptions: str | None = None
-        """Why queues report no exceptions; empty: they do. None: not asked for yet."""
+        """Reason why queues report no exceptions; "": they do. None: before `enable_runtime`."""
         self.events: set[int] = set()
-        """SIGNAL events of open devices: a thread that sleeps waits for all of them."""
+        """SIGNAL events of open devices; a thread that sleeps waits for all of them."""
         self._lock = threading.RLock()
         self._render: dict[int, int] = {}
         """gpu_id -> descriptor of its render node."""
         self._page: AmdMemory | None = None
         self._page_owner: AmdMemories | None = None
         self._page_given = False
+        """Whether the kernel has the event page."""
         self._host: dict[int, _HostRange] = {}
         self._reports: list[str] = []
-        """The kernel's reports of faults that `take_reports` has not returned yet."""
+        """The kernel driver's reports of faults that `take_reports` has not returned yet."""
 
     def reports_on(self, queue: int) -> bool:
-        """Return whether the kernel reports a fault of the queue with this id.
+        """Return whether the kernel driver has reported a fault of the queue with this id.
 
-        The only sign of a copy queue that stopped: it has no context-save area, whose header names where
-        exceptions go. Linux reports nothing, see `Kernel.diagnostics`.
+        A copy queue has no context-save area, to which exceptions of other queues are reported, so this is
+        the only sign that it stopped. Linux never reports one; emulated kernels do (`Kernel.diagnostics`).
         """
         with self._lock:
             self._ask()
             return any(f"queue {queue} of " in text.partition(": ")[0] for text in self._reports)
 
     def _ask(self) -> list[str]:
-        """Keep new reports; return the lines that say where queues are. The caller holds the lock."""
+        """Store new reports of faults; return the other new lines, which state positions of queues.
+
+        The caller holds the lock.
+        """
         new = self.kernel.diagnostics()
         # A report begins with its kind and a colon.
         reports = [text for text in new if ": " in text.partition(" is at ")[0]]
@@ -81,19 +89,26 @@ class AmdProcess:
         return [text for text in new if text not in reports]
 
     def unfinished(self, queue: int) -> str:
-        """Return what the kernel reports, to be added to the error of a queue that does not finish."""
+        """Return the reports of faults and of this queue's position, for the error of a queue that hangs.
+
+        Each begins with "; "; "" if there are none.
+        """
         with self._lock:
-            places = [text for text in self._ask() if f"queue {queue} of " in text]
-            return "".join(f"; {text}" for text in (*self._reports, *places))
+            positions = [text for text in self._ask() if f"queue {queue} of " in text]
+            return "".join(f"; {text}" for text in (*self._reports, *positions))
 
     def take_reports(self) -> tuple[str, ...]:
-        """Return what the kernel has reported about faults since the last call, the oldest first."""
+        """Return the kernel driver's reports since the last call, the oldest first."""
         with self._lock:
             taken, self._reports = (*self._reports, *self.kernel.diagnostics()), []
             return taken
 
     def acquire(self, gpu: AmdGpu) -> int:
-        """Tie the process to a GPU and return the descriptor of its render node; idempotent."""
+        """Bind the process to a GPU and return the descriptor of its render node; idempotent.
+
+        This object owns the descriptor. Raises `UnsupportedError` for a GPU without a render node,
+        `DriverError` if the kernel refuses it.
+        """
         with self._lock:
             fd = self._render.get(gpu.gpu_id)
             if fd is not None:
@@ -103,7 +118,7 @@ class AmdProcess:
             fd = open_node(self.kernel, RENDER_NODE.format(minor=gpu.render_minor))
             try:
                 self.kfd.acquire_vm(gpu.gpu_id, fd)
-                # Tied now: another descriptor would be refused, so this one is kept.
+                # The GPU is bound now. KFD would refuse another descriptor, so this one is kept.
                 self._render[gpu.gpu_id] = fd
             except BaseException:
                 self.kernel.close(fd)
@@ -111,9 +126,9 @@ class AmdProcess:
             return fd
 
     def check_space(self, gpu: AmdGpu) -> None:
-        """Raise `UnsupportedError` where a GPU does not reach all addresses of this process.
+        """Raise `UnsupportedError` if a GPU cannot address all memory of this process.
 
-        `BringUpError` if the kernel names no addresses of it.
+        Raises `BringUpError` if the kernel states no address range of the GPU.
         """
         rows = {row.gpu_id: row for row in self.kfd.apertures()}
         row = rows.get(gpu.gpu_id)
@@ -126,10 +141,10 @@ class AmdProcess:
             raise narrow_space(gpu.name, row.gpuvm_limit)
 
     def enable_runtime(self, gpus: Sequence[AmdGpu], *, reports: bool = True) -> None:
-        """Enable reports of queue exceptions, once, before the first queue; or, without `reports`, the rest.
+        """Enable the KFD runtime, once and before the first queue; `reports`: with reports of exceptions.
 
-        The call covers the GPUs that the process is tied to and cannot be repeated for one more. Therefore
-        all of `gpus` that are supported are tied first, as ROCr does.
+        The call covers the GPUs to which the process is bound, and cannot be repeated for another GPU.
+        Therefore all supported GPUs of `gpus` are bound first, as ROCr does. Later calls do nothing.
         """
         with self._lock:
             if self.no_exceptions is not None:
@@ -141,7 +156,7 @@ class AmdProcess:
             self.no_exceptions = self.kfd.enable_runtime(reports=reports)
 
     def create_event(self, kind: EventType, memories: AmdMemories) -> int:
-        """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""
+        """Create an event and return its id; the first call allocates the event page from `memories`' GPU."""
         with self._lock:
             page = self._map_page(memories)
             try:
@@ -155,20 +170,20 @@ class AmdProcess:
             return event
 
     def destroy_event(self, event: int) -> None:
-        """Destroy an event."""
+        """Destroy an event; threads that wait for it return."""
         with self._lock:
             self.events.discard(event)
             self.kfd.destroy_event(event)
 
     def slot(self, event: int) -> int:
-        """Return the address of a SIGNAL event's slot."""
+        """Return the device address of a SIGNAL event's slot."""
         assert self._page is not None, "an event was created"
         return self._page.va + event * EVENT_SLOT_BYTES
 
     def _map_page(self, memories: AmdMemories) -> AmdMemory:
-        """Make the event page, or map it into one more GPU."""
+        """Allocate the event page, or map it into one more GPU."""
         if self._page is None or self._page_owner is None:
-            # Of memories of its own: those of the device are freed when it is closed.
+            # From an allocator of its own: the page outlives the device.
             self._page_owner = memories.sibling()
             self._page = self._page_owner.system(EVENT_PAGE_BYTES, label="event page", zeroed=False)
         elif memories.gpu_id not in self._page.gpus:
@@ -176,13 +191,17 @@ class AmdProcess:
         return self._page
 
     def _drop_page(self) -> None:
-        """Free the page if the kernel did not take it."""
+        """Free the page if the kernel has not got it."""
         if not self._page_given and self._page is not None and self._page_owner is not None:
             page, self._page = self._page, None
             self._page_owner.free(page)
 
     def map_host(self, va: int, size: int, gpu_id: int) -> None:
-        """Map host memory, whole pages, into a GPU at its own address; counted."""
+        """Map whole pages of host memory into a GPU at the same address; each call needs an `unmap_host`.
+
+        Raises `UsageError` if the memory is mapped with another size, `DriverError` or `OutOfMemoryError` if
+        the kernel refuses it.
+        """
         with self._lock:
             found = self._host.get(va)
             if found is None:
@@ -216,17 +235,20 @@ class AmdProcess:
                 self.kfd.unmap(found.handle, (gpu_id,))
 
     def abandon(self) -> None:
-        """Close a forked child's copies of the descriptors, and nothing else: all is the parent's."""
+        """Close a forked child's copies of the descriptors; the parent owns everything else."""
         for fd in (self.kfd.fd, *self._render.values()):
             self.kernel.close(fd)
 
     def close(self) -> None:
-        """Close the descriptors. What the kernel keeps, the event page above all, goes with the process."""
+        """Close the descriptors and release the event page's addresses.
+
+        The kernel keeps its own state of the process, such as the event page, until the process ends.
+        """
         with self._lock, contextlib.ExitStack() as stack:
             stack.callback(self.kfd.close)
             for fd in self._render.values():
                 stack.callback(self.kernel.close, fd)
             self._render.clear()
             if self._page is not None:
-                stack.callback(self.space.give_back, self._page.va, self._page.size)
+                stack.callback(self.space.release, self._page.va, self._page.size)
                 self._page = None

@@ -1,7 +1,9 @@
 """A kernel on one device: the words and the argument block of its launches, made once for each shape.
 
-A launch copies the block (explicit arguments, then hidden ones) and appends the words. Not here:
-reading code objects (`code`), the words of a launch (`launch`), what surrounds them (`encode`).
+The encoder copies the block (explicit arguments, then hidden ones) and appends the words.
+
+Not here: reading code objects (`code`), the words of a launch (`launch`), the order of launches (`encode`).
+Next: `encode`.
 """
 
 from __future__ import annotations
@@ -38,31 +40,37 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, KernelImage
 
 _BARRIERS: Final = 16
-"""Workgroups of several waves that a compute unit holds; it and the scalar registers: LLVM AMDGPUBaseInfo."""
+"""Barriers of a compute unit: the most workgroups of several waves (LLVM AMDGPUBaseInfo)."""
 _SIMD_SGPRS: Final = 800
+"""Scalar registers of a SIMD of gfx9, which waves get in units of `_SGPR_UNIT` (LLVM AMDGPUBaseInfo)."""
 _SGPR_UNIT: Final = 16
 MAX_THREADS: Final = 1024
-"""Work-items of a workgroup."""
+"""The most work-items of a workgroup."""
 BLOCK_ALIGN: Final = 64
-"""Argument blocks begin and end at cache lines: scalar loads read past the end of what they need."""
+"""Alignment of start and size of argument blocks, a cache line: scalar loads may read past an argument."""
 _SHAPES_KEPT: Final = 256
+"""Launch shapes of one kernel that are cached; the cache is emptied when it is full."""
 _AXES: Final = ("x", "y", "z")
 _NUMBERS: Final = ("by_value", "global_buffer")
-"""Kinds of explicit arguments that hold numbers or addresses of memory."""
+"""Kinds of explicit arguments that a slot can hold: numbers and addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class AmdLaunchShape:
-    """A launch shape, complete except for addresses and arguments."""
+    """The prebuilt data of one launch shape, without addresses and arguments."""
 
     block: array[int]
     """The argument block as u64 words."""
     words: tuple[int, ...]
-    """The launch."""
+    """The words of the launch."""
 
 
 class AmdProgram:
-    """A kernel that was uploaded to `va`; `aql` says what its device's compute queues are."""
+    """A kernel in device memory, whose relocated image lies at `va` or is to be uploaded there.
+
+    `aql`: the device's compute queues take AQL packets, not PM4. `geometry` is for `residency` only. Raises
+    `UnsupportedError` or `UsageError` if the GPU cannot run the kernel (`check`, `launch.Pm4Launch`).
+    """
 
     __slots__ = (
         "_geometry",
@@ -71,12 +79,12 @@ class AmdProgram:
         "block_bytes",
         "handle",
         "hidden",
+        "hidden_counts",
         "image",
         "kernarg_at",
         "kernel",
         "launch",
         "max_threads",
-        "open_hidden",
         "packet_at",
         "rare",
         "scratch_bytes",
@@ -106,12 +114,12 @@ class AmdProgram:
         self.size = size
         self._target, self._geometry = target, geometry
         self.handle = handle
-        """The memory of its image, which the device frees."""
+        """The memory of its image, which the device owns."""
         fields = kernel.fields
         group = max(fields.group_segment_fixed_size, image.shared_bytes)
         check(image, kernel, target, group)
         self.scratch_bytes = lane_bytes(target, max(fields.private_segment_fixed_size, image.scratch_bytes))
-        """Bytes of scratch memory of a work-item, which the device must back."""
+        """Scratch memory of a work-item in bytes, which the device must provide."""
         self.max_threads = min(image.max_threads, kernel.max_threads or MAX_THREADS, MAX_THREADS)
         self.what = AmdLaunchable(
             kernel=kernel,
@@ -125,38 +133,47 @@ class AmdProgram:
         self.kernarg_at = self.sites.kernarg
         implied = kernel.arguments is None and fields.kernarg_size > image.kernarg_size
         self.hidden = code.assumed_hidden(image.kernarg_size) if implied else kernel.hidden
-        """Field of `HiddenArguments` -> its place in the block."""
-        self.open_hidden = tuple(self.hidden.get(f"block_count_{axis}", -1) for axis in _AXES)
-        """Axis -> where in the block the number of workgroups stands, or -1."""
+        """Field of `HiddenArguments` -> its offset in the block, in bytes."""
+        self.hidden_counts = tuple(self.hidden.get(f"block_count_{axis}", -1) for axis in _AXES)
+        """Axis -> offset in the block of the hidden number of workgroups, in bytes; -1: there is none."""
         end = max(image.kernarg_size, fields.kernarg_size)
         self.packet_at = -1
-        """Where in the block the dispatch packet lies that the kernel reads, or -1."""
+        """Offset in the block of the dispatch packet that the kernel reads, in bytes; -1: it reads none."""
         if self.sites.packet >= 0:
             self.packet_at = -(-end // BLOCK_ALIGN) * BLOCK_ALIGN
             end = self.packet_at + PACKET_BYTES
         self.block_bytes = -(-end // BLOCK_ALIGN) * BLOCK_ALIGN
         self.arguments = slice(0, image.kernarg_size // 8)
-        """Where in a block the arguments lie, in u64 words."""
+        """The position of the arguments in a block, in u64 words."""
         self.rare = self.sites.scratch >= 0 or self.sites.packet >= 0
-        """Whether a launch has more addresses than that of the arguments."""
+        """Whether a launch needs other addresses beside that of the arguments."""
         self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], AmdLaunchShape] = {}
+        """The cache: (groups, threads) of a launch -> data."""
 
-    def open_words(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
-        """Return (word of the launch, lowest bit) of each place that holds an open number of groups."""
-        return [(self.sites.grid + axis, self.launch.open_grid(threads, axis))]
+    def grid_words(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
+        """Return (index in the launch's words, left shift) of each number of workgroups along an axis."""
+        return [(self.sites.grid + axis, self.launch.grid_shift(threads, axis))]
 
-    def open_memory(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
-        """Return (byte of the block, lowest bit) of each place that holds an open number of groups."""
-        places = [(self.open_hidden[axis], 0)] if self.open_hidden[axis] >= 0 else []
+    def grid_bytes(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
+        """Return (offset in the block in bytes, left shift) of each number of workgroups along an axis.
+
+        Raises `UnsupportedError` as `work_items_shift` does, if the kernel reads its dispatch packet.
+        """
+        found = [(self.hidden_counts[axis], 0)] if self.hidden_counts[axis] >= 0 else []
         if self.packet_at >= 0:
-            places.append((self.packet_at + PACKET_GRID + 4 * axis, work_items_shift(threads, axis)))
-        return places
+            found.append((self.packet_at + PACKET_GRID + 4 * axis, work_items_shift(threads, axis)))
+        return found
 
     def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> AmdLaunchShape:
-        """Return the words and the block of this shape, from a cache if possible; open dimensions are 0."""
-        known: Dim3 = tuple(word if isinstance(word, int) else 0 for word in groups)  # type: ignore[assignment]  # three
-        shape = self._make(known, threads)
-        if 0 not in known:
+        """Return the prebuilt data of a launch shape, cached if all dimensions are numbers.
+
+        `groups` counts workgroups; dimensions that are not numbers are 0 in the data. Raises `UsageError` if
+        the workgroup has too many or no threads, or a dimension is out of range.
+        """
+        x, y, z = (word if isinstance(word, int) else 0 for word in groups)
+        counts = (x, y, z)
+        shape = self._make(counts, threads)
+        if 0 not in counts:
             if len(self.shapes) >= _SHAPES_KEPT:
                 self.shapes.clear()
             self.shapes[groups, threads] = shape
@@ -181,9 +198,9 @@ class AmdProgram:
         return AmdLaunchShape(array("Q", bytes(block)), self.launch.words(groups, threads))
 
     def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
-        """Return how many workgroups run at the same time; a unit is a compute unit or workgroup processor.
+        """Return how many workgroups run at the same time, by compute unit or workgroup processor.
 
-        Raises `UnsupportedError` without the topology, and for clusters, which AMD's GPUs do not have.
+        Raises `UnsupportedError` if `geometry` was not given, and for clusters, which AMD's GPUs do not have.
         """
         if cluster is not None and math.prod(cluster) > 1:
             raise UnsupportedError(
@@ -201,7 +218,7 @@ class AmdProgram:
         return self.va <= va < self.va + self.size
 
     def source_at(self, va: int) -> str:
-        """Return "folder/file.py:12", the place in the source of the instruction at `va`; "" if not recorded.
+        """Return "folder/file.py:12", the source line of the instruction at `va`; "" if none is recorded.
 
         Raises `ValueError` if the code object's debug sections are malformed.
         """
@@ -210,7 +227,11 @@ class AmdProgram:
 
 
 def residency(what: AmdLaunchable, target: AmdChip, geometry: Geometry, threads: int) -> Residency:
-    """Return how many workgroups of `threads` work-items a GPU runs at the same time."""
+    """Return how many workgroups of `threads` work-items a GPU runs at the same time.
+
+    Kernels in workgroup-processor mode run on pairs of compute units. Source of the limits: LLVM
+    AMDGPUBaseInfo.
+    """
     kernel = what.kernel
     first = RSRC1[int(target.generation)].from_int(kernel.fields.compute_pgm_rsrc1)
     pairs = target.generation is not Generation.GFX9 and first.WGP_MODE
@@ -240,7 +261,7 @@ def residency(what: AmdLaunchable, target: AmdChip, geometry: Geometry, threads:
 
 
 def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, int]:
-    """Return the hidden arguments that are not 0, by name."""
+    """Return the hidden arguments that the driver fills in: name -> value. All others are 0."""
     values = {f"block_count_{axis}": count for axis, count in zip(_AXES, groups, strict=True)}
     values |= {f"group_size_{axis}": count for axis, count in zip(_AXES, threads, strict=True)}
     return values | {
@@ -252,9 +273,11 @@ def hidden_values(groups: Dim3, threads: Dim3, dynamic_bytes: int) -> dict[str, 
 
 
 def check(image: KernelImage, kernel: AmdKernelFacts, target: AmdChip, group_bytes: int) -> None:
-    """Check that this GPU can run an image, and that it agrees with its code.
+    """Check that this GPU can run an image.
 
-    Raises `UnsupportedError` and `UsageError`.
+    `group_bytes`: LDS of a workgroup. Raises `UnsupportedError` for too much LDS, for waves that the GPU does
+    not have, an unbounded stack without `image.scratch_bytes`, and arguments that no slot can hold. Raises
+    `UsageError` if image and code contradict each other.
     """
     if group_bytes > target.lds_bytes:
         raise UnsupportedError(
@@ -288,7 +311,11 @@ def check(image: KernelImage, kernel: AmdKernelFacts, target: AmdChip, group_byt
 
 
 def _check_slots(image: KernelImage, kernel: AmdKernelFacts) -> None:
-    """Raise `UsageError` for argument slots that differ from the arguments of the code."""
+    """Raise `UsageError` if argument slots contradict the arguments of the code.
+
+    An argument of 1, 2, 4 or 8 bytes is one slot; one of another size may consist of several. Raises
+    `UnsupportedError` for an argument that no slot can hold.
+    """
     explicit = {one.offset: one for one in kernel.arguments or () if not one.hidden}
     layout = ", ".join(f"{one.size} at {one.offset}" for one in explicit.values())
     hint = f"\nhint: the code takes these bytes: {layout or 'none'}"

@@ -1,8 +1,10 @@
 """One hardware queue: its memory, in the sizes that the kernel compares, its id and its doorbell.
 
-Ring, pointer page, end-of-pipe buffer and context-save area are separate allocations of the sizes in
-CREATE_QUEUE. `destroy` and `create` restart a queue with the same memory. Not here: the words in the ring
-(`ring`, `aql_ring`).
+Ring, pointer page, end-of-pipe buffer and context-save area are separate allocations with the sizes that
+CREATE_QUEUE takes. `destroy` and `create` restart a queue with the same memory.
+
+Not here: the words in the ring (`ring`, `aql_ring`), the sizes of the context-save area (`context`). Next:
+`ring`.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
 
 _WRITE_POINTER, _READ_POINTER = 0, 64
-"""Offsets in the pointer page of PM4 and SDMA queues."""
+"""Offsets of the pointers in the pointer page of PM4 and SDMA queues, in bytes."""
 _PAYLOAD, _INACTIVE = 512, 1024
-"""Offsets in every pointer page: the mask of exceptions; the signal by which the firmware reports that it
-stopped an AQL queue."""
+"""Offsets in every pointer page, in bytes: of the mask of exceptions, and of the signal by which the firmware
+reports that it stopped an AQL queue."""
 
 
 class Packets(enum.Enum):
@@ -53,6 +55,7 @@ class Packets(enum.Enum):
 
 _LARGE_RING: Final = 16 << 20
 RING_BYTES: Final = {Packets.PM4: 1 << 20, Packets.SDMA: 1 << 20, Packets.AQL: 1 << 18}
+"""Kind of packets -> default size of a ring in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +74,14 @@ class QueueFacts:
 
 
 class Doorbells:
-    """The doorbells of one GPU in this process, mapped with the first queue."""
+    """The doorbells of one GPU in this process; they are mapped when the first queue is created."""
 
     def __init__(self, kfd: Kfd) -> None:
         self._kfd = kfd
         self._pages: dict[int, Mmio] = {}
 
     def page(self, token: int) -> tuple[Mmio, int]:
-        """Return the mapping and the offset in it of the doorbell that CREATE_QUEUE returned."""
+        """Return the mapping of a doorbell and its offset there; `token` is the reply of CREATE_QUEUE."""
         where = MmapOffset.from_int(token)
         inside = where.OFFSET % DOORBELL_SLICE_BYTES
         start = int(where.replace(OFFSET=where.OFFSET - inside))
@@ -89,13 +92,18 @@ class Doorbells:
         return page, inside
 
     def close(self) -> None:
-        """Unmap; idempotent."""
+        """Unmap all doorbells; idempotent."""
         while self._pages:
             self._pages.popitem()[1].close()
 
 
 class HwQueue:
-    """A queue. Owns its memory and its id; `close` releases both."""
+    """A hardware queue. It owns its memory and its id, which `close` frees.
+
+    `label` names it in errors. `ring_bytes` is the size of the ring; None: the default of its kind
+    (`RING_BYTES`, `AmdQuirks.ring_bytes`). Raises `OutOfMemoryError` or `DriverError` if the kernel refuses
+    memory or the queue; then nothing is left allocated.
+    """
 
     def __init__(
         self,
@@ -140,16 +148,17 @@ class HwQueue:
             self.write_pointer = view[write : write + 8].cast("L")
             self.read_pointer = view[read : read + 8].cast("L")
             self.exceptions = view[_PAYLOAD : _PAYLOAD + 8].cast("Q")
-            """Mask of the queue's exceptions (`layouts.events.exceptions`); 0: none."""
+            """One u64: mask of the queue's exceptions (`layouts.events.exceptions`); 0: none."""
             inactive = _INACTIVE + aql.Signal.offset_of("value")
             self.inactive = view[inactive : inactive + 8].cast("Q")
-            """Why the firmware stopped an AQL queue (`layouts.aql.Inactive`); 0: it runs."""
+            """One u64: bits of the reason for which the firmware stopped an AQL queue
+            (`layouts.aql.Inactive`); 0: the queue runs."""
             stack.callback(self.destroy)
             self.create()
             self._undo = stack.pop_all()
 
     def create(self) -> None:
-        """Create the queue, with an empty ring."""
+        """Create the queue with an empty ring, in the memory that it has. Raises as the constructor does."""
         facts, view = self._facts, self.pointers.view
         assert view is not None, "system memory is mapped"
         view[:PAGE] = bytes(PAGE)
@@ -171,13 +180,13 @@ class HwQueue:
             mes=facts.mes,
         )
         self.number, self.created = queue, True
-        """`number`: the kernel's id."""
+        """`number`: the queue's id in KFD."""
         page, offset = self._doorbells.page(token)
         self.ring_doorbell: Callable[[int], None] = partial(page.write64, offset)
-        """Stores a value to the doorbell, all 8 bytes at once."""
+        """Stores a value to the doorbell, all 8 bytes in one store."""
 
     def _write_headers(self, area: AmdMemory) -> None:
-        """Write the header of each XCC's area: the place of the debugger's memory and of exceptions."""
+        """Write the header of each XCC's area, which states where debugger memory and exceptions go."""
         sizes, layout, view = self._facts.areas, cwsr.kfd_context_save_area_header, area.view
         assert view is not None, "system memory is mapped"
         for xcc in range(sizes.xccs):
@@ -212,7 +221,10 @@ class HwQueue:
         }
 
     def set_scratch(self, backing: ScratchBacking) -> None:
-        """Set the scratch memory of an AQL queue, which is inactive during the change; else do nothing."""
+        """Set the scratch memory of an AQL queue, which is inactive during the change.
+
+        For other queues do nothing: their launches contain the address.
+        """
         if self.packets is not Packets.AQL:
             return
         facts, view = self._facts, self.pointers.view
@@ -237,13 +249,16 @@ class HwQueue:
         self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes)
 
     def destroy(self) -> None:
-        """Destroy the queue, also while kernels run; its memory stays. Idempotent."""
+        """Destroy the queue, even if kernels run; its memory is kept. Idempotent.
+
+        Raises `DriverError` if the kernel refuses it or its preemption times out.
+        """
         if not self.created:
             return
         try:
             self._kfd.destroy_queue(self.number, mes=self._facts.mes)
         except DriverError as error:
-            # The kernel forgets a queue whose preemption timed out (kfd_process_queue_manager.c).
+            # If the preemption times out, the kernel removes the queue anyway (kfd_process_queue_manager.c).
             self.created = error.status != errno.ETIME
             raise
         self.created = False

@@ -1,7 +1,10 @@
-"""Values that public sources do not settle, each with the choices that working drivers made.
+"""Quirks: settings of the driver that public sources do not settle. A working driver uses each alternative.
 
-A device is opened with one `AmdQuirks`, a choice for each value. The bring-up ladder tries the other values
-in turn and reports which work. Not here: values that follow from the target (`layouts.chips`).
+A device is opened with one `AmdQuirks`, which selects a value for each field. The bring-up ladder tries the
+other values and reports which of them work. Docstrings name the driver that uses a value.
+
+Not here: values that follow from the target (`layouts.chips`), reading and printing values
+(`drivers.choices`), the search (`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -14,29 +17,33 @@ from drivers.choices import alternatives, known, read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmdQuirks:
-    """One choice for every doubtful value; the defaults have the most evidence."""
+    """A value for each setting; the defaults have the most evidence.
+
+    A text lists the alternatives in the order of the annotation; that of a bool states True first.
+    """
 
     priv: Literal["listed", "gfx11", "never"] = "listed"
-    """RSRC1.PRIV of PM4 dispatches, a workaround for context save: on the targets that the kernel and kfdtest
-    list, on all of gfx11 (tinygrad), or on none."""
+    """The targets whose PM4 dispatches set RSRC1.PRIV, a workaround for context save: those that the kernel
+    and kfdtest list, all of gfx11 (tinygrad), or none."""
     trap_present: bool = False
     """RSRC2.TRAP_PRESENT of PM4 dispatches before gfx12: kfdtest sets it, tinygrad does not."""
     order: Literal["flush", "release"] = "flush"
-    """How a PM4 queue waits for its own kernels: CS_PARTIAL_FLUSH, or a release of a value that the queue
-    then waits for (kfdtest: the flush delays preemption)."""
+    """How a PM4 queue waits for its own kernels: CS_PARTIAL_FLUSH, or a release of a value for which the
+    queue then waits (kfdtest, because the flush delays preemption)."""
     acquire: Literal["launch", "order"] = "launch"
-    """Caches above L2 are invalidated before each kernel (tinygrad), or only where order begins."""
+    """Caches above L2 are invalidated before each kernel (tinygrad), or only after each flush."""
     release_event: Literal["flush", "bottom"] = "flush"
     """The event of a release: CACHE_FLUSH_AND_INV_TS (tinygrad, ROCr), or BOTTOM_OF_PIPE_TS."""
     release_policy: Literal["target", "lru", "bypass"] = "target"
-    """Cache policy of the value that a release stores: what the kernel uses on gfx12 and 0 elsewhere, 0 as in
-    tinygrad, or 3 as in the kernel."""
+    """Cache policy of the value that a release stores: the kernel's on gfx12 and 0 on other targets; 0
+    (tinygrad); or 3 (kernel)."""
     ace_offload: bool = True
-    """Waits for memory set OPTIMIZE_ACE_OFFLOAD_MODE (ROCr, kfdtest), or not (tinygrad)."""
+    """WAIT_REG_MEM sets OPTIMIZE_ACE_OFFLOAD_MODE (ROCr, kfdtest), or not (tinygrad)."""
     aql_overlap: bool = False
-    """Kernels of an AQL queue without a barrier between them may overlap: no barrier bit in their packets."""
+    """Kernels of an AQL queue without a barrier between them may overlap, or every packet has a barrier
+    bit."""
     single_xcc: Literal["pm4", "aql"] = "pm4"
-    """The compute queues of a gfx942 with one XCC (CPX)."""
+    """The packets of compute queues of a gfx942 with one XCC (partition mode CPX)."""
     aql_eop: bool = True
     """AQL queues get an end-of-pipe buffer (tinygrad), or none (thunk)."""
     copy_pieces: Literal["large", "small"] = "large"
@@ -45,24 +52,25 @@ class AmdQuirks:
     """Consecutive SDMA commands of one queue rely on the engine's order, or a fence is awaited between
     them."""
     copy_stamp: Literal["aligned", "direct"] = "aligned"
-    """SDMA timestamps are written to 32-byte aligned memory and copied from there, or written to where they
-    belong, 8-byte aligned."""
+    """SDMA timestamps are written to 32-byte aligned memory and copied from there, or written directly to the
+    8-byte aligned destination."""
     fence_mtype: bool = True
-    """SDMA fences since v5 name the uncached memory type, or leave the field 0."""
+    """SDMA fences since v5 set the uncached memory type, or leave the field 0."""
     coher_size: Literal["8", "25", "32"] = "8"
-    """Bits of ones in ACQUIRE_MEM's COHER_SIZE_HI for all memory: the header's field, Mesa's, tinygrad's."""
+    """Number of set bits in COHER_SIZE_HI of an ACQUIRE_MEM for all memory: as the header's field, Mesa,
+    tinygrad."""
     release_caches: Literal["all", "l2"] = "all"
-    """A release of gfx9 names all caches, or only L2 (kfdtest)."""
+    """A release of gfx9 acts on all caches, or only on L2 (kfdtest)."""
     release_confirm: bool = False
     """A release without an interrupt sets INT_SEL to data after write confirm (kfdtest), or 0 (tinygrad)."""
     signal_bits: Literal["64", "32"] = "64"
-    """Bits of a signal's value that a release stores; tinygrad stores the low 32."""
+    """Bits of a signal's value that a release stores: all, or the low 32 (tinygrad)."""
     order_mode: bool = False
     """PM4 dispatches set ORDER_MODE (Mesa), or not (tinygrad, kfdtest)."""
     force_start: bool = True
     """PM4 dispatches set FORCE_START_AT_000 (tinygrad, Mesa), or not (kfdtest)."""
     aql_scratch: Literal["xcc", "zero"] = "xcc"
-    """scratch_backing_memory_byte_size: that of one XCC (ROCr), or 0 (tinygrad)."""
+    """scratch_backing_memory_byte_size of AQL queues: the bytes of one XCC (ROCr), or 0 (tinygrad)."""
     ring_bytes: Literal["small", "large"] = "small"
     """Rings of 1 MiB, AQL 256 KiB; or of 16 MiB (tinygrad)."""
     cwsr_sizes: Literal["sysfs", "formula"] = "sysfs"
@@ -72,7 +80,7 @@ class AmdQuirks:
     runtime: Literal["enable", "setup"] = "enable"
     """RUNTIME_ENABLE with ENABLE, which reports exceptions (thunk); or with mode 0 (tinygrad)."""
     hdp: Literal["none", "flush"] = "none"
-    """The host flushes the host data path by its register before each doorbell (HIP), or never."""
+    """The host never flushes the host data path, or flushes it by its register before each doorbell (HIP)."""
 
 
 DEFAULT: Final = AmdQuirks()
@@ -82,12 +90,12 @@ ALTERNATIVES: Final = alternatives(DEFAULT)
 
 
 def parse(text: str) -> AmdQuirks:
-    """Return the choices that "order=release+priv=gfx11" names; `describe` writes what this reads.
+    """Parse a text such as "order=release+priv=gfx11".
 
-    Raises `UsageError`, which lists all fields and values.
+    Raises `UsageError`, which lists all fields and values, for an unknown part.
     """
     return read(text, DEFAULT, ALTERNATIVES, _unknown)
 
 
 def _unknown(part: str, _name: str) -> str:
-    return f"{part!r} is no choice of the AMD driver\nhint: there are: {known(ALTERNATIVES)}"
+    return f"{part!r} is not an option of the AMD driver\nhint: the options are: {known(ALTERNATIVES)}"

@@ -1,6 +1,7 @@
-"""Errors with a cure for what the kernel refuses: missing nodes, ioctls, old kernels, cards without a driver.
+"""Errors for refusals of the kernel, with a hint: missing nodes, ioctls, old kernels, cards without a driver.
 
-Not here: faults of a running device (`faults`), targets that are not driven (`layouts.chips`).
+Not here: faults of a running device (`faults`), targets that are not supported (`layouts.chips`). Next:
+`kfd`, which raises these errors.
 """
 
 from __future__ import annotations
@@ -104,17 +105,20 @@ _OF_ERRNO: Final[Mapping[int, str]] = MappingProxyType(
         ),
     }
 )
-"""The default cure of an errno, for calls without a row of their own."""
+"""Errno -> hint, for calls without a row in `_CURES`."""
 _SCHEDULED: Final = frozenset({Call.CREATE_QUEUE, Call.DESTROY_QUEUE, Call.UPDATE_QUEUE})
 _SILENT: Final = frozenset({errno.ETIME, errno.ETIMEDOUT, errno.EREMOTEIO})
-"""The errnos of calls whose scheduler does not respond."""
-
+"""Errnos of these calls if the scheduler does not respond."""
 
 
 def refused(
     call: Call, error: DriverError, arguments: str, *, reason: str = "", mes: bool = False, hint: str = ""
 ) -> DriverError:
-    """Return the error of an ioctl, with its cure; `mes` says that the GPU's queues are scheduled by MES."""
+    """Return the error of a refused ioctl with a hint; it has `error`'s class.
+
+    `hint` replaces the usual hint. `reason` is the kernel's own (`Kernel.refusal`). `mes`: the firmware MES
+    schedules the GPU's queues.
+    """
     number = error.status
     cure = hint or _CURES.get((call, number), "")
     if not cure and call in _SCHEDULED and number in _SILENT:
@@ -127,7 +131,7 @@ def refused(
 
 
 def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
-    """Return the error for a node that could not be opened, with its cure."""
+    """Return the error for a device node that could not be opened, with a hint by errno."""
     cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
     if error.status == errno.ENOENT and path == KFD_NODE:
         cure = _undriven(kernel) or cure
@@ -135,7 +139,7 @@ def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
 
 
 def info_refused(error: DriverError) -> DriverError:
-    """Return the error of a query of a render node, with its cure."""
+    """Return the error for a refused DEV_INFO query of a render node, with a hint by errno."""
     cure = _OF_ERRNO.get(error.status, error.hint)
     return type(error)(
         "AMDGPU_INFO DEV_INFO", error.status, error.status_name, arguments=error.arguments, hint=cure
@@ -143,7 +147,7 @@ def info_refused(error: DriverError) -> DriverError:
 
 
 def old_kernel(major: int, minor: int) -> UnsupportedError:
-    """Return the error for an interface whose structures are not known."""
+    """Return the error for a version of the KFD interface whose structures are not known."""
     if major > MAJOR:
         cure = f"this driver supports version {MAJOR} alone: use an older kernel or a newer hcq"
     else:
@@ -154,7 +158,7 @@ def old_kernel(major: int, minor: int) -> UnsupportedError:
 
 
 def small_bar(name: str, seen: str) -> UnsupportedError:
-    """Return the error for video memory that the host cannot map, as what was `seen` says."""
+    """Return the error for video memory that the host cannot map; `seen` is the evidence."""
     return UnsupportedError(
         f"the host cannot map the video memory of {name}: its PCI window is smaller than the memory "
         f"({seen})\n"
@@ -172,7 +176,7 @@ def no_render_node(name: str, gpu_id: int) -> UnsupportedError:
 
 
 def narrow_space(name: str, limit: int) -> UnsupportedError:
-    """Return the error for a GPU that does not address all that this process may map."""
+    """Return the error for a GPU that cannot address all memory of this process, only up to `limit`."""
     return UnsupportedError(
         f"{name} addresses memory up to {limit:#x} only, less than a process of this machine uses\n"
         "hint: remove the module option amdgpu.vm_size"
@@ -180,7 +184,7 @@ def narrow_space(name: str, limit: int) -> UnsupportedError:
 
 
 def absent(name: str, index: int, count: int, kernel: Kernel) -> UsageError:
-    """Return the error for a GPU number that does not exist; names cards that no KFD driver owns."""
+    """Return the error for a GPU number that does not exist, with a hint if there is no GPU at all."""
     known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")
     text = f"{name}:{index} does not exist: the kernel's topology lists {known}"
     return UsageError(text if count else f"{text}\nhint: {_undriven(kernel) or _TAKE}")
@@ -192,7 +196,7 @@ _TAKE: Final = (
 )
 _SKIPPED: Final = (
     "KFD does not support it or could not start: `dmesg | grep kfd` says why. 'skipped device ..., PCI "
-    "rejects atomics' wants another slot or newer linux-firmware (MEC); a kernel without CONFIG_HSA_AMD has "
+    "rejects atomics' needs another slot or newer linux-firmware (MEC); a kernel without CONFIG_HSA_AMD has "
     "no KFD; a container must be given /dev/kfd and /dev/dri"
 )
 

@@ -1,10 +1,10 @@
 """Rings of PM4 and of SDMA packets (words, write pointer, doorbell), and the part that all rings share.
 
-All share their start, the wait for room, and their end. A submission lies in one piece: what is left before
-the ring's end is filled with NOPs. Both kinds count here in words of 32 bits; the SDMA engine's pointers
-count bytes.
+`HardwareRing` is the shared part: attaching a queue, waiting for space, reports, and closing. `AmdRing`
+writes each submission in one piece; if it does not fit before the end of the ring, NOPs fill the rest. Both
+kinds count words of 32 bits here, although the pointers of SDMA engines count bytes.
 
-Not here: AQL packets (`aql_ring`), how queues are made (`queues`).
+Not here: AQL packets (`aql_ring`), creating queues (`queues`). Next: `hcq.driver.Ring`, the contract.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 _NAP_S: Final = 20e-6
-"""Between two looks at the read pointer of a full ring."""
+"""Seconds between two reads of the read pointer of a full ring."""
 
 
 def nothing(_until: int) -> None:
-    """Do nothing."""
+    """Do nothing: the default of `HardwareRing.stalled`."""
 
 
-def nothing_known(_queue: int) -> str:
-    """Return no reports."""
+def no_reports(_queue: int) -> str:
+    """Return "": the default of a ring's `reports`."""
     return ""
 
 
 class HardwareRing:
     """The shared part of `hcq.driver.Ring`. Not thread-safe: the queue above holds its lock.
 
-    A kind of ring sets `words` and `submissions`, calls `attach`, and has `send`, `read` and `attach` of its
-    own.
+    A subclass sets `words` and `submissions`, calls `attach`, and overrides `send`, `read`, `unread` and
+    `attach`. The ring owns `queue`. `refresh` returns words to send before the next submission if `stale` is
+    set. `fault` returns the device's fault, or None. `fence` orders the host's stores. `reports` returns the
+    kernel driver's reports on a queue, given its id, that does not finish.
     """
 
     words: int
     submissions: int
     unit = "words"
-    """The unit of `taken` and `read`."""
+    """The unit of `taken`, `read` and `position`."""
 
     def __init__(
         self,
@@ -56,33 +58,32 @@ class HardwareRing:
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
-        known: Callable[[int], str] = nothing_known,
+        reports: Callable[[int], str] = no_reports,
     ) -> None:
         self.queue = queue
         self._refresh = refresh
         self._fault = fault
         self._fence = fence
-        self._known = known
-        """Returns the reports of the kernel's side when a queue, given its id, does not finish."""
+        self._reports = reports
         self.stalled: Callable[[int], None] = nothing
-        """See `hcq.driver.Ring`; `words` and `submissions`, too."""
+        """This attribute, `words` and `submissions`: see `hcq.driver.Ring`."""
         view = queue.ring.view
         assert view is not None, "the ring is always mapped"
         self._words = view.cast("I")
         self._put = 0
-        """Units ever written."""
+        """Total units written."""
         self.stale = True
-        """Set by the device: the next words must be preceded by those for new code."""
+        """Set by the device if `refresh` must be called before the next words, after new code."""
         self.closed = False
 
     def attach(self) -> None:
-        """Start on the queue, which was made anew and is empty."""
+        """Start on a new, empty hardware queue."""
         self._put = 0
         self.stale = True
 
     @property
     def taken(self) -> int:
-        """Units ever written; see `hcq.driver.Ring`."""
+        """Total units written; see `hcq.driver.Ring`."""
         return self._put
 
     def submit(self, pushbuffer: PushBuffer) -> None:
@@ -95,15 +96,19 @@ class HardwareRing:
         self.send(pushbuffer.words, pushbuffer.calls)
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send words as they are; `calls` as in `PushBuffer`."""
+        """Send words, with calls of prebuilt words between them; see `PushBuffer.calls`.
+
+        Blocks while the ring has no space. Raises `UsageError` for more words than `words`, `DeviceFault` if
+        the device faults in the meantime; `stalled` may raise its own errors.
+        """
         raise NotImplementedError
 
     def read(self) -> int:
-        """Return how many units the queue has read, of all that were ever written."""
+        """Return the total number of units that the queue has read."""
         raise NotImplementedError
 
     def unread(self, ending_words: int) -> int:
-        """Return the units of a submission that are unread while the queue waits inside it, at least."""
+        """Return the least number of unread units of a submission while the queue waits inside it."""
         raise NotImplementedError
 
     def _refuse_longer(self, count: int) -> None:
@@ -114,9 +119,10 @@ class HardwareRing:
             )
 
     def _wait_for_room(self, until: int, *, begun: bool = False) -> None:
-        """Wait briefly for the queue to read `until` units; raise `DeviceFault`, or what `stalled` raises.
+        """Sleep briefly while the queue has not read `until` units in total.
 
-        `begun`: a part of the submission was sent, so that only a fault may end it.
+        Raises `DeviceFault` if the device faults. Unless a part of the submission was sent (`begun`), calls
+        `stalled`, which may raise its own errors.
         """
         report = self._fault()
         if report is not None:
@@ -126,21 +132,21 @@ class HardwareRing:
         time.sleep(_NAP_S)
 
     def stuck(self) -> str:
-        """Return how far the ring was read, and what the kernel's side reports; empty when all was read."""
+        """Return the position of the ring and the kernel driver's reports on it; "" if all is read."""
         text = self.position()
-        if not text or self._fault() is not None:  # the report of a fault has those of the kernel's side
+        if not text or self._fault() is not None:  # a fault's report contains the kernel driver's reports
             return text
-        return text + self._known(self.queue.number)
+        return text + self._reports(self.queue.number)
 
     def position(self) -> str:
-        """Return how far the ring was read; empty when all was."""
+        """Describe how far the ring is read; "" if all is read."""
         read = self.read()
         if self.closed or not self.queue.created or read == self._put:
             return ""
         return f"{self.queue.label}: read {read} of {self._put} {self.unit}"
 
     def close(self) -> None:
-        """Destroy the queue, also while a kernel hangs, and free its memory; idempotent."""
+        """Destroy the queue, even if a kernel hangs, and free its memory; idempotent."""
         if not self.closed:
             self.closed = True
             self.queue.close()
@@ -148,14 +154,13 @@ class HardwareRing:
 
 _FILLERS: Final = {Packets.PM4: pm4.NOP_ONE_DWORD, Packets.SDMA: sdma.NOP_WORD}
 _KEPT_FREE: Final = {Packets.PM4: 1, Packets.SDMA: sdma.ALIGN_WORDS}
-"""Words of a full ring that stay free, so that full and empty differ."""
-
+"""Words of a full ring that stay free, so that a full ring differs from an empty one."""
 _LEAST: Final = sdma.Fence.WORDS
-"""Words of a submission at least: it ends with a fence, or with a release, which is longer."""
+"""The least number of words of a submission: it ends with a fence, or with a release, which is longer."""
 
 
 class AmdRing(HardwareRing):
-    """One ring of words. Not thread-safe: the queue above holds its lock."""
+    """One ring of PM4 or SDMA words; see `HardwareRing`. Not thread-safe: the queue above holds its lock."""
 
     def __init__(
         self,
@@ -164,28 +169,29 @@ class AmdRing(HardwareRing):
         refresh: Callable[[], Sequence[int]],
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
-        known: Callable[[int], str] = nothing_known,
+        reports: Callable[[int], str] = no_reports,
     ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, known=known)
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, reports=reports)
         self._size = len(self._words)
         self._mask = self._size - 1
         self._shift = 2 if queue.packets is Packets.SDMA else 0
-        """The pointers of memory and doorbell are words shifted left by it."""
+        """The pointers in memory and the doorbell count words shifted left by this number."""
         self._filler = _FILLERS[queue.packets]
         self._kept_free = _KEPT_FREE[queue.packets]
-        # In the worst case as much again is filled before the ring's end.
+        # Before the ring's end up to as many words are filled with NOPs.
         self.words = self._size // 2 - self._kept_free
         self.submissions = (self._size - self._kept_free) // _LEAST
         self.attach()
 
     def attach(self) -> None:
-        """Start on the queue, which was made anew and is empty."""
+        """Start on a new, empty hardware queue."""
         super().attach()
         self._limit = self._size - self._kept_free
-        """How far words may be written before the read pointer is asked: to what was read, or to the end."""
+        """Limit of `_put`, which unread words or the end of the ring set. Above it the ring reads the read
+        pointer again."""
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send words as they are. No `calls`: indirect buffers are packets among the words."""
+        """Send words; see `HardwareRing.send`. No `calls`: indirect buffers are packets in the words."""
         assert not calls
         count, put = len(words), self._put
         if put + count > self._limit or count > self.words:
@@ -203,7 +209,7 @@ class AmdRing(HardwareRing):
         queue.ring_doorbell(position)
 
     def _make_room(self, count: int) -> int:
-        """Wait until `count` words in one piece are free; return where they begin, in words ever written."""
+        """Wait until `count` contiguous words are free; return `_put` at their start. Raises as `send`."""
         self._refuse_longer(count)
         put, left = self._put, self._size - (self._put & self._mask)
         start = put if count <= left else put + left
@@ -213,25 +219,25 @@ class AmdRing(HardwareRing):
         if start > put:
             at = put & self._mask
             self._words[at:] = array("I", (self._filler,)) * left
-            # The queue reads them with what follows: they are behind its write pointer until then.
+            # The write pointer moves past them with the next words.
         end = start - (start & self._mask) + self._size
         self._limit = min(free_to, end)
         return start
 
     def read(self) -> int:
-        """Return how many words the queue has read, of all that were ever written."""
-        # An index that wraps at the ring's size, or a count: both are the same modulo that size.
+        """Return the total number of words that the queue has read."""
+        # The pointer is a total, or an index that wraps at the ring's size: both are equal modulo the size.
         seen = self.queue.read_pointer[0] >> self._shift
         return self._put - ((self._put - seen) & self._mask)
 
     def unread(self, ending_words: int) -> int:
-        """Return the words of a submission that are unread while the queue waits inside it, at least.
+        """Return the least number of unread words of a submission while the queue waits inside it.
 
-        They are its end, and a word of the wait.
+        They are the words that end the submission, and a word of the wait.
         """
         return ending_words + 1
 
     def position(self) -> str:
-        """Return how far the ring was read, and where in it; empty when all was."""
+        """Describe how far the ring is read, with the index of the next word; "" if all is read."""
         text = super().position()
         return f"{text}, the next at word {self.read() & self._mask} of the ring" if text else ""

@@ -1,7 +1,7 @@
-"""The rings of one GPU and their encoders, made on first use, and the scratch memory of its compute queues.
+"""The rings and encoders of one GPU, created on first use, and the scratch memory of its compute queues.
 
-Not here: one hardware queue (`queues`), how packets lie in a ring (`ring`, `aql_ring`), the packets
-(`encode`, `encode_aql`, `encode_sdma`). Next: `device`, the owner.
+Not here: one hardware queue (`queues`), writing a ring (`ring`, `aql_ring`), encoding (`encode`,
+`encode_aql`, `encode_sdma`). Next: `device`, the owner.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ AnyRing: TypeAlias = AmdRing | AqlRing
 class Rings:
     """The rings and encoders of one GPU. Thread-safe: `lock` is the device's.
 
-    `event` is raised beside signals. `name` names the device in labels and errors. `ring_bytes` is the size
-    of each ring; 0: that of its kind. `fault` returns the device's fault, or None; `known` what the kernel's
-    side reports where a queue does not finish.
+    `event` is raised after each signal. `name` names the device in labels and errors. `ring_bytes` is the
+    size of each ring; 0: the default of its kind. `fault` returns the device's fault, or None. `reports`
+    returns the kernel driver's reports on a queue, given its id, that does not finish. Methods that create a
+    queue or memory raise `OutOfMemoryError` or `DriverError` if the kernel refuses it.
     """
 
     def __init__(
@@ -56,15 +57,15 @@ class Rings:
         lock: AbstractContextManager[bool],
         ring_bytes: int,
         fault: Callable[[], FaultReport | None],
-        known: Callable[[int], str],
+        reports: Callable[[int], str],
     ) -> None:
         self._kfd, self._memories, self._doorbells = kfd, memories, doorbells
         self._facts, self._event = facts, event
         self._name, self._lock, self._ring_bytes, self._fault = name, lock, ring_bytes, fault
-        self._known = known
+        self._reports = reports
         flushes = facts.choices.hdp == "flush"
         self._fence = memories.flush_host_path if flushes else kfd.kernel.fence
-        """Orders the stores of the host, before a doorbell."""
+        """Orders the host's stores before a doorbell."""
         self._service: AmdRing | None = None
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
@@ -73,22 +74,25 @@ class Rings:
             for i in range(COMPUTE_QUEUES)
         )
         self.launched: deque[str] = deque(maxlen=8)
-        """Names of the kernels encoded last."""
+        """Names of the kernels that were encoded last, the oldest first."""
 
     @property
     def compute_packets(self) -> Packets:
-        """The packet format of compute queues: AQL where several XCCs share the work, else PM4."""
+        """The packet format of compute queues: AQL if several XCCs share the work, else PM4.
+
+        The quirk single_xcc="aql" selects AQL for targets that may have several XCCs.
+        """
         facts = self._facts
         aql = facts.geometry.xccs > 1 or (facts.target.compute_aql and facts.choices.single_xcc == "aql")
         return Packets.AQL if aql else Packets.PM4
 
     def service(self) -> AmdRing:
-        """Make the driver's own copy ring, once. The caller closes it."""
+        """Create the driver's own copy ring, once. The caller closes it."""
         self._service = ring = self._packet_ring(Packets.SDMA, f"{self._name} service", list)
         return ring
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
-        """Return a ring, made on first use. Raises `UsageError` for a queue that the device does not have."""
+        """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
         count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
         if not 0 <= index < count:
             raise UsageError(f"{self._name} has {count} {kind.value} queues, there is no number {index}")
@@ -108,7 +112,7 @@ class Rings:
 
     def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
         queue = self._queue(packets, label)
-        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=self._fence, known=self._known)
+        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=self._fence, reports=self._reports)
 
     def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
         queue, fence = self._queue(Packets.AQL, label), self._fence
@@ -116,7 +120,7 @@ class Rings:
             if self._scratch[index].backing.lane_bytes:
                 queue.set_scratch(self._scratch[index].backing)
             return AqlRing(
-                queue, self._memories, refresh=refresh, fault=self._fault, fence=fence, known=self._known
+                queue, self._memories, refresh=refresh, fault=self._fault, fence=fence, reports=self._reports
             )
         except BaseException:
             queue.close()
@@ -134,12 +138,12 @@ class Rings:
         )
 
     def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:
-        """Return the words that a ring must send before its next ones after code was loaded."""
+        """Return the words that a ring must send after code was loaded, before its next words."""
         encoder = self.encoder(kind, index)
         return () if isinstance(encoder, SdmaEncoder) else encoder.new_code()
 
     def encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
-        """Return the encoder of one queue."""
+        """Return the encoder of a queue, created on first use."""
         with self._lock:
             found = self._encoders.get((kind, index))
             if found is None:
@@ -166,12 +170,15 @@ class Rings:
         return Pm4Encoder(context) if self.compute_packets is Packets.PM4 else AqlEncoder(context)
 
     def open(self) -> list[AnyRing]:
-        """Return the rings that are open, the driver's own first."""
+        """Return the open rings, the driver's own first."""
         own = [] if self._service is None else [self._service]
         return [ring for ring in (*own, *tuple(self._rings.values())) if not ring.closed]
 
     def need_scratch(self, lane_bytes: int) -> None:
-        """Provide at least `lane_bytes` bytes of scratch for each lane of every compute queue."""
+        """Provide at least `lane_bytes` bytes of scratch for each lane of every compute queue.
+
+        Raises `UnsupportedError` for more bytes than the registers can hold.
+        """
         for index, scratch in enumerate(self._scratch):
             if scratch.need(lane_bytes):
                 self._set_scratch(index)
@@ -183,17 +190,17 @@ class Rings:
             ring.queue.set_scratch(backing)
 
     def code_loaded(self) -> None:
-        """Let each ring send the words for new code before its next ones."""
+        """Make each ring send the words for new code before its next words."""
         for ring in self.open():
             ring.stale = True
 
     def stop(self) -> None:
-        """Destroy all queues, also while kernels run; `start` makes them anew."""
+        """Destroy all hardware queues, even if kernels run; `start` creates new ones."""
         for ring in self.open():
             ring.queue.destroy()
 
     def start(self) -> None:
-        """Give every ring a new queue, which is empty."""
+        """Give every ring a new, empty hardware queue."""
         for ring in self.open():
             ring.queue.create()
             ring.attach()
@@ -201,7 +208,7 @@ class Rings:
             self._set_scratch(index)
 
     def close(self) -> None:
-        """Close all rings but the driver's own; idempotent."""
+        """Close all rings except the driver's own; idempotent."""
         with contextlib.ExitStack() as stack:
             for ring in self._rings.values():
                 stack.callback(ring.close)

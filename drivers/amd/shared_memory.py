@@ -1,6 +1,7 @@
-"""Memory that one device maps beside its own: of the host, and of the other GPUs of the process.
+"""Memory that one device maps beside its own: memory of the host, and of the other GPUs of the process.
 
-Not here: the device's own memory (`memory`), host memory of a process with several GPUs (`process`).
+Not here: the device's own memory (`memory`), the mappings of host memory for several GPUs (`process`). Next:
+`process`.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class AmdSharedMemory:
-    """Mappings of one GPU. Not thread-safe: the device holds its lock; `close` unmaps all."""
+    """The mappings of one GPU, which `close` unmaps. Not thread-safe: the caller holds the device's lock."""
 
     def __init__(self, process: AmdProcess, gpu: AmdGpu, *, name: str) -> None:
         self._process, self._gpu, self._name = process, gpu, name
         self._host: dict[int, int] = {}
-        """Address -> bytes of host memory."""
+        """Address of host memory -> its size in bytes."""
         self._peers: list[tuple[AmdMemories, AmdMemory]] = []
         """Memory of other GPUs, with its allocator."""
 
     def map_host(self, va: int, size: int) -> None:
-        """Map host memory at its own address."""
+        """Map whole pages of host memory at the same address. Raises as `AmdProcess.map_host` does."""
         self._process.map_host(va, size, self._gpu.gpu_id)
         self._host[va] = size
 
     def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`. Raises `UsageError` for a range that is not mapped."""
+        """Undo `map_host`. Raises `UsageError` if `map_host` did not map the range."""
         if self._host.get(va) != size:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not mapped into {self._name}")
         del self._host[va]
@@ -41,7 +42,7 @@ class AmdSharedMemory:
     def map_peer(self, memory: AmdMemory, memories: AmdMemories, owner: AmdGpu, name: str) -> None:
         """Map memory of the GPU `owner`, called `name`, that `memories` allocated.
 
-        Raises `UnsupportedError` for video memory of a GPU that no link joins to this one.
+        Raises `UnsupportedError` for video memory of a GPU that has no link to this one.
         """
         if memory.video and owner.gpu_id != self._gpu.gpu_id:
             self._check_link(owner, name)

@@ -1,7 +1,10 @@
-"""The GPUs that KFD lists in sysfs: properties, memory, links between them; what a render node tells.
+"""The GPUs that KFD lists in sysfs: properties, memory, links; and the facts that a render node returns.
 
 Missing and unknown properties are accepted, because kernels differ in them. Nodes that a device cgroup hides
-are left out. Not here: what a target implies (`layouts.chips`).
+are left out.
+
+Not here: the properties of a target (`layouts.chips`), the names of files and properties
+(`drivers.amd.layouts.topology`). Next: `info`, the public facts.
 """
 
 from __future__ import annotations
@@ -37,9 +40,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 _SCANS: Final = 8
-"""Scans of a topology that keeps changing before `read` raises."""
-
-
+"""The most scans of a topology that changes during each of them."""
 _TOPOLOGY_CURE: Final = (
     "\nhint: use the amdgpu of Linux 6.1 or newer, or a newer ROCm kernel module; `cat "
     f"{ROOT}/nodes/*/properties` shows what it says"
@@ -53,11 +54,11 @@ class IoLink:
     to: int
     """The other node's index."""
     type: int
-    """A `LinkType`, where the link is one of GPUs."""
+    """A `LinkType`, or another number if the link is not one of GPUs."""
     flags: LinkFlags
 
     def carries_peers(self) -> bool:
-        """Return whether GPUs reach each other's memory over it."""
+        """Return whether GPUs can access each other's memory over the link."""
         return not self.flags & LinkFlags.NO_PEER_TO_PEER_DMA
 
     def __str__(self) -> str:
@@ -69,9 +70,13 @@ class AmdGpu:
     """One GPU node."""
 
     node: int
+    """Index of the node."""
     gpu_id: int
+    """The id of KFD."""
     codename: str
+    """"" if the kernel states none."""
     properties: Mapping[str, int]
+    """Name -> value, as in sysfs."""
     visible_bytes: int
     """Video memory that the host can map."""
     private_bytes: int
@@ -81,7 +86,7 @@ class AmdGpu:
 
     @property
     def version(self) -> int:
-        """`gfx_target_version`."""
+        """`gfx_target_version`: 90402 for gfx942; 0: missing."""
         return self.properties.get("gfx_target_version", 0)
 
     @property
@@ -91,27 +96,27 @@ class AmdGpu:
 
     @property
     def vram_bytes(self) -> int:
-        """All video memory; `local_mem_size` is always 0."""
+        """Bytes of all video memory; the property `local_mem_size` is always 0."""
         return self.visible_bytes + self.private_bytes
 
     @property
     def pci(self) -> str:
-        """Where the card is: "0000:03:00.0"."""
+        """PCI address, as "0000:03:00.0"."""
         at = Location.from_int(self.properties.get("location_id", 0) & 0xFFFF)
         return f"{self.properties.get('domain', 0):04x}:{at.BUS:02x}:{at.SLOT:02x}.{at.FUNCTION}"
 
     @property
     def name(self) -> str:
-        """Its name in errors."""
+        """The name for errors, such as "gfx1100 navi31 at 0000:03:00.0"."""
         return f"{self.arch} {self.codename}".rstrip() + f" at {self.pci}"
 
     @property
     def render_minor(self) -> int:
-        """The number of its render node; 0 where it has none."""
+        """The number of its render node; 0: it has none."""
         return self.properties.get("drm_render_minor", 0)
 
     def geometry(self) -> Geometry:
-        """Return the counts of its units. Raises `BringUpError` for properties that are missing or 0."""
+        """Return the counts of its units. Raises `BringUpError` if a property is missing or gives 0 units."""
         get = self.properties.get
         xccs = get("num_xcc", 0) or 1
         simds, per_unit = get("simd_count", 0), get("simd_per_cu", 0)
@@ -130,9 +135,10 @@ class AmdGpu:
 
 
 def read(kernel: Kernel) -> list[AmdGpu]:
-    """Return the GPUs, in the order of their nodes; none where KFD lists none.
+    """Return the GPUs, in the order of their nodes; empty if KFD lists none.
 
-    Raises `DriverError` where there is no topology, `BringUpError` if it changes during every scan.
+    Raises `DriverError` with a hint if there is no topology, `BringUpError` if it changes during every scan
+    or a file that must hold a number does not.
     """
     root = _root(kernel)
     for _ in range(_SCANS):
@@ -170,7 +176,7 @@ def _scan(kernel: Kernel, root: str) -> list[AmdGpu]:
         path = f"{root}/nodes/{node}"
         try:
             gpu_id = _number(kernel, f"{path}/gpu_id")
-            # The kernel hides a node's properties, too, from processes that may not use the GPU.
+            # The kernel also hides a node's properties from processes that may not use the GPU.
             properties = _properties(kernel, f"{path}/properties") if gpu_id else {}
         except DriverError as error:
             if error.status in (errno.EPERM, errno.EACCES):
@@ -190,7 +196,10 @@ def _gpu(kernel: Kernel, path: str, node: int, gpu_id: int, properties: dict[str
         kind: sum(b.get("size_in_bytes", 0) for b in banks if b.get("heap_type") == kind) for kind in HeapType
     }
     links: dict[int, IoLink] = {}
-    for folder in ("p2p_links", "io_links"):  # the latter also has the direct links, and wins
+    for folder in (
+        "p2p_links",
+        "io_links",
+    ):  # direct links are in both; io_links takes precedence
         for number in _numbers(kernel, path, folder):
             row = _properties(kernel, f"{path}/{folder}/{number}/properties")
             to = row.get("node_to", -1)
@@ -218,7 +227,7 @@ def _numbers(kernel: Kernel, path: str, folder: str) -> list[str]:
 def _number(kernel: Kernel, path: str) -> int:
     text = kernel.read_file(path).decode(errors="replace").strip()
     if not text.isdecimal():
-        raise BringUpError(f"{path} holds {text!r}, a number is wanted")
+        raise BringUpError(f"{path}: wanted a number, saw {text!r}")
     return int(text)
 
 
@@ -245,7 +254,10 @@ _WAVES: Final = frozenset({32, 64})
 
 
 def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
-    """Return the reply to DEV_INFO. Raises `DriverError`, `BringUpError` for a reply that cannot be."""
+    """Return the reply of the render node `fd` to DEV_INFO.
+
+    Raises `DriverError` with a hint if the kernel refuses the query, `BringUpError` for an impossible reply.
+    """
     answer = bytearray(drm_amdgpu_info_device.SIZE)
     block = bytearray(
         drm_amdgpu_info(

@@ -1,6 +1,6 @@
-"""The driver's own copy queue, which uploads code. Each call waits until it is done.
+"""The driver's own copy queue, which uploads code. Each call waits for completion.
 
-Not here: copies of users (`encode_sdma`).
+Not here: copies that users submit (`encode_sdma`), the queue itself (`queues`, `ring`). Next: `ring`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
 
 STAGE_BYTES: Final = 1 << 20
+"""Size of the staging memory: the most bytes of one copy."""
 _SLOT_BYTES: Final = 4096
 _LOW: Final = 0xFFFF_FFFF
 TIMEOUT_S: Final = 20.0
-"""Seconds, by `clock`, that one upload may take."""
+"""Default seconds, of the uploader's `clock`, that one copy may take."""
 _SNOOPED_SINCE: Final = 5
-"""The version of SDMA since which fences name a memory type."""
+"""The major version of SDMA since which fences have a memory type."""
 
 
 class AmdUploader:
-    """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory.
+    """Synchronous copies into device memory. Thread-safe. It owns its ring and its staging memory.
 
     Calls raise `DeviceFault` if the device faults, `BringUpError` if the queue does not finish in
-    `timeout_s`. `clock` makes the clock of one call. By default it is the CPU time that the calling thread
-    spends polling, so that a loaded host causes no false timeout; for an emulated GPU it is how long its
-    threads stand still (`hcq.idle.Standstill`).
+    `timeout_s`. `clock` returns a new clock in seconds for each copy. By default it measures the CPU time
+    that the calling thread spends polling, so that a loaded host causes no false timeout; for an emulated GPU
+    the time for which the GPU's threads stand still (`hcq.idle.Standstill`). `fence_mtype`: see
+    `AmdQuirks.fence_mtype`.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class AmdUploader:
         self._bytes = view[_SLOT_BYTES:]
 
     def upload(self, va: int, data: bytes) -> None:
-        """Copy host bytes to device memory."""
+        """Copy host bytes to device memory, in parts of `STAGE_BYTES`."""
         with self._lock:
             for start in range(0, len(data), STAGE_BYTES):
                 part = data[start : start + STAGE_BYTES]
@@ -90,7 +92,7 @@ class AmdUploader:
 
     def _run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        # The slot holds 0 before, so no value is 0.
+        # The slot is cleared to 0 first, so no value is 0.
         self._value = value = self._value % _LOW + 1
         self._slot[0] = 0
         at = self._stage.va
@@ -114,7 +116,7 @@ class AmdUploader:
             time.sleep(0)
 
     def close(self) -> None:
-        """Free ring and staging memory."""
+        """Close the ring and free the staging memory."""
         try:
             self.ring.close()
         finally:

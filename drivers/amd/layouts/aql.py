@@ -1,6 +1,6 @@
 """AQL: the 64-byte packets of queues that several XCCs share, signals, and the queue structure in memory.
 
-Not here: the PM4 words that vendor packets run (`pm4`).
+Not here: the PM4 words that vendor packets run (`pm4`). Next: `drivers.amd.encode_aql`, which writes packets.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ PACKET_WORDS: Final = 16
 KERNARG_ALIGN: Final = 16
 PM4_IB_FORMAT: Final = 1
 BARRIER_VALUE_FORMAT: Final = 2
+"""Formats of vendor packets, in the upper half of dword 0."""
 PM4_IB_DW_CNT_REMAIN: Final = 10
 RING_PACKETS_MIN: Final = 64
 RING_PACKETS_MAX: Final = 131072
+"""Limits of the number of packets of a ring."""
 
 
 class Type(enum.IntEnum):
@@ -33,7 +35,7 @@ class Type(enum.IntEnum):
 
     VENDOR_SPECIFIC = 0
     INVALID = 1
-    """Stops the packet processor until it becomes another."""
+    """The packet processor stops at it until the type changes."""
     KERNEL_DISPATCH = 2
     BARRIER_AND = 3
     AGENT_DISPATCH = 4
@@ -49,10 +51,10 @@ class FenceScope(enum.IntEnum):
 
 
 class Header(BitStruct, source=SOURCE):
-    """The first 16 bits of a packet; the others of the dword are the packet's."""
+    """The first 16 bits of a packet; the other bits of the dword depend on the type."""
 
     TYPE: Type = bits(7, 0)
-    BARRIER: bool = optional(8, doc="start when all packets before are done")
+    BARRIER: bool = optional(8, doc="start when all earlier packets are done")
     ACQUIRE_SCOPE: FenceScope = optional(10, 9)
     RELEASE_SCOPE: FenceScope = optional(12, 11)
 
@@ -71,8 +73,8 @@ class KernelDispatch(BitStruct, words=PACKET_WORDS, source=SOURCE):
     GRID_SIZE_X: int = bits(31, 0, word=3)
     GRID_SIZE_Y: int = bits(31, 0, word=4)
     GRID_SIZE_Z: int = bits(31, 0, word=5)
-    PRIVATE_SEGMENT_SIZE: int = optional(31, 0, word=6, doc="bytes of scratch a work-item")
-    GROUP_SEGMENT_SIZE: int = optional(31, 0, word=7, doc="bytes of LDS a workgroup")
+    PRIVATE_SEGMENT_SIZE: int = optional(31, 0, word=6, doc="bytes of scratch of a work-item")
+    GROUP_SEGMENT_SIZE: int = optional(31, 0, word=7, doc="bytes of LDS of a workgroup")
     KERNEL_OBJECT: int = bits(63, 0, word=8, doc="address of the kernel descriptor")
     KERNARG_ADDRESS: int = bits(63, 0, word=10)
     COMPLETION_SIGNAL: int = optional(63, 0, word=14)
@@ -96,7 +98,7 @@ class Pm4Ib(BitStruct, words=PACKET_WORDS, source=SOURCE):
 
 
 class BarrierAnd(BitStruct, words=PACKET_WORDS, source=SOURCE):
-    """Wait until the values of all signals named are 0."""
+    """Wait until the values of all signals of the packet are 0."""
 
     TYPE: Type = bits(7, 0, default=Type.BARRIER_AND)
     BARRIER: bool = optional(8)
@@ -113,7 +115,7 @@ class BarrierOr(BarrierAnd, source=SOURCE):
 
 
 class BarrierValueCondition(enum.IntEnum):
-    """How BARRIER_VALUE compares."""
+    """The comparison of BARRIER_VALUE: masked value of the signal with the packet's value."""
 
     EQ = 0
     NE = 1
@@ -165,7 +167,7 @@ class QueueProperties(BitStruct, source=SOURCE):
 
 
 class Queue(Struct, size=256, source=SOURCE):
-    """amd_queue_t: what firmware and driver share; firmware finds it from the address of read_dispatch_id."""
+    """amd_queue_t, shared by firmware and driver; firmware finds it by the address of read_dispatch_id."""
 
     type: int = u32(0)
     features: int = u32(4)
@@ -191,26 +193,28 @@ class Queue(Struct, size=256, source=SOURCE):
 
 
 READ_DISPATCH_ID_FIELD_BASE: Final = 128
+"""Offset of `Queue.read_dispatch_id`, in bytes."""
 LDS_APERTURE_HI: Final = 0x10000
 SCRATCH_APERTURE_HI: Final = 0x20000
-"""Upper halves of the shared and of the private aperture."""
+"""Upper halves of the first address of the shared (LDS) and of the private (scratch) aperture."""
 
 
 class ScratchDescriptor(BitStruct, words=4, source="ROCr amd_aql_queue.cpp FillBufRsrcWord0 to 3"):
-    """scratch_resource_descriptor: a buffer descriptor without the parts that a generation fixes."""
+    """scratch_resource_descriptor: a buffer descriptor; SWIZZLE and FORMAT are constants of a generation."""
 
     BASE: int = bits(47, 0)
     SWIZZLE: int = bits(63, 62, doc="`SWIZZLE`")
-    BYTES: int = bits(95, 64, doc="bytes an XCC")
+    BYTES: int = bits(95, 64, doc="bytes of one XCC")
     FORMAT: int = bits(127, 96, doc="`FORMAT`")
 
 
 SWIZZLE: Final[Mapping[int, int]] = MappingProxyType({9: 2, 10: 2, 11: 1, 12: 1})
-"""Generation -> SWIZZLE: one bit up to gfx10, then a field."""
+"""Generation -> SWIZZLE that enables swizzling: bit 63 up to gfx10, value 1 of the field after."""
 FORMAT: Final[Mapping[int, int]] = MappingProxyType(
     {9: 0x00EA_4FAC, 10: 0x2181_4FAC, 11: 0x2081_4FAC, 12: 0x2081_4FAC}
 )
-"""Generation -> the last word: all components, 32-bit unsigned, lane added, out of bounds by raw buffer."""
+"""Generation -> the last word: all components, 32-bit unsigned, the lane's id added, raw-buffer bounds
+checks."""
 
 
 class Inactive(enum.IntFlag):
@@ -248,7 +252,7 @@ INACTIVE_TEXT: Final[Mapping[int, str]] = MappingProxyType(
         Inactive.TRAP: "trap",
     }
 )
-"""Error -> what it means."""
+"""Bit of `Inactive` -> its meaning."""
 
 PACKETS: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {Type.KERNEL_DISPATCH: KernelDispatch, Type.BARRIER_AND: BarrierAnd, Type.BARRIER_OR: BarrierOr}

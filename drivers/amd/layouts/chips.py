@@ -1,8 +1,11 @@
-"""The table of AMD GPUs: what the kernel's `gfx_target_version` implies for queues, packets and kernels.
+"""The table of AMD GPUs: the properties of each target for queues, packets and kernels.
 
-The driver reads properties of a row and compares no names. Not here: packets and registers of a generation
-(`pm4_generations`, `registers`), values that public sources leave in doubt (`quirks`), properties of one
-device (`context`).
+A target is found by the kernel's `gfx_target_version`. The driver reads properties of a row and never
+compares names.
+
+Not here: packets and registers of a generation (`pm4_generations`, `registers`), settings that public sources
+leave in doubt (`drivers.amd.quirks`), properties of one device (`drivers.amd.context`). Next:
+docs/how-to/add-a-chip.md.
 
 Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), AMDGPUBaseInfo (registers and waves of a
 SIMD), Linux 6.12 kfd_device.c and amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _ALLOCATIONS: Final = 64
-"""Parts of the vector registers of a SIMD that waves get, of any target."""
+"""Units into which the vector registers of a SIMD are divided, on every target."""
 
 
 class Generation(enum.IntEnum):
@@ -39,17 +42,17 @@ class Scratch(enum.Enum):
     """How a wave finds its scratch memory."""
 
     DESCRIPTOR = "descriptor"
-    """A buffer descriptor and an offset in user SGPRs, which the kernel's prologue adds."""
+    """By a buffer descriptor and an offset in user SGPRs, which the kernel's prologue adds."""
     ARCHITECTED = "architected"
-    """The dispatch register SCRATCH_BASE; no SGPRs."""
+    """By the dispatch register SCRATCH_BASE, without SGPRs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmdChip:
-    """One target."""
+    """The properties of one target."""
 
     name: str
-    """LLVM's name and `DeviceInfo.arch`: "gfx1100"."""
+    """LLVM's name and `DeviceInfo.arch`, such as "gfx1100"."""
     version: int
     """`gfx_target_version` of the topology: major * 10000 + minor * 100 + step."""
     mach: int
@@ -61,33 +64,33 @@ class AmdChip:
     """Version of the SDMA engines: (major, minor, revision)."""
     scratch: Scratch = Scratch.ARCHITECTED
     scratch_unit: int
-    """Bytes that the WAVESIZE of TMPRING_SIZE counts in; a wave's scratch is a multiple of it."""
+    """The unit of WAVESIZE in TMPRING_SIZE, in bytes; a wave's scratch is a multiple of it."""
     scratch_waves_per_engine: bool
-    """Whether WAVES of TMPRING_SIZE counts the waves of a shader engine (else those of the XCC)."""
+    """Whether WAVES of TMPRING_SIZE counts the waves of a shader engine; False: of the XCC."""
     lds_bytes: int = 64 << 10
-    """Most bytes of LDS of a workgroup."""
+    """The most LDS of a workgroup, in bytes."""
     lds_granule: int = 512
-    """Bytes that the LDS_SIZE of RSRC2 counts in."""
+    """The unit of LDS_SIZE in RSRC2, in bytes."""
     vgprs: int = 256
-    """Most vector registers of a lane, accumulation registers included."""
+    """The most vector registers of a lane, accumulation registers included."""
     vgpr_granule: tuple[int, int] = (8, 4)
-    """Registers that the VGPRS of RSRC1 counts in, for 32 and for 64 lanes."""
+    """The unit of VGPRS in RSRC1, in registers, for waves of 32 and of 64 lanes."""
     simd_vgprs: int = 1536
-    """Vector registers that a SIMD has for each lane of all its waves, of the native width."""
+    """Vector registers of a SIMD for each lane of a wave of the native width, shared by all its waves."""
     simd_waves: int = 16
-    """Most waves of a SIMD."""
+    """The most waves of a SIMD."""
     packed_ids: bool = True
-    """Whether work-item ids arrive in one register, 10 bits each."""
+    """Whether the three work-item ids are in one register, 10 bits each."""
     trap_workaround: bool = False
     """Whether context save needs PRIV in RSRC1 of a PM4 dispatch (GC 11.0.0 to 11.0.3: kernel, kfdtest)."""
     apu: bool = False
-    """Whether it shares the host's memory, where VRAM is allocated then."""
+    """Whether the GPU has no memory of its own: its VRAM is memory of the host."""
     refusal: str = ""
-    """Why devices of this target are not opened; empty where they are."""
+    """Reason why devices of this target are not opened; "": they are."""
 
     @property
     def vgpr_allocation(self) -> int:
-        """The unit in which vector registers are allocated to a wave of the native width."""
+        """The unit in which vector registers are allocated to a wave of the native width, in registers."""
         return self.simd_vgprs // _ALLOCATIONS
 
     @property
@@ -179,5 +182,5 @@ def by_version(version: int) -> AmdChip:
 
 
 def by_mach(mach: int) -> AmdChip | None:
-    """Return the target that bits [7:0] of a code object's `e_flags` name, or None."""
+    """Return the target with a value of bits [7:0] of `e_flags`; None for one without a row."""
     return _MACHS.get(mach)

@@ -1,6 +1,6 @@
-"""AMDGPU code objects: ELF words, relocation types, kernel descriptors, metadata names, hidden arguments.
+"""AMDGPU code objects: ELF numbers, relocation types, kernel descriptors, metadata names, hidden arguments.
 
-Not here: reading one (`drivers.amd.code`), the resource words in a descriptor (`registers`).
+Not here: the resource words in a descriptor (`registers`). Next: `drivers.amd.code`, the reader.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ DESCRIPTOR_SUFFIX: Final = ".kd"
 DESCRIPTOR_ALIGN: Final = 64
 CODE_ALIGN: Final = 256
 PREFETCH_PAD: Final = 4096
-"""Bytes behind the last instruction that stay mapped: prefetch reads past the end (ROCr pads a page)."""
+"""Bytes after the last instruction that must be mapped, because prefetch reads past the end (ROCr pads a
+page).
+"""
 PREFETCH_UNIT: Final = 128
 PRELOAD_ENTRY_SKIP: Final = 256
+"""Bytes at the entry that are skipped if the arguments were preloaded."""
 
 
 class Flags(BitStruct, source=SOURCE):
@@ -91,7 +94,7 @@ USER_SGPRS: Final = (
     ("FLAT_SCRATCH_INIT", 2),
     ("PRIVATE_SEGMENT_SIZE", 1),
 )
-"""(property, SGPRs) in the order in which they lie; preloaded arguments come before the last."""
+"""(property, number of SGPRs) in the order of the SGPRs; preloaded arguments come before the last one."""
 
 
 class Preload(BitStruct, source=SOURCE):
@@ -102,7 +105,7 @@ class Preload(BitStruct, source=SOURCE):
 
 
 class Descriptor(Struct, size=64, source=SOURCE):
-    """A kernel descriptor, 64-byte aligned; bytes of no field are 0."""
+    """A kernel descriptor, 64-byte aligned; bytes that no field covers are 0."""
 
     group_segment_fixed_size: int = u32(0, doc="bytes of static LDS")
     private_segment_fixed_size: int = u32(4, doc="bytes of scratch a work-item")
@@ -116,7 +119,7 @@ class Descriptor(Struct, size=64, source=SOURCE):
 
 
 class HiddenArguments(Struct, size=256, source=SOURCE):
-    """The implicit arguments of V5 and V6, behind the explicit ones."""
+    """The hidden arguments of V5 and V6, which follow the explicit ones."""
 
     block_count_x: int = u32(0)
     block_count_y: int = u32(4)
@@ -145,4 +148,4 @@ class HiddenArguments(Struct, size=256, source=SOURCE):
 
 HIDDEN_ALIGN: Final = 8
 HIDDEN_PREFIX: Final = "hidden_"
-"""A `.value_kind` of the metadata that begins so names a field of `HiddenArguments`."""
+"""The start of `.value_kind` of a hidden argument; the rest is a field of `HiddenArguments`."""

@@ -1,10 +1,11 @@
-"""Context-save areas: where waves of a queue are saved when it is taken off the hardware.
+"""Context-save areas (CWSR): memory to which the waves of a queue are saved when it is preempted.
 
-Since Linux 6.12 the kernel compares `ctl_stack_size` and `ctx_save_restore_size` for equality (the latter
-must only be as large since 6.17.9, d15deafab5d7); the memory of the area is exactly as large as
-`Sizes.total`. Newer kernels print both numbers in sysfs; for older ones the formula below computes them.
+Since Linux 6.12 the kernel requires that `ctl_stack_size` and `ctx_save_restore_size` equal its own numbers,
+and that the memory of the area is exactly `Sizes.total` bytes. Since 6.17.9 (d15deafab5d7)
+`ctx_save_restore_size` may also be larger. Newer kernels state both numbers in sysfs; for older ones the
+formula below computes them.
 
-Not here: the sizes on one GPU (`drivers.amd.context`).
+Not here: the header's use, and the sizes of one GPU. Next: `drivers.amd.context.of`, which calls `sizes`.
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -31,14 +32,15 @@ _VGPR_BYTES: Final[Mapping[str, int]] = MappingProxyType(
         **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), 0x60000),
     }
 )
-"""Bytes of vector registers a compute unit; others have `_VGPR_BYTES_ELSEWHERE`."""
+"""Target -> bytes of vector registers of a compute unit; other targets have `_VGPR_BYTES_ELSEWHERE`."""
 _VGPR_BYTES_ELSEWHERE: Final = 0x40000
 _MENDED_LATER: Final = frozenset({"gfx1151"})
-"""Targets whose registers the kernel counts right only since it prints the sizes (6.17.9, b42f3bf9536c)."""
+"""Targets whose registers older kernels count wrongly; mended with the sizes in sysfs (6.17.9,
+b42f3bf9536c)."""
 _SGPR_BYTES: Final = 0x4000
 _LDS_BYTES: Final = 0x10000
 _LARGE_LDS: Final = frozenset({"gfx950"})
-"""Targets whose LDS is as large as the topology says; of the others 64 KiB are saved."""
+"""Targets whose whole LDS is saved, by the size in the topology; of other targets 64 KiB are saved."""
 _HW_BYTES: Final = 0x1000
 _GFX9_WAVES_PER_CU, _GFX9_WAVES_PER_ENGINE = 40, 512
 _WAVES_PER_CU: Final = 32
@@ -51,16 +53,16 @@ _DEBUG_ALIGN: Final = 64
 
 
 class kfd_context_save_area_header(Struct, size=40, source="Linux 6.12 kfd_ioctl.h; libhsakmt queues.c"):
-    """The start of each XCC's area; the driver writes the last four fields before the queue is created."""
+    """The start of each XCC's area. The driver writes the last four fields before it creates the queue."""
 
     control_stack_offset: int = u32(0)
     control_stack_size: int = u32(4)
     wave_state_offset: int = u32(8)
     wave_state_size: int = u32(12)
     debug_offset: int = u32(16, doc="from the start of this XCC's area")
-    debug_size: int = u32(20, doc="of all XCCs together")
-    err_payload_addr: int = u64(24, doc="a word that exceptions are ORed into")
-    err_event_id: int = u32(32, doc="the event that is set then")
+    debug_size: int = u32(20, doc="bytes of all XCCs together")
+    err_payload_addr: int = u64(24, doc="address of a u64 into which exceptions are ORed")
+    err_event_id: int = u32(32, doc="the event that an exception sets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,11 @@ def sizes(
     known_context: int = 0,
     known_stack: int = 0,
 ) -> Sizes:
-    """Return the sizes for a GPU with `units` compute units and `engines` shader engines an XCC.
+    """Return the sizes for a GPU with `units` compute units and `engines` shader engines in each XCC.
 
-    `known_context` and `known_stack` are the sizes in sysfs (0: absent) and take precedence. `checked`: the
-    kernel compares the sizes with its own, which are returned then, also where they are too small.
+    `arch` is the target's name, `lds_bytes` the LDS of a compute unit in the topology. `known_context` and
+    `known_stack` are the sizes in sysfs and take precedence; 0: absent. `checked`: the kernel compares the
+    sizes, so the result equals the kernel's own numbers, even if they are too small.
     """
     generation = int(arch.removeprefix("gfx")[:-2])
     if generation < 10:

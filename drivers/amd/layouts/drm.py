@@ -1,6 +1,6 @@
-"""The render node: AMDGPU_INFO, of which the counter frequency of the GPU's clock is asked.
+"""The render node: ioctl numbers, and AMDGPU_INFO, which returns the frequency of the GPU's clock counter.
 
-Next: `drivers.amd.topology`, the user.
+Not here: /dev/kfd (`kfd`). Next: `drivers.amd.topology`, the user.
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -34,13 +34,13 @@ class drm_amdgpu_info(Struct, size=32, source=SOURCE):
     """DRM_IOCTL_AMDGPU_INFO."""
 
     return_pointer: int = u64(0)
-    return_size: int = u32(8, doc="the kernel writes no more")
+    return_size: int = u32(8, doc="bytes; the kernel writes at most so many")
     query: InfoQuery = u32(12)
     parameters: bytes = blob(16, 16, doc="a union, by the query")
 
 
 class drm_amdgpu_info_device(Struct, size=440, source=SOURCE):
-    """The answer to DEV_INFO, as far as it is used."""
+    """The reply to DEV_INFO; only fields that are used are named."""
 
     device_id: int = u32(0)
     chip_rev: int = u32(4)
@@ -62,4 +62,4 @@ class drm_amdgpu_info_device(Struct, size=440, source=SOURCE):
 
 
 IDS_FLAGS_FUSION: Final = 1
-"""`ids_flags`: the GPU is part of an APU, and its memory is the system's."""
+"""Bit of `ids_flags`: the GPU is part of an APU, and its memory is the system's."""

@@ -1,8 +1,9 @@
 """KFD events: how the kernel wakes a process, and its reports of faults, resets and queue exceptions.
 
-A GPU raises a SIGNAL event in two steps: it stores anything but all ones to the event's slot of the event
-page, then interrupts. The kernel looks the slot up and sets it back to all ones. Not here: other ioctls
-(`kfd`).
+A GPU raises a SIGNAL event in two steps: it stores a value other than all ones to the event's slot in the
+event page, then interrupts. The kernel reads the slot and sets it back to all ones.
+
+Not here: other ioctls (`kfd`). Next: `drivers.amd.events`, the user.
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -41,6 +42,7 @@ UNSIGNALLED: Final = (1 << 64) - 1
 FIRST_OTHER_EVENT: Final = 0x4000_0000
 """First id of events of the other types; ids of SIGNAL events are their slots, from 1."""
 END_OF_PIPE_CONTEXT_BITS: Final = 32
+"""Bits of the event id that the interrupt of a RELEASE_MEM carries."""
 TRAP_CONTEXT_BITS: Final = 28
 """Bits of the event id that the interrupt of an SDMA engine carries."""
 MESSAGE_CONTEXT_BITS: Final = 24
@@ -48,10 +50,10 @@ MESSAGE_CONTEXT_BITS: Final = 24
 
 
 class kfd_ioctl_create_event_args(Struct, size=32, source=SOURCE):
-    """CREATE_EVENT; the first one of a process hands over the memory of the event page."""
+    """CREATE_EVENT; the first call of a process passes the memory of the event page."""
 
-    event_page_offset: int = u64(0, doc="in, once: the handle of the page's memory")
-    event_trigger_data: int = u32(8, doc="from the kernel: what an interrupt carries")
+    event_page_offset: int = u64(0, doc="first call: handle of the page's memory; else 0")
+    event_trigger_data: int = u32(8, doc="from the kernel: the interrupt's context id")
     event_type: EventType = u32(12)
     auto_reset: bool = u32(16)
     node_id: int = u32(20)
@@ -99,7 +101,7 @@ class kfd_ioctl_wait_events_args(Struct, size=24, source=SOURCE):
 
 
 class kfd_event_data(Struct, size=48, source=SOURCE):
-    """One event that is waited for; `payload` is filled only if it fired."""
+    """One event of a wait; the kernel fills `payload` only if the event fired."""
 
     payload: bytes = blob(0, 32, doc="a union, by the event's type")
     kfd_event_data_ext: int = u64(32)
@@ -107,7 +109,7 @@ class kfd_event_data(Struct, size=48, source=SOURCE):
 
 
 class kfd_memory_exception_failure(Struct, size=16, source=SOURCE):
-    """Why an access failed."""
+    """The reason why an access failed."""
 
     NotPresent: bool = u32(0)
     ReadOnly: bool = u32(4, doc="set for an access that writes")
@@ -152,20 +154,20 @@ class kfd_hsa_hw_exception_data(Struct, size=16, source=SOURCE):
 
     reset_type: ResetType = u32(0)
     reset_cause: ResetCause = u32(4)
-    memory_lost: bool = u32(8, doc="what video memory held is gone")
+    memory_lost: bool = u32(8, doc="the contents of video memory are lost")
     gpu_id: int = u32(12)
 
 
 class kfd_hsa_signal_event_data(Struct, size=8, source=SOURCE):
     """The payload of a SIGNAL event, since KFD 1.14."""
 
-    last_event_age: int = u64(0, doc="in: the age last seen, 0 for the classic behaviour")
+    last_event_age: int = u64(0, doc="to the kernel: the last age; 0: no ages")
 
 
 class QueueException(enum.IntEnum):
     """Codes of a queue's exceptions: bit `code - 1` of the word at `err_payload_addr` (`cwsr`).
 
-    They are delivered to processes that called RUNTIME_ENABLE with ENABLE.
+    The kernel reports them to processes that called RUNTIME_ENABLE with ENABLE.
     """
 
     WAVE_ABORT = 1
@@ -219,5 +221,5 @@ EXCEPTION_TEXT: Final[dict[int, str]] = {
 
 
 def exceptions(mask: int) -> list[QueueException]:
-    """Return the exceptions of a payload word, the lowest code first; unknown bits are left out."""
+    """Return the exceptions in a mask, the lowest code first; unknown bits are left out."""
     return [code for code in QueueException if mask >> (code - 1) & 1]

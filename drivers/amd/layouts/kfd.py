@@ -1,9 +1,10 @@
 """KFD: ioctl numbers of /dev/kfd with their structures, memory flags, queue types, apertures, mmap offsets.
 
-The kernel dispatches on the number alone. A structure shorter than the kernel's is extended with zeros, one
-that is longer is cut; what the kernel writes comes back even when the call fails. Not here: calls
-that the driver does not make (`kfd_unused`), events (`events`), context-save areas (`cwsr`), the render node
-(`drm`).
+The kernel selects the call by its number alone. It extends a shorter structure with zeros and cuts a longer
+one. It copies the structure back even if the call fails.
+
+Not here: calls that the driver does not make (`kfd_unused`), events (`events`), context-save areas (`cwsr`),
+the render node (`drm`). Next: `drivers.amd.kfd`, the client.
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -26,7 +27,7 @@ SOURCE_DRIVER = "Linux 6.12 drivers/gpu/drm/amd/amdkfd/kfd_priv.h, kfd_chardev.c
 MAJOR: Final = 1
 """The one major version of the interface."""
 OLDEST_MINOR: Final = 11
-"""Structures are those of this minor version or later."""
+"""The oldest minor version that is supported."""
 
 
 class Call(enum.IntEnum):
@@ -69,7 +70,7 @@ class Call(enum.IntEnum):
 
 
 class Direction(enum.IntEnum):
-    """Direction of an ioctl's structure, in the request word."""
+    """Direction of an ioctl's structure, as the process sees it."""
 
     WRITE = 1
     READ = 2
@@ -120,7 +121,7 @@ GATES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "SDMA_BY_ENG_ID": (1, 17),
     }
 )
-"""Feature -> first version of the interface that has it."""
+"""Feature -> the first (major, minor) of the interface that has it."""
 
 
 class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
@@ -156,13 +157,15 @@ QUEUE_PRIORITIES: Final[Mapping[int, int]] = MappingProxyType(
 )
 """The runtime's priorities -> the kernel's (libhsakmt, queues.c)."""
 MIN_RING_BYTES: Final = 1024
-"""The kernel rounds a smaller ring up to it."""
+"""The least size of a ring; the kernel rounds a smaller one up."""
 RING_ALIGN: Final = 256
-"""The hardware takes the ring's address in units of 256 bytes."""
+"""Alignment of the ring's address in bytes."""
 MIN_EOP_BYTES: Final = 4096
+"""The least size of an end-of-pipe buffer."""
 QUEUES_PER_PROCESS: Final = 127
-"""Queues of a process on one device; 255 on GC 9.4.3 and 9.4.4."""
+"""The most queues of a process on one device."""
 QUEUES_PER_PROCESS_9_4_3: Final = 255
+"""The same on GC 9.4.3 and 9.4.4."""
 ENOTSUPP: Final = 524
 """The kernel's own errno for a queue type that it does not know; errno.h has no name for it."""
 
@@ -222,33 +225,35 @@ class kfd_process_device_apertures(Struct, size=56, source=SOURCE):
 
 
 LDS_APERTURE: Final = 1 << 48
-"""Where flat addresses mean LDS, on gfx9 and later (kfd_flat_memory.c)."""
+"""First flat address that accesses LDS, on gfx9 and later (kfd_flat_memory.c)."""
 SCRATCH_APERTURE: Final = 2 << 48
-"""Where flat addresses mean scratch, on gfx9 and later (kfd_flat_memory.c)."""
+"""First flat address that accesses scratch, on gfx9 and later (kfd_flat_memory.c)."""
 APERTURE_BYTES: Final = 1 << 32
+"""Size of both apertures."""
 GPUVM_BASE: Final = 0x10000
+"""`gpuvm_base`: the lowest address of user memory."""
 GPUVM_RESERVED_TOP: Final = (4 << 20) + (64 << 10)
 """Bytes at the top of the GPU's addresses that the kernel keeps for itself (amdgpu_vm.h)."""
 USER_ADDRESS_BITS: Final = 47
-"""User addresses have bit 47 clear."""
+"""Addresses of a process lie below 2 to this power."""
 
 
 class kfd_ioctl_get_process_apertures_new_args(Struct, size=16, source=SOURCE):
-    """GET_PROCESS_APERTURES_NEW: no nodes in, their number comes back."""
+    """GET_PROCESS_APERTURES_NEW: with `num_of_nodes` 0 the kernel returns only the number of nodes."""
 
     kfd_process_device_apertures_ptr: int = u64(0)
     num_of_nodes: int = u32(8)
 
 
 class kfd_ioctl_acquire_vm_args(Struct, size=8, source=SOURCE):
-    """ACQUIRE_VM: ties the process to a GPU; the first call for that GPU."""
+    """ACQUIRE_VM: binds the process to a GPU; must be the first call for this GPU."""
 
     drm_fd: int = u32(0)
     gpu_id: int = u32(4)
 
 
 class kfd_ioctl_runtime_enable_args(Struct, size=16, source=SOURCE):
-    """RUNTIME_ENABLE, once per process, before the first queue."""
+    """RUNTIME_ENABLE: once for a process, before its first queue."""
 
     r_debug: int = u64(0)
     mode_mask: int = u32(8, doc="a RuntimeMode")
@@ -263,7 +268,7 @@ class RuntimeMode(enum.IntFlag):
 
 
 class kfd_ioctl_get_clock_counters_args(Struct, size=40, source=SOURCE):
-    """GET_CLOCK_COUNTERS: GPU ticks beside CLOCK_MONOTONIC_RAW and CLOCK_BOOTTIME."""
+    """GET_CLOCK_COUNTERS: GPU ticks, and the host's clocks at the same time."""
 
     gpu_clock_counter: int = u64(0)
     cpu_clock_counter: int = u64(8, doc="CLOCK_MONOTONIC_RAW, ns")
@@ -273,11 +278,11 @@ class kfd_ioctl_get_clock_counters_args(Struct, size=40, source=SOURCE):
 
 
 SYSTEM_CLOCK_HZ: Final = 1_000_000_000
-"""`system_clock_freq`: host counters are nanoseconds."""
+"""`system_clock_freq`: the host's counters are in nanoseconds."""
 
 
 class MemFlags(enum.IntFlag):
-    """ALLOC_MEMORY_OF_GPU: exactly one of the first five says where, the others how."""
+    """Flags of ALLOC_MEMORY_OF_GPU: exactly one of the first five, the kind; the others are properties."""
 
     VRAM = 1 << 0
     GTT = 1 << 1
@@ -321,22 +326,22 @@ class kfd_ioctl_alloc_memory_of_gpu_args(Struct, size=40, source=SOURCE):
 
 
 class kfd_ioctl_free_memory_of_gpu_args(Struct, size=8, source=SOURCE):
-    """FREE_MEMORY_OF_GPU: the memory is mapped nowhere."""
+    """FREE_MEMORY_OF_GPU: no GPU may map the memory."""
 
     handle: int = u64(0)
 
 
 class kfd_ioctl_map_memory_to_gpu_args(Struct, size=24, source=SOURCE):
-    """MAP_MEMORY_TO_GPU; on error `n_success` is the number of GPUs that it was mapped to."""
+    """MAP_MEMORY_TO_GPU; on error `n_success` is the number of GPUs that map the memory."""
 
     handle: int = u64(0)
     device_ids_array_ptr: int = u64(8)
     n_devices: int = u32(16)
-    n_success: int = u32(20, doc="where to begin; from the kernel: how many are done")
+    n_success: int = u32(20, doc="index of the first GPU; from the kernel: GPUs done")
 
 
 class kfd_ioctl_unmap_memory_from_gpu_args(kfd_ioctl_map_memory_to_gpu_args, size=24, source=SOURCE):
-    """UNMAP_MEMORY_FROM_GPU; as MAP_MEMORY_TO_GPU."""
+    """UNMAP_MEMORY_FROM_GPU, with the fields of MAP_MEMORY_TO_GPU."""
 
 
 class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
@@ -356,7 +361,7 @@ class MmapType(enum.IntEnum):
 
 
 class MmapOffset(BitStruct, word_bits=64, source=SOURCE_DRIVER):
-    """The offset of an mmap of /dev/kfd, and what CREATE_QUEUE returns as a doorbell's offset."""
+    """The offset of an mmap of /dev/kfd; CREATE_QUEUE returns one with the doorbell's offset in it."""
 
     OFFSET: int = optional(45, 0)
     GPU_ID: int = bits(61, 46)
@@ -365,10 +370,11 @@ class MmapOffset(BitStruct, word_bits=64, source=SOURCE_DRIVER):
 
 DOORBELL_BYTES: Final = 8
 DOORBELL_SLICE_BYTES: Final = 8192
-"""Bytes of a process's doorbells of one GPU, mapped as a whole."""
+"""Size of the doorbells of one GPU in a process, which are mapped as a whole."""
 SDMA_DOORBELL_MIRROR: Final = 512
-"""Doorbells between two of one SDMA engine."""
+"""Distance between two doorbells of one SDMA engine, in doorbells."""
 MMIO_REMAP_BYTES: Final = 4096
+"""Size of the page of remapped registers."""
 
 
 class MmioRemap(enum.IntEnum):

@@ -1,6 +1,6 @@
 """Structures of the KFD calls that the driver does not make; the emulated kernel answers most of them.
 
-Not here: the calls that it makes, and the numbers of all (`kfd`).
+Not here: the structures of calls that the driver makes, and the numbers of all calls (`kfd`).
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -48,7 +48,7 @@ class kfd_ioctl_export_dmabuf_args(Struct, size=16, source=SOURCE):
 
 
 class kfd_ioctl_import_dmabuf_args(Struct, size=24, source=SOURCE):
-    """IMPORT_DMABUF: makes an allocation of a dma-buf."""
+    """IMPORT_DMABUF: makes an allocation from a dma-buf."""
 
     va_addr: int = u64(0)
     handle: int = u64(8, doc="from the kernel")

@@ -1,10 +1,11 @@
 """PM4: the packets of compute queues that are alike on every generation, and the values of their fields.
 
-A packet is its header and COUNT + 1 dwords. Dword 0 of every layout here is the whole header. Not here:
-packets that differ between generations, and which a generation has (`pm4_generations`), what the registers
-hold (`registers`), packets of AQL queues (`aql`), of copy engines (`sdma`).
+A packet is a header and COUNT + 1 dwords. Dword 0 of every layout here is the whole header. Addresses and
+64-bit numbers are two dwords, named as in the vendor's headers.
 
-Addresses and 64-bit numbers are given as two dwords, named as in the vendor's headers.
+Not here: packets that differ between generations, and the packets of a generation (`pm4_generations`), the
+fields of registers (`registers`), packets of AQL queues (`aql`) and of copy engines (`sdma`). Next:
+`drivers.amd.packets`, the sequences in use.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ SOURCE = "Linux 6.12 amdgpu nvd.h, soc15d.h; GPUOpen PAL, MEC PM4 packet headers
 
 TYPE_3: Final = 3
 NOP_ONE_DWORD: Final = 0xFFFF_1000
-"""A NOP whose COUNT says that it is the header alone."""
+"""A NOP of one dword: its COUNT is `NOP_COUNT_ONE_DWORD`."""
 NOP_COUNT_ONE_DWORD: Final = 0x3FFF
+"""COUNT of a packet that consists of the header alone."""
 TYPE_2_FILLER: Final = 0x8000_0000
 """One dword that is skipped."""
 
@@ -59,14 +61,14 @@ class Header(BitStruct, source=SOURCE):
     """The first dword of a packet of type 3."""
 
     TYPE: int = bits(31, 30, default=TYPE_3)
-    COUNT: int = bits(29, 16, doc="dwords behind the header, less one")
+    COUNT: int = bits(29, 16, doc="dwords after the header, less one")
     OPCODE: Opcode = bits(15, 8)
     SHADER_TYPE: int = optional(1, doc="ignored since gfx9")
     PREDICATE: bool = optional(0)
 
 
 def header(opcode: Opcode, words: int) -> int:
-    """Return the header of a packet of `words` dwords in all."""
+    """Return the header of a packet of `words` dwords, the header included."""
     return int(Header(COUNT=words - 2, OPCODE=opcode))
 
 
@@ -80,7 +82,7 @@ class Event(enum.IntEnum):
 
 
 class EventIndex(enum.IntEnum):
-    """Where in the pipeline an event is."""
+    """The stage of the pipeline at which an event occurs."""
 
     CS_PARTIAL_FLUSH = 4
     END_OF_PIPE = 5
@@ -99,7 +101,7 @@ class DataSel(enum.IntEnum):
 
 
 class IntSel(enum.IntEnum):
-    """Which interrupt RELEASE_MEM raises."""
+    """Whether and when RELEASE_MEM raises an interrupt."""
 
     NONE = 0
     INTERRUPT = 1
@@ -109,7 +111,7 @@ class IntSel(enum.IntEnum):
 
 
 class ReleaseDst(enum.IntEnum):
-    """Which way RELEASE_MEM stores."""
+    """The path by which RELEASE_MEM stores."""
 
     MEMORY = 0
     L2 = 1
@@ -135,7 +137,7 @@ class MemSpace(enum.IntEnum):
 
 
 class WaitOperation(enum.IntEnum):
-    """How WAIT_REG_MEM waits."""
+    """The operation of WAIT_REG_MEM."""
 
     WAIT = 0
     WRITE_WAIT_WRITE = 1
@@ -143,7 +145,7 @@ class WaitOperation(enum.IntEnum):
 
 
 class WriteDst(enum.IntEnum):
-    """Where WRITE_DATA and COPY_DATA store; PERF is COPY_DATA's alone."""
+    """The destination of WRITE_DATA and COPY_DATA; only COPY_DATA has PERF."""
 
     REGISTER = 0
     L2 = 2
@@ -173,14 +175,14 @@ class DmaSrc(enum.IntEnum):
 
 
 class DmaDst(enum.IntEnum):
-    """Where DMA_DATA stores."""
+    """The destination of DMA_DATA."""
 
     MEMORY = 0
     L2 = 3
 
 
 class AtomicCommand(enum.IntEnum):
-    """How ATOMIC_MEM runs."""
+    """The command of ATOMIC_MEM."""
 
     SINGLE_PASS = 0
     LOOP = 1
@@ -189,7 +191,7 @@ class AtomicCommand(enum.IntEnum):
 
 
 class Sequence(enum.IntEnum):
-    """The order in which the caches of a GCR_CNTL are walked."""
+    """The order in which the operations of a GCR_CNTL act on the cache levels."""
 
     PARALLEL = 0
     FORWARD = 1
@@ -204,15 +206,16 @@ TEMPORAL_HINT: Final = 3
 CACHE_BYPASS: Final = 3
 """CACHE_POLICY of releases, as the kernel sets it on gfx10 and gfx11."""
 MAX_IB_WORDS: Final = (1 << 20) - 1
-"""Dwords that one INDIRECT_BUFFER runs."""
+"""The most dwords that one INDIRECT_BUFFER runs."""
 IB_ALIGN: Final = 4
+"""Alignment of the packets of an INDIRECT_BUFFER, in bytes."""
 RELEASE_ALIGN_64: Final = 8
-"""Bytes that 64-bit numbers and clocks of a release are aligned to; others to 4."""
+"""Alignment in bytes of the address of a release of 64 bits or of a clock; of others it is 4."""
 ALL_BITS: Final = 0xFFFF_FFFF
 
 
 class SetShReg(BitStruct, words=2, source=SOURCE):
-    """SET_SH_REG and its start; the values of consecutive registers follow."""
+    """SET_SH_REG without its data: the values of consecutive registers follow."""
 
     TYPE: int = bits(31, 30, default=TYPE_3)
     COUNT: int = bits(29, 16, doc="values")
@@ -223,7 +226,7 @@ class SetShReg(BitStruct, words=2, source=SOURCE):
 
 
 class WaitRegMem(BitStruct, words=7, source=SOURCE):
-    """WAIT_REG_MEM: compare 32 bits, unsigned; for WRITE_WAIT_WRITE the address words are two registers."""
+    """WAIT_REG_MEM: wait for 32 bits, unsigned; for WRITE_WAIT_WRITE the address dwords are two registers."""
 
     _header = const(31, 0, header(Opcode.WAIT_REG_MEM, 7))
     FUNCTION: Function = bits(2, 0, word=1)
@@ -240,7 +243,7 @@ class WaitRegMem(BitStruct, words=7, source=SOURCE):
 
 
 class EventWrite(BitStruct, words=2, source=SOURCE):
-    """EVENT_WRITE."""
+    """EVENT_WRITE: raise an event in the pipeline."""
 
     _header = const(31, 0, header(Opcode.EVENT_WRITE, 2))
     EVENT_TYPE: Event = bits(5, 0, word=1)
@@ -248,15 +251,15 @@ class EventWrite(BitStruct, words=2, source=SOURCE):
 
 
 class PredExec(BitStruct, words=2, source=SOURCE):
-    """PRED_EXEC: XCCs that are not selected skip the dwords that follow; for indirect buffers only."""
+    """PRED_EXEC: XCCs that are not selected skip the next dwords; allowed in indirect buffers only."""
 
     _header = const(31, 0, header(Opcode.PRED_EXEC, 2))
     EXEC_COUNT: int = bits(13, 0, word=1, doc="dwords that follow")
-    DEVICE_SELECT: int = bits(31, 24, word=1, doc="a bit an XCC")
+    DEVICE_SELECT: int = bits(31, 24, word=1, doc="one bit for each XCC")
 
 
 class IndirectBuffer(BitStruct, words=4, source=SOURCE):
-    """INDIRECT_BUFFER: run packets that lie elsewhere, then go on behind this one."""
+    """INDIRECT_BUFFER: run packets at an address, then continue after this packet."""
 
     _header = const(31, 0, header(Opcode.INDIRECT_BUFFER, 4))
     ADDRESS_LO: int = bits(31, 0, word=1)
@@ -280,14 +283,14 @@ class DispatchDirect(BitStruct, words=5, source=SOURCE):
 
 
 class WriteData(BitStruct, words=4, source=SOURCE):
-    """WRITE_DATA up to its data, of which there is a dword or more behind the address."""
+    """WRITE_DATA without its data: one or more dwords follow the address."""
 
     TYPE: int = bits(31, 30, default=TYPE_3)
     COUNT: int = bits(29, 16, doc="dwords of data, plus 2")
     OPCODE: Opcode = bits(15, 8, default=Opcode.WRITE_DATA)
     DST_SEL: WriteDst = bits(11, 8, word=1)
     ADDR_INCR_DISABLE: bool = optional(16, word=1)
-    WR_CONFIRM: bool = optional(20, word=1, doc="go on when the data has arrived")
+    WR_CONFIRM: bool = optional(20, word=1, doc="continue when the data has arrived")
     CACHE_POLICY: int = optional(26, 25, word=1)
     ADDRESS_LO: int = bits(31, 0, word=2)
     ADDRESS_HI: int = bits(31, 0, word=3)
@@ -315,7 +318,7 @@ class DmaData(BitStruct, words=7, source=f"{SOURCE}; Mesa radv_cp_dma.c"):
     DST_SEL: DmaDst = bits(21, 20, word=1)
     DST_CACHE_POLICY: int = optional(26, 25, word=1)
     SRC_SEL: DmaSrc = bits(30, 29, word=1)
-    CP_SYNC: bool = optional(31, word=1, doc="go on when all bytes have arrived")
+    CP_SYNC: bool = optional(31, word=1, doc="continue when all bytes have arrived")
     SRC_LO: int = bits(31, 0, word=2, doc="or the data")
     SRC_HI: int = bits(31, 0, word=3)
     DST_LO: int = bits(31, 0, word=4)
@@ -323,20 +326,20 @@ class DmaData(BitStruct, words=7, source=f"{SOURCE}; Mesa radv_cp_dma.c"):
     BYTE_COUNT: int = bits(25, 0, word=6)
     SAS: bool = optional(26, word=6, doc="the source is a register")
     DAS: bool = optional(27, word=6, doc="the destination is a register")
-    SAIC: bool = optional(28, word=6, doc="the source address stays")
-    DAIC: bool = optional(29, word=6, doc="the destination address stays")
-    RAW_WAIT: bool = optional(30, word=6, doc="wait for writes of the copies before")
+    SAIC: bool = optional(28, word=6, doc="the source address does not advance")
+    DAIC: bool = optional(29, word=6, doc="the destination address does not advance")
+    RAW_WAIT: bool = optional(30, word=6, doc="wait for the writes of earlier copies")
     DIS_WC: bool = optional(31, word=6)
 
 
 MAX_DMA_BYTES: Final[Mapping[int, int]] = MappingProxyType(
     {9: (1 << 26) - 32, 10: (1 << 26) - 32, 11: (1 << 15) - 32, 12: (1 << 15) - 32}
 )
-"""Generation -> bytes of one DMA_DATA, a multiple of 32 (Mesa radv_cp_dma.c)."""
+"""Generation -> the most bytes of one DMA_DATA, a multiple of 32 (Mesa radv_cp_dma.c)."""
 
 
 class AtomicMem(BitStruct, words=9, source=SOURCE):
-    """ATOMIC_MEM."""
+    """ATOMIC_MEM: an atomic operation on 32 or 64 bits of memory."""
 
     _header = const(31, 0, header(Opcode.ATOMIC_MEM, 9))
     ATOMIC: int = bits(6, 0, word=1)

@@ -1,6 +1,8 @@
 """PM4 packets whose layout differs between generations: cache operations, and stores at the end of the pipe.
 
-`packets` returns all that a generation has. Not here: packets that are alike everywhere (`pm4`).
+`packets` returns all packets of a generation.
+
+Not here: packets that are alike on every generation (`pm4`). Next: `drivers.amd.packets`, which sends them.
 """
 
 from __future__ import annotations
@@ -94,9 +96,9 @@ class AcquireMem(BitStruct, words=8, source=SOURCE):
 
 
 class ReleaseMem(BitStruct, words=8, source=SOURCE):
-    """RELEASE_MEM without the cache bits of a generation: waits for all before, then stores and interrupts.
+    """RELEASE_MEM without the cache bits of a generation: wait for earlier work, then store and interrupt.
 
-    The queue needs an end-of-pipe buffer.
+    The queue must have an end-of-pipe buffer.
     """
 
     _header = const(31, 0, header(Opcode.RELEASE_MEM, 8))
@@ -131,7 +133,7 @@ class ReleaseMemGfx10(ReleaseMem, source=SOURCE):
     """RELEASE_MEM of gfx10."""
 
     GLM_WB: bool = optional(12, word=1)
-    GLM_INV: bool = optional(13, word=1, doc="goes with GLM_WB")
+    GLM_INV: bool = optional(13, word=1, doc="set together with GLM_WB")
     GLV_INV: bool = optional(14, word=1)
     GL1_INV: bool = optional(15, word=1)
     GL2_US: bool = optional(16, word=1)
@@ -152,7 +154,7 @@ class ReleaseMemGfx11(ReleaseMemGfx10, source=SOURCE):
 
 
 class ReleaseMemGfx12(ReleaseMemGfx10, source=SOURCE):
-    """RELEASE_MEM of gfx12: GLM and GL1 are gone, the policy is a temporal hint."""
+    """RELEASE_MEM of gfx12, which has no GLM and GL1 bits, and a temporal hint instead of the policy."""
 
     GLM_WB = removed()
     GLM_INV = removed()
@@ -165,13 +167,11 @@ class ReleaseMemGfx12(ReleaseMemGfx10, source=SOURCE):
 ACQUIRE: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {9: AcquireMemGfx9, 10: AcquireMem, 11: AcquireMem, 12: AcquireMem}
 )
-"""Generation -> layout."""
+"""Generation -> layout of ACQUIRE_MEM."""
 RELEASE: Final[Mapping[int, type[ReleaseMem]]] = MappingProxyType(
     {9: ReleaseMemGfx9, 10: ReleaseMemGfx10, 11: ReleaseMemGfx11, 12: ReleaseMemGfx12}
 )
-"""Generation -> layout."""
-
-
+"""Generation -> layout of RELEASE_MEM."""
 _SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {
         Opcode.WAIT_REG_MEM: WaitRegMem,
@@ -190,7 +190,7 @@ _SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
 
 @functools.cache
 def packets(generation: int) -> Mapping[int, type[BitStruct]]:
-    """Return opcode -> layout of the packets of a generation; those with data behind them only begin so."""
+    """Return opcode -> layout of the packets of a generation; packets of `WITH_DATA` have data after it."""
     return {**_SAME, Opcode.ACQUIRE_MEM: ACQUIRE[generation], Opcode.RELEASE_MEM: RELEASE[generation]}
 
 

@@ -1,9 +1,9 @@
-"""Compute registers: their places among the SH registers, and the fields of those with parts.
+"""Compute registers: their offsets from the base of the SH registers, and their fields.
 
-A place is the dword offset from the base of the SH registers, which is what SET_SH_REG takes. The resource
-words RSRC1 to RSRC3 also stand in kernel descriptors.
+Offsets are in dwords, as SET_SH_REG takes them. The resource words RSRC1 to RSRC3 are also in kernel
+descriptors.
 
-Not here: writing them (`drivers.amd.launch`).
+Not here: the packets that set registers (`pm4`). Next: `drivers.amd.launch`, which sets them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ DESCRIPTOR_SOURCE = "LLVM AMDGPUUsage, compute_pgm_rsrc1 to 3; Linux 6.12 asic_r
 
 SH_BASE: Final = 0x2C00
 SH_END: Final = 0x3000
+"""The SH registers are in [SH_BASE, SH_END), in dwords."""
 CONFIG_BASE: Final = 0x2000
 UCONFIG_BASE: Final = 0xC000
 USER_DATA_COUNT: Final = 16
-"""Registers USER_DATA_0 to 15: user SGPRs that a PM4 dispatch can give."""
+"""The number of registers USER_DATA: user SGPRs that a PM4 dispatch can set."""
 PROGRAM_SHIFT: Final = 8
-"""Addresses of code and scratch are given in units of 256 bytes."""
+"""Registers hold addresses of code and scratch shifted right by this number of bits."""
 PROGRAM_ALIGN: Final = 1 << PROGRAM_SHIFT
 
 
 class ShRegister(enum.IntEnum):
-    """Registers that lie at the same place on every generation."""
+    """Registers that have the same offset on every generation."""
 
     COMPUTE_DISPATCH_INITIATOR = 0x200
     COMPUTE_DIM_X = 0x201
@@ -87,7 +88,7 @@ class ShRegister(enum.IntEnum):
 
 
 class ShRegisterGfx9(enum.IntEnum):
-    """Registers that only gfx9 has at these places; gfx90a and gfx942 differ at 0x225 to 0x228."""
+    """Registers that only gfx9 has at these offsets; gfx90a and gfx942 differ at 0x225 to 0x228."""
 
     COMPUTE_RELAUNCH = 0x222
     COMPUTE_WAVE_RESTORE_ADDR_LO = 0x223
@@ -129,11 +130,11 @@ class ShRegisterGfx11(enum.IntEnum):
 OWN_REGISTERS: Final[Mapping[int, type[enum.IntEnum]]] = MappingProxyType(
     {9: ShRegisterGfx9, 10: ShRegisterGfx10, 11: ShRegisterGfx11, 12: ShRegisterGfx11}
 )
-"""Generation -> its registers beside `ShRegister`."""
+"""Generation -> its registers that are not in `ShRegister`."""
 
 
 class ResourceLimits(BitStruct, source=SOURCE):
-    """COMPUTE_RESOURCE_LIMITS; 0 limits nothing."""
+    """COMPUTE_RESOURCE_LIMITS; 0: no limits."""
 
     WAVES_PER_SH: int = optional(9, 0)
     TG_PER_CU: int = optional(15, 12)
@@ -180,7 +181,7 @@ class TmpringSizeGfx12(TmpringSize, source=SOURCE):
 TMPRING: Final[Mapping[int, type[TmpringSize]]] = MappingProxyType(
     {9: TmpringSize, 10: TmpringSize, 11: TmpringSizeGfx11, 12: TmpringSizeGfx12}
 )
-"""Generation -> layout."""
+"""Generation -> layout of COMPUTE_TMPRING_SIZE."""
 
 
 class Initiator(BitStruct, source=SOURCE):
@@ -191,7 +192,7 @@ class Initiator(BitStruct, source=SOURCE):
     FORCE_START_AT_000: bool = optional(2)
     ORDERED_APPEND_ENBL: bool = optional(3)
     ORDERED_APPEND_MODE: bool = optional(4)
-    USE_THREAD_DIMENSIONS: bool = optional(5, doc="dimensions count work-items, else workgroups")
+    USE_THREAD_DIMENSIONS: bool = optional(5, doc="dimensions count work-items; 0: workgroups")
     ORDER_MODE: bool = optional(6)
     SCALAR_L1_INV_VOL: bool = optional(10)
     VECTOR_L1_INV_VOL: bool = optional(11)
@@ -247,7 +248,7 @@ class Rsrc2(BitStruct, source=DESCRIPTOR_SOURCE):
     TG_SIZE_EN: bool = optional(10)
     TIDIG_COMP_CNT: int = optional(12, 11, doc="work-item ids: 0 x, 1 x and y, 2 all")
     EXCP_EN_MSB: int = optional(14, 13)
-    LDS_SIZE: int = optional(23, 15, doc="LDS in granules; the packet processor or the driver fills it in")
+    LDS_SIZE: int = optional(23, 15, doc="LDS in granules; set by the packet processor or the driver")
     EXCP_EN: int = optional(30, 24)
 
 
@@ -297,7 +298,7 @@ class Rsrc3Gfx12(BitStruct, source=DESCRIPTOR_SOURCE):
 
 
 RSRC1: Final[Mapping[int, type[Rsrc1]]] = MappingProxyType({9: Rsrc1, 10: Rsrc1, 11: Rsrc1, 12: Rsrc1Gfx12})
-"""Generation -> layout; RSRC2 and RSRC3, too. gfx90a has `Rsrc3Gfx90a`."""
+"""Generation -> layout of COMPUTE_PGM_RSRC1. `RSRC2` and `RSRC3` are alike; gfx90a has `Rsrc3Gfx90a`."""
 RSRC2: Final[Mapping[int, type[Rsrc2]]] = MappingProxyType({9: Rsrc2, 10: Rsrc2, 11: Rsrc2, 12: Rsrc2Gfx12})
 RSRC3: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {9: Rsrc3Gfx942, 10: Rsrc3Gfx10, 11: Rsrc3Gfx11, 12: Rsrc3Gfx12}
@@ -305,7 +306,7 @@ RSRC3: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
 NUM_THREAD: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {9: NumThread, 10: NumThread, 11: NumThread, 12: NumThreadGfx12}
 )
-"""Generation -> layout."""
+"""Generation -> layout of COMPUTE_NUM_THREAD_X, Y and Z."""
 
 FIELDS: Final[Mapping[str, Mapping[int, type[BitStruct]]]] = MappingProxyType(
     {
@@ -320,14 +321,14 @@ FIELDS: Final[Mapping[str, Mapping[int, type[BitStruct]]]] = MappingProxyType(
         "COMPUTE_DISPATCH_INITIATOR": MappingProxyType(dict.fromkeys((9, 10, 11, 12), Initiator)),
     }
 )
-"""Register -> generation -> its fields, for the registers that have parts."""
+"""Register -> generation -> layout, for the registers that have fields."""
 
 
 def register_names(generation: int) -> Mapping[int, str]:
-    """Return place -> name of all compute registers of a generation."""
+    """Return offset -> name of all compute registers of a generation."""
     return {int(one): one.name for kind in (ShRegister, OWN_REGISTERS[generation]) for one in kind}
 
 
 def register(generation: int, name: str) -> int:
-    """Return the place of a register that generations have at different places."""
+    """Return the offset of a register whose offset depends on the generation."""
     return int(OWN_REGISTERS[generation][name])

@@ -1,6 +1,8 @@
 """SDMA: the packets of copy engines, versions 4.4, 5.2, 6 and 7.
 
-The first dword holds the operation. Compares and fences have 32 bits. Not here: rings (`drivers.amd.ring`).
+The first dword holds the operation. Compares and fences have 32 bits.
+
+Not here: rings (`drivers.amd.ring`). Next: `drivers.amd.encode_sdma`, which writes packets.
 """
 
 from __future__ import annotations
@@ -63,32 +65,35 @@ class Function(enum.IntEnum):
 NOP_WORD: Final = 0
 """A NOP of one dword."""
 POLL_FOREVER: Final = 0xFFF
+"""RETRY of a poll without a limit."""
 POLL_INTERVAL: Final = 4
 FENCE_MTYPE_UC: Final = 3
 FILL_SIZE_DWORD: Final = 2
 ALIGN_WORDS: Final = 8
-"""An INDIRECT packet ends at a multiple of so many dwords, and so do the words it runs."""
+"""An INDIRECT packet, and the words that it runs, must end at a multiple of this number of dwords."""
 INDIRECT_ALIGN: Final = 32
 TIMESTAMP_ALIGN: Final = 32
+"""Alignment of the addresses of INDIRECT and TIMESTAMP, in bytes."""
 MAX_INDIRECT_WORDS: Final = (1 << 20) - ALIGN_WORDS
+"""The most dwords that one INDIRECT runs."""
 
 
 class Head(BitStruct, source=SOURCE):
-    """The first dword, as far as all packets share it."""
+    """The bits of the first dword that all packets share."""
 
     OP: Op = bits(7, 0)
     SUB_OP: int = optional(15, 8)
 
 
 class Nop(BitStruct, source=SOURCE):
-    """NOP; COUNT dwords that follow are skipped."""
+    """NOP: skip the next COUNT dwords."""
 
     _op = const(15, 0, Op.NOP)
     COUNT: int = optional(29, 16)
 
 
 class CopyLinear(BitStruct, words=7, source=SOURCE):
-    """COPY, linear, of v6 and v7; addresses may be any. DCC of v7 would add a dword, so it stays 0."""
+    """COPY, linear, since v5; addresses need no alignment. DCC of v7 would add a dword, so it must be 0."""
 
     _op = const(15, 0, Op.COPY)
     TMZ: bool = optional(18)
@@ -104,7 +109,7 @@ class CopyLinear(BitStruct, words=7, source=SOURCE):
 
 
 class CopyLinearV4(CopyLinear, source=SOURCE):
-    """COPY, linear, of v4.4: fewer bits of count, and only upwards."""
+    """COPY, linear, of v4.4: fewer bits of the count, and ascending addresses only."""
 
     DCC = removed()
     BACKWARDS = removed()
@@ -129,7 +134,7 @@ class ConstFillV4(ConstFill, source=SOURCE):
 
 
 class WriteUntiled(BitStruct, words=4, source=SOURCE):
-    """WRITE, linear, up to its data. Not ordered with copies before it."""
+    """WRITE, linear, without its data, which follows. It is not ordered with earlier copies."""
 
     _op = const(15, 0, Op.WRITE)
     DST_LO: int = bits(31, 0, word=1)
@@ -138,7 +143,7 @@ class WriteUntiled(BitStruct, words=4, source=SOURCE):
 
 
 class Fence(BitStruct, words=4, source=SOURCE):
-    """FENCE: store 32 bits when all before is done."""
+    """FENCE: store 32 bits when all earlier packets are done."""
 
     _op = const(15, 0, Op.FENCE)
     MTYPE: int = optional(18, 16, doc="3: uncached; since v5")
@@ -176,11 +181,11 @@ class PollRegmem(BitStruct, words=6, source=SOURCE):
     REFERENCE: int = bits(31, 0, word=3)
     MASK: int = bits(31, 0, word=4)
     INTERVAL: int = bits(15, 0, word=5)
-    RETRY: int = bits(27, 16, word=5, doc="0xfff: for ever")
+    RETRY: int = bits(27, 16, word=5, doc="0xfff: no limit")
 
 
 class Atomic(BitStruct, words=8, source=SOURCE):
-    """ATOMIC."""
+    """ATOMIC: an atomic operation on memory."""
 
     _op = const(15, 0, Op.ATOMIC)
     LOOP: bool = optional(16)
@@ -206,7 +211,7 @@ class GcrReq(BitStruct, words=5, source=SOURCE):
     """GCR_REQ: cache operations on a range of addresses; v5 and later."""
 
     _op = const(7, 0, Op.GCR_REQ)
-    SUB_OP: int = optional(15, 8, doc="1: of user mode")
+    SUB_OP: int = optional(15, 8, doc="1: user mode")
     BASE_LO: int = optional(31, 7, word=1)
     BASE_HI: int = optional(15, 0, word=2)
     GCR_CONTROL_LO: int = optional(31, 16, word=2, doc="bits [15:0] of a `GcrCntl`")
@@ -216,7 +221,7 @@ class GcrReq(BitStruct, words=5, source=SOURCE):
 
 
 class Indirect(BitStruct, words=6, source=SOURCE):
-    """INDIRECT: run packets that lie elsewhere."""
+    """INDIRECT: run packets at an address, then continue after this packet."""
 
     _op = const(15, 0, Op.INDIRECT)
     VMID: int = optional(19, 16)
@@ -250,7 +255,7 @@ _V4: Final[Mapping[int, type[BitStruct]]] = {
 
 
 def packets(version: tuple[int, ...]) -> Mapping[int, type[BitStruct]]:
-    """Return operation -> layout for engines of a version, as (4, 4, 2)."""
+    """Return operation -> layout for engines of a version such as (4, 4, 2)."""
     if version[0] >= 6:
         return _PACKETS
     if version[0] == 5:
@@ -259,7 +264,7 @@ def packets(version: tuple[int, ...]) -> Mapping[int, type[BitStruct]]:
 
 
 def packet_words(words: Sequence[int], at: int) -> int:
-    """Return the dwords of the packet at `at`, its data included. Raises ValueError for an unknown one."""
+    """Return the dwords of the packet at `at`, its data included. Raises `ValueError` if it is unknown."""
     op = words[at] & 0xFF
     if op == Op.NOP:
         return 1 + Nop.FIELDS["COUNT"].extract(words[at])
@@ -271,6 +276,6 @@ def packet_words(words: Sequence[int], at: int) -> int:
 
 
 SMALL_PIECE: Final = (4 << 20) - 256
-"""Bytes of one packet that every version takes."""
+"""The most bytes of one copy or fill that every version accepts."""
 LARGE_PIECE: Final = (1 << 30) - 4096
-"""Bytes of one copy since v5.2, and of one fill since v6."""
+"""The most bytes of one copy since v5.2, and of one fill since v6."""

@@ -1,6 +1,6 @@
-"""The KFD topology in sysfs: where it lies, names of properties, numbers in them.
+"""The KFD topology in sysfs: its folders, the names of properties, and the numbers in them.
 
-Not here: reading sysfs (`drivers.amd.topology`).
+Not here: /dev/kfd itself (`kfd`). Next: `drivers.amd.topology`, which reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SOURCE = "Linux 6.12 drivers/gpu/drm/amd/amdkfd/kfd_topology.c; include/uapi/lin
 
 ROOT: Final = "/sys/devices/virtual/kfd/kfd/topology"
 ALIAS: Final = "/sys/class/kfd/kfd/topology"
-"""The same folder, where the first one is hidden."""
+"""The same folder under another path, for containers that hide the first one."""
 RENDER_NODE: Final = "/dev/dri/renderD{minor}"
 KFD_NODE: Final = "/dev/kfd"
 
@@ -51,7 +51,7 @@ PROPERTIES: Final = (
     "cwsr_size",
     "ctl_stack_size",
 )
-"""Of every node, in the order of printing; the last two only in newer kernels."""
+"""The properties of every node, in the order of the file; the last two exist in newer kernels only."""
 GPU_PROPERTIES: Final = (
     "max_engine_clk_fcompute",
     "local_mem_size",
@@ -63,7 +63,7 @@ GPU_PROPERTIES: Final = (
     "num_xcc",
     "max_engine_clk_ccompute",
 )
-"""Of GPU nodes, after those."""
+"""The properties that only GPU nodes have, after `PROPERTIES`."""
 
 
 class HeapType(enum.IntEnum):
@@ -78,7 +78,7 @@ class HeapType(enum.IntEnum):
 
 
 class LinkType(enum.IntEnum):
-    """io_links and p2p_links: `type`, as far as GPUs have it."""
+    """io_links and p2p_links: `type` of a link of a GPU."""
 
     PCIEXPRESS = 2
     XGMI = 11
@@ -114,7 +114,7 @@ class Capability(BitStruct, source="Linux 6.12 kfd_sysfs.h"):
 
 
 class Location(BitStruct, source=SOURCE):
-    """The property `location_id`: where the GPU sits on its PCI domain."""
+    """The property `location_id`: the GPU's PCI address in its domain."""
 
     FUNCTION: int = bits(2, 0)
     SLOT: int = bits(7, 3)

@@ -13,14 +13,14 @@ def test_words_that_are_no_pm4_packet_are_named():
         list(decode.pm4_packets([*packets.FLUSH, 0x4000_1000], 11))
     with pytest.raises(ValueError, match="no PM4 packet of gfx11"):
         list(decode.pm4_packets([pm4.header(pm4.Opcode.HDP_FLUSH, 2), 0], 11))
-    with pytest.raises(ValueError, match="wants 1 more words, 0 are left"):
+    with pytest.raises(ValueError, match="needs 1 more words, 0 are left"):
         list(decode.pm4_packets(packets.FLUSH[:1], 11))
 
 
 def test_length_of_acquire_distinguishes_generations():
     short = pm4_generations.AcquireMemGfx9.pack(SIZE_LO=0, SIZE_HI=0, POLL_INTERVAL=0)
     assert len(list(decode.pm4_packets(short, 9))) == 1
-    with pytest.raises(ValueError, match="7 words, 8 are AcquireMem"):
+    with pytest.raises(ValueError, match="7 words, AcquireMem has 8"):
         list(decode.pm4_packets(short, 12))
 
 
@@ -37,7 +37,7 @@ def test_bits_of_another_generation_are_no_packet():
 
 def test_writes_to_registers_that_do_not_exist_are_named():
     words = packets.set_registers(0x2F0, 1)
-    with pytest.raises(ValueError, match="no compute register of gfx12 lies at 0x2f0"):
+    with pytest.raises(ValueError, match="gfx12 has no compute register at 0x2f0"):
         decode.pm4_text(words, 12)
 
 
@@ -62,7 +62,7 @@ def test_words_that_are_no_aql_packet_are_named():
 def test_words_that_are_no_sdma_packet_are_named():
     with pytest.raises(ValueError, match="no SDMA packet of v4"):
         list(decode.sdma_packets([sdma.Op.GCR_REQ, 0, 0, 0, 0], (4, 4, 2)))
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="needs 4 words, 2 are left"):
         list(decode.sdma_packets([sdma.Op.FENCE, 0], (6, 0, 0)))
     with pytest.raises(ValueError, match="bit 16 of word 0"):
         list(decode.sdma_packets([sdma.Op.FENCE | 3 << 16, 0, 0, 0], (4, 4, 2)))

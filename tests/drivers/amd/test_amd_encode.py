@@ -504,7 +504,7 @@ def test_long_prebuilt_words_of_copy_queues_are_cut_at_multiples_of_eight():
     cuts = list(encode_sdma.cut(data, len(words), 64))
     assert [start for start, _ in cuts] == [0, 56, 112]
     assert cuts[-1][1] == len(words)
-    with pytest.raises(UsageError, match="no place"):
+    with pytest.raises(UsageError, match="ends at a multiple of 8 words"):
         list(encode_sdma.cut(data, len(words), 48))
 
 

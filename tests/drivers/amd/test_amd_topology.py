@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_an_error_where_nothing_changed():
 
 
 def test_a_file_without_a_number_is_named_in_the_error():
-    with pytest.raises(BringUpError, match=r"nodes/1/gpu_id holds 'x'"):
+    with pytest.raises(BringUpError, match=r"nodes/1/gpu_id: wanted a number, saw 'x'"):
         topology.read(Files(nodes(**{f"{ROOT}/nodes/1/gpu_id": "x\n"})))
 
 

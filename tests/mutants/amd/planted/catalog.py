@@ -297,8 +297,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd signal by a plain store",
         file="encode.py",
-        old="        release = self.words.signal(command.signal.va, known(value))\n        at = self._once(release + self._wake, out)\n        open_number(out, value, at + packets.RELEASE_VALUE, 2)\n",
-        new="        release = packets.store(command.signal.va, (known(value), 0))\n        at = self._once(release + self._wake, out)\n        open_number(out, value, at + packets.STORE_VALUE, 2)\n",
+        old="        release = self.words.signal(command.signal.va, constant(value))\n        at = self._once(release + self._wake, out)\n        patch_number(out, value, at + packets.RELEASE_VALUE, 2)\n",
+        new="        release = packets.store(command.signal.va, (constant(value), 0))\n        at = self._once(release + self._wake, out)\n        patch_number(out, value, at + packets.STORE_VALUE, 2)\n",
         names=r"WRITE_DATA.*(release|cache|written back|signal)|written back|write.back",
         seen="WRITE_DATA waits for no kernel and writes no cache back",
         parts=("private", "between_queues"),
