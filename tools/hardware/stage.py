@@ -102,7 +102,7 @@ class Run:
         """Seconds that are reserved for the last stages."""
         self.stages: list[Stage] = []
         self.start = self.timing.monotonic()
-        self._commit = _commit()
+        self._commit = commit()
 
     @property
     def device(self) -> str:
@@ -269,7 +269,7 @@ def _end(child: subprocess.Popen[bytes], end_s: float) -> str:
     return ""
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the hash of the checkout's commit; "" without a repository or git."""
     command = ["/usr/bin/env", "git", "rev-parse", "HEAD"]
     try:

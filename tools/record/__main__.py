@@ -7,10 +7,12 @@
     python -m tools.record --prepare kernels     assemble all kernels, for a machine without an assembler
     python -m tools.record --forms --arch sm_90a     count forms and inputs, name what has none
 
-Exit status: 1 if a form gave no results, a result differs, or something has no form; 2 for what cannot be
-done; else 0, also where the limit of time came first: the same command continues.
+Exit status: 1 if a form gave no results, a result differs, or an instruction has no form; 2 for a wrong
+argument, file or device; else 0, also if the limit of time ended the recording: the same command continues
+it.
 
-Not here: what is recorded (`tools.record.nv`, `tools.record.amd`). Next: docs/hardware/README.md.
+Not here: what is recorded (`tools.record.nv`, `tools.record.amd`). Next: `tools.record.runner`;
+docs/hardware/README.md.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ if TYPE_CHECKING:
     from tools.record.vendors import Vendor
 
 SILICON: Final = REPOSITORY / "tests/golden/silicon"
-"""Where recordings of silicon are kept, one file an architecture."""
+"""The folder of recordings of silicon, with one file for each architecture."""
 _EMULATED_PATIENCE: Final = 60
-"""How much longer an emulated GPU may take than a real one."""
+"""The factor of `TIMEOUT_S` on an emulated GPU."""
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -90,14 +92,18 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def chosen_forms(vendor: Vendor, arch: str, options: argparse.Namespace) -> list[list[Form]]:
-    """Return the shards that the command line asks for."""
+    """Return the shards of the part K/N, of the forms whose names match --only."""
     forms = [one for one in vendor.forms(arch) if options.only is None or options.only.search(one.name)]
     number, parts = options.shards
     return shards(forms)[number - 1 :: parts]
 
 
 def record(options: argparse.Namespace, out: Path) -> tuple[bool, Recording]:
-    """Record on the device; return whether all shards were recorded, and the recording."""
+    """Record on the device of --device into the journal `out`.
+
+    Return whether all shards were recorded in time, and the recording. Raises `UsageError` for a journal of
+    another device, and `HcqError` if the device does not open.
+    """
     vendor = vendor_of(options.device)
     with Opened(options.device) as opened:
         info = opened.get().info
@@ -111,7 +117,7 @@ def record(options: argparse.Namespace, out: Path) -> tuple[bool, Recording]:
 
 
 def recorded(options: argparse.Namespace) -> int:
-    """Record, and print what there is."""
+    """Record, and print a summary; return 1 if a form has an error."""
     begin = time.monotonic()
     done, recording = record(options, options.out)
     _print(options, {
@@ -123,7 +129,7 @@ def recorded(options: argparse.Namespace) -> int:
 
 
 def compared(options: argparse.Namespace) -> int:
-    """Compare the device with a recording, and print each difference."""
+    """Run the forms on the device, compare with --compare, print the differences; return 1 if any."""
     silicon = load(options.compare)
     with tempfile.TemporaryDirectory(prefix="hcq-record-") as there:
         _, other = record(options, options.out or Path(there) / "emulated.jsonl")
@@ -135,7 +141,7 @@ def compared(options: argparse.Namespace) -> int:
 
 
 def keep(options: argparse.Namespace) -> int:
-    """Write the compact file of a recording of silicon."""
+    """Write the compact file of a recording of silicon; return 2 for a recording of an emulated GPU."""
     recording = load(options.keep)
     if "emulated" in recording.head["driver"]:
         sys.stderr.write(f"error: {options.keep} was recorded on an emulated GPU: it is no silicon\n")
@@ -149,7 +155,7 @@ def keep(options: argparse.Namespace) -> int:
 
 
 def prepare(options: argparse.Namespace) -> int:
-    """Assemble the kernels of all shards."""
+    """Assemble the kernels of all shards into --prepare, for --arch or all architectures; return 0."""
     vendor = vendor_of(options.arch or options.device)
     for arch in [options.arch] if options.arch else vendor.arches:
         count = sum(
@@ -160,7 +166,7 @@ def prepare(options: argparse.Namespace) -> int:
 
 
 def listed(options: argparse.Namespace) -> int:
-    """Print numbers of forms and rows, and what has no form."""
+    """Print the numbers of forms, rows and bytes, and what has no form; return 1 if something has none."""
     vendor, missing = vendor_of(options.arch or options.device), 0
     for arch in [options.arch] if options.arch else vendor.arches:
         forms = [form for shard in chosen_forms(vendor, arch, options) for form in shard]

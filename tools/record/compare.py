@@ -1,6 +1,6 @@
-"""Comparison of two recordings of the same forms: silicon's, and another's.
+"""Comparison of two recordings of the same forms: one of silicon, and one of an emulated GPU.
 
-Not here: making them (`runner`).
+Not here: making recordings (`runner`). Next: `forms.Allowed`, the rules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tools.record.recording import Recording
 
 SHOWN: Final = 3
-"""Rows of one form that are listed."""
+"""The most differences of one form that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,15 @@ class Difference:
     row: str
     """Number and inputs of the row."""
     column: str
+    """The name of the result."""
     silicon: int
+    """The bits of silicon's result."""
     other: int
+    """The bits of the other result."""
     size: int
-    """Bytes of each."""
+    """Bytes of a result."""
     why: str
+    """How far the results are apart, and the rule."""
 
     def __str__(self) -> str:
         width = 2 + 2 * self.size
@@ -47,26 +51,26 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What a comparison found."""
+    """The result of a comparison. Forms are named."""
 
     equal: int = 0
-    """Forms without a difference."""
+    """The number of forms without a difference; forms with an error on both sides count."""
     values: int = 0
-    """Results that were compared."""
+    """The number of results that were compared."""
     differences: dict[str, list[Difference]] = field(default_factory=dict)
-    """Form -> its differences, at most `SHOWN`."""
+    """Form -> its first differences, at most `SHOWN`."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Form -> how many results differ."""
+    """Form -> the number of results that differ; forms without a difference have no entry."""
     one_sided: dict[str, str] = field(default_factory=dict)
-    """Form -> why it has results on one side alone: an error of the other side."""
+    """Form that only one recording has results of -> why the other has none."""
     changed: list[str] = field(default_factory=list)
-    """Forms that were recorded under another key: text, inputs or layout have changed since."""
+    """Forms whose text, inputs or layout have changed since silicon was recorded."""
     absent: list[str] = field(default_factory=list)
-    """Forms that the file does not have."""
+    """Forms that silicon's recording does not have."""
 
     @property
     def agrees(self) -> bool:
-        """Return whether no form differs; what is only not recorded, or changed since, is no difference."""
+        """Whether no form differs or is one-sided; a form that is absent or has changed is no difference."""
         return not self.differences and not self.one_sided
 
     def lines(self) -> list[str]:
@@ -91,7 +95,7 @@ class Comparison:
 
 
 def compared(silicon: Recording, other: Recording, forms: Iterable[Form]) -> Comparison:
-    """Compare the results of `forms` in two recordings."""
+    """Compare the results of `forms` in two recordings; return what was found."""
     out = Comparison()
     for form in forms:
         name, key = form.name, form.key()
@@ -133,7 +137,11 @@ def _results(out: Comparison, form: Form, silicon: bytes, other: bytes) -> None:
 
 
 def agreeing(result: Result, mine: Any, its: Any) -> Any:
-    """Return for each row whether two columns of unsigned integers agree as the rule of a result allows."""
+    """Return an array of bool: whether the rows of two columns agree by the rule of a result.
+
+    Columns are arrays of unsigned integers with the bits of the results. Both parts of a packed pair must
+    agree. "ulp" and "absolute" rules of types that are no floats ask for equal bits.
+    """
     allowed, equal = result.allowed, mine == its
     if allowed.kind == "free":
         return np.ones(len(mine), bool)
@@ -155,7 +163,7 @@ def _part(type_: str, column: Any, at: int) -> Any:
 
 
 def _near(result: Result, mine: Any, its: Any) -> Any:
-    """Compare one part of two columns within ulp or an absolute difference; NaN agrees with NaN alone."""
+    """Compare one part of two columns within ulp or an absolute difference; a NaN agrees only with a NaN."""
     exponent, mantissa = FLOATS[result.type]
     infinity = ((1 << exponent) - 1) << mantissa
     sign = 1 << (exponent + mantissa)

@@ -1,9 +1,10 @@
-"""Forms: what is recorded, with which inputs, and how results may differ. Neutral of the vendor.
+"""Forms, the units of a recording: their texts, inputs, results and allowed differences; vendor-neutral.
 
-Inputs are arrays of u64 of shape (rows, operands), one operand in each column, as bit patterns. Results of a
-form are columns of `rows` values each, one after the other, every column from a multiple of 8 bytes.
+Inputs are arrays of u64 of shape (rows, operands): a column holds the bit patterns of one operand. Results
+are columns of `count` values each, one after the other; every column begins at a multiple of 8 bytes.
 
-Not here: how a vendor makes kernels of forms (`tools.record.nv`, `.amd`), the files (`recording`).
+Not here: the kernels of a vendor's forms (`tools.record.nv`, `tools.record.amd`). Next: `recording`, the
+files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hcq import KernelImage
 
 Inputs = Any
-"""A NumPy array of u64, of shape (rows, operands); equal inputs are one object, and nobody writes to it."""
+"""A read-only NumPy array of u64, of shape (rows, operands). Forms with equal inputs share one object."""
 BYTES: Final = {
     "u8": 1, "s8": 1, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4,
     "bf16x2": 4, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8, "pred": 1,
@@ -33,7 +34,7 @@ FLOATS: Final = {
     "f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52), "f16x2": (5, 10), "bf16x2": (8, 7),
     "f32x2": (8, 23),
 }  # fmt: skip
-"""Floating-point type -> bits of exponent and mantissa, of each part where it is packed."""
+"""Floating-point type -> (bits of exponent, bits of mantissa), of each part of a packed type."""
 Column = tuple[int, tuple[int, ...]]
 """Number of an operand, and its values."""
 _ALIGN: Final = 8
@@ -41,16 +42,20 @@ _ALIGN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """How far an emulated result may lie from silicon's, and by which rule."""
+    """How far an emulated result may differ from that of silicon, and by which rule.
+
+    Raises `ValueError` for a kind other than "exact" without a rule.
+    """
 
     kind: Literal["exact", "ulp", "absolute", "zero", "free"] = "exact"
-    """exact: equal bits. ulp: as many values of the type between them as `amount`. absolute: |a - b| at most
-    `amount`. zero: a count of what must never happen, 0 in both. free: recorded, and not compared."""
+    """exact: equal bits. ulp: at most `amount` steps of the type apart. absolute: |a - b| at most `amount`.
+    zero: a count of an outcome that must never happen, 0 in both. free: recorded, and not compared."""
     amount: float = 0.0
+    """The largest difference of "ulp" and "absolute"; the other kinds ignore it."""
     rule: str = ""
-    """The document's words that allow it; never empty but for `exact`."""
+    """The document's rule that allows the difference; "" only for "exact"."""
     or_absolute: float = 0.0
-    """Of ulp: results also agree if |a - b| is at most this."""
+    """For "ulp": results also agree if |a - b| is at most this."""
 
     def __post_init__(self) -> None:
         if self.kind != "exact" and not self.rule:
@@ -58,6 +63,7 @@ class Allowed:
 
 
 EXACT: Final = Allowed()
+"""Equal bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class Result:
 
     name: str
     type: str
+    """A key of `BYTES`."""
     allowed: Allowed = EXACT
 
 
@@ -79,32 +86,32 @@ class Launch:
     shared_bytes: int = 0
     """Dynamic shared memory of a workgroup."""
     scratch_bytes: int = 0
-    """Bytes behind the results in `out` that a kernel may use; they begin as zeros."""
+    """Bytes after the results in `out` that a kernel may use; they begin as zeros."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What is recorded. Two forms are the same if their keys are."""
+    """One unit of a recording. Two forms are the same if their keys are equal."""
 
     name: str
-    """Unique within a vendor, and what a difference is reported by: "add.sat.s32"."""
+    """The name in reports, unique within a vendor: "add.sat.s32"."""
     text: str
-    """The vendor's text: what the kernel does."""
+    """The vendor's text of what the kernel does: PTX, or words of machine code."""
     operands: tuple[str, ...]
-    """Types of the columns of `inputs`."""
+    """Types of the columns of `inputs`, keys of `BYTES`."""
     inputs: Inputs
     results: tuple[Result, ...]
     doubt: int = 0
-    """From 0, surely right, to 9: the most doubtful forms are recorded first."""
+    """How uncertain it is that the emulated GPU is right, from 0 to 9. The highest are recorded first."""
     group: str = ""
-    """Forms with the same group that is not "" may share a kernel."""
+    """Forms with an equal group may share a kernel; "" for a kernel of its own."""
     launch: Launch = field(default=Launch())
     rows: int = 0
-    """Rows of results; 0: as many as of inputs."""
+    """Rows of results; 0 for as many as `inputs` has."""
     needs: int = 0
-    """The first architecture that has it, as the vendor counts them."""
+    """The number of the first architecture that has the instruction: the SM version of NVIDIA; 0 for all."""
     until: int = 1 << 30
-    """The last one."""
+    """The number of the last architecture that has it."""
 
     @property
     def count(self) -> int:
@@ -113,7 +120,7 @@ class Form:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Offset of each column in the results, and their end, in bytes."""
+        """The offset of each column in the results, in bytes, and after them the size of all."""
         sizes = (_aligned(self.count * BYTES[one.type]) for one in self.results)
         return tuple(itertools.accumulate(sizes, initial=0))
 
@@ -123,7 +130,7 @@ class Form:
         return self.offsets[-1]
 
     def key(self) -> str:
-        """Return a digest of all that decides the results."""
+        """Return 12 hexadecimal digits of a digest of all that decides the results."""
         parts = (self.name, self.text, self.operands, self.launch, self.count)
         layout = [(one.name, one.type) for one in self.results]
         digest = hashlib.sha256(repr((parts, layout)).encode())
@@ -131,14 +138,17 @@ class Form:
         return digest.hexdigest()[:12]
 
     def columns(self, results: bytes) -> list[Any]:
-        """Return the columns of recorded results, as arrays of unsigned integers."""
+        """Return the columns of recorded results, as arrays of unsigned integers of each result's size.
+
+        Raises `ValueError` if `results` is too short.
+        """
         return [
             np.frombuffer(results, f"<u{BYTES[one.type]}", self.count, at)
             for one, at in zip(self.results, self.offsets, strict=False)
         ]
 
     def row(self, at: int) -> str:
-        """Return the inputs of a row as text."""
+        """Return a row as text: its number and, if each row of results has its own inputs, these."""
         if self.rows and self.rows != len(self.inputs):
             return f"row {at}"
         shown = [
@@ -150,7 +160,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that runs some forms. Its image takes two pointers: results, and inputs."""
+    """A kernel that runs some forms. Its image takes two pointers: to the results, and to the inputs."""
 
     image: KernelImage
     launch: Launch
@@ -158,7 +168,7 @@ class Kernel:
     out_bytes: int
     """Bytes of results and scratch memory."""
     at: Mapping[str, int]
-    """Name of a form -> where its results begin."""
+    """Name of a form -> the offset of its results, in bytes."""
 
 
 def _aligned(size: int) -> int:
@@ -172,7 +182,7 @@ def _digest(identity: int, array: _Held) -> bytes:
 
 
 class _Held:
-    """An array that a cache holds by identity."""
+    """An array as the key of a cache: two are equal if they hold the same object."""
 
     def __init__(self, value: Inputs) -> None:
         self.value = value
@@ -189,7 +199,7 @@ def _bytes_of(inputs: Inputs) -> bytes:
 
 
 def frozen(rows: object) -> Inputs:
-    """Return rows as inputs: u64, of shape (rows, operands), read-only."""
+    """Return a read-only copy of rows as inputs: u64, of shape (rows, operands)."""
     array = np.array(rows, "u8")
     array = array.reshape(len(array), -1) if array.size else array
     array.flags.writeable = False
@@ -202,7 +212,10 @@ NOTHING: Final = frozen(np.zeros((1, 0)))
 
 @functools.cache
 def integers(bits: int, *, few: bool = False) -> tuple[int, ...]:
-    """Return the edge values of integers: around 0, both signs' extremes, halves, alternating bits."""
+    """Return edge values of integers of `bits` bits: around 0, extremes of both signs, alternating bits.
+
+    With `few` they are about half as many; so in the functions below.
+    """
     top, ones = 1 << (bits - 1), (1 << bits) - 1
     least = (0, 1, ones, top, top - 1, 0x5A & ones)
     if few:
@@ -214,7 +227,7 @@ def integers(bits: int, *, few: bool = False) -> tuple[int, ...]:
 
 @functools.cache
 def floats(type_: str, *, few: bool = False) -> tuple[int, ...]:
-    """Return the edge values of a floating-point format, as bits: zeros, subnormals, ties, limits, NaNs."""
+    """Return edge values of a floating-point type, as bits: zeros, subnormals, ties, limits, NaNs."""
     exponent, mantissa = FLOATS[type_]
     bits = 1 + exponent + mantissa
     one = ((1 << (exponent - 1)) - 1) << mantissa
@@ -232,7 +245,7 @@ def floats(type_: str, *, few: bool = False) -> tuple[int, ...]:
 
 
 def edges(type_: str, *, few: bool = False) -> tuple[int, ...]:
-    """Return the edge values of a type, packed types in pairs that do not repeat."""
+    """Return the edge values of a type, as bits; a packed type has pairs of different values."""
     if type_ == "pred":
         return (0, 1)
     if type_ in FLOATS and not type_.endswith("x2"):
@@ -253,10 +266,10 @@ def grid(
     most: int = 400,
     given: tuple[Column, ...] = (),
 ) -> Inputs:
-    """Return the combinations of the operands' edge values, and `more` scattered rows behind.
+    """Return the combinations of the operands' edge values, and `more` rows of `scattered` after them.
 
-    Of more combinations than `most`, so many are taken, spread evenly. `given` holds other values than the
-    edges of a type for some operands, as (number of the operand, values).
+    If there are more than `most` combinations, `most` of them are taken, spread evenly. `given` has pairs
+    (number of an operand, values): they replace the edge values of that operand's type.
     """
     values = [dict(given).get(n) or edges(one, few=few) for n, one in enumerate(types)]
     count = math.prod(map(len, values))
@@ -277,7 +290,7 @@ def grid(
 
 @functools.cache
 def scattered(types: tuple[str, ...], count: int, seed: int = 1) -> Inputs:
-    """Return rows of bits without a pattern, the same in every run: a multiplicative sequence."""
+    """Return `count` rows of pseudo-random bits, the same in every run."""
     state, rows = 0x9E3779B97F4A7C15 * (2 * seed + 1) % 2**64, []
     for _ in range(count):
         row = []
@@ -293,9 +306,10 @@ def scattered(types: tuple[str, ...], count: int, seed: int = 1) -> Inputs:
 
 @functools.cache
 def near(types: tuple[str, ...], count: int, *, spread: int = 26) -> Inputs:
-    """Return rows of floats with exponents within `spread` of 1.0's and scattered signs and mantissas.
+    """Return `count` rows of floats with pseudo-random signs and mantissas.
 
-    Sums and products of such operands cancel, round and carry, which those of scattered bits hardly do.
+    Exponents are within `spread` of that of 1.0. Sums and products of such operands cancel, round and carry,
+    which sums and products of `scattered` bits rarely do. Operands of other types are scattered bits.
     """
     rows = scattered(types, count, seed=7).copy()
     for n, type_ in enumerate(types):
@@ -335,10 +349,10 @@ class _Parts:
 
 
 def joined(*arrays: Inputs) -> Inputs:
-    """Return rows behind each other; equal arguments give the same object."""
+    """Return the rows of several arrays one after another; the same arguments give the same object."""
     return _joined(tuple(map(id, arrays)), _Parts(arrays))
 
 
 def chosen(values: Sequence[int]) -> Inputs:
-    """Return one column of values."""
+    """Return inputs with one operand of these values."""
     return frozen([[value] for value in values])

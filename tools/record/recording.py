@@ -1,10 +1,11 @@
 """Files of recordings: the journal that a run appends to, and the compact file that is kept.
 
-A journal has a line of JSON for each event, so that whatever ends the process loses at most the last line: a
-head (device, driver, commit, date), the names of forms that begin, a form's results or its error. A kept file
-is the same in xz: a line of JSON with the head and a table of the forms, then all results.
+A journal has a line of JSON for each event, so that an interrupted process loses at most the last line. The
+events are a head (device, driver, commit, date), the names of forms that begin, a form's results, and a
+form's error. A kept file is compressed by xz: a line of JSON with the head and a table of the forms, then all
+results.
 
-Not here: what the results mean (`forms`), who writes them (`runner`).
+Not here: what the results mean (`forms`). Next: `runner`, which writes journals.
 """
 
 from __future__ import annotations
@@ -23,24 +24,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT: Final = 1
+"""The version of both formats."""
 LARGEST: Final = 1_000_000
-"""Bytes of a kept file at most."""
+"""The most bytes of a kept file."""
 _XZ: Final = b"\xfd7zXZ\x00"
 _AGAIN: Final = "hint: record again into another file, or take the file out of a report's evidence.tar.gz"
 
 
 @dataclass(slots=True)
 class Recording:
-    """What was recorded on one device."""
+    """The results and errors that were recorded on one device."""
 
     head: dict[str, str]
-    """device, arch, driver, commit, date, tool."""
+    """The values of device, arch, driver, commit, date and tool."""
     results: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    """Name of a form -> its key, and its results."""
+    """Name of a form -> (its key, its results)."""
     errors: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Name of a form -> its key, and why there are no results."""
+    """Name of a form -> (its key, why there are no results)."""
     begun: tuple[str, ...] = ()
-    """Forms that began last; those without results or an error ended the process."""
+    """The forms that began last. One of them without results or an error was running when the process
+    ended."""
 
     def known(self, name: str, key: str) -> bool:
         """Return whether a form has results or an error under this key."""
@@ -55,7 +58,10 @@ class Journal:
     """A journal that is open for appending; each event is written at once. A context manager."""
 
     def __init__(self, path: Path, head: Mapping[str, str]) -> None:
-        """Open or make a journal; raises `UsageError` for a damaged one, or one of another architecture."""
+        """Open or make a journal.
+
+        Raises `UsageError` for a damaged journal, and for one of another device, architecture or driver.
+        """
         exists = path.exists() and path.stat().st_size > 0
         self.recording = load(path) if exists else Recording(dict(head))
         found, wanted = self.recording.head, head
@@ -72,12 +78,12 @@ class Journal:
             self._append({"format": FORMAT, **head})
 
     def begin(self, names: Iterable[str]) -> None:
-        """Write which forms begin."""
+        """Write the names of the forms that begin."""
         self.recording.begun = tuple(names)
         self._append({"begin": self.recording.begun})
 
     def result(self, name: str, key: str, results: bytes) -> None:
-        """Write the results of a form."""
+        """Write the results of a form; an earlier error of it is dropped."""
         self.recording.errors.pop(name, None)
         self.recording.results[name] = key, results
         packed = base64.b64encode(zlib.compress(results, 6)).decode()
@@ -104,7 +110,7 @@ class Journal:
 
 
 def _cut_last_line(path: Path) -> None:
-    """Remove a line that was not written whole."""
+    """Remove a last line without its end."""
     data = path.read_bytes()
     end = data.rfind(b"\n") + 1
     if end < len(data):
@@ -113,7 +119,7 @@ def _cut_last_line(path: Path) -> None:
 
 
 def load(path: Path) -> Recording:
-    """Read a journal or a kept file. Raises `UsageError` for anything else, and for a damaged one."""
+    """Read a journal or a kept file. Raises `UsageError` for any other file, and for a damaged one."""
     try:
         data = path.read_bytes()
         return _unpacked(data) if data.startswith(_XZ) else _replayed(data)
@@ -123,7 +129,7 @@ def load(path: Path) -> Recording:
 
 def _head(event: Mapping[str, Any]) -> dict[str, str]:
     if event.get("format") != FORMAT:
-        raise ValueError(f"wanted a head of format {FORMAT}, seen {str(event)[:60]}")
+        raise ValueError(f"wanted a head of format {FORMAT}, saw {str(event)[:60]}")
     return {str(k): str(v) for k, v in event.items() if k not in ("format", "forms", "errors")}
 
 
@@ -146,7 +152,7 @@ def _replayed(data: bytes) -> Recording:
 
 
 def packed(recording: Recording) -> bytes:
-    """Return the kept file of a recording. Raises `UsageError` where it is larger than `LARGEST`."""
+    """Return the content of a recording's kept file. Raises `UsageError` if it is larger than `LARGEST`."""
     table, blob, at = {}, [], 0
     for name, (key, results) in sorted(recording.results.items()):
         table[name] = key, at, len(results)
@@ -158,7 +164,7 @@ def packed(recording: Recording) -> bytes:
     if len(data) > LARGEST:
         raise UsageError(
             f"the kept file has {len(data):,} bytes, wanted at most {LARGEST:,}\n"
-            "hint: give a form fewer rows; `python -m tools.record --forms --sizes` shows the largest"
+            "hint: give a form fewer rows; `python -m tools.record --forms --only REGEX` counts their bytes"
         )
     return data
 

@@ -1,15 +1,14 @@
-"""Running forms on a device in shards, and writing what they compute to a journal.
+"""Running forms on a device in shards, and writing their results to a journal.
 
-A shard whose kernels fail is halved until the form that fails is alone; its error is what is recorded. A form
-that was running when a process ended begins the next one alone, and if it ends that too, this is its error.
-After a failure the device is closed and opened again.
+A shard whose kernels fail is halved until the failing form is alone; its error is recorded. A form that was
+running when the last process ended runs first in the next process, alone. If it ends that process, too, that
+is its error. After a failure the device is closed and opened again.
 
-Not here: kernels of forms (`vendors`), files (`recording`).
+Not here: the kernels of forms (`vendors`). Next: `recording`, the files.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import hcq
 from hcq.errors import HcqError, UsageError
-from tools.hardware.stage import REPOSITORY
+from tools.hardware.stage import commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
     from tools.record.vendors import Vendor
 
 SHARD: Final = 64
-"""Forms of one shard at most."""
+"""The most forms of one shard."""
 _HOST: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 _LEAST: Final = 256
-"""Bytes of a buffer at least."""
+"""The least bytes of a buffer."""
 TIMEOUT_S: Final = 5.0
-"""Time that the kernels of one shard have on a GPU; an emulated one has more."""
+"""The time limit, in seconds, of the kernels of one shard on a real GPU."""
 
 
 def in_order(forms: Iterable[Form]) -> list[Form]:
-    """Return forms in the order of recording: the most doubtful first, then groups together."""
+    """Return forms in the order of recording: by `doubt`, the highest first, then by group and name."""
     return sorted(forms, key=lambda one: (-one.doubt, one.group, one.name))
 
 
@@ -49,43 +48,33 @@ def shards(forms: Sequence[Form], size: int = SHARD) -> list[list[Form]]:
 
 
 def head_of(info: hcq.DeviceInfo, version: str, assembler: str) -> dict[str, str]:
-    """Return what a recording says about where it was made."""
+    """Return the head of a recording; `version` is the kernel driver's, `assembler` what made the kernels."""
     emulated = info.driver.endswith("-emu")
     return {
         "device": info.name,
         "arch": info.arch,
         "driver": f"{info.driver}, emulated" if emulated else f"{info.driver} {version}",
-        "commit": _commit(),
+        "commit": commit()[:12],
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "tool": assembler,
     }
 
 
-def _commit() -> str:
-    command = ["/usr/bin/env", "git", "rev-parse", "--short=12", "HEAD"]
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=10
-        )
-        return done.stdout.strip()
-    return ""
-
-
 @dataclass(slots=True)
 class Opened:
-    """A device that is opened again after a failure. A context manager."""
+    """A device that is opened on demand, and again after `close`. A context manager."""
 
     name: str
     device: hcq.Device | None = None
 
     def get(self) -> hcq.Device:
-        """Return the open device."""
+        """Return the device, opened if it is not. Raises as `hcq.open` does."""
         if self.device is None:
             self.device = hcq.open(self.name)
         return self.device
 
     def close(self) -> None:
-        """Close the device; an error of a device that has failed is not raised again."""
+        """Close the device; an `HcqError` of a device that has failed is not raised again."""
         device, self.device = self.device, None
         if device is not None:
             with suppress(HcqError):
@@ -99,7 +88,10 @@ class Opened:
 
 
 def launched(device: hcq.Device, kernels: Sequence[Kernel], *, timeout_s: float) -> list[bytes]:
-    """Run kernels in one submission and return what each wrote to `out`."""
+    """Run kernels in one submission; return the bytes that each wrote to `out`, which begin as zeros.
+
+    Raises `SignalTimeout`, and `DeviceFault` if a kernel fails.
+    """
     copies, compute = device.copies[0], device.compute
     ins = [device.alloc(max(_LEAST, len(one.inputs))) for one in kernels]
     outs = [device.alloc(max(_LEAST, one.out_bytes)) for one in kernels]
@@ -129,14 +121,15 @@ class Recorder:
     opened: Opened
     journal: Journal
     folder: Path | None = None
-    """Folder of prepared kernels."""
+    """Folder of prepared kernels, if there is one."""
     timeout_s: float = TIMEOUT_S
+    """The time limit of the kernels of one shard."""
     report: Callable[[str], object] = sys.stderr.write
 
     def record(self, parts: Sequence[Sequence[Form]], *, limit_s: float = float("inf")) -> bool:
-        """Record what the journal lacks of some shards; return whether all was recorded within the limit.
+        """Record the forms of some shards that the journal lacks; return whether all were recorded in time.
 
-        The limit is looked at before a shard begins.
+        No shard begins after `limit_s` seconds. Errors of forms go into the journal.
         """
         end, recording = time.monotonic() + limit_s, self.journal.recording
         everything = {form.name: form for part in parts for form in part}

@@ -1,6 +1,6 @@
-"""What a vendor gives to the recorder, and which vendor a device belongs to.
+"""The interface between the recorder and a vendor, and the vendor of a device.
 
-Not here: the forms themselves (`tools.record.nv`, `tools.record.amd`).
+Not here: the forms themselves. Next: `tools.record.nv.vendor`, `tools.record.amd.vendor`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ class Vendor:
     forms: Callable[[str], Sequence[Form]]
     """Architecture -> every form that it can run, in any order."""
     kernels: Callable[[Sequence[Form], str, Path | None], list[Kernel]]
-    """Forms, architecture, and the folder of prepared kernels or None -> the kernels that run them.
+    """(forms, architecture, the folder of prepared kernels or None) -> the kernels that run the forms.
 
-    Raises `HcqError` where a form cannot be built."""
+    Raises `HcqError` if a form cannot be built."""
     prepare: Callable[[Sequence[Form], str, Path], int]
-    """Forms of one shard, architecture, folder -> builds their kernels there; returns how many."""
+    """(forms of one shard, architecture, folder): builds their kernels there, and returns their number."""
     uncovered: Callable[[str], list[str]]
-    """Architecture -> names of what the emulated GPU knows and no form has."""
+    """Architecture -> instructions that the emulated GPU supports and no form has."""
     version: Callable[[], str]
-    """The kernel driver's version, "" where there is none."""
+    """Returns the kernel driver's version; "" if none is loaded."""
 
 
 def vendor_of(device: str) -> Vendor:
-    """Return the vendor of a device's name or architecture. Raises `UnsupportedError` without a recorder."""
+    """Return the vendor of a device ("nv:0", "amd-emu") or an architecture ("sm_90a", "gfx942").
+
+    Raises `UnsupportedError` if the vendor has no recorder.
+    """
     name = device.partition(":")[0].partition("-")[0]
     name = {"sm_": "nv", "gfx": "amd"}.get(name[:3], name)
     module = _MODULES.get(name)

@@ -1,16 +1,21 @@
 """Kernels of AMD forms: code objects that this module writes, several forms in one kernel.
 
-A form's text is a label and the words of its code, which runs in every lane of workgroups of 128 threads, a row a
-thread. Before it v0 is the thread, v3 its number * 64; operands are in v[4:5], v[6:7], v[8:9], v[12:13], of more than
-four from v32 on; all lanes execute. The name of a result is the vector register that holds it, with the next one where it
-has 64 bits. s[36:37] is the address of results, s[38:39] of inputs, s[42:43] of 64 bytes a thread of memory that
-begins as zeros, s40 the workgroup; LDS and scratch of the same size begin at 0. The code may use any other register
-but s40 to s47, and leaves EXEC as it was. The group of a form says what its kernel needs: "lanes", or "alone:N" for a kernel of
-its own with N workgroups.
+A form's text is a label and the words of its code. The code runs in every lane of workgroups of 128 threads;
+a thread computes a row. When the code begins, all lanes execute, and these registers are set:
 
-LLVM compiles a template whose code is replaced: it writes descriptor, metadata and ELF as a compiler does.
+- v0: the number of the thread; v3: this number * 64.
+- v[4:5], v[6:7], v[8:9], v[12:13]: up to four operands. More operands are in pairs from v32 on.
+- s40: the number of the workgroup; s[36:37]: the address of results; s[38:39]: the address of inputs.
+- s[42:43]: the address of 64 bytes of memory for each thread, which begin as zeros. As many bytes of LDS and
+  of scratch memory for each thread begin at offset 0.
 
-Not here: the forms (`vector` and the others).
+The code may use any register except s36 to s47, and must leave EXEC as it was. The name of a result is the
+vector register that holds it; a result of 64 bits is in this register and the next one. A form with more than
+one workgroup has a kernel of its own.
+
+The code object comes from LLVM, which compiles a template; `linked` replaces its code.
+
+Not here: the forms. Next: `encode`, the words of instructions; `vector` and the other modules, the forms.
 """
 
 # ruff: noqa: E501 - tables and words of code read best on one line
@@ -36,15 +41,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACK: Final = 32
-"""Forms in one kernel at most."""
+"""The most forms in one kernel."""
 THREADS: Final = 128
+"""Threads of a workgroup."""
 CELL: Final = 64
-"""Bytes of a thread's own memory, of each kind."""
+"""Bytes of a thread's own global memory, of its LDS, and of its scratch memory."""
 REGISTERS: Final = (4, 6, 8, 12)
-"""Where up to four operands are."""
+"""The first vector registers of up to four operands."""
 FIRST: Final = 32
-"""Where more operands begin."""
+"""The first vector register of more than four operands."""
 VECTORS: Final = 128
+"""Vector registers of a kernel; on gfx9 as many accumulation registers besides."""
 _SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
 _UNUSED: Final = ("dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "lds-kernel-id", "workgroup-id-y",
                   "workgroup-id-z", "workitem-id-y", "workitem-id-z")
@@ -74,7 +81,10 @@ def _template(arch: str) -> bytes:
 
 
 def linked(words: Sequence[int], arch: str) -> bytes:
-    """Return a code object whose kernel `k` is the words: the template's with its code at the file's end."""
+    """Return a code object whose kernel `k` has these words as its code.
+
+    It is the template with the code at the end of the file and more registers in its descriptor.
+    """
     data = bytearray(_template(arch))
     elf = Elf(bytes(data))
     code, descriptor = elf.symbol("k"), elf.symbol("k.kd")
@@ -150,7 +160,7 @@ def _stores(c: Code, form: Form, at: int) -> Iterator[int]:
 
 
 class Pack:
-    """A kernel of several forms, or of one."""
+    """A kernel of one form or several."""
 
     def __init__(self, forms: Sequence[Form], arch: str) -> None:
         c = Code(base(arch))
@@ -173,24 +183,24 @@ class Pack:
         self.words = [*_prologue(c, cells), *blocks, *c.make("s_endpgm", "SOPP")]
 
     def image(self, folder: Path | None) -> KernelImage:
-        """Return the image, the prepared one from `folder` if it exists."""
+        """Return the image: the prepared one from `folder` if it exists, else a new one."""
         file = self.file(folder) if folder is not None else None
         code = (zlib.decompress(file.read_bytes()) if file is not None and file.exists() else linked(self.words, self.arch))  # fmt: skip
         return KernelImage(name="k", arch=self.arch, code=code, args=_SLOTS, kernarg_size=16, max_threads=THREADS,
                            shared_bytes=THREADS * CELL)
 
     def file(self, folder: Path) -> Path:
-        """Return where the prepared code object is."""
+        """Return the path of the prepared code object; it need not exist."""
         digest = hashlib.sha256(struct.pack(f"<{len(self.words)}I", *self.words)).hexdigest()[:16]
         return folder / f"record-{self.arch}-{digest}.o.z"
 
     def kernel(self, folder: Path | None) -> Kernel:
-        """Return the kernel with its launch, its inputs and where results lie."""
+        """Return the kernel with its launch, its inputs and the offsets of its results; see `image`."""
         return Kernel(self.image(folder), Launch(self.groups, (THREADS, 1, 1)), self.inputs, self.out_bytes, dict(self.at))  # fmt: skip
 
 
 def packs(forms: Sequence[Form], arch: str) -> list[Pack]:
-    """Return the kernels of forms, in order."""
+    """Return the kernels of forms: up to `PACK` forms in one; a form of several workgroups alone."""
     alone = [form for form in forms if form.launch.groups != (1, 1, 1)]
     rest = [form for form in forms if form.launch.groups == (1, 1, 1)]
     return [*(Pack(rest[at : at + PACK], arch) for at in range(0, len(rest), PACK)), *(Pack([one], arch) for one in alone)]  # fmt: skip

@@ -1,8 +1,9 @@
 """Words of AMD instructions, by name and fields, from the opcode tables of the emulated GPUs' decoders.
 
-Names are those of gfx11; `Code` knows the older and newer ones. Source of the tables: `tools.amd_isa`.
+Instructions have their names of gfx11; `find` also finds them under the names of gfx9 and gfx12. Source of
+the tables: `tools.amd_isa`.
 
-Not here: what is recorded (`vector` and the others), kernels (`build`).
+Not here: what is recorded (`vector` and the others). Next: `build`, kernels.
 """
 
 # ruff: noqa: E501, PLR0917 - tables and words of code read best on one line
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VCC, EXEC, LITERAL, VECTOR = 106, 126, 255, 256
+"""Codes of source operands: VCC, EXEC, a literal that follows, and vector register 0."""
 ZERO, ONE, ALL = 128, 129, 193
 """Inline constants 0, 1 and -1."""
 _WAITS: Final = {
@@ -33,11 +35,14 @@ _SETTLE: Final = {
     "gfx11": (0xBF88_0000, 0xBF80_000F),
     "gfx12": (0xBF88_0000, 0xBF80_000F),
 }
-"""No hazard of registers outlasts these: independent cycles, and on gfx11 and later a wait for all pipelines."""
+"""Code after which no hazard of registers is left: idle cycles, and from gfx11 on a wait for all pipelines."""
 
 
 def base(arch: str) -> str:
-    """Return the architecture whose tables and emulated GPU an architecture shares. Raises `UnsupportedError`."""
+    """Return the architecture whose tables and emulated GPU an architecture shares: "gfx1100" for gfx11.
+
+    Raises `UnsupportedError` for an architecture other than gfx94x, gfx11 and gfx12.
+    """
     for prefix, name in (("gfx94", "gfx942"), ("gfx11", "gfx1100"), ("gfx12", "gfx1201")):
         if arch.startswith(prefix):
             return name
@@ -46,7 +51,10 @@ def base(arch: str) -> str:
 
 @functools.cache
 def find(arch: str, stem: str, form: str = "") -> tuple[int, Opcode]:
-    """Return the number and the opcode of an operation, by its name on gfx11. Raises `KeyError`."""
+    """Return the number and the opcode of an operation, by its name on gfx11 and the format `form` or any.
+
+    Raises `KeyError` if the architecture lacks it.
+    """
     known = target(arch)
     for (kind, number), opcode in known.opcodes.items():
         if canonical(opcode.stem, known.family) == stem and form in ("", kind):
@@ -55,7 +63,7 @@ def find(arch: str, stem: str, form: str = "") -> tuple[int, Opcode]:
 
 
 def packed(opcode: Opcode, number: int, fields: dict[str, int]) -> list[int]:
-    """Return the words of an opcode whose fields hold these values; fields that its format lacks are left out."""
+    """Return the words of an opcode with these values in its fields; fields that its format lacks are ignored."""
     layout = opcode.form
     encoding = layout.base
     for field, content in (fields | {"op": number}).items():
@@ -66,7 +74,7 @@ def packed(opcode: Opcode, number: int, fields: dict[str, int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Code:
-    """Instructions of one architecture of `base`."""
+    """Instructions of one architecture, a result of `base`. Methods return their words."""
 
     arch: str
 
@@ -82,16 +90,16 @@ class Code:
 
     @property
     def waits(self) -> list[int]:
-        """Waits for everything that is under way."""
+        """Waits until all memory accesses are complete."""
         return list(_WAITS[self.family])
 
     @property
     def settle(self) -> list[int]:
-        """No-ops behind which no hazard of registers is left."""
+        """Code after which no hazard of registers is left."""
         return list(_SETTLE[self.family])
 
     def make(self, stem: str, form: str = "", *more: int, **fields: int) -> list[int]:
-        """Return the words of an instruction; `more` follow it."""
+        """Return the words of an instruction, and `more` words after it, such as a literal; see `find`."""
         number, opcode = find(self.arch, stem, form)
         return packed(opcode, number, fields) + [m & 0xFFFF_FFFF for m in more]
 
@@ -109,7 +117,7 @@ class Code:
         return [*self.scalar(register, LITERAL, low), *self.scalar(register + 1, LITERAL, high)]
 
     def executes(self, value: int) -> list[int]:
-        """Return code that sets EXEC to the low bits of 64."""
+        """Return code that sets EXEC to the low 32 or 64 bits of a mask, as many as a wave has lanes."""
         low = self.scalar(EXEC, LITERAL, value)
         return low if self.lanes == 32 else [*low, *self.scalar(EXEC + 1, LITERAL, value >> 32)]
 
@@ -118,22 +126,29 @@ class Code:
         return self.make(f"s_mov_b{self.lanes}", "SOP1", sdst=EXEC, ssrc0=ALL)
 
     def add(self, register: int, amount: int, other: int) -> list[int]:
-        """Return register = amount + vector register `other`."""
+        """Return code for register = amount + vector register `other`."""
         return self.make("v_add_nc_u32", "VOP2", amount, vdst=register, src0=LITERAL, vsrc1=other)
 
     def shift(self, register: int, by: int, other: int) -> list[int]:
-        """Return register = vector register `other` << by."""
+        """Return code for register = vector register `other` << by."""
         return self.make("v_lshlrev_b32", "VOP2", vdst=register, src0=ZERO + by, vsrc1=other)
 
     def bit_of(self, register: int, mask: int) -> list[int]:
-        """Return register = 1 in the lanes of the mask in a pair of scalar registers, 0 in others; EXEC is all."""
+        """Return code that sets a vector register to 1 in the lanes of a mask and to 0 in the others.
+
+        `mask` is the first of the mask's scalar registers. Afterwards all lanes execute.
+        """
         return [*self.vector(register, ZERO), *self.make(f"s_mov_b{self.lanes}", "SOP1", sdst=EXEC, ssrc0=mask),
                 *self.settle, *self.vector(register, ONE), *self.everybody(), *self.settle]
 
     def access(
         self, kind: str, stem: str, register: int, address: int, base: int, offset: int = 0
     ) -> list[int]:
-        """Return an access of GLOBAL, SCRATCH or DS: `base` a pair of scalar registers or 0 for none."""
+        """Return a load or store of the format `kind`: GLOBAL, SCRATCH or DS.
+
+        `register` is the first vector register of the data, `address` that of the address, `base` the first
+        scalar register of a base address, 0 for none, `offset` bytes.
+        """
         family, fields = self.family, {}
         if kind == "DS":
             fields = {"addr": address, "vdst": register, "data0": register, "offset0": offset & 255, "offset1": offset >> 8}  # fmt: skip

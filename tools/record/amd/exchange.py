@@ -1,9 +1,9 @@
 """Forms of exchanges between lanes: single lanes, permutations, swizzles, moves of DPP, under masks of lanes.
 
-Each runs with all lanes, with a few missing, and with two lanes alone. v4 is the value, v6 an index, v12 what the destination
-holds.
+Each runs with all lanes, without a few lanes, and with two lanes. v4 is the value, v6 an index, v12 the value
+of the destination before.
 
-Not here: DPP of other operations (`vector`).
+Not here: DPP of other operations (`vector`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables and words of code read best on one line
@@ -45,7 +45,7 @@ _TYPES: Final = ("u64", "u64", "u64", "u64")
 
 
 def forms(arch: str) -> Iterator[Form]:
-    """Yield every form of this module."""
+    """Yield every form of this module for an architecture of `encode.base`."""
     c = Code(arch)
     for label, words, results in operations(c):
         for name, mask in MASKS.items():
@@ -59,7 +59,10 @@ def forms(arch: str) -> Iterator[Form]:
 
 
 def operations(c: Code) -> Iterator[tuple[str, list[int], dict[int, int]]]:
-    """Yield a label, the words, and registers of results -> the scalar register that each comes from, -1 for none."""
+    """Yield a label, the words, and the results of each operation.
+
+    Results are vector registers -> the scalar register that is copied there, -1 for none.
+    """
     gfx9 = c.family == "gfx9"
     own = {12: -1}
     yield "v_readfirstlane_b32", c.make("v_readfirstlane_b32", "VOP1", vdst=16, src0=VECTOR + 4), {12: 16}

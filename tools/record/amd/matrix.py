@@ -1,10 +1,12 @@
 """Forms of matrix operations: WMMA, SWMMAC, MFMA, SMFMAC, on inputs that show order and rounding of the sums.
 
-Three sets of inputs: small integers, on which every order of additions gives the same; numbers of all sizes, whose
-sums depend on order, cuts and rounding, which no document states; infinities, NaNs, subnormals and zeros of both
-signs among ordinary numbers. Operands lie from v32 on, A, B, C behind one another, each from an even register.
+There are three sets of inputs. "integers": small integers, whose sums are exact in every order. "sizes":
+numbers of all sizes, whose sums depend on the order of additions, truncation and rounding, which no document
+states. "specials": infinities, NaNs, subnormals and zeros of both signs among ordinary numbers. Operands A, B
+and C lie one after another from v32 on; each begins at an even register.
 
-Not here: where an element lies, which the inputs do not need to know.
+Not here: the position of a matrix element in the registers, which the inputs do not depend on. Next:
+`vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501, PLR0917 - tables and words of code read best on one line; a form has that many parts
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SETS: Final = ("integers", "sizes", "specials")
 _RESULTS: Final = 96
+"""The first vector register of the results."""
 _UNKNOWN: Final = Allowed(
     "free", 0, rule="no document states order, cuts and rounding of the sums: recorded to learn them"
 )
@@ -66,7 +69,7 @@ def forms(arch: str) -> Iterator[Form]:
 
 
 def modifiers(opcode: Opcode) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield a label and fields of each modifier that an operation takes."""
+    """Yield (label, fields) of each modifier that an operation has."""
     known = opcode.modifiers
     if "neg" in known and "0" in known["neg"] and "iu" in opcode.stem:
         yield from ((f" neg {n}", {"neg": n}) for n in (1, 2, 3))
@@ -84,14 +87,14 @@ def modifiers(opcode: Opcode) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def types_of(stem: str) -> tuple[str, str, str]:
-    """Return the types of A, B, and C with D."""
+    """Return the types of A, of B, and of C and D, by an operation's name: ("f16", "f16", "f32")."""
     d, tail = re.match(r"v_\w+?_(b?f\d+|i32)_\d+x\d+x\d+(?:_\d+b)?_(\w+)", stem).groups()  # type: ignore[union-attr]
     kinds = tail.split("_")
     return kinds[0], kinds[-1], d
 
 
 def form(arch: str, number: int, opcode: Opcode, what: str, label: str, fields: dict[str, int]) -> Form:
-    """Return the form of an operation on one set of inputs."""
+    """Return the form of an operation on the set of inputs `what`, with fields that `label` names."""
     c = Code(arch)
     sizes = {s.field: s.dwords for s in opcode.operands}
     a, b, d = types_of(opcode.stem)
@@ -114,7 +117,10 @@ def form(arch: str, number: int, opcode: Opcode, what: str, label: str, fields: 
 
 @functools.cache
 def rows(parts: tuple[tuple[str, int], ...], what: str, *, twice: bool) -> Inputs:
-    """Return operands of 128 lanes: (type, dwords) of each; `twice`: A and B of lanes 16 to 31 are those of 0 to 15."""
+    """Return the operands of 128 lanes; `parts` has (type, dwords) of each operand.
+
+    With `twice`, A and B of lanes 16 to 31 are those of lanes 0 to 15, as gfx11 needs them.
+    """
     made = []
     for number, (type_, dwords) in enumerate(parts):
         if not dwords:
@@ -131,9 +137,9 @@ def rows(parts: tuple[tuple[str, int], ...], what: str, *, twice: bool) -> Input
 
 
 def dwords_of(type_: str, count: int, what: str, seed: int) -> Any:
-    """Return a register's words of 128 lanes, of a type, as a set of inputs has them."""
+    """Return an array (128, count) of the words of one operand, of a type and a set of inputs."""
     rng = np.random.default_rng(seed)
-    if type_ == "index":  # pairs of places among four, the first lower
+    if type_ == "index":  # two of four positions, the lower one first
         pairs = rng.choice(np.array([0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110], "u4"), (THREADS, count, 8))  # fmt: skip
         return np.bitwise_or.reduce([pairs[:, :, n] << np.uint32(4 * n) for n in range(8)])
     bits = _BITS[type_]
@@ -158,7 +164,7 @@ def dwords_of(type_: str, count: int, what: str, seed: int) -> Any:
 
 
 def patterns(values: Any, type_: str) -> Any:
-    """Return numbers as bits of a type; 8-bit floats are cut, as any value of theirs will do."""
+    """Return numbers as u64 of their bits in a type; 8-bit floats are truncated, not rounded."""
     if type_ == "f64":
         return values.astype("f8").view("u8")
     if type_ == "f16":

@@ -1,11 +1,11 @@
 """Forms of memory: every access of GLOBAL, FLAT, SCRATCH, MUBUF and DS on a thread's own 16 bytes; scalar loads.
 
-Atomics run with and without the old value.
+Atomics run with and without the return of the old value. v[4:7] is the data; v[8:9] and v[12:13] are the
+content of memory before. Results are v[16:19] and the 16 bytes afterwards. A few lanes do not execute the
+access.
 
-v[4:7] is the data, v[8:9] and v[12:13] what memory holds before; results are v[16:19] and the 16 bytes. A few lanes do not
-execute.
-
-Not here: several threads at one address (`special`), moves through LDS (`exchange`).
+Not here: several threads at one address (`special`), moves through LDS (`exchange`). Next: `vendor`, the list
+of all forms.
 """
 
 # ruff: noqa: E501 - tables and words of code read best on one line
@@ -29,7 +29,7 @@ ELSEWHERE: Final = re.compile(
     r"ds_(swizzle|permute|bpermute|consume|append|gws|ordered|bvh|nop).*|.*(addtid|_lds_|barrier|wbinv|_wb|_inv|_tr_|ordered|block|format).*"
 )
 _DESCRIPTOR: Final = {"gfx9": 0x0002_7000, "gfx11": 0x3100_4000, "gfx12": 0x3100_4000}
-"""The last word of a raw buffer's descriptor."""
+"""Family -> the last word of a raw buffer's descriptor."""
 _IN_SCRATCH: Final = 16
 _OFF: Final = {"gfx9": 0x7F, "gfx11": 124, "gfx12": 124}
 
@@ -47,7 +47,7 @@ def forms(arch: str) -> Iterator[Form]:
 
 
 def form(c: Code, kind: str, number: int, opcode: Opcode, stem: str, *, returns: bool) -> Form:
-    """Return the form of an access."""
+    """Return the form of an access; `returns` says whether an atomic returns the old value."""
     words = [w for n in range(4) for w in c.vector(16 + n, VECTOR + 4 + n if kind == "MUBUF" and "load" not in stem else LITERAL, *([] if kind == "MUBUF" and "load" not in stem else [0xA5A5_0001 + n]))]  # fmt: skip
     address = _address(c, kind)
     words += [*address, *_moved(c, kind, "store", (8, 12)), *c.waits, *c.executes(PARTIAL), *c.settle]
@@ -71,7 +71,7 @@ def form(c: Code, kind: str, number: int, opcode: Opcode, stem: str, *, returns:
 
 
 def _address(c: Code, kind: str) -> list[int]:
-    """Return code that makes the address: v[14:15] of FLAT, the descriptor s[24:27] of MUBUF, v2 of SCRATCH."""
+    """Return code that sets the address: v[14:15] for FLAT, a descriptor in s[24:27] for MUBUF, else v2."""
     if kind == "FLAT":
         return [*c.settle, *c.make("v_mad_u64_u32", "VOP3SD", vdst=14, sdst=106, src0=VECTOR + 3, src1=ONE, src2=42)]  # fmt: skip
     if kind == "MUBUF":
@@ -98,7 +98,7 @@ def _fields(c: Code, kind: str, opcode: Opcode, *, returns: bool) -> dict[str, i
 
 
 def _moved(c: Code, kind: str, verb: str, registers: tuple[int, int]) -> list[int]:
-    """Return code that stores or loads the 16 bytes."""
+    """Return code that stores or loads a thread's 16 bytes, 8 in each of two pairs of registers."""
     words: list[int] = []
     for n, register in enumerate(registers):
         if kind == "DS":
@@ -111,9 +111,9 @@ def _moved(c: Code, kind: str, verb: str, registers: tuple[int, int]) -> list[in
 
 
 def scalar_load(c: Code, number: int, opcode: Opcode, stem: str) -> Form:
-    """Return the form of a scalar load of the first thread's cell: its first and last dword in a register of every lane.
+    """Return the form of a scalar load of the first thread's memory; results are its first and last dword.
 
-    A wave reads a cell that itself wrote, and the scalar cache holds no line of it yet: the first wave alone has rows.
+    Only the first wave has rows: it reads what it has written itself, and the scalar cache has no line of it.
     """
     size = next(s.dwords for s in opcode.operands if s.field == "sdata")
     buffer = "buffer" in stem

@@ -1,10 +1,11 @@
-"""Why the emulated AMD GPUs refuse forms that their tables have, so that these are not recorded, by class.
+"""Reasons for which the emulated AMD GPUs refuse forms of their opcode tables; refused forms are not recorded.
 
-A class that the ISA's documents define is not written yet; one that was not settled from them must be seen on silicon
-before it can be. `tests/tools/test_record_amd.py` asks that every refused form is of a class and every class
-has a form. Sources: AMD's ISA documents of CDNA3, RDNA3 and RDNA4 (docs/sources.md).
+A class of forms is either defined by AMD's ISA documents and not implemented, or not settled by them: then it
+must be seen on silicon first. `tests/tools/test_record_amd.py` checks that every refused form belongs to a
+class, and that every class has a form. Sources: AMD's ISA documents of CDNA3, RDNA3 and RDNA4
+(docs/sources.md).
 
-Not here: the refusals themselves (`emulator.amd.isa`).
+Not here: the refusals themselves (`emulator.amd.isa`). Next: `vendor`, which leaves refused forms out.
 """
 
 # ruff: noqa: E501 - a class reads best on one line
@@ -37,7 +38,7 @@ OPERATIONS: Final = {
     r"v_permlanex?16_var_b32": f"{_DEFINED}: of gfx12 alone",
     r"v_(wmma|swmmac)_i32_16x16x\d+_iu4": f"{_DEFINED}: matrices of 4 bits",
 }  # fmt: skip
-"""Operations, and why the emulated GPUs have none."""
+"""Pattern of operations that the emulated GPUs lack -> why."""
 REASONS: Final = {
     r".*: clamp of a comparison \(a signalling one\) is not supported": f"{_DEFINED}: it only raises exceptions for quiet NaNs",
     r".*: output modifier of an integer result": f"{_OPEN}: what clamp and omod do to results that are no float",
@@ -56,11 +57,14 @@ REASONS: Final = {
     r".*: this modifier of a matrix operation is not supported": f"{_DEFINED}: saturating sums of integer matrices",
     r".*s_getpc_b64: the address of code is not known to the translation": "a code address is no result that two machines share",
 }
-"""Name and reason of other refusals, and why they are not mended."""
+"""Pattern of "form: error" of other refusals -> why they remain."""
 
 
 def class_of(name: str, why: str) -> str:
-    """Return the class of a refused form, a key of one of the tables, or an empty text."""
+    """Return the class of a refused form, a key of `OPERATIONS` or `REASONS`; "" if it has none.
+
+    `why` is the emulated GPU's error.
+    """
     operation = name.split(" ", 1)[0].partition(".")[2]
     if f": {why}" == _UNSUPPORTED:
         return next((one for one in OPERATIONS if re.fullmatch(one, operation)), "")
@@ -68,5 +72,5 @@ def class_of(name: str, why: str) -> str:
 
 
 def unused(classes: Iterable[str]) -> list[str]:
-    """Return the classes of the tables that are not among some."""
+    """Return the classes of `OPERATIONS` and `REASONS` that are not in `classes`, sorted."""
     return sorted((OPERATIONS | REASONS).keys() - set(classes))

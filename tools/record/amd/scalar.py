@@ -1,9 +1,9 @@
-"""Forms of the scalar unit: SOP1, SOP2, SOPC, SOPK, a row a turn of a loop over the lanes of a wave.
+"""Forms of the scalar unit: SOP1, SOP2, SOPC, SOPK. A loop over the lanes of a wave computes a row in each turn.
 
-s[4:5] and s[6:7] are the sources, s[8:9] the destination, which begins as a column of the inputs; SCC comes from another.
-Results: the destination, SCC, and EXEC where the operation changes it.
+s[4:5] and s[6:7] are the sources, s[8:9] the destination. The inputs also have the destination's value and
+SCC before the operation. Results are the destination, SCC, and EXEC if the operation changes it.
 
-Not here: jumps, messages and waits, which compute nothing.
+Not here: jumps, messages and waits, which compute nothing. Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables and words of code read best on one line
@@ -27,8 +27,9 @@ ELSEWHERE: Final = re.compile(
     r"s_(getpc|setpc|swappc|call|rfe|cbranch|subvector|setvskip|version|getreg|setreg|sendmsg|barrier|get_barrier|wakeup|sleep"
     r"|alloc_vgpr|set_gpr_idx|waitcnt|prefetch|icache|ttrace|movrel).*"
 )
-"""Control flow, and state beside registers."""
+"""Operations without a form here: control flow, and operations on other state than registers."""
 CONSTANTS: Final = (0, 1, 0x7FFF, 0x8000, 0xFFFF)
+"""Values of the constant of SOPK."""
 
 
 def forms(arch: str) -> Iterator[Form]:
@@ -70,7 +71,7 @@ def _result(stem: str, dwords: int) -> Result:
 
 
 def loop(c: Code, words: list[int]) -> list[int]:
-    """Return a loop over the lanes: each gives the sources of a turn, and takes its results."""
+    """Return a loop over the lanes of a wave: a turn reads its sources from a lane and writes its results there."""
     row = 48
 
     def read(register: int, source: int) -> list[int]:

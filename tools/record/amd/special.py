@@ -1,9 +1,10 @@
-"""Forms of what is no operation on operands: constants, modes, barriers, contended atomics, litmus tests.
+"""Forms beside operations on operands: constants, modes, barriers, contended atomics, litmus tests.
 
-A litmus test counts outcomes of 512 turns in every thread of the second workgroup. With the fences of AMD's memory model
-(LLVM's AMDGPUUsage, Memory Model) the outcome that the model forbids must never be seen; without them counts are recorded.
+A litmus test counts outcomes of 512 turns in every thread of the second workgroup. With the fences of AMD's
+memory model (LLVM's AMDGPUUsage, Memory Model) the count of the forbidden outcome must be 0. Without fences
+the counts are recorded and not compared.
 
-Not here: one thread's own memory (`memory`).
+Not here: one thread's own memory (`memory`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables and words of code read best on one line; a form has that many parts
@@ -41,14 +42,14 @@ def forms(arch: str) -> Iterator[Form]:
 
 
 def one(name: str, words: list[int], results: tuple[Result, ...], *, inputs: object = NOTHING, rows: int = 0, doubt: int = 5, groups: int = 1) -> Form:  # fmt: skip
-    """Return a form of code that sets its own results."""
+    """Return a form of code that sets the registers of its results itself; `groups` are its workgroups."""
     count = getattr(inputs, "shape", (0, 0))[1]
     return Form(name, text_of(name, words), ("u64",) * count, inputs, results, doubt=doubt, group="lanes", rows=rows,
                 launch=Launch((groups, 1, 1), (128, 1, 1)))
 
 
 def constants(c: Code) -> Iterator[Form]:
-    """Yield inline constants as operands of 32 and 64 bits and of halves, and the bits vccz, execz and scc."""
+    """Yield inline constants as operands of 32 and 64 bits, the bits vccz, execz and scc, MODE and s_getpc."""
     for at in range(0, len(_SOURCES), 8):
         codes = _SOURCES[at : at + 8]
         words = [*c.constant(VCC, 0), *c.make("s_cmp_eq_u32", "SOPC", ssrc0=ZERO, ssrc1=ZERO), *c.settle]
@@ -68,7 +69,7 @@ def constants(c: Code) -> Iterator[Form]:
 
 
 def modes(c: Code) -> Iterator[Form]:
-    """Yield arithmetic on subnormals in every mode of them, and overflow of halves under FP16_OVFL."""
+    """Yield arithmetic on subnormals in each of their 16 modes, and overflow of f16 with FP16_OVFL."""
     values = frozen([[x, y, 0, 0] for x in (*_HALVES, 0x0040_0000, 0x8000_0001, 0x3F80_0000) for y in (*_HALVES, 0x0000_0001, 0xBF80_0000)])  # fmt: skip
     operations = (("v_mul_f32", "f32"), ("v_add_f32", "f32"), ("v_max_f32", "f32"), ("v_mul_f16", "f16x2"), ("v_add_f16", "f16x2"))  # fmt: skip
     for mode in range(16):
@@ -99,12 +100,12 @@ def barrier(c: Code) -> list[int]:
 
 
 def between(c: Code, words: list[int]) -> list[int]:
-    """Return code with barriers around it: the forms before and behind it use the same memory."""
+    """Return code with barriers before and after it, because other forms of the kernel use the same memory."""
     return [*c.waits, *barrier(c), *words, *c.waits, *barrier(c)]
 
 
 def shared(c: Code) -> Iterator[Form]:
-    """Yield an exchange through LDS behind a barrier: each thread reads what the thread 77 further on wrote."""
+    """Yield an exchange through LDS with a barrier: each thread reads what the thread 77 further on wrote."""
     for size in (32, 64, 128):
         words = [*c.vector(4, VECTOR), *c.vector(5, VECTOR + 3), *c.vector(6, LITERAL, 0x1234), *c.vector(7, VECTOR), *c.access("DS", f"ds_store_b{size}", 4, 3, 0)]  # fmt: skip
         words += [*c.waits, *barrier(c), *c.add(2, 77 * 64, 3), *c.make("v_and_b32", "VOP2", 128 * 64 - 1, vdst=2, src0=LITERAL, vsrc1=2)]  # fmt: skip
@@ -113,7 +114,7 @@ def shared(c: Code) -> Iterator[Form]:
 
 
 def contended(c: Code) -> Iterator[Form]:
-    """Yield atomics of 128 threads at one address: the order is recorded, the end must be right."""
+    """Yield atomics of 128 threads at one address: old values are recorded, the final value is compared."""
     order = Allowed("free", 0, rule="the order of threads is not defined: recorded to learn it")
     back = {"gfx9": {"sc0": 1}, "gfx11": {"glc": 1}, "gfx12": {"th": 1}}[c.family]
     seg = {"seg": 2}
@@ -138,7 +139,7 @@ def contended(c: Code) -> Iterator[Form]:
 
 
 def fence(c: Code, *, release: bool) -> list[int]:
-    """Return a fence between workgroups of one GPU."""
+    """Return a release or an acquire fence between workgroups of one GPU."""
     if c.family == "gfx9":
         words = c.make("buffer_wbl2", "MUBUF", sc1=1) if release else c.make("buffer_inv", "MUBUF", sc1=1)
     elif c.family == "gfx11":
@@ -149,13 +150,13 @@ def fence(c: Code, *, release: bool) -> list[int]:
 
 
 def load(c: Code, register: int, address: int, offset: int = 0) -> list[int]:
-    """Return an atomic load that other workgroups' stores reach."""
+    """Return an atomic load, coherent between workgroups, and a wait for it."""
     how = {"gfx9": {"sc1": 1}, "gfx11": {"glc": 1}, "gfx12": {"scope": 2}}[c.family]
     return [*c.make("global_load_b32", "GLOBAL", seg=2, **how, vdst=register, vaddr=address, saddr=42, offset=offset), *c.waits]  # fmt: skip
 
 
 def store(c: Code, register: int, address: int, offset: int = 0) -> list[int]:
-    """Return an atomic store that reaches other workgroups' loads."""
+    """Return an atomic store, coherent between workgroups."""
     how = {"gfx9": {"sc1": 1}, "gfx11": {}, "gfx12": {"scope": 2}}[c.family]
     return c.make("global_store_b32", "GLOBAL", seg=2, **how, vdata=register, vaddr=address, saddr=42, offset=offset)  # fmt: skip
 
@@ -175,8 +176,9 @@ def litmus(c: Code) -> Iterator[Form]:
 def two(c: Code, name: str, writer: list[int], reader: list[int], allowed: Allowed) -> Form:
     """Return a test of two workgroups.
 
-    The first stores the number of the turn, v10. The second counts in v16 where the second value that it reads, v5, is
-    older than the first, v4, and in v17 where the first is new.
+    The first stores the number of the turn, v10. The second counts the turns in which the second value that
+    it reads, v5, is older than the first, v4: in v16. In v17 it counts the turns in which the first value is
+    new.
     """
     turn = 50
     add = "v_add_nc_u32"

@@ -1,10 +1,10 @@
 """Forms of vector instructions: every operation of VOP1, VOP2, VOPC, VOP3 and VOP3P, plain and with its modifiers.
 
-Inputs are edge values of the types that an operation's name has; types of its operands come from its name, so
-they choose inputs alone. A modifier has a form of its own: signs, absolute values, halves, clamp and output multiplier,
-a move between lanes (DPP, DPP8), parts of registers (SDWA). EXEC lacks a few lanes, VCC and s[8:9] are masks.
+Inputs are edge values of the operands' types, which come from the operation's name. The types only choose
+inputs. A modifier has a form of its own: signs, absolute values, halves, clamp and output multiplier, a move
+between lanes (DPP, DPP8), parts of registers (SDWA). A few lanes do not execute; VCC and s[8:9] hold masks.
 
-Not here: matrices (`matrix`), moves that are operations (`exchange`).
+Not here: matrices (`matrix`), moves between lanes (`exchange`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501, PLR0917 - tables and words of code read best on one line; a form has that many parts
@@ -46,7 +46,7 @@ ELSEWHERE: Final = re.compile(
 
 
 def type_of(stem: str, *, source: bool) -> str:
-    """Return the type in a name that an operation's result has, or its sources."""
+    """Return the type of an operation's result or, with `source`, of its sources, by its name; else "b32"."""
     found = _TYPE.findall(stem)
     if not found:
         return "b32"
@@ -54,7 +54,7 @@ def type_of(stem: str, *, source: bool) -> str:
 
 
 def operand_type(stem: str, dwords: int) -> str:
-    """Return which edges a source of so many dwords takes."""
+    """Return the type whose edge values a source of `dwords` dwords gets."""
     type_ = type_of(stem, source=True)
     if "fma_mix" in stem:
         return "f32"
@@ -66,7 +66,7 @@ def operand_type(stem: str, dwords: int) -> str:
 
 
 def result_of(stem: str, register: str, dwords: int) -> Result:
-    """Return the column of a result."""
+    """Return the column of a result in `register`, of 1 or 2 dwords, with the allowed difference."""
     type_ = type_of(stem, source=False)
     exact = _INEXACT.fullmatch(stem)
     allowed = SAME
@@ -82,7 +82,7 @@ def result_of(stem: str, register: str, dwords: int) -> Result:
 
 
 def is_mask(slot: Slot, stem: str) -> bool:
-    """Return whether an operand is a mask of lanes that an operation reads."""
+    """Return whether an operand is a mask of lanes."""
     return slot.mask or (slot.field == "src2" and bool(re.fullmatch(r"v_cndmask_b(16|32)|v_\w+_co_ci_u32", stem)))  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def forms(arch: str) -> Iterator[Form]:
 def variants(
     arch: str, kind: str, stem: str, opcode: Opcode
 ) -> Iterator[tuple[str, dict[str, int], list[int]]]:
-    """Yield a label, fields and words behind it: the plain form, and one of each modifier."""
+    """Yield (label, fields, words after the instruction): the plain form, then one for each modifier."""
     known, family = opcode.modifiers, target(arch).family
     plain = ({"op_sel_hi": 3, "op_sel_hi2": 1} if kind == "VOP3P" and "dot4" not in stem and "dot8" not in stem else {})  # fmt: skip
     tail = [0xC123_4567] if opcode.literal else []
@@ -144,7 +144,7 @@ def form(
     fields: dict[str, int],
     more: list[int],
 ) -> Form:
-    """Return the form of one choice of fields."""
+    """Return the form of an opcode with one choice of fields, and `more` words after the instruction."""
     c = Code(arch)
     compare = kind == "VOPC" or stem.startswith("v_cmp")
     executes = stem.startswith("v_cmpx")
@@ -202,7 +202,7 @@ def form(
 
 
 def doubt_of(stem: str, label: str) -> int:
-    """Return how doubtful a form is: what no document states is first."""
+    """Return `Form.doubt`: the highest for operations whose results no document states."""
     if re.search(r"dot|_div_|fp8|bf8|_sr_|sin|cos|mad_f|mix|legacy", stem):
         return 6 if not label else 5
     if _INEXACT.fullmatch(stem) or "clamp" in label or "omod" in label:

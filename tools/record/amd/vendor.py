@@ -1,12 +1,11 @@
-"""What the recorder asks of AMD: forms, kernels, and what the emulated GPU knows that no form has.
+"""AMD's side of the recorder: the list of all forms, their kernels, and operations without a form.
 
-A form is recorded where the emulated GPU understands its code; what it refuses (`refusals` says why) has no form, and is named by `uncovered`
-only where it has a meaning for the operation.
+A form is recorded only if the emulated GPU can translate its code. `refusals` has the reasons for the others.
+`uncovered` names operations that the emulated GPU implements and no form has.
 
-Not here: the command (`tools.record.__main__`).
+Not here: the command (`tools.record.__main__`). Next: `build`, the kernels; `tools.record.vendors`, the
+interface.
 """
-
-# ruff: noqa: E501 - tables and words of code read best on one line
 
 from __future__ import annotations
 
@@ -39,13 +38,13 @@ _FAMILIES: Final = (vector.forms, scalar.forms, memory.forms, exchange.forms, ma
 
 
 def candidates(arch: str) -> Iterator[Form]:
-    """Yield every form of the tables, those that the emulated GPU refuses, too."""
+    """Yield every form of the opcode tables, also forms that the emulated GPU refuses."""
     return itertools.chain.from_iterable(family(base(arch)) for family in _FAMILIES)
 
 
 @functools.cache
 def _listed(arch: str) -> tuple[tuple[Form, ...], dict[str, str]]:
-    """Return the forms, and those that the emulated GPU refuses with its reasons."""
+    """Return the forms, and the names of forms that the emulated GPU refuses -> its error."""
     found, refused = [], {}
     for form in candidates(arch):
         why = refusal(form, arch)
@@ -60,7 +59,7 @@ def _listed(arch: str) -> tuple[tuple[Form, ...], dict[str, str]]:
 
 
 def refusal(form: Form, arch: str) -> str:
-    """Return why the emulated GPU does not run a form, or an empty text."""
+    """Return the emulated GPU's error for a form's code; "" if it translates it."""
     words = [*build.words_of(form), *Code(arch).make("s_endpgm", "SOPP")]
     known = target(arch)
     made = engine_of(Settings(), known.lanes)
@@ -106,26 +105,29 @@ NOTHING_COMPUTED: Final = frozenset(
         "s_singleuse_vdst",
     )
 )
-"""Operations that the emulated GPU knows and that compute nothing."""
+"""Operations that the emulated GPU implements and that have no result."""
 
 
 def forms(arch: str) -> tuple[Form, ...]:
-    """Return every form that an architecture can run, in the order of recording."""
+    """Return every form that an architecture can run, in the order of recording.
+
+    Raises `UnsupportedError` as `encode.base` does, and `ValueError` if two forms have the same name.
+    """
     return _listed(base(arch))[0]
 
 
 def refused(arch: str) -> dict[str, str]:
-    """Return forms that the emulated GPU does not run -> why."""
+    """Return the names of forms that the emulated GPU refuses -> its error."""
     return _listed(base(arch))[1]
 
 
 def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
-    """Return the kernels that run some forms."""
+    """Return the kernels that run some forms; a prepared code object in `folder` is used if it exists."""
     return [pack.kernel(folder) for pack in build.packs(wanted, arch)]
 
 
 def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
-    """Write the code objects of some forms; return how many."""
+    """Write the code objects of some forms into a folder; return their number."""
     made = build.packs(wanted, arch)
     for pack in made:
         pack.file(folder).write_bytes(zlib.compress(build.linked(pack.words, arch), 6))
@@ -133,7 +135,7 @@ def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
 
 
 def uncovered(arch: str) -> list[str]:
-    """Return the names of operations that the emulated GPU knows and no form has."""
+    """Return the names of operations that the emulated GPU implements and no form has."""
     arch = base(arch)
     known, seen = target(arch), set[str]()
     for form in forms(arch):
@@ -145,12 +147,12 @@ def uncovered(arch: str) -> list[str]:
 
 
 def version() -> str:
-    """Return the version of AMD's kernel driver, "" without one."""
+    """Return the version of AMD's kernel driver; "" if none is loaded, or the kernel has it built in."""
     return _VERSION_FILE.read_text().strip() if _VERSION_FILE.exists() else ""
 
 
 def emulated(arch: str) -> str:
-    """Return the name of the emulated GPU of an architecture."""
+    """Return the name of the emulated GPU of an architecture, for example "amd-emu:gfx1100"."""
     return f"amd-emu:{arch}"
 
 

@@ -1,4 +1,5 @@
 """The recorder's forms of NVIDIA GPUs, as PTX, and their kernels.
 
-Next: `build`, kernels of forms; `vendor`, what the recorder asks for; `integers` and the others, the forms.
+Not here: recording and comparing (`tools.record.runner`, `tools.record.compare`). Next: `build`, the kernels;
+`vendor`, the interface to the recorder; `integers` and the others, the forms.
 """

@@ -1,10 +1,10 @@
-"""Forms whose results the manual bounds and does not define: `.approx` and `.full`. Source: PTX ISA 9.7.3, 9.7.4.
+"""Forms of approximations, `.approx` and `.full`, whose error the manual bounds. Source: PTX ISA 9.7.3, 9.7.4.
 
-The emulated GPU gives the correctly rounded result, so a result of silicon within the manual's bound is at
-most half a unit in the last place further from it than the bound. What is allowed is the bound in ulp, rounded
-up: a relative error of 2^-23 is up to 2 ulp of float32.
+The emulated GPU gives the correctly rounded result. Therefore a result of silicon that keeps the manual's
+bound is at most the bound and half a unit in the last place from it. The allowed difference is this sum in
+ulp, rounded up: a relative error of 2^-23 is up to 2 ulp of float32, so 3 ulp are allowed.
 
-Not here: the exact forms (`floats`).
+Not here: the exact forms (`floats`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -42,7 +42,7 @@ _SINGLE: Final = {
     ),
     "tanh": _ulp(2**13, "tanh.approx.f32: relative error at most 2^-11"),
 }
-"""Opcode -> what is allowed of its float32."""
+"""Opcode -> the difference that is allowed in its float32 results."""
 _WAVE: Final = _ulp(
     1, "sin, cos.approx.f32: absolute error at most 2^-20.5 from -pi to pi", 2.0**-20.5 * 1.01
 )
@@ -61,7 +61,7 @@ def _bits(values: object) -> Inputs:
 
 
 def _spread(low: float, high: float) -> Inputs:
-    """Return float32 from low to high, unevenly spaced so that no table's step is met."""
+    """Return `_ROWS` values of float32 from low to high, not evenly spaced: a table of the GPU may be."""
     at = np.arange(_ROWS) * (math.sqrt(5) - 1) / 2 % 1
     return _bits(low + (high - low) * at)
 
@@ -70,7 +70,7 @@ _RANGES: Final = {
     "rcp": _spread(1, 2), "sqrt": _spread(1, 4), "rsqrt": _spread(1, 4), "ex2": _spread(-4, 4),
     "lg2": _spread(0.5, 2), "tanh": _spread(-5, 5),
 }  # fmt: skip
-"""Opcode -> where its table of values is walked through."""
+"""Opcode -> inputs in the range that its table of values covers."""
 
 
 def forms() -> Iterator[Form]:

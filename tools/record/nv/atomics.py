@@ -1,9 +1,10 @@
 """Forms of atomic operations. Source of the lists: PTX ISA 9.7.13.6 (atom), 9.7.13.7 (red).
 
-Most run on the thread's own memory, where the result is defined: global, shared and generic. Of threads that
-meet at one word what every order gives is recorded: the final value, and for additions the sum of the old ones.
+Most forms run on the thread's own memory (global, shared or generic), where the result is defined. Where many
+threads use one word, only results that do not depend on their order are recorded: the final value, and for
+additions the sum of the old values.
 
-Not here: asynchronous reductions.
+Not here: asynchronous reductions (`copies`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -28,7 +29,7 @@ _TYPES: Final = {
 _SPACES: Final = {"global": "$far", "shared": "$cell", "shared::cluster": "$cell", "": "$far"}
 _HOPPER: Final = 90
 _ORDERED_EVERYWHERE: Final = {("add", "u32"), ("cas", "b32"), ("exch", "b64"), ("max", "s32"), ("add", "f32")}
-"""What has every order in every space; others have every order in global memory."""
+"""Operations recorded with every memory order in every space; the others only in global memory."""
 _ORDERS: Final = (
     "relaxed.cta", "relaxed.gpu", "relaxed.sys", "acquire.gpu", "release.gpu", "acq_rel.gpu", "acq_rel.sys", "acq_rel.cta",
 )  # fmt: skip
@@ -43,7 +44,7 @@ def _since(type_: str) -> int:
 
 
 def _own(operation: str, type_: str, space: str, order: str = "") -> Iterator[Form]:
-    """Yield atom and red of one operation on the thread's own memory."""
+    """Yield the forms of atom and, if it has one, red for one operation on the thread's own memory."""
     held, bits = _held(type_), 8 * BYTES[_held(type_)]
     operands = (held,) * (3 if operation == "cas" else 2)
     inputs = grid(operands, few=True, most=24 if order else 150, more=4 if order else 12)
@@ -65,7 +66,7 @@ def _own(operation: str, type_: str, space: str, order: str = "") -> Iterator[Fo
 
 
 def _vectors() -> Iterator[Form]:
-    """Yield atomics of vectors, each element on its own; the vector fills 8 or 16 bytes."""
+    """Yield atomics of vectors of 4 to 16 bytes, which are atomic for each element."""
     kinds = [("add", "f32", 2), ("add", "f32", 4)]
     kinds += [(name, t, count) for name in ("add", "min", "max") for t in ("f16", "bf16") for count in (2, 4, 8)]  # fmt: skip
     kinds += [(name, t, count) for name in ("add", "min", "max") for t in ("f16x2", "bf16x2") for count in (2, 4)]  # fmt: skip
@@ -112,7 +113,7 @@ _SHARED: Final = ".shared .align 16 .b8 word[16]; .reg .pred first; setp.eq.u32 
 
 
 def _met() -> Iterator[Form]:
-    """Yield operations of all threads of three workgroups on one word, and of 96 threads on one of shared memory."""
+    """Yield operations of 96 threads on one word of shared memory, and of 1,024 threads on one of global memory."""
     launch = Launch((3, 1, 1), (96, 1, 1), scratch_bytes=64 * 288)
     inputs = scattered(("u32",), 288, seed=17)
     for operation, type_ in (

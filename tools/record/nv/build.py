@@ -1,22 +1,21 @@
-"""Kernels of PTX forms: several forms of the group "lanes" in one, every other form in its own.
+"""Kernels of PTX forms: several forms of the group "lanes" share one, every other form has its own.
 
 A form of the group "program" is a whole module (`programs`).
 
-A form of the group "lanes" computes each row in one thread: `$a0` is its first operand, `$d0` its first
-result, `$lane` the lane, `$cell` the address (u32) of 64 bytes of shared memory of the thread, `$far` that
-(u64) of 64 bytes of global memory, which begin as zeros. Rows of whole warps stay together: row 32 * w + l is
-lane l.
+A form of the group "lanes" computes each row in one thread. In its text `$a0` is the first operand, `$d0` the
+first result, and `$lane` the lane. `$cell` is the address (u32) of 64 bytes of shared memory of the thread.
+`$far` is the address (u64) of 64 bytes of its global memory, which begin as zeros. Row 32 * w + l is lane l
+of a warp.
 
-Any other form is a kernel of its own, with the launch that the form states. Its row is the number of the
-thread in the grid (`$i`); `$a0`, `$d0`, `$lane` and `$far` are as above. A text with `$c0`, the offset of
-the first column from `%out`, loads and stores by itself: `%in` is the address of the inputs there,
-`$scratch` the offset of scratch memory from `%out`. What stands before a line of `%%` is put before the
-kernel.
+Any other form is a kernel of its own, with the launch of the form. Its row is the number of the thread in the
+grid (`$i`); `$a0`, `$d0`, `$lane` and `$far` are as above. A text with `$c0` loads and stores by itself:
+`$c0` is the offset of the first column from `%out`, `%in` the address of the inputs, `$scratch` the offset of
+scratch memory from `%out`. The text before a line of `%%` is put before the kernel.
 
-The kernel of lanes reads from its inputs how many rows each form has, so that one kernel runs any of its
+A kernel of lanes reads the number of rows of each form from its inputs, so that one kernel can run any of its
 forms.
 
-Not here: the forms (`integers` and the others).
+Not here: the forms. Next: `integers` and the other modules of this folder; `vendor`, the caller.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 LANES: Final = "lanes"
 PACK: Final = 32
-"""Forms in one kernel at most."""
+"""The most forms in one kernel."""
 THREADS: Final = 128
 CELL: Final = 64
 """Bytes of a thread's own memory."""
@@ -86,7 +85,7 @@ def _register(type_: str) -> str:
 
 
 def _loads(form: Form, at: int) -> Iterator[str]:
-    """Yield the instructions that load a row's operands from `at` bytes behind `%in`."""
+    """Yield the instructions that load a row's operands; the inputs begin `at` bytes after `%in`."""
     stride = 8 * len(form.operands)
     if not stride:
         return
@@ -126,7 +125,7 @@ def _one(form: Form, number: int, source: int, target: int) -> str:
 
 
 class Pack:
-    """A kernel of several forms of lanes."""
+    """A kernel of several forms of the group "lanes"."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = list(forms)
@@ -159,7 +158,10 @@ class Pack:
         self.shared = THREADS * CELL if "%cell" in text else 0
 
     def kernel(self, arch: str, folder: Path | None, wanted: frozenset[str]) -> Kernel:
-        """Return the kernel that runs those of its forms that are wanted."""
+        """Return the kernel; forms whose names are not in `wanted` have no rows.
+
+        `folder` has prepared cubins, if given; else the kernel is assembled.
+        """
         counts = [form.count if form.name in wanted else 0 for form in self.forms]
         table = np.array(counts, "<u4").tobytes()
         table += bytes(-len(table) % _ALIGN)
@@ -173,12 +175,12 @@ class Pack:
 
 
 def _far(form: Form) -> int:
-    """Return where a form's own memory begins in `out`."""
+    """Return the offset in `out` of the threads' own memory, of a form that is a kernel of its own."""
     return -(-form.result_bytes // CELL) * CELL
 
 
 def whole(form: Form, arch: str) -> str:
-    """Return the PTX of a form that is a kernel of its own."""
+    """Return the PTX of a form as a kernel of its own."""
     if form.group == PROGRAM:
         return module(form.text, _VERSION, arch)
     before, mark, text = form.text.rpartition("\n%%\n")
@@ -199,7 +201,7 @@ def whole(form: Form, arch: str) -> str:
 
 
 def file_of(ptx: str, arch: str, folder: Path) -> Path:
-    """Return where the prepared cubin of a PTX text is."""
+    """Return the path of the prepared cubin of a PTX text; it need not exist."""
     return folder / f"record-{arch}-{hashlib.sha256(ptx.encode()).hexdigest()[:16]}.cubin.z"
 
 
@@ -217,7 +219,7 @@ def _assembled(ptx: str, arch: str) -> bytes:
 
 
 def _static(text: str) -> int:
-    """Return the bytes of shared memory that a kernel declares."""
+    """Return the bytes of static shared memory that a kernel declares."""
     total = 0
     for align, size in _STATIC.findall(text):
         step = int(align or 1)
@@ -226,13 +228,13 @@ def _static(text: str) -> int:
 
 
 def packs(forms: Sequence[Form]) -> list[Pack]:
-    """Return the kernels of the forms of lanes, in order."""
+    """Return the kernels of the forms of the group "lanes", in order."""
     lanes = [form for form in forms if form.group == LANES]
     return [Pack(lanes[at : at + PACK]) for at in range(0, len(lanes), PACK)]
 
 
 def kernels(forms: Sequence[Form], arch: str, folder: Path | None, packed: Sequence[Pack]) -> list[Kernel]:
-    """Return the kernels that run some forms; `packed` are the packs that hold those of lanes."""
+    """Return the kernels that run some forms; `packed` must have those of the group "lanes"."""
     wanted = frozenset(form.name for form in forms)
     made = [pack.kernel(arch, folder, wanted & pack.at.keys()) for pack in packed if wanted & pack.at.keys()]
     for form in forms:
@@ -273,5 +275,5 @@ def lanes(
     needs: int = 0,
     until: int = 1 << 30,
 ) -> Form:
-    """Return a form of lanes."""
+    """Return a form of the group "lanes"; see `Form` for the arguments."""
     return Form(name, text, operands, inputs, results, doubt=doubt, group=LANES, needs=needs, until=until)

@@ -1,6 +1,6 @@
 """Forms of comparisons and selections. Source of the lists: PTX ISA 9.7.6.
 
-Not here: extremes (`integers`, `floats`).
+Not here: minima and maxima (`integers`, `floats`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -24,7 +24,7 @@ _TYPES: Final = (
     "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "bf16", "f32", "f64", "f16x2", "bf16x2",
 )  # fmt: skip
 _JOINED: Final = 64
-"""Rows of a form that joins all comparisons of a type with a predicate."""
+"""Rows of a form that combines all comparisons of a type with a predicate."""
 _SMALL: Final = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -38,7 +38,7 @@ def _since(*types: str) -> int:
 
 
 def _held(type_: str) -> str:
-    """Return the type of the operands that hold a comparison's type."""
+    """Return the type of a form's operands for a type of comparison: u32 for b32, u32 and s32."""
     return type_ if type_ in _SMALL or type_[0] == "f" else f"u{type_[1:]}"
 
 

@@ -1,6 +1,6 @@
 """Forms of conversions between types. Source of the lists: PTX ISA 9.7.9.21 (cvt), 9.7.9.22 (cvt.pack).
 
-Not here: addresses (`moves`).
+Not here: conversions of addresses (`moves`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: PLR0917 - tables of forms read best one form a line
@@ -28,7 +28,7 @@ _FP8: Final = ("e4m3x2", "e5m2x2")
 
 
 def _around(type_: str, to: str) -> Inputs:
-    """Return floats at and beside the limits of an integer type, at halves, and at the format's edges."""
+    """Return floats of `type_`: its edges, limits of the integer type `to` with their neighbours, halves."""
     exponent, mantissa = FLOATS[type_]
     bias = (1 << (exponent - 1)) - 1
     found = list(floats(type_))
@@ -61,7 +61,7 @@ def _bfloat(*types: str) -> int:
 
 
 def _narrows(target: str, source: str) -> bool:
-    """Return whether a value of an integer type may lie outside of another: only then `.sat` is legal."""
+    """Return whether `target` lacks a value of `source`: only then `.sat` is legal."""
     wide, narrow = (int(one[1:]) - (one[0] == "s") for one in (source, target))
     return wide > narrow or (source[0] == "s" and target[0] == "u")
 
@@ -142,7 +142,7 @@ def _between_floats() -> Iterator[Form]:
 
 
 def _bfloats(singles: Inputs) -> Iterator[Form]:
-    """Yield conversions of bfloat16: from and to float32 on every architecture, others from Hopper on."""
+    """Yield conversions of bfloat16: with float32 on every architecture, others from Hopper on."""
     bfloats = joined(_around("bf16", "s32"), near(("bf16",), 60, spread=30))
     for words, target in (("", "f32"), (".ftz", "f32"), ("", "f64"), ("", "bf16")):
         since = 0 if (words, target) == ("", "f32") else _HOPPER

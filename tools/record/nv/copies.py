@@ -1,10 +1,11 @@
 """Forms of asynchronous copies and barriers in memory. Source of the lists: PTX ISA 9.7.9.25, 9.7.13.15.
 
-Each form is a kernel of one warp. A sequence of mbarrier operations is run by its first thread, which
-records after each step whether the even and the odd phase have completed. Bulk copies run at the edges of
-their sizes; the bytes beside what they wrote are recorded as well.
+Each form is a kernel of one warp, or of one in each workgroup of a cluster. A sequence of mbarrier operations
+is run by the first thread. After each step it records whether the even and the odd phase have completed. Bulk
+copies have several sizes; the bytes around the copied ones are recorded, too.
 
-Not here: boxes of tensors (`tensors`), products that read shared memory asynchronously.
+Not here: boxes of tensors (`tensors`), asynchronous products (`warpgroups`). Next: `vendor`, the list of all
+forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -28,7 +29,8 @@ HEAD: Final = (
     ".shared .align 1024 .b8 s[4096]; .shared .align 8 .b64 b; .shared .align 8 .b64 b2; .reg .b64 u, v, w, x; .reg .b32 kk, l, m, n, o; .reg .pred p, q, first; "
     "setp.eq.u32 first, %t, 0; mov.u32 m, b; mov.u32 n, s; shl.b32 kk, $lane, 4; add.u32 kk, n, kk; st.shared.v2.b64 [kk], {0, 0}; st.shared.v2.b64 [kk+512], {0, 0}; "
 )
-"""Shared memory s, zeroed in its first 1,024 bytes; kk: the 16 bytes of a thread in it; m: an mbarrier; n: s."""
+"""Declarations. `s` is shared memory, whose first 1,024 bytes are zeros; `n` is its address, `kk` the address of
+the thread's 16 bytes in it, `m` the address of an mbarrier; `first` is true in the first thread."""
 INIT: Final = (
     "@first mbarrier.init.shared.b64 [b], {}; fence.mbarrier_init.release.cluster; bar.warp.sync -1; "
 )
@@ -46,7 +48,11 @@ def rows(count: int = _WARP) -> object:
 
 
 def _sequence(name: str, count: int, steps: tuple[str, ...], since: int = 80) -> Form:
-    """Return a sequence of steps at an mbarrier of `count` arrivals: two bits a step, from the lowest on."""
+    """Return a form of steps at an mbarrier of `count` arrivals.
+
+    Its result has two bits for each step, from the lowest on: whether the even and the odd phase are
+    complete.
+    """
     text = HEAD + INIT_80.format(count) + "mov.u32 l, 0; mov.u64 u, 0; @!first bra DONE; "
     for number, step in enumerate(steps):
         text += f"{step} "
@@ -100,7 +106,7 @@ def _barriers() -> Iterator[Form]:
 
 
 def _small_copies() -> Iterator[Form]:
-    """Yield cp.async of 4, 8 and 16 bytes, with fewer bytes of the source, and with what is ignored."""
+    """Yield cp.async of 4, 8 and 16 bytes, with a shorter source, with the operand that skips the source."""
     waits = {
         "wait_all": "cp.async.wait_all;", "wait_group 0": "cp.async.commit_group; cp.async.wait_group 0;",
         "wait_group 1": "cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;",
@@ -167,7 +173,7 @@ def _reductions() -> Iterator[Form]:
 
 
 def _remote() -> Iterator[Form]:
-    """Yield stores and reductions in the shared memory of the other workgroup of a cluster."""
+    """Yield asynchronous stores and reductions in the shared memory of the cluster's other workgroup."""
     head = (HEAD + INIT.format(1) + "mov.u32 l, %cluster_ctarank; xor.b32 l, l, 1; mapa.shared::cluster.u32 kk, kk, l; mapa.shared::cluster.u32 m, m, l; ")  # fmt: skip
     meet = "barrier.cluster.arrive; barrier.cluster.wait; "
     back = WAIT + "shl.b32 kk, $lane, 4; add.u32 kk, n, kk; ld.shared.v2.b64 {$d0, $d1}, [kk]; " + meet

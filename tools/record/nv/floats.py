@@ -1,9 +1,8 @@
 """Forms of floating-point arithmetic that is exact to the bit. Source of the lists: PTX ISA 9.7.3 to 9.7.5.
 
-Not here: approximations (`approximations`), comparisons (`comparisons`).
+Not here: approximations (`approximations`), comparisons (`comparisons`). Next: `vendor`, the list of all
+forms.
 """
-
-
 
 from __future__ import annotations
 
@@ -26,7 +25,11 @@ def floating(
     name: str, result: str, *operands: str, doubt: int = 1, since: int = 0, most: int = 360, close: int = 60,
     label: str = "",
 ) -> Form:  # fmt: skip
-    """Return the form of an instruction on edge values of floats, and on `close` rows of near exponents."""
+    """Return the form of an instruction on edge values of floats, and on `close` rows of `forms.near`.
+
+    `result` and `operands` are types; `most` limits the combinations of edge values; `since` is the first SM
+    number; `label` replaces the form's name.
+    """
     few = len(operands) > 2
     inputs = joined(grid(operands, few=few, most=most), near(operands, close))
     sources = ", ".join(f"$a{n}" for n in range(len(operands)))

@@ -1,9 +1,8 @@
 """Forms of integers, logic, shifts and bit fields. Source of the lists: PTX ISA 9.7.1, 9.7.2, 9.7.7, 9.7.8.
 
-Not here: comparisons, conversions, floating-point.
+Not here: comparisons (`comparisons`), conversions (`conversions`), floating point (`floats`). Next: `vendor`,
+the list of all forms.
 """
-
-
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ SHIFTS: Final = (
     0x80000000,
     0xFFFFFFFF,
 )
-"""Amounts at and past every width."""
+"""Amounts of shifts below, at and above every width."""
 _FIELDS: Final = (0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 255, 256, 0xFFFFFFFF)
 """Positions and lengths of bit fields."""
 INTEGERS: Final = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -51,7 +50,11 @@ def instruction(
     name: str, result: str, *operands: str, doubt: int = 0, tail: str = "", since: int = 0, more: int = 24,
     given: tuple[Column, ...] = (), most: int = 400, few: bool | None = None, label: str = "",
 ) -> Form:  # fmt: skip
-    """Return the form of an instruction with one result and operands in registers, then `tail`."""
+    """Return the form of an instruction with one result and operands in registers; `tail` follows them.
+
+    `more`, `given`, `most` and `few` are those of `forms.grid`, `since` is the first SM number, `label`
+    replaces the form's name.
+    """
     sources = ", ".join(f"$a{n}" for n in range(len(operands)))
     few = len(operands) > 2 if few is None else few
     inputs = grid(operands, few=few, more=more, most=most, given=given)
@@ -110,13 +113,14 @@ _SIGNED: Final = {
     ("mad.lo.cc", "madc.hi"), ("mad.hi.cc", "madc.lo"),
     ("mad.lo.cc", "madc.hi.cc"), ("mad.hi.cc", "madc.lo.cc"),
 }  # fmt: skip
-"""The pairs that signed types are recorded with; unsigned ones have all."""
+"""The pairs that are recorded for signed types; for unsigned types all pairs are."""
 
 
 def _carries() -> Iterator[Form]:
-    """Yield each instruction that sets the carry before each that reads it.
+    """Yield a form for each pair of an instruction that sets the carry and one that reads it.
 
-    The carry begins as operand 5, by `add.cc.u32` of it and all ones; it ends as a result, by `addc.u32`.
+    Operand 5 is the carry before the pair, set by `add.cc.u32` of it and all ones. The carry after the pair
+    is a result, read by `addc.u32`.
     """
     for t in ("u32", "s32", "u64", "s64"):
         for sets in _SETS:

@@ -1,10 +1,10 @@
-"""Litmus tests of the memory model: how often each outcome of two or four threads is seen. Source: PTX ISA chapter 8.
+"""Litmus tests of the memory model: counts of the outcomes of two or four threads. Source: PTX ISA chapter 8.
 
-Each test is run by pairs (or fours) of workgroups, many rounds on words that no other round uses. The count
-of an outcome that the model forbids must be 0 on silicon and on the emulated GPU; all other counts depend
-on time, are recorded and not compared: they show how weak the hardware is.
+Each test is run by groups of two or four workgroups, in many rounds on words that no other round uses. The
+count of an outcome that the model forbids must be 0 on silicon and on the emulated GPU. All other counts
+depend on time. They are recorded and not compared; they show which reorderings the hardware makes.
 
-Not here: one thread's own order (`moves`).
+Not here: the order of one thread's accesses (`moves`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -31,65 +31,67 @@ _TIMES: Final = Allowed(
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """What each role does, with x at [x] and y at [y], results in r0 and r1, and the outcome that is counted apart."""
+    """A test of two words, x and y, which begin as 0."""
 
     name: str
     roles: tuple[str, ...]
-    forbidden: dict[str, str]
-    """Name of a strength -> the instructions of a fence, or "" for the order that the accesses state; the outcome is forbidden then."""
+    """The PTX of each workgroup: the words are at [x] and [y], results in r0 to r3, {s} is the scope, {f} the
+    fence."""
+    forbidden: tuple[str, ...]
+    """Keys of `_FENCES` with which the model forbids the outcome `weak`."""
     weak: int
-    """The outcome as r0 + 2 * r1 (+ 4 * r2 + 8 * r3) that the strong forms forbid."""
+    """The outcome r0 + 2 * r1 (+ 4 * r2 + 8 * r3) of a reordering."""
     permitted: tuple[str, ...] = ()
-    """Strengths under which the model permits it."""
+    """Keys of `_FENCES` with which the model permits it."""
 
 
-_SCOPES: Final = {"gpu": "gpu", "sys": "sys"}
+_SCOPES: Final = ("gpu", "sys")
 _STORE, _LOAD = "st.relaxed.{s}.global.u32", "ld.relaxed.{s}.global.u32"
 _TESTS: Final = (
     _Test(
         "message passing",
         (_STORE + " [x], 1; {f} " + _STORE + " [y], 1;", _LOAD + " r0, [y]; {f} " + _LOAD + " r1, [x];"),
-        {"fence.acq_rel": "fence.acq_rel.{s};", "fence.sc": "fence.sc.{s};", "membar": "membar.gl;"}, 1, ("relaxed",),
+        ("fence.acq_rel", "fence.sc", "membar"), 1, ("relaxed",),
     ),
     _Test(
         "message passing by release and acquire",
         (_STORE + " [x], 1; st.release.{s}.global.u32 [y], 1;", "ld.acquire.{s}.global.u32 r0, [y]; " + _LOAD + " r1, [x];"),
-        {"release": ""}, 1,
+        ("release",), 1,
     ),
     _Test(
         "message passing by atom",
         (_STORE + " [x], 1; atom.release.{s}.global.exch.b32 r2, [y], 1;", "atom.acquire.{s}.global.or.b32 r0, [y], 0; " + _LOAD + " r1, [x];"),
-        {"release": ""}, 1,
+        ("release",), 1,
     ),
     _Test(
         "message passing of weak stores",
         ("st.global.u32 [x], 1; {f} " + _STORE + " [y], 1;", _LOAD + " r0, [y]; {f} .reg .pred g; setp.ne.u32 g, r0, 0; @g ld.global.u32 r1, [x]; @!g mov.u32 r1, 1;"),
-        {"fence.acq_rel": "fence.acq_rel.{s};", "fence.sc": "fence.sc.{s};"}, 1,
+        ("fence.acq_rel", "fence.sc"), 1,
     ),
     _Test(
         "store buffering",
         (_STORE + " [x], 1; {f} " + _LOAD + " r0, [y];", _STORE + " [y], 1; {f} " + _LOAD + " r1, [x];"),
-        {"fence.sc": "fence.sc.{s};", "membar": "membar.gl;"}, 0, ("relaxed", "fence.acq_rel"),
+        ("fence.sc", "membar"), 0, ("relaxed", "fence.acq_rel"),
     ),
     _Test(
         "load buffering",
         (_LOAD + " r0, [x]; {f} " + _STORE + " [y], 1;", _LOAD + " r1, [y]; {f} " + _STORE + " [x], 1;"),
-        {"fence.acq_rel": "fence.acq_rel.{s};", "fence.sc": "fence.sc.{s};"}, 3, ("relaxed",),
+        ("fence.acq_rel", "fence.sc"), 3, ("relaxed",),
     ),
     _Test(
         "coherence of reads",
         (_STORE + " [x], 1;", _LOAD + " r0, [x]; " + _LOAD + " r1, [x];"),
-        {"relaxed": ""}, 1,
+        ("relaxed",), 1,
     ),
     _Test(
         "two writes, reversed reads",
         (_STORE + " [x], 1; {f} " + _STORE + " [y], 2;", _STORE + " [y], 1; {f} " + _LOAD + " r0, [x];"),
-        {}, 0, ("relaxed", "fence.acq_rel", "fence.sc"),
+        (), 0, ("relaxed", "fence.acq_rel", "fence.sc"),
     ),
     _Test(
         "independent reads of independent writes",
         (_STORE + " [x], 1;", _STORE + " [y], 1;", _LOAD + " r0, [x]; {f} " + _LOAD + " r1, [y];", _LOAD + " r2, [y]; {f} " + _LOAD + " r3, [x];"),
-        {"fence.sc": "fence.sc.{s};"}, 1 + 4, ("relaxed", "fence.acq_rel"),
+        ("fence.sc",), 1 + 4, ("relaxed", "fence.acq_rel"),
     ),
 )  # fmt: skip
 _FENCES: Final = {
@@ -99,10 +101,11 @@ _FENCES: Final = {
     "fence.sc": "fence.sc.{s};",
     "membar": "membar.gl;",
 }
+"""Name -> the instruction that replaces {f}; "" where the accesses themselves state the order, or none does."""
 
 
 def _form(test: _Test, strength: str, scope: str) -> Form:
-    """Return the kernel: workgroups take roles by their number; then one counts outcomes from the results in memory."""
+    """Return the form of a test. A workgroup's number is its role; the last of a round counts the outcome."""
     roles, fence = len(test.roles), _FENCES[strength].format(s=scope)
     outcomes = 16 if roles > 2 else 4
     results_at = _ROUNDS * _PAIRS * _STRIDE

@@ -1,12 +1,12 @@
 """Forms of matrix instructions of a warp: mma, wmma, ldmatrix, stmatrix, movmatrix. Source: PTX ISA 9.7.14.
 
-The manual leaves the order of additions and their rounding open. So a product of floats has four forms, of
-wmma the first two, of kind::f8f6f4 the first:
-small integers and halves, whose sums are exact in every order; operands near 1, which may differ by what
-rounding all sums can lose; infinities and NaNs; and terms of far exponents with sums that cancel, which are
-recorded and not compared: they show the order and the rounding of the hardware.
+The manual does not specify the order of additions and their rounding. Therefore a product of floats has forms
+of four kinds. "exact": small integers and halves, whose sums are exact in every order. "near": operands near
+1, whose results may differ by the error of rounding all sums. "special": infinities and NaNs. "far": terms of
+far exponents and sums that cancel; they are recorded and not compared, because they show the order and
+rounding of the hardware. wmma has the first two kinds, kind::f8f6f4 the first.
 
-Not here: products of a warpgroup (`warpgroups`).
+Not here: products of a warpgroup (`warpgroups`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -36,14 +36,15 @@ FORMATS: Final = {
     "f16": (16, 5, 10), "bf16": (16, 8, 7), "tf32": (32, 8, 23), "e4m3": (8, 4, 3), "e5m2": (8, 5, 2), "f32": (32, 8, 23),
     "f64": (64, 11, 52),
 }  # fmt: skip
-"""Type of an element -> its bits, and those of exponent and mantissa."""
+"""Type of an element -> its bits in a register, bits of exponent, bits of mantissa. A tf32 is held as a float32;
+the lowest 13 of its mantissa bits are 0 in all inputs, because their meaning is not specified."""
 BITS: Final = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "s32": 32}
 KINDS: Final = ("exact", "near", "special", "far")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """m x n x k."""
+    """The shape of a product: A is m x k, B is k x n, C and D are m x n."""
 
     m: int
     n: int
@@ -54,7 +55,7 @@ class Shape:
 
 
 def _float(type_: str, raw: Any, kind: str) -> Any:
-    """Return elements of a float type, made from bits without a pattern."""
+    """Return elements of a float type, as u64 of their bits, made from pseudo-random bits."""
     _, exponent, mantissa = FORMATS[type_]
     bias, sign = (np.uint64((1 << (exponent - 1)) - 1), (raw >> np.uint64(63)) << np.uint64(exponent + mantissa))  # fmt: skip
     wide = np.uint64(mantissa)
@@ -67,7 +68,7 @@ def _float(type_: str, raw: Any, kind: str) -> Any:
     power = bias + raw % np.uint64(2 * spread + 1) - np.uint64(spread)
     bits = raw >> np.uint64(8) & np.uint64((1 << mantissa) - 1)
     if type_ == "tf32":
-        bits &= ~np.uint64(0x1FFF)  # what lies below of a tf32 is not specified
+        bits &= ~np.uint64(0x1FFF)  # the manual does not say what the low bits of a tf32 do
     found = sign | power << wide | bits
     if kind == "special":
         largest = np.uint64((1 << exponent) - 1)
@@ -81,7 +82,7 @@ def _float(type_: str, raw: Any, kind: str) -> Any:
 
 
 def elements(type_: str, count: int, kind: str, seed: int) -> Any:
-    """Return `count` elements of a type, as u64 of its bits."""
+    """Return `count` elements of a type and a kind of `KINDS`, as u64 of their bits; the same every time."""
     raw = scattered(("u64",), count, seed=seed)[:, 0].copy()
     if type_ in FORMATS:
         return _float(type_, raw, kind)
@@ -92,7 +93,7 @@ def elements(type_: str, count: int, kind: str, seed: int) -> Any:
 
 
 def registers(type_: str, count: int, rows: int, kind: str, seed: int) -> Any:
-    """Return `count` registers of each of `rows` lanes, filled with elements of a type."""
+    """Return an array (rows, count) of the registers of `rows` lanes, filled with elements of a type."""
     bits = FORMATS[type_][0] if type_ in FORMATS else BITS[type_]
     parts = max(1, 32 // bits)
     found = elements(type_, rows * count * parts, kind, seed).reshape(rows, count, parts)
@@ -100,7 +101,7 @@ def registers(type_: str, count: int, rows: int, kind: str, seed: int) -> Any:
 
 
 def allowance(kind: str, a: str, d: str, k: int) -> Allowed:
-    """Return what is allowed of a product's sums."""
+    """Return the difference that is allowed in the sums of a product, of types `a` and `d` and `k` terms."""
     if d == "s32" or kind == "exact" or a == "f64":
         return EXACT
     if kind == "special":
@@ -216,7 +217,6 @@ def _wmma_form(
     fc = 2 if a == "f64" else _ACCUMULATORS[d] if (shape.m * shape.n) == 256 else shape.m * shape.n // WARP
     bits = size * 8 or BITS[a]
     kinds = ("exact", "near") if a in FORMATS else ("exact",)
-    store = {"f16": "f16", "f32": "f32", "s32": "s32", "f64": "f64"}[d]
     count = shape.m * shape.n
     strides = (shape.k if layouts[0] == "row" else shape.m, shape.n if layouts[1] == "row" else shape.k)
     a_bytes, b_bytes = shape.m * shape.k * bits // 8, shape.k * shape.n * bits // 8
@@ -225,26 +225,24 @@ def _wmma_form(
     form = f"wmma.mma{'.xor.popc' if a == 'b1' else ''}.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}"
     form += f".{d}.{d}" if a == "f16" else f".{d}.{a}.{b}.{d}"
     form += sat
-    space = {"u8": "u8", "s8": "s8"}.get(a, a)
-    global_ = "global"
     text = f" .reg .b{held} {names[0]}, {names[1]}, {names[2]}, {names[3]}; .reg .b64 p, q;\n"
     text += f" add.u64 p, %in, {-(-a_bytes // 64) * 64}; add.u64 q, p, {-(-b_bytes // 64) * 64};\n"
-    text += f" wmma.load.a.sync.aligned.{layouts[0]}.{shape}.{global_}.{space} {{{names[0]}}}, [%in], {strides[0]};\n"
-    text += f" wmma.load.b.sync.aligned.{layouts[1]}.{shape}.{global_}.{space} {{{names[1]}}}, [p], {strides[1]};\n"
-    text += f" wmma.load.c.sync.aligned.row.{shape}.{global_}.{store} {{{names[2]}}}, [q], {shape.n};\n"
+    text += f" wmma.load.a.sync.aligned.{layouts[0]}.{shape}.global.{a} {{{names[0]}}}, [%in], {strides[0]};\n"
+    text += f" wmma.load.b.sync.aligned.{layouts[1]}.{shape}.global.{a} {{{names[1]}}}, [p], {strides[1]};\n"
+    text += f" wmma.load.c.sync.aligned.row.{shape}.global.{d} {{{names[2]}}}, [q], {shape.n};\n"
     text += f" {form} {{{names[3]}}}, {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}};\n"
-    text += f" wmma.store.d.sync.aligned.row.{shape}.{global_}.{store} [%out+$c0], {{{names[3]}}}, {shape.n};"
+    text += f" wmma.store.d.sync.aligned.row.{shape}.global.{d} [%out+$c0], {{{names[3]}}}, {shape.n};"
     for kind in kinds:
         data = b"".join(_matrix(one, number, kind, 41 + n) for n, (one, number) in enumerate(((a, shape.m * shape.k), (b, shape.k * shape.n), (d, count))))  # fmt: skip
         inputs = frozen(np.frombuffer(data, "u8"))
-        result = Result("d", {"s32": "s32"}.get(store, store), allowance(kind, a, d, shape.k))
+        result = Result("d", d, allowance(kind, a, d, shape.k))
         yield Form(
             f"{form} {kind}", text, ("u64",), inputs, (result,), doubt=5, rows=count, launch=Launch(), needs=80,
         )  # fmt: skip
 
 
 def _fragments_in_shared_memory() -> Iterator[Form]:
-    """Yield a matrix that goes from global to shared memory and back, turned, as accumulators do."""
+    """Yield forms that store an accumulator to shared memory, and load it transposed."""
     for type_, count in (("f16", 4), ("f32", 8), ("s32", 8)):
         shape, names = "m16n16k16", ", ".join(f"x{n}" for n in range(count))
         text = f" .shared .align 32 .b8 s[1024]; .reg .b32 {names};\n wmma.load.c.sync.aligned.row.{shape}.global.{type_} {{{names}}}, [%in], 16;\n"
@@ -257,7 +255,7 @@ def _fragments_in_shared_memory() -> Iterator[Form]:
 
 
 def _matrix(type_: str, count: int, kind: str, seed: int) -> bytes:
-    """Return a matrix in memory, filled up to a multiple of 64 bytes."""
+    """Return the bytes of a matrix of `count` elements in memory, padded to a multiple of 64 bytes."""
     bits = FORMATS[type_][0] if type_ in FORMATS else BITS[type_]
     found = elements(type_, count, kind, seed)
     if bits >= 8:

@@ -1,9 +1,9 @@
 """Forms of moves, loads, stores, addresses and hints. Source of the lists: PTX ISA 9.7.9.
 
-A load reads what a plain store wrote, a store is read by a plain load, both of the same thread. Of hints only
-the value that arrives is recorded.
+A load reads what a plain store of the same thread wrote; a plain load of the same thread reads what a store
+wrote. A form with a hint records the value, because a hint has no other result.
 
-Not here: atomics, asynchronous copies.
+Not here: atomics (`atomics`), asynchronous copies (`copies`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of forms read best one form a line
@@ -28,9 +28,9 @@ _THIRTY_TWO: Final = frozen([[0]] * 32)[:, :0]
 _BLACKWELL: Final = 100
 _HOPPER: Final = 90
 _NARROW: Final = 32
-"""Bits of a function's parameter at least."""
+"""The least bits of a function's parameter."""
 _CLOSE: Final = 128
-"""Bits of the widest access before Blackwell."""
+"""Bits of the widest access of architectures before Blackwell."""
 LOCAL: Final = ".local .align 32 .b8 l[64]; "
 _SPACES: Final = {
     "global": "$far", "shared": "$cell", "local": "l", "": "$far", "shared::cta": "$cell", "shared::cluster": "$cell",
@@ -272,7 +272,7 @@ def _moves() -> Iterator[Form]:
 
 
 def _addresses() -> Iterator[Form]:
-    """Yield conversions of addresses there and back, and what space an address is in."""
+    """Yield conversions of addresses to generic ones and back, and tests for the space of an address."""
     spaces = {"global": "$far", "shared": "s", "local": "l", "shared::cta": "s", "shared::cluster": "s"}
     for space, there in spaces.items():
         place = "u" if space == "local" else there
@@ -320,7 +320,7 @@ def _constants() -> Iterator[Form]:
 
 
 def _parameters() -> Iterator[Form]:
-    """Yield loads of each type from a kernel's parameters, and parameters of functions, there and back."""
+    """Yield loads of each type from a kernel's parameters, and calls with a parameter and a result."""
     for bits in _WIDTHS:
         for kind in _KINDS[bits]:
             type_, held = f"{kind}{bits}", max(16, bits)

@@ -1,12 +1,14 @@
 """Write the kernels of tensor operations in float16 and bfloat16 that the recorder keeps.
 
-    python -m tools.record.nv.operations     compile for sm_80, replace those of tools/record/nv/programs.xz
+    python -m tools.record.nv.operations     compile for sm_80, and replace them in
+    tools/record/nv/programs.xz
 
-Elementwise operations, comparisons, casts, reductions and a product, each one kernel as the frontend schedules
-and the compiler makes it. Elementwise kernels see a type's edges, numbers near 1 and scattered bits; products
-and sums of whole numbers are exact in every order.
+They are elementwise operations, comparisons, casts, reductions and a product. Each is one kernel, as the
+frontend schedules and the compiler lowers it. Inputs of elementwise kernels are a type's edges, numbers near
+1 and pseudo-random bits. Inputs of products and sums are whole numbers, so that results are exact in every
+order.
 
-Not here: running them (`programs`).
+Not here: the random kernels in the same file (`tests.fuzz`). Next: `programs`, the forms of the kept kernels.
 """
 
 # ruff: noqa: E501 - tables of operations read best on few lines
@@ -49,7 +51,12 @@ _APPROXIMATE: Final = "PTX ISA 9.7.3: an approximation has an error, which one r
 
 
 def compiled(name: str, result: Tensor, inputs: str, words: int, *, ulp: float = 0.0) -> Program:
-    """Return the program of a tensor that is one kernel, whose inputs have `words` u64 each."""
+    """Compile a tensor that is one kernel; return its program.
+
+    Each of its inputs has `words` u64 of the kind `inputs` (`Program.inputs`). `ulp` is the allowed
+    difference; with 0 it is 1 for a kernel with an approximation. Raises `ValueError` if the tensor is not
+    one kernel with one output.
+    """
     items = schedule(uops([(result.expr, tuple(range(len(result.leaves))))]))
     if len(items) != 1:
         raise ValueError(f"wanted one kernel of {name}, the scheduler made {len(items)}")

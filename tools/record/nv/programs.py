@@ -4,10 +4,10 @@ Their PTX is kept in `programs.xz`, so that a recording needs neither a compiler
 valid when the compiler changes. It is of sm_80 and runs on every later architecture. Two commands write it:
 `python -m tests.fuzz --programs` the random kernels, `python -m tools.record.nv.operations` the operations.
 
-A kernel that was compiled has a pointer for each of its buffers. Here each lies in one of two: outputs behind
-each other from the start of the results, inputs from the start of the inputs (`rewritten`).
+A compiled kernel takes a pointer for each of its buffers. `rewritten` changes it to take two pointers:
+outputs lie one after another from the first, inputs from the second.
 
-Not here: one instruction a form (the other modules).
+Not here: forms of single instructions (the other modules). Next: `build`, which makes kernels of forms.
 """
 
 # ruff: noqa: E501 - texts and calls read best on one line
@@ -41,10 +41,11 @@ _ENTRY: Final = re.compile(r"\.visible \.entry (\w+)\s*\([^)]*\)")
 
 
 def rewritten(ptx: str, places: Sequence[tuple[str, int]]) -> str:
-    """Return a module whose kernel `k` takes two pointers, `out` and `in`.
+    """Return PTX whose kernel is `k` and takes two pointers, `out` and `in`; comments are removed.
 
-    `places` holds for each pointer that the kernel took which of the two it lies in, and how many bytes behind
-    its start. Raises `UsageError` for another use of a parameter than the load of a pointer.
+    `places` has for each parameter of the kernel the pointer that replaces it, "out" or "in", and the bytes
+    that are added. Raises `UsageError` for PTX without a kernel, and for a parameter that is not loaded as a
+    pointer.
     """
     found = _ENTRY.search(ptx)
     if found is None:
@@ -63,13 +64,13 @@ def rewritten(ptx: str, places: Sequence[tuple[str, int]]) -> str:
 
 
 def module(text: str, version: str, arch: str) -> str:
-    """Return a kept module for an architecture."""
+    """Return PTX text with another version and target."""
     text = re.sub(r"\.version \S+", f".version {version}", text, count=1)
     return re.sub(r"\.target \S+", f".target {arch}", text, count=1)
 
 
 def _inputs(kind: str, count: int) -> Inputs:
-    """Return `count` u64: of "bits" without a pattern, of a type's edges and others, or of "whole" numbers."""
+    """Return `count` u64 of a kind of `Program.inputs`."""
     if kind == "bits":
         rows = scattered(("u64", "u64"), count, seed=61)
         return frozen(rows[:, 0] >> (rows[:, 1] & np.uint64(63)))
@@ -84,7 +85,7 @@ def _inputs(kind: str, count: int) -> Inputs:
 
 
 def _mixed(type_: str, count: int) -> Inputs:
-    """Return values of a type: its edges first, then numbers near 1 and scattered bits in turn."""
+    """Return values of a type: its edges first, then numbers near 1, every third replaced by random bits."""
     rows = near((type_,), count, spread=6)[:, 0].copy()
     known = edges(type_)
     rows[: min(len(known), count)] = known[:count]
@@ -98,21 +99,24 @@ class Program:
 
     name: str
     text: str
-    """Its module, of `rewritten`."""
+    """Its PTX, from `rewritten`."""
     groups: Dim3
     threads: Dim3
     type: str
-    """The type of its results."""
+    """The type of its results, a key of `forms.BYTES`."""
     count: int
+    """The number of its results."""
     inputs: str
-    """The kind of its inputs: "bits", a type of numbers, or "whole " and one."""
+    """The kind of its inputs. "bits": pseudo-random bits. A dtype, such as "float16": edges, numbers near 1,
+    random bits. "whole float16" or "whole bfloat16": small whole numbers and 0.5."""
     words: int
-    """How many u64 it reads."""
+    """The number of u64 that it reads."""
     shared: int = 0
     """Bytes of dynamic shared memory."""
     ulp: float = 0.0
+    """The allowed difference of results; 0 for equal bits."""
     rule: str = ""
-    """What allows results to differ by `ulp`."""
+    """The rule that allows it; "" for equal bits."""
 
     def form(self) -> Form:
         """Return the form that records it."""
@@ -125,7 +129,7 @@ class Program:
 
 @functools.cache
 def kept() -> tuple[Program, ...]:
-    """Return the kept programs."""
+    """Return the kept programs; none if the file is missing."""
     lines = lzma.decompress(KEPT.read_bytes()).splitlines() if KEPT.exists() else []
     found = (json.loads(line) for line in lines)
     return tuple(Program(**one | {what: tuple(one[what]) for what in ("groups", "threads")}) for one in found)

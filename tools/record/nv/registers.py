@@ -1,8 +1,9 @@
-"""Forms of special registers, barriers of a workgroup, and control flow. Source: PTX ISA chapters 9.7.12, 9.7.13, 10.
+"""Forms of special registers, barriers, and control flow. Source: PTX ISA chapters 9.7.12, 9.7.13, 10.
 
-What a register says of the machine (its clock, which multiprocessor) is recorded, and not compared.
+Registers that depend on the machine, such as the clock and the number of the SM, are recorded and not
+compared.
 
-Not here: barriers in memory.
+Not here: barriers in memory (`copies`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -76,7 +77,7 @@ def _special() -> Iterator[Form]:
 
 
 def _explicit() -> Iterator[Form]:
-    """Yield whether a launch has clusters by its own choice."""
+    """Yield %is_explicit_cluster in a launch with clusters, and in one without."""
     text = ".reg .pred p; mov.pred p, %is_explicit_cluster; selp.u32 $d0, 1, 0, p;"
     cluster = Launch((4, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 128)
     for how, launch, rows in (("in clusters of 2", cluster, 128), ("without clusters", _GRID, _ROWS)):

@@ -1,9 +1,9 @@
-"""Forms of copies and reductions of boxes of tensors, through a map that the kernel writes. Source: PTX ISA 9.7.9.27.
+"""Forms of copies and reductions of boxes of a tensor; the kernel writes the tensor map. Source: PTX ISA 9.7.9.27.
 
-The tensor has 16 elements of 4 bytes a row and 8 rows (of other sizes as many bytes); a box is half a row of 4
-rows. Boxes lie inside, at and over its edges. Of a store or a reduction the whole tensor is recorded.
+The tensor has 8 rows of 64 bytes, which are 16 elements of 4 bytes. A box has 4 rows of 32 bytes. Boxes lie
+inside the tensor, at its edges and across them. A store or a reduction records the whole tensor.
 
-Not here: copies of plain bytes (`copies`).
+Not here: copies of plain bytes (`copies`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of forms read best one form a line
@@ -35,13 +35,13 @@ _LATEST: Final = 1 << 30
 _REPLACE: Final = "tensormap.replace.tile.{}.{}.b1024.b{} [{}], {};"
 _MAP: Final = 2048
 _TENSOR: Final = 3072
-"""Where in `%out` the map and the tensor of stores lie."""
+"""Offsets in `%out` of the tensor map and of the tensor that stores write."""
 _ROW: Final = 64
 _BOX: Final = 32
-"""Bytes of a row of the tensor, and of one of a box."""
+"""Bytes of a row of the tensor, and of a row of a box."""
 _PLACES: Final = ((0, 0), (8, 4), (12, 6), (-4, 0), (0, -2), (16, 0), (3, 7))
 _ELEMENTS: Final = {"u8": (0, 1), "u16": (1, 2), "u32": (2, 4), "s32": (3, 4), "u64": (4, 8), "s64": (5, 8), "f16": (6, 2), "f32": (7, 4), "bf16": (10, 2)}
-"""Type of an element -> its number in a map, its bytes."""
+"""Type of an element -> (its number in a tensor map, its bytes)."""
 _REDUCED: Final = (
     *(("u32", name) for name in ("add", "min", "max", "inc", "dec", "and", "or", "xor")), *(("s32", name) for name in ("add", "min", "max", "and")),
     *(("u64", name) for name in ("add", "min", "max", "xor")), *(("s64", name) for name in ("min", "max", "or")),
@@ -52,7 +52,7 @@ _BACK: Final = f" fence.proxy.async.global; DONE: bar.warp.sync -1; ld.global.v2
 
 
 def _map(address: str, element: str = "u32", *, rank: int = 2, swizzle: int = 0) -> str:
-    """Return code that writes a map of the tensor at an address to `x` and makes it visible to copies."""
+    """Return code that writes a map of the tensor at `address` to [x], and makes it visible to copies."""
     number, size = _ELEMENTS[element]
     sizes = {1: (8 * _ROW // size,), 2: (_ROW // size, 8), 3: (_ROW // size, 4, 2)}[rank]
     box = {1: (4 * _BOX // size,), 2: (_BOX // size, 4), 3: (_BOX // size, 2, 2)}[rank]
@@ -69,7 +69,7 @@ def _map(address: str, element: str = "u32", *, rank: int = 2, swizzle: int = 0)
 
 
 def _at(x: int, y: int, rank: int = 2) -> tuple[str, str]:
-    """Return code that sets coordinates, and their list."""
+    """Return code that sets the coordinates of a box, and the list of their registers."""
     names = ("l", "o", "m3")[:rank]
     return f".reg .b32 m3; mov.u32 l, {x}; mov.u32 o, {y}; mov.u32 m3, 0; ", ", ".join(names)
 

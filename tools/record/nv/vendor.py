@@ -1,6 +1,7 @@
-"""What the recorder asks of NVIDIA: forms, kernels, and what the emulated GPU knows that no form has.
+"""NVIDIA's side of the recorder: the list of all forms, their kernels, and instructions without a form.
 
-Not here: the command (`tools.record.__main__`).
+Not here: the command (`tools.record.__main__`). Next: `build`, the kernels; `tools.record.vendors`, the
+interface.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ _FAMILIES: Final = (
 
 @functools.cache
 def forms(arch: str) -> tuple[Form, ...]:
-    """Return every form that an architecture can run, in the order of recording."""
+    """Return every form that an architecture can run, in the order of recording.
+
+    Raises `ValueError` if two forms have the same name.
+    """
     sm = int(arch.removeprefix("sm_").rstrip("af"))
     found = in_order(form for family in _FAMILIES for form in family() if form.needs <= sm <= form.until)
     names = [form.name for form in found]
@@ -66,14 +70,14 @@ def _packs(arch: str) -> tuple[Pack, ...]:
 def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
     """Return the kernels that run some forms.
 
-    With a folder of prepared kernels they are the whole packs, in which other forms have no rows.
+    With a folder of prepared kernels they are those of all forms; forms that are not wanted have no rows.
     """
     packed = _packs(arch) if folder is not None else build.packs(wanted)
     return build.kernels(wanted, arch, folder, packed)
 
 
 def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
-    """Assemble the kernels of some forms; return how many."""
+    """Assemble the kernels of some forms into a folder; return the number of those that it lacked."""
     count = 0
     for text in build.texts(wanted, arch, _packs(arch)):
         if not build.file_of(text, arch, folder).exists():
@@ -83,7 +87,7 @@ def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
 
 
 def uncovered(arch: str) -> list[str]:
-    """Return the names of what the emulated GPU knows and no form has."""
+    """Return the instructions and registers that the emulated GPU supports and no form has (`coverage`)."""
     coverage = import_module(
         "tools.record.nv.coverage"
     )  # loads the emulator, which a recording does not need
@@ -92,7 +96,7 @@ def uncovered(arch: str) -> list[str]:
 
 
 def version() -> str:
-    """Return the version of NVIDIA's kernel driver, "" without one."""
+    """Return the version of NVIDIA's kernel driver; "" if none is loaded."""
     if not _VERSION_FILE.exists():
         return ""
     found = re.search(r"\d+\.\d+(?:\.\d+)*", _VERSION_FILE.read_text())
@@ -100,7 +104,7 @@ def version() -> str:
 
 
 def emulated(arch: str) -> str:
-    """Return the name of the emulated GPU of an architecture."""
+    """Return the name of the emulated GPU of an architecture: "nv-emu:sm_90" for "sm_90a"."""
     return f"nv-emu:{arch.rstrip('af')}"
 
 

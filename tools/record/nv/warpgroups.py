@@ -1,11 +1,10 @@
 """Forms of products of a warpgroup: wgmma. Source: PTX ISA 9.7.15.
 
-One warpgroup fills shared memory from the inputs, multiplies once and stores its registers. Operands are
-small integers and halves, whose sums are exact in every order, so that layouts and descriptors are what is
-compared; operands near 1 may differ by what rounding can lose, and those of far exponents are recorded
-only.
+One warpgroup fills shared memory from the inputs, multiplies once and stores its registers. Most operands are
+small integers and halves: sums are exact in every order, so layouts and descriptors are compared. The other
+kinds of operands are those of `matrices`, "near" and "far".
 
-Not here: products of one warp (`matrices`).
+Not here: products of one warp (`matrices`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of forms read best one form a line
@@ -26,7 +25,7 @@ _ARCH: Final = 90
 _LAST: Final = 99
 _THREADS: Final = 128
 _BYTES: Final = 16384
-"""Shared memory that is filled: 32 words a thread."""
+"""Bytes of shared memory that are filled: 32 words for each thread."""
 _TYPES: Final = (
     (("f16",), 16, ("f16", "f32")), (("bf16",), 16, ("f32",)), (("tf32",), 8, ("f32",)),
     (("e4m3", "e5m2"), 32, ("f16", "f32")), (("s8", "u8"), 32, ("s32",)), (("b1",), 256, ("s32",)),
@@ -35,9 +34,11 @@ _COLUMNS: Final = (8, 24, 32, 64)
 
 
 def _descriptor(start: int, swizzle: int) -> int:
-    """Return a matrix descriptor: tiles of 8 rows, without a swizzle of 16 bytes each, else of its width.
+    """Return the descriptor of a matrix in shared memory.
 
-    In bits 0, 16 and 32 the address, the leading and the stride offset, each in 16 bytes; the mode in bit 62.
+    The address is in bits 0 on, the leading offset in bits 16 on, the stride offset in bits 32 on, each in
+    units of 16 bytes; the swizzle mode is in bits 62 on. A tile has 8 rows: of 16 bytes without a swizzle,
+    else of the swizzle's width.
     """
     width = {0: 16, 1: 128, 2: 64, 3: 32}[swizzle]
     leading, stride = 4096, 8 * width if swizzle else 128

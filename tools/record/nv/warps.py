@@ -1,9 +1,9 @@
 """Forms of exchanges in a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
 
-Rows are whole warps. Lanes outside of a mask do not execute the instruction; their results are zeros. A shuffle
-reads only lanes of its mask, since others are undefined.
+The rows of a form are whole warps. Lanes outside of a mask do not execute the instruction; their results are
+zeros. A shuffle reads only lanes of its mask, because the values of other lanes are undefined.
 
-Not here: matrices.
+Not here: matrices (`matrices`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line
@@ -26,7 +26,7 @@ ALL: Final = 0xFFFFFFFF
 MASKS: Final = (ALL, 1, 0x80000000, 0x55555555, 0xFFFF0000, 0x00F0F00F, 0x80000001, 0x7FFFFFFE, 0x12345678)
 _PATTERNS: Final = (0, ALL, 1, 0x80000000, 0xAAAAAAAA, 0x55555555, 0x0000FFFF, 0x13579BDF)
 _IN: Final = ".reg .pred in; .reg .b32 m; shr.u32 m, {mask}, $lane; and.b32 m, m, 1; setp.ne.u32 in, m, 0; "
-"""Sets `in` in the lanes of a mask."""
+"""Code that sets the predicate `in` in the lanes of a mask."""
 _BLACKWELL: Final = 100
 _FAMILY: Final = 109
 
@@ -37,7 +37,7 @@ def _warps(rows: Callable[[], Sequence[Sequence[int]]]) -> Inputs:
 
 
 def _shuffles() -> list[list[int]]:
-    """Return rows of (value, b, c, mask): every control with many b, of the whole warp."""
+    """Return rows of (value, b, c, mask) of whole warps: each control word c with many values of b."""
     rows = []
     values = scattered(("u32",), WARP, seed=3)[:, 0].tolist()
     for control in (0x1F, 0x00, 0x181F, 0x1C1F, 0x1E00, 0x1803, 0x0F):
@@ -49,7 +49,7 @@ def _shuffles() -> list[list[int]]:
 
 
 def _masked(mode: str) -> list[list[int]]:
-    """Return rows of shuffles whose lanes and sources are all in an odd mask."""
+    """Return rows (value, b, c, mask) of shuffles by index or exclusive or, with sources inside each mask."""
     rows = []
     for mask in MASKS:
         inside = [lane for lane in range(WARP) if mask >> lane & 1]
