@@ -14,9 +14,6 @@ STRUCTS: Structs = {
     "NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS": (384, (
         (0x000, 128, "gpuIds[32]"), (0x080, 128, "excludedGpuIds[32]"), (0x100, 128, "gpuFlags[32]"),
     )),
-    "NV0000_CTRL_GPU_ATTACH_IDS_PARAMS": (132, (
-        (0x00, 128, "gpuIds[32]"), (0x80, 4, "failedId"),
-    )),
     "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS": (32, (
         (0x00, 4, "gpuId"), (0x04, 4, "gpuFlags"), (0x08, 4, "deviceInstance"),
         (0x0c, 4, "subDeviceInstance"), (0x10, 4, "sliStatus"), (0x14, 4, "boardId"),
@@ -42,9 +39,6 @@ STRUCTS: Structs = {
     )),
     "NV2080_CTRL_GPU_GET_INFO_V2_PARAMS": (564, (
         (0x00, 4, "gpuInfoListSize"), (0x04, 560, "gpuInfoList[70]"),
-    )),
-    "NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS": (340, (
-        (0x00, 4, "engineCount"), (0x04, 336, "engineList[84]"),
     )),
     "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS": (132, (
         (0x00, 4, "gpuNameStringFlags"), (0x04, 128, "gpuNameString"),
@@ -87,9 +81,6 @@ STRUCTS: Structs = {
         (0x00, 4, "event"), (0x04, 4, "action"), (0x08, 1, "bNotifyState"), (0x0c, 4, "info32"),
         (0x10, 2, "info16"),
     )),
-    "NV2080_CTRL_TIMER_GET_TIME_PARAMS": (8, (
-        (0x00, 8, "time_nsec"),
-    )),
     "NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS": (4024, (
         (0x000, 4000, "addressArray[500]"), (0xfa0, 4, "addressArraySize"), (0xfa4, 4, "addressAlign"),
         (0xfa8, 8, "memBlockSizeBytes"), (0xfb0, 4, "flags"),
@@ -102,9 +93,6 @@ STRUCTS: Structs = {
     "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS": (3, (
         (0x00, 1, "bEnable"), (0x01, 1, "bSkipSubmit"), (0x02, 1, "bSkipEnable"),
     )),
-    "NVA06C_CTRL_TIMESLICE_PARAMS": (8, (
-        (0x00, 8, "timesliceUs"),
-    )),
     "NVA06C_CTRL_PREEMPT_PARAMS": (8, (
         (0x00, 1, "bWait"), (0x01, 1, "bManualTimeout"), (0x04, 4, "timeoutUs"),
     )),
@@ -116,9 +104,6 @@ STRUCTS: Structs = {
     )),
     "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS": (4, (
         (0x00, 4, "workSubmitToken"),
-    )),
-    "NVC36F_CTRL_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX_PARAMS": (4, (
-        (0x00, 4, "index"),
     )),
     "NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS": (16, (
         (0x00, 4, "engineID"), (0x04, 4, "subdeviceInstance"), (0x08, 4, "resetReason"),

@@ -165,10 +165,6 @@ ALLOCATION: Structs = {
         (0x00, 4, "hParentClient"), (0x04, 4, "hSrcResource"), (0x08, 4, "hClass"), (0x0c, 4, "notifyIndex"),
         (0x10, 8, "data"),
     )),
-    "NV_CONTEXT_DMA_ALLOCATION_PARAMS": (32, (
-        (0x00, 4, "hSubDevice"), (0x04, 4, "flags"), (0x08, 4, "hMemory"), (0x10, 8, "offset"),
-        (0x18, 8, "limit"),
-    )),
 }
 
 OTHER: Structs = {

@@ -111,10 +111,6 @@ class SendSignalingPcas2B(BitStruct, source=SOURCE):
     PCAS_ACTION: PcasAction = bits(3, 0)
 
 
-class WaitForIdle(BitStruct, source=SOURCE):
-    """WAIT_FOR_IDLE: no data."""
-
-
 class LaunchDmaInline(BitStruct, source=SOURCE):
     """LAUNCH_DMA of the inline-to-memory path."""
 

@@ -156,13 +156,6 @@ class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS(Struct, size=384, source=SOURCE):
     gpuFlags: tuple[int, ...] = u32(0x100, count=32)
 
 
-class NV0000_CTRL_GPU_ATTACH_IDS_PARAMS(Struct, size=132, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_GPU_ATTACH_IDS."""
-
-    gpuIds: tuple[int, ...] = u32(0x0, count=32)
-    failedId: int = u32(0x80)
-
-
 class NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS(Struct, size=32, source=SOURCE):
     """Parameters of NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2."""
 
@@ -226,13 +219,6 @@ class NV2080_CTRL_GPU_GET_INFO_V2_PARAMS(Struct, size=564, source=SOURCE):
 
     gpuInfoListSize: int = u32(0x0)
     gpuInfoList: tuple[NV2080_CTRL_GPU_INFO, ...] = nested(0x4, NV2080_CTRL_GPU_INFO, count=70)
-
-
-class NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS(Struct, size=340, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_ENGINES_V2."""
-
-    engineCount: int = u32(0x0)
-    engineList: tuple[int, ...] = u32(0x4, count=84)
 
 
 class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS(Struct, size=132, source=SOURCE):
@@ -314,12 +300,6 @@ class NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS(Struct, size=20, source=SOURCE):
     info16: int = u16(0x10)
 
 
-class NV2080_CTRL_TIMER_GET_TIME_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_TIMER_GET_TIME."""
-
-    time_nsec: int = u64(0x0)
-
-
 class NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS(Struct, size=4024, source=SOURCE):
     """Parameters of NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE."""
 
@@ -350,12 +330,6 @@ class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
     bSkipEnable: bool = u8(0x2)
 
 
-class NVA06C_CTRL_TIMESLICE_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of NVA06C_CTRL_CMD_TIMESLICE."""
-
-    timesliceUs: int = u64(0x0)
-
-
 class NVA06C_CTRL_PREEMPT_PARAMS(Struct, size=8, source=SOURCE):
     """Parameters of NVA06C_CTRL_CMD_PREEMPT."""
 
@@ -382,12 +356,6 @@ class NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS(Struct, size=4, source
     """Parameters of NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN."""
 
     workSubmitToken: int = u32(0x0)
-
-
-class NVC36F_CTRL_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX."""
-
-    index: int = u32(0x0)
 
 
 class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
@@ -462,68 +430,6 @@ class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS_595(
     gpuNameStringFlags: int = u32(0x0)
     gpuNameString: str = chars(0x4, 64)
 
-
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (
-            NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS,
-            NV2080_CTRL_GR_ROUTE_INFO,
-            NV2080_CTRL_GR_INFO,
-            NV2080_CTRL_GPU_INFO,
-            NV2080_CTRL_FB_INFO,
-            NV2080_CTRL_GR_GLOBAL_SM_ID,
-            NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS,
-            NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS,
-            NV0000_CTRL_GPU_ATTACH_IDS_PARAMS,
-            NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS,
-            NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS,
-            NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS,
-            NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS,
-            NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS,
-            NV2080_CTRL_GPU_GET_GID_INFO_PARAMS,
-            NV2080_CTRL_GPU_GET_INFO_V2_PARAMS,
-            NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS,
-            NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS,
-            NV2080_CTRL_GR_GET_INFO_PARAMS,
-            NV2080_CTRL_GR_GET_GPC_MASK_PARAMS,
-            NV2080_CTRL_GR_GET_TPC_MASK_PARAMS,
-            NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS,
-            NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS,
-            NV2080_CTRL_FB_GET_INFO_V2_PARAMS,
-            NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS,
-            NV2080_CTRL_PERF_BOOST_PARAMS,
-            NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS,
-            NV2080_CTRL_TIMER_GET_TIME_PARAMS,
-            NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS,
-            NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS,
-            NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS,
-            NVA06C_CTRL_TIMESLICE_PARAMS,
-            NVA06C_CTRL_PREEMPT_PARAMS,
-            NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS,
-            NVA06F_CTRL_BIND_PARAMS,
-            NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS,
-            NVC36F_CTRL_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX_PARAMS,
-        )
-    }
-)
-"""Name -> structure of this file, at branch 580."""
-
-STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
-    {
-        570: {
-            "NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS": NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS_570,
-            "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS": NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS_570,
-            "NV2080_CTRL_GPU_GET_INFO_V2_PARAMS": NV2080_CTRL_GPU_GET_INFO_V2_PARAMS_570,
-            "NV2080_CTRL_FB_GET_INFO_V2_PARAMS": NV2080_CTRL_FB_GET_INFO_V2_PARAMS_570,
-            "NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS": NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570,
-            "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS": NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS_570,
-            "NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS": NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS_570,
-        },
-        595: {"NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS": NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS_595},
-    }
-)
-"""Branch -> the structures that differ from `STRUCTS` there (nv.md 1.5)."""
 
 CONTROL_STRUCTS: Final[Mapping[int, str]] = MappingProxyType(
     {

@@ -229,10 +229,3 @@ STACK_POINTER_TOP: Final = 0xFFFDC0
 `compute.LOCAL_STACK_RESERVE`. Public drivers use it up to Ada and on Blackwell."""
 SHARED_GRANULE: Final = 0x100
 """Bytes: the unit to which a descriptor's shared memory is rounded up."""
-
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (InfoRecord, InfoParamCbank, InfoSymbolValue, Bank0Sm80, Bank0Sm90, Bank0Sm100)
-    }
-)

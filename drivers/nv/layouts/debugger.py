@@ -10,8 +10,6 @@ Not here: other controls (`controls`), error codes (`fault`). Next: `drivers.nv.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from hcq.layout import Struct, chars, nested, u8, u32, u64
@@ -109,23 +107,3 @@ class NV83DE_CTRL_DEBUG_SET_MODE_MMU_DEBUG_PARAMS(Struct, size=4, source=SOURCE)
     """Parameters of NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG."""
 
     action: int = u32(0x0)
-
-
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (
-            NV83DE_SM_ERROR_STATE_REGISTERS,
-            NV83DE_MMU_FAULT_INFO,
-            NV83DE_MMU_FAULT_INFO_ENTRY,
-            NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS,
-            NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS,
-            NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS,
-            NV83DE_CTRL_DEBUG_CLEAR_ALL_SM_ERROR_STATES_PARAMS,
-            NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS,
-            NV83DE_CTRL_DEBUG_SET_EXCEPTION_MASK_PARAMS,
-            NV83DE_CTRL_DEBUG_SET_MODE_MMU_DEBUG_PARAMS,
-        )
-    }
-)
-"""Name -> structure of this file; the same on every branch."""

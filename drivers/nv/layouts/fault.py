@@ -35,8 +35,6 @@ class NvNotification(Struct, size=16, source=SOURCE):
     status: int = u16(0xE)
 
 
-STRUCTS: Final = {layout.__name__: layout for layout in (NvTimeStamp, NvNotification)}
-
 NOTIFIER_ERROR: Final = 0
 """Index of the error entry in a channel's notifier buffer; 1 is the work-submit token, 2 is key rotation."""
 NOTIFIER_ENTRIES: Final = 3

@@ -114,9 +114,6 @@ class BlackwellAControlGPFifo(
     GPPut: int = u32(0x8C)
 
 
-STRUCTS: Final = {layout.__name__: layout for layout in (HopperAControlGPFifo, BlackwellAControlGPFifo)}
-
-
 class UsermodeRegister(enum.IntEnum):
     """Offsets in the doorbell page (nv.md 2.3)."""
 

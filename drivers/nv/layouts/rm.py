@@ -315,43 +315,6 @@ class NVOS46_PARAMETERS_570(Struct, size=56, source="open-gpu-kernel-modules 570
     status: NvStatus = u32(0x30)
 
 
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (
-            nv_pci_info_t,
-            nv_ioctl_card_info_t,
-            nv_ioctl_register_fd_t,
-            nv_ioctl_rm_api_version_t,
-            nv_ioctl_sys_params_t,
-            nv_ioctl_alloc_os_event_t,
-            nv_ioctl_free_os_event_t,
-            nv_ioctl_wait_open_complete_t,
-            nv_ioctl_xfer_t,
-            NVOS00_PARAMETERS,
-            NVOS02_PARAMETERS,
-            NVOS21_PARAMETERS,
-            NVOS33_PARAMETERS,
-            NVOS34_PARAMETERS,
-            NVOS46_PARAMETERS,
-            NVOS47_PARAMETERS,
-            NVOS54_PARAMETERS,
-            NVOS55_PARAMETERS,
-            NVOS64_PARAMETERS,
-            nv_ioctl_nvos02_parameters_with_fd,
-            nv_ioctl_nvos33_parameters_with_fd,
-        )
-    }
-)
-"""Name -> structure of this file, at branch 580."""
-
-STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
-    {
-        570: {"NVOS46_PARAMETERS": NVOS46_PARAMETERS_570},
-    }
-)
-"""Branch -> the structures that differ from `STRUCTS` there (nv.md 1.5)."""
-
 ESCAPE_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
     {
         Escape.NV_ESC_RM_ALLOC_MEMORY: nv_ioctl_nvos02_parameters_with_fd,

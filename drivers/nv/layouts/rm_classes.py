@@ -341,16 +341,6 @@ class NV0005_ALLOC_PARAMETERS(Struct, size=24, source=SOURCE):
     data: int = u64(0x10)
 
 
-class NV_CONTEXT_DMA_ALLOCATION_PARAMS(Struct, size=32, source=SOURCE):
-    """CONTEXT_DMA."""
-
-    hSubDevice: int = u32(0x0)
-    flags: int = u32(0x4)
-    hMemory: int = u32(0x8)
-    offset: int = u64(0x10)
-    limit: int = u64(0x18)
-
-
 class NV_VASPACE_ALLOCATION_PARAMETERS_570(
     Struct, size=48, source="open-gpu-kernel-modules 570.211.01 (nv.md 1.5)"
 ):
@@ -364,38 +354,6 @@ class NV_VASPACE_ALLOCATION_PARAMETERS_570(
     bigPageSize: int = u32(0x20)
     vaBase: int = u64(0x28)
 
-
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (
-            NV_MEMORY_DESC_PARAMS,
-            NV0000_ALLOC_PARAMETERS,
-            NV0080_ALLOC_PARAMETERS,
-            NV2080_ALLOC_PARAMETERS,
-            NV_VASPACE_ALLOCATION_PARAMETERS,
-            NV_HOPPER_USERMODE_A_PARAMS,
-            NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS,
-            NV_CTXSHARE_ALLOCATION_PARAMETERS,
-            NV_CHANNEL_ALLOC_PARAMS,
-            NV_GR_ALLOCATION_PARAMETERS,
-            NVB0B5_ALLOCATION_PARAMETERS,
-            NV_MEMORY_ALLOCATION_PARAMS,
-            NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS,
-            NV83DE_ALLOC_PARAMETERS,
-            NV0005_ALLOC_PARAMETERS,
-            NV_CONTEXT_DMA_ALLOCATION_PARAMS,
-        )
-    }
-)
-"""Name -> structure of this file, at branch 580."""
-
-STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
-    {
-        570: {"NV_VASPACE_ALLOCATION_PARAMETERS": NV_VASPACE_ALLOCATION_PARAMETERS_570},
-    }
-)
-"""Branch -> the structures that differ from `STRUCTS` there (nv.md 1.5)."""
 
 ALLOC_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
     {

@@ -248,42 +248,6 @@ class UVM_FREE_PARAMS_590(Struct, size=16, source=SOURCE_590):
     rmStatus: NvStatus = u32(0x8)
 
 
-STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
-    {
-        layout.__name__: layout
-        for layout in (
-            NvProcessorUuid,
-            UvmGpuMappingAttributes,
-            UVM_INITIALIZE_PARAMS,
-            UVM_MM_INITIALIZE_PARAMS,
-            UVM_REGISTER_GPU_PARAMS,
-            UVM_UNREGISTER_GPU_PARAMS,
-            UVM_REGISTER_GPU_VASPACE_PARAMS,
-            UVM_UNREGISTER_GPU_VASPACE_PARAMS,
-            UVM_REGISTER_CHANNEL_PARAMS,
-            UVM_UNREGISTER_CHANNEL_PARAMS,
-            UVM_CREATE_EXTERNAL_RANGE_PARAMS,
-            UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
-            UVM_UNMAP_EXTERNAL_PARAMS,
-            UVM_FREE_PARAMS,
-            UVM_VALIDATE_VA_RANGE_PARAMS,
-            UVM_PAGEABLE_MEM_ACCESS_PARAMS,
-            UVM_ENABLE_PEER_ACCESS_PARAMS,
-            UVM_ALLOC_SEMAPHORE_POOL_PARAMS,
-        )
-    }
-)
-"""Name -> structure of this file, at branch 580."""
-
-_SINCE_590: Final[Mapping[str, type[Struct]]] = {
-    "UVM_UNREGISTER_CHANNEL_PARAMS": UVM_UNREGISTER_CHANNEL_PARAMS_590,
-    "UVM_FREE_PARAMS": UVM_FREE_PARAMS_590,
-}
-STRUCTS_BY_BRANCH: Final[Mapping[int, Mapping[str, type[Struct]]]] = MappingProxyType(
-    {590: _SINCE_590, 595: _SINCE_590}
-)
-"""Branch -> the structures that differ from `STRUCTS` there (nv.md 1.5)."""
-
 COMMAND_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
     {
         UvmCommand.UVM_INITIALIZE: UVM_INITIALIZE_PARAMS,
