@@ -12,11 +12,13 @@ Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from frontend.arguments.aliases import accepts_aliases
 from frontend.device import Device
+from frontend.device import DeviceName as device  # noqa: N813 - PyTorch's name
 from frontend.stats import stats
 from frontend.tensor import Tensor
 
@@ -28,17 +30,11 @@ if TYPE_CHECKING:
     from frontend.variable import Variable
 
 __all__ = [
-    "Device", "Function", "Tensor", "TinyJit", "Variable", "checkpoint", "checkpoint_sequential", "dtypes",
-    "nn", "optim", "stats", "tensor",
+    "Device", "Function", "Tensor", "TinyJit", "Variable", "checkpoint", "checkpoint_sequential", "device",
+    "dtypes", "nn", "optim", "stats", "tensor",
 ]  # fmt: skip
 
-_HOMES = {
-    "Function": "frontend.autograd.function",
-    "TinyJit": "frontend.capture.jit",
-    "Variable": "frontend.variable",
-    "checkpoint": "frontend.autograd.checkpoint",
-    "checkpoint_sequential": "frontend.autograd.checkpoint",
-}
+_PACKAGES = frozenset({"autograd", "cuda", "nn", "optim"})
 
 
 @accepts_aliases
@@ -52,13 +48,14 @@ def tensor(
     return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module  # noqa: PLC0415 - loaded when first needed
-
-    if name in {"nn", "optim"}:
-        value: object = import_module(f"frontend.{name}")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+def __getattr__(name: str) -> Any:
+    functions = import_module("frontend.functions")
+    if name in _PACKAGES:
+        value: Any = import_module(f"frontend.{name}")
+    elif name in functions.HOMES:
+        value = getattr(import_module(functions.HOMES[name]), name)
+    elif name in functions.NAMES:
+        value = functions.find(name)
     else:
         raise AttributeError(f"module 'frontend' has no attribute {name!r}{_nearest(name)}")
     globals()[name] = value
@@ -70,13 +67,11 @@ def _nearest(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - for messages only
 
     if not name.startswith("_"):
-        if hasattr(Tensor, name):
-            return f"\nhint: there is Tensor.{name}"
-        for place, names in (("", __all__), ("Tensor.", dir(Tensor))):
+        for place, names in (("", __dir__()), ("Tensor.", dir(Tensor))):
             if near := get_close_matches(name, names, n=1):
                 return f"\nhint: did you mean {place}{near[0]}?"
     return ""
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *_PACKAGES, *import_module("frontend.functions").NAMES})

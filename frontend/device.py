@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from frontend.arguments.conversion import shown
 from hcq.errors import HcqError, UsageError, UsageTypeError
@@ -26,6 +26,8 @@ LOCK: Final = threading.RLock()
 """Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
 SMALL: Final = 64
 """The most bytes of host data that are uploaded to a GPU as stores in front of its next launch."""
+_GPU_NAMES: Final = frozenset({"cuda", "gpu", "hip", "rocm"})
+"""What other frameworks call a GPU."""
 _hooked: Final[list[bool]] = []
 
 
@@ -233,14 +235,30 @@ class Devices:
             if name == "auto":
                 return self.DEFAULT
             try:
-                entry, index, variant = parse(name)
+                entry, index, variant = parse(self._gpu(name))
             except UsageError as error:
-                raise UsageError(
-                    f"{error}{_own_name(name)}\nhint: this machine has {self.available()}"
-                ) from None
+                raise UsageError(f"{error}\nhint: this machine has {self.available()}") from None
             found = entry.name + (f":{variant}" if variant else "") + (f":{index}" if index else "")
             self._names[name] = found
         return found
+
+    def gpus(self) -> list[str]:
+        """Return the names of the GPUs that can be opened now; no emulated ones."""
+        from hcq.registry import drivers  # noqa: PLC0415 - as above
+
+        real = [e.driver() for e in drivers() if e.hardware and e.present()]
+        return [f"{d.name}:{info.index}" for d in real for info in d.enumerate()]
+
+    def _gpu(self, name: str) -> str:
+        """Return the name of the GPU that other frameworks call "cuda" or "gpu:1"; else the name itself."""
+        kind, _, number = name.partition(":")
+        if kind not in _GPU_NAMES:
+            return name
+        gpus, wanted = self.gpus(), int(number) if number.isdigit() else 0
+        if wanted < len(gpus):
+            return gpus[wanted]
+        seen = ", ".join(gpus) or "no GPU"
+        raise UsageError(f"{name!r}: wanted GPU {wanted}, saw {seen}; GPUs are called nv or amd")
 
     def named(self, name: str | None) -> str:
         """Return the canonical name of a device; None: of the default device. Raises as `canonical`."""
@@ -305,11 +323,28 @@ class Devices:
         )
 
 
-def _own_name(name: str) -> str:
-    """Return a hint for a name that other frameworks give to GPUs; "" for any other name."""
-    first = name.partition(":")[0]
-    own = {"cuda": "nv", "hip": "amd", "rocm": "amd", "gpu": "nv or amd"}.get(first)
-    return "" if own is None else f"\nhint: GPUs are called {own}"
+class DeviceName(str):
+    """The name of a device, "cpu" or "nv:1": a string with PyTorch's `type` and `index`."""
+
+    __slots__ = ()
+
+    def __new__(cls, type: object = "cpu", index: int | None = None) -> Self:
+        """Make the name of a device that this machine has; "cuda" and "gpu" are the GPU here.
+
+        Raises `UsageError` for an unknown device, and where there is no GPU.
+        """
+        return str.__new__(cls, Device.canonical(str(type) if index is None else f"{type}:{index}"))
+
+    @property
+    def type(self) -> str:
+        """The name without its number: "nv"."""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]  # PyTorch's name, of str's method for substrings
+        """The number of the device; None where the name has none."""
+        number = self.rpartition(":")[2]
+        return int(number) if number.isdigit() else None
 
 
 Device: Final = Devices()

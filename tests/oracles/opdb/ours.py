@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from compiler.dtype import dtypes
-from frontend import Tensor
+import frontend
+from compiler.dtype import DType, dtypes
+from frontend import Tensor, functions
 from frontend import array_api as xp
 from frontend.nn import functional
 from hcq.errors import UsageError, UsageTypeError
@@ -43,7 +44,9 @@ def function(entry: str) -> Callable[..., Any] | None:
     space, _, name = entry.partition(":")[0].rpartition(".")
     if space and space not in _SPACES:
         return None
-    found = getattr(_SPACES.get(space, Tensor), name, None)
+    found = getattr(_SPACES.get(space, frontend if name in functions.NAMES else Tensor), name, None)
+    if isinstance(found, DType):
+        found = getattr(Tensor, name)
     if found is None and space == "nn.functional":
         found = getattr(Tensor, name, None)
     if isinstance(found, property):

@@ -1,0 +1,315 @@
+"""The functions of the module `frontend`: PyTorch's names, so that `import frontend as torch` reads on.
+
+Every method of the table `frontend.methods` is a function, whose first argument is the tensor. Makers
+(`zeros`, `arange`, ...) are those of `Tensor`. The rest is here, or in the module that `HOMES` names.
+
+Not here: the methods (`frontend.ops`), layers and losses (`frontend.nn`). Next: `frontend.nn.functional`,
+whose functions without a method are functions of the module, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final
+
+from compiler.dtype import DType, by_name, dtypes, promote
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.checks import element_type
+from frontend.arguments.conversion import shown
+from frontend.methods import METHODS
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+_FUNCTIONAL: Final = frozenset({
+    "adaptive_avg_pool1d", "avg_pool1d", "batch_norm", "conv1d", "conv3d", "conv_transpose1d",
+    "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "embedding", "group_norm", "layer_norm",
+    "margin_ranking_loss", "max_pool1d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "poisson_nll_loss", "rms_norm", "triplet_margin_loss",
+})  # fmt: skip
+"""Functions of `nn.functional` that are no methods, and functions of PyTorch's module, too."""
+HOMES: Final = {
+    "Function": "frontend.autograd.function",
+    "TinyJit": "frontend.capture.jit",
+    "Variable": "frontend.variable",
+    "checkpoint": "frontend.autograd.checkpoint",
+    "checkpoint_sequential": "frontend.autograd.checkpoint",
+    **dict.fromkeys(
+        ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"),
+        "frontend.autograd.grad_modes",
+    ),
+    **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
+}
+"""Names of the module -> the modules that define them."""
+CONSTANTS: Final = {
+    "Size": tuple, "dtype": DType, "e": math.e, "inf": math.inf, "nan": math.nan, "pi": math.pi,
+}  # fmt: skip
+"""Numbers and types that are names of the module."""
+DTYPE_NAMES: Final = frozenset(
+    {t.name for t in dtypes.all()}
+    | {"half", "float", "double", "char", "short", "int", "long", "byte", "bool"}
+)
+"""Dtypes that are names of the module."""
+_FIRST: Final = ("input", "tensors", "condition")
+"""PyTorch's names of a first argument, which is `self` in a method."""
+_REFLECTED: Final = {
+    "pow": "__rpow__", "remainder": "__rmod__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+}  # fmt: skip
+"""Functions that take a number before a tensor -> the operator that computes them."""
+
+
+def find(name: str) -> Any:
+    """Return the member of the module of one of `NAMES` that is not among `HOMES`.
+
+    "long", "float" and the like are dtypes, although tensors have methods of these names.
+    """
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if name in OWN:
+        return accepts_aliases(globals()[name])
+    if name in DTYPE_NAMES:
+        return by_name(name)
+    member = getattr(Tensor, name)
+    return member if inspect.ismethod(member) or name in _STATIC else _function(name, member)
+
+
+def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method as a function that takes its tensor under PyTorch's names, too."""
+    reflected = _REFLECTED.get(name)
+
+    @wraps(method)
+    def call(*args: Any, **names: Any) -> Any:
+        if not args:
+            args = tuple([names.pop(first) for first in _FIRST if first in names][:1])
+        first = args[0] if args else None
+        if not isinstance(first, Tensor):
+            if reflected and len(args) == 2 and isinstance(args[1], Tensor):
+                return getattr(args[1], reflected)(first)
+            if not (isinstance(first, (list, tuple)) and all(isinstance(t, Tensor) for t in first)):
+                raise UsageTypeError(
+                    f"{name}: wanted a tensor first, saw {shown(first)}\nhint: make one by Tensor(...)"
+                )
+        return method(*args, **names)
+
+    return call
+
+
+def is_tensor(x: object) -> bool:
+    """Return whether an object is a tensor."""
+    return isinstance(x, Tensor)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """Return a tensor with the elements of a NumPy array. A copy: later writes to it are not seen."""
+    if not hasattr(array, "__array_interface__"):
+        raise UsageTypeError(f"from_numpy: wanted an array of NumPy, saw {shown(array)}; try Tensor(...)")
+    return Tensor(array)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return `data` itself if it is a tensor of the dtype on the device, else a tensor made of it."""
+    wanted = element_type(dtype)
+    if isinstance(data, Tensor) and wanted in {None, data.dtype} and device in {None, data.device}:
+        return data
+    return Tensor(data, dtype=wanted, device=device)
+
+
+asarray = as_tensor
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, dtype: Any = dtypes.int64, device: str | None = None
+) -> Tensor:
+    """Return random integers from `low` (with two arguments 0) below `high`, in a shape `size`."""
+    if size is None:
+        low, high, size = 0, low, high
+    if high is None or size is None:
+        raise UsageTypeError("randint: wanted randint(high, size) or randint(low, high, size)")
+    return Tensor.randint(*size, low=low, high=high, dtype=dtype, device=device)
+
+
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = None) -> Tensor:
+    """Return normally distributed numbers: of a shape `size`, or one for each element of `mean` and `std`."""
+    if size is not None:
+        return Tensor.normal(*size, mean=mean, std=std, dtype=dtype)
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        raise UsageTypeError("normal: wanted a tensor as mean or std, or a size, saw numbers alone")
+    total = mean + std * 0
+    found: Tensor = mean + std * Tensor.randn(*total.shape, dtype=total.dtype, device=total.device)
+    return found
+
+
+def result_type(a: Any, b: Any) -> DType:
+    """Return the dtype of an operation on two tensors, or on a tensor and a number."""
+    return (a + b).dtype if isinstance(a, Tensor) or isinstance(b, Tensor) else (Tensor(a) + Tensor(b)).dtype
+
+
+def promote_types(a: Any, b: Any) -> DType:
+    """Return the dtype that values of two dtypes promote to."""
+    found = [element_type(t) for t in (a, b)]
+    if found[0] is None or found[1] is None:
+        raise UsageTypeError(f"promote_types: wanted two dtypes, saw {shown(a)} and {shown(b)}")
+    return promote(found[0], found[1])
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to. Raises `UsageError` where they do not."""
+    every = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    out: list[int] = []
+    for k in range(1, 1 + max(map(len, every), default=0)):
+        sizes = {s[-k] for s in every if len(s) >= k} - {1}
+        if len(sizes) > 1:
+            raise UsageError(f"shapes {', '.join(map(str, every))} do not broadcast")
+        out.insert(0, sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def _listed(tensors: Sequence[Any]) -> list[Tensor]:
+    return [t if isinstance(t, Tensor) else Tensor(t) for t in tensors]
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """Return tensors with one axis at least; one tensor for one, a tuple for several."""
+    return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """Return tensors with two axes at least: a vector becomes a row."""
+    return _each(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """Return tensors with three axes at least: a vector is along the second, a matrix along both first."""
+    return _each(
+        tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t
+    )
+
+
+def _each(tensors: Sequence[Any], change: Callable[[Tensor], Tensor]) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tensors[0]
+    found = tuple([change(t) for t in _listed(tensors)])
+    return found[0] if len(found) == 1 else found
+
+
+def hstack(tensors: Sequence[Any]) -> Tensor:
+    """Join tensors side by side: vectors along their axis, others along the second."""
+    every = [atleast_1d(t) for t in _listed(tensors)]
+    found: Tensor = Tensor.cat(every, axis=0 if every[0].ndim == 1 else 1)
+    return found
+
+
+def vstack(tensors: Sequence[Any]) -> Tensor:
+    """Join tensors along the first axis; vectors are rows."""
+    found: Tensor = Tensor.cat([atleast_2d(t) for t in _listed(tensors)], axis=0)
+    return found
+
+
+row_stack = vstack
+
+
+def dstack(tensors: Sequence[Any]) -> Tensor:
+    """Join tensors along the third axis."""
+    found: Tensor = Tensor.cat([atleast_3d(t) for t in _listed(tensors)], axis=2)
+    return found
+
+
+def column_stack(tensors: Sequence[Any]) -> Tensor:
+    """Join tensors along the second axis; vectors are columns."""
+    every = [t.reshape(-1, 1) if t.ndim < 2 else t for t in _listed(tensors)]
+    return Tensor.cat(every, axis=1)
+
+
+def block_diag(*tensors: Any) -> Tensor:
+    """Return a matrix with matrices along its diagonal, zeros elsewhere; vectors are rows."""
+    blocks = [atleast_2d(t) for t in _listed(tensors)]
+    width, rows, at = sum(b.shape[1] for b in blocks), [], 0
+    for b in blocks:
+        rows.append(b.pad((at, width - at - b.shape[1])))
+        at += b.shape[1]
+    found: Tensor = Tensor.cat(rows, axis=0)
+    return found
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """Return every combination of elements of vectors, one a row; one vector is returned as it is."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return Tensor.stack([t.flatten() for t in Tensor.meshgrid(*tensors)], axis=-1)
+
+
+def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
+    """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k)."""
+    return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, axis=-1)
+
+
+def logspace(start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None) -> Tensor:
+    """Return `steps` numbers from base**start to base**end, whose exponents are evenly spaced."""
+    return (Tensor.linspace(start, end, steps, dtype=dtype) * math.log(base)).exp()
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
+    """Return the indices (2, n) of the lower triangle of a matrix, row by row."""
+    return Tensor(
+        [[(i, j)[k] for i in range(row) for j in range(col) if j - i <= offset] for k in (0, 1)], dtype=dtype
+    )
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
+    """Return the indices (2, n) of the upper triangle of a matrix, row by row."""
+    return Tensor(
+        [[(i, j)[k] for i in range(row) for j in range(col) if j - i >= offset] for k in (0, 1)], dtype=dtype
+    )
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """Return the integral of `y` along an axis by the trapezoidal rule, at points `x` or `dx` apart."""
+    n = y.shape[dim]
+    sums = y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)
+    if x is None:
+        return sums.sum(dim) * (dx / 2)
+    steps = x.diff(axis=dim if x.ndim > 1 else 0)
+    if x.ndim == 1 and dim not in {-1, y.ndim - 1}:
+        steps = steps.reshape(-1, *[1] * (y.ndim - 1 - dim % y.ndim))
+    return (sums * steps).sum(dim) / 2
+
+
+trapz = trapezoid
+
+
+def numel(tensor: Tensor) -> int:
+    """Return the number of elements."""
+    return int(tensor.numel())
+
+
+def get_default_dtype() -> DType:
+    """Return the dtype of new tensors of floats: float32."""
+    return dtypes.float32
+
+
+def seed() -> int:
+    """Seed the random numbers from the system, and return the seed."""
+    import secrets  # noqa: PLC0415 - rarely needed
+
+    found = secrets.randbits(31)
+    Tensor.manual_seed(found)
+    return found
+
+
+OWN: Final = frozenset({
+    "as_tensor", "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
+    "cartesian_prod", "cdist", "column_stack", "dstack", "from_numpy", "get_default_dtype", "hstack",
+    "is_tensor", "logspace", "normal", "numel", "promote_types", "randint", "result_type", "row_stack",
+    "seed", "trapezoid", "trapz", "tril_indices", "triu_indices", "vstack",
+})  # fmt: skip
+"""Functions of this module that are names of `frontend`."""
+_METHODS: Final = frozenset(
+    ["clone", "detach"]
+    + [name for row in METHODS for name in (*row.plain, *row.changing) if not name.startswith("_")]
+)
+_STATIC: Final = frozenset(name for row in METHODS if row.kind == "static" for name in row.plain)
+NAMES: Final = frozenset({*HOMES, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})
+"""All names that `find` and `HOMES` know."""

@@ -1,0 +1,125 @@
+"""The names of the module `frontend`: PyTorch's functions, dtypes, devices and modes of gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import frontend as torch
+from compiler.dtype import dtypes
+from frontend.functions import DTYPE_NAMES, NAMES
+from frontend.methods import METHODS
+from hcq.errors import UsageError, UsageTypeError
+
+X = [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_every_method_of_the_table_is_a_function_of_the_module():
+    for row in METHODS:
+        for name in [*row.plain, *row.changing]:
+            member = None if name.startswith("_") else getattr(torch, name)
+            assert member is None or callable(member) or name in {*DTYPE_NAMES, "cuda"}, name
+
+
+def test_every_name_that_the_module_lists_exists():
+    for name in sorted(NAMES):
+        assert getattr(torch, name, None) is not None or name == "nan", name
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        (lambda: torch.pow(2.0, torch.tensor(X)), [[2, 4], [8, 16]]),
+        (lambda: torch.relu(input=torch.tensor(X) - 2), [[0, 0], [1, 2]]),
+        (lambda: torch.hstack([torch.tensor(X), torch.tensor(X)]), [[1, 2, 1, 2], [3, 4, 3, 4]]),
+        (lambda: torch.vstack([torch.tensor([1]), torch.tensor([2])]), [[1], [2]]),
+        (lambda: torch.dstack([torch.tensor([1, 2]), torch.tensor([3, 4])]), [[[1, 3], [2, 4]]]),
+        (lambda: torch.column_stack([torch.tensor([1, 2]), torch.tensor([3, 4])]), [[1, 3], [2, 4]]),
+        (lambda: torch.block_diag(torch.tensor([[1]]), torch.tensor([[2, 3]])), [[1, 0, 0], [0, 2, 3]]),
+        (lambda: torch.cartesian_prod(torch.tensor([1, 2]), torch.tensor([3])), [[1, 3], [2, 3]]),
+        (lambda: torch.cdist(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])), [[5]]),
+        (lambda: torch.tril_indices(2, 2), [[0, 1, 1], [0, 0, 1]]),
+        (lambda: torch.triu_indices(2, 2, 1), [[0], [1]]),
+        (lambda: torch.trapezoid(torch.tensor(X), dim=0), [2, 3]),
+        (lambda: torch.trapezoid(torch.tensor(X), torch.tensor([1.0, 3.0]), dim=0), [4, 6]),
+        (lambda: torch.atleast_3d(torch.tensor([1, 2])), [[[1], [2]]]),
+        (lambda: torch.from_numpy(torch.tensor(X).numpy()), X),
+        (lambda: torch.layer_norm(torch.tensor([[1.0, 3.0]]), (2,)).round(), [[-1, 1]]),
+    ],
+)
+def test_functions_have_pytorch_s_answers(call: Any, want: Any):
+    assert call().tolist() == want
+
+
+def test_random_functions_take_pytorch_s_arguments():
+    drawn = torch.randint(3, 5, (100,))
+    assert (drawn.dtype, set(drawn.tolist())) == (dtypes.int64, {3, 4})
+    assert torch.randint(2, (4, 1)).shape == (4, 1)
+    assert torch.normal(torch.tensor([5.0, 6.0]), 0.0).tolist() == [5, 6]
+    assert torch.normal(0.0, 1.0, (2, 3)).shape == (2, 3)
+
+
+def test_dtypes_are_names_of_the_module():
+    assert (torch.float, torch.long, torch.half, torch.bool) == (
+        dtypes.float32, dtypes.int64, dtypes.float16, dtypes.bool,
+    )  # fmt: skip
+    assert torch.zeros(2, dtype=torch.double).dtype is torch.float64
+    assert torch.promote_types(torch.int8, torch.float16) is torch.float16
+    assert torch.result_type(torch.tensor([1, 2]), 1.5) is torch.float32
+
+
+def test_shapes_broadcast_or_are_refused():
+    assert torch.broadcast_shapes((2, 1), (3,), (1, 1, 1)) == (1, 2, 3)
+    with pytest.raises(UsageError, match=r"\(2,\), \(3,\) do not broadcast"):
+        torch.broadcast_shapes((2,), (3,))
+
+
+def test_what_is_no_tensor_is_refused_with_what_to_try():
+    with pytest.raises(
+        UsageTypeError, match=r"exp: wanted a tensor first, saw .*\n?hint: make one by Tensor"
+    ):
+        torch.exp([1.0])
+
+
+def test_a_device_is_a_string_with_type_and_index():
+    cpu = torch.device("cpu")
+    assert (cpu == "cpu", cpu.type, cpu.index) == (True, "cpu", None)
+    assert torch.zeros(1, device=cpu).device == cpu
+    emulated = torch.device("nv-emu", 1)
+    assert (str(emulated), emulated.type, emulated.index) == ("nv-emu:1", "nv-emu", 1)
+
+
+def test_modes_of_gradients_nest_and_decorate():
+    x = torch.tensor([1.0], requires_grad=True)
+
+    @torch.no_grad()
+    def without() -> Any:
+        with torch.enable_grad():
+            inside = x * 3
+        return x * 2, inside
+
+    cut, kept = without()
+    kept.sum().backward()
+    assert x.grad.tolist() == [3]
+    with pytest.raises(UsageError):
+        cut.sum().backward()
+    with torch.inference_mode(), torch.inference_mode(mode=False):
+        assert not torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    assert not torch.is_grad_enabled()
+    with torch.set_grad_enabled(True):
+        assert torch.is_grad_enabled()
+    assert not torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    assert torch.no_grad(torch.is_grad_enabled)() is False
+
+
+def test_an_error_ends_a_mode_of_gradients():
+    def fail() -> None:
+        with torch.no_grad():
+            raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - raised above
+        fail()
+    assert torch.is_grad_enabled()
