@@ -1,4 +1,4 @@
-"""Controls of the resource manager: numbers, parameters and values. One table of layouts, so a long file.
+"""Controls of the resource manager: numbers, parameters and values.
 
 Not here: the debugger object and the fault queries of a channel (`debugger`). Next: `drivers.nv.topology`, the
 queries of a GPU.
@@ -467,4 +467,4 @@ CONTROL_STRUCTS: Final[Mapping[int, str]] = MappingProxyType(
         Control.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN: "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS",
     }
 )
-"""Control -> the name of its parameters in `STRUCTS` here or in `debugger`."""
+"""Control -> the name of its parameters in `branches.STRUCTS`."""

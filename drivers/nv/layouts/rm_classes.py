@@ -1,4 +1,4 @@
-"""Classes of the resource manager: numbers, allocation parameters and flags. One table, so a long file.
+"""Classes of the resource manager: numbers, allocation parameters and flags.
 
 Not here: which class a device uses (`chips`), the methods of engine classes (`host`, `compute`, `dma`). Next:
 `drivers.nv.rm`, which allocates objects.
