@@ -6,7 +6,7 @@ products of its block; so one barrier a round is enough. Operations that take ti
 before these copies and end after them.
 
 Not here: the choice of the tiles (`plan.device_contraction`), sums with one tile (`device_sum`). Next:
-`device_ring`, the copies, and `compiler.targets.shared.matrix`, the lane maps.
+`tile_rings`, the copies, and `compiler.targets.shared.matrix`, the lane maps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.emit.device_ring import TileRing
+from compiler.emit.tile_rings import TileRing
 from compiler.ir import index as symbolic
 from compiler.ir.walk import bound_ranges
 from compiler.targets.shared.matrix import SharedOperand, SharedProducts

@@ -4,7 +4,7 @@ With a matrix operation a thread's part of a block is contiguous: the rows (colu
 that lie in one register of one lane are neighbours, so that fragments are loaded and results are stored as
 vectors. `places` gives this order.
 
-Not here: the tiles (`device_tile`), descriptions of matrix operations (`compiler.targets.shared.matrix`).
+Not here: the tiles (`shared_tiles`), descriptions of matrix operations (`compiler.targets.shared.matrix`).
 Next: `device_sum`, the caller.
 """
 
@@ -20,9 +20,9 @@ from compiler.targets.shared.matrix import places
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compiler.emit.device_tile import SharedTile
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
+    from compiler.emit.shared_tiles import SharedTile
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis
     from compiler.targets.shared.matrix import Digit, LaneMap

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.emit import phases
+from compiler.emit import phases, transposes
 from compiler.emit.accesses import Memory
 from compiler.emit.emitter import Emitter
+from compiler.emit.panels import Panels
 from compiler.emit.reductions import Reductions
 from compiler.emit.results import Results
-from compiler.emit.stages import Stages
-from compiler.emit.transposes import TransposeTiles
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.nest.loop_nest import Stage, Step, Threads, TurnedStage
+from compiler.nest.loop_nest import Stage, Step, Threads
 
 if TYPE_CHECKING:
     from compiler.emit.builder import Builder
@@ -36,15 +35,13 @@ class Linearizer:
         self.plan = plan
         self.e = e = Emitter(ast, plan, buffers, builder)
         self.b = e.b
-        memory = Memory(e)
-        self.stages = Stages(e, memory)
-        self.transposes = (
-            TransposeTiles(e, memory) if any(isinstance(s, TurnedStage) for s in plan.steps) else None
-        )
-        self.reductions = Reductions(e, memory, self.stages)
+        self.memory = memory = Memory(e)
+        self.panels = Panels(e, memory)
+        self.transposing = [s for s in plan.steps if isinstance(s, Stage) and s.across is not None]
+        self.reductions = Reductions(e, memory, self.panels)
         self.results = Results(e, memory, self.reductions)
         self.inner_steps = [
-            s for s in plan.steps if isinstance(s, Stage) or (isinstance(s, Step) and s.kind == "loop")
+            s for s in plan.steps if (s.mechanism == "panels" if isinstance(s, Stage) else s.kind == "loop")
         ]
 
     def run(self) -> Builder:
@@ -159,7 +156,7 @@ class Linearizer:
         b, e, step = self.b, self.e, self.inner_steps[position]
         if isinstance(step, Stage):
             if not self.e.partials.finished:
-                self.stages.fill(step)
+                self.panels.fill(step)
             self._nest(position + 1)
             return
         r = step.range
@@ -197,7 +194,7 @@ class Linearizer:
 
     def _enter(self, r: UOp, number: Line) -> None:
         """Set the current block of an axis to a number."""
-        self.stages.enter(r, number)
+        self.panels.enter(r, number)
         self.e.partials.enter(r, number)
         self.e.enter_block(r, number)
 
@@ -210,6 +207,6 @@ class Linearizer:
         if partials.totals is not None and not partials.finished:
             partials.add(self.reductions.piece(partials.totals))
             return
-        if self.transposes is not None:
-            self.transposes.fill()
+        if self.transposing:
+            transposes.fill(self.e, self.memory, self.transposing)
         self.results.write()

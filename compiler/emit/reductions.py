@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line, LineBlock
+    from compiler.emit.panels import Panels
     from compiler.emit.partials import Totals
-    from compiler.emit.stages import Stages
     from compiler.emit.tile_products import TileProducts
     from compiler.ir.uop import UOp
 
@@ -47,11 +47,11 @@ _FEW = 16
 class Reductions:
     """The REDUCEs of one kernel. A family is written at the first use of a value of one of its nodes."""
 
-    def __init__(self, e: Emitter, memory: Memory, stages: Stages) -> None:
+    def __init__(self, e: Emitter, memory: Memory, panels: Panels) -> None:
         self.e = e
         self.memory = memory
         self.rows = RowScratch(e) if e.plan.rows else None
-        self.stages = stages
+        self.panels = panels
         self.families: dict[object, list[UOp]] = {}
         self.units: dict[UOp, list[UOp]] = {}
         """For each REDUCE whose values are a bundle, the units that number them."""
@@ -98,7 +98,7 @@ class Reductions:
     def piece(self, totals: Totals) -> list[Line]:
         """Write the loops of the current piece of a sum; return the sum of each unrolled position."""
         cursor = self.e.b.cursor
-        loops = ReductionLoops(self.e, self.memory, self.rows, self.stages, [totals.node], totals.units)
+        loops = ReductionLoops(self.e, self.memory, self.rows, self.panels, [totals.node], totals.units)
         sums = loops.sums(cursor)
         self.e.b.cursor = cursor
         return sums
@@ -118,7 +118,7 @@ class Reductions:
             for _, total in zip(e.positions(units), e.partials.finished_values(), strict=True):
                 e.finish(node, total)
         else:
-            loops = ReductionLoops(e, self.memory, self.rows, self.stages, family, units)
+            loops = ReductionLoops(e, self.memory, self.rows, self.panels, family, units)
             sums = loops.run(self._home(e.free[node]))
             if sums is not None:
                 e.values[node, "sums"] = sums
@@ -148,7 +148,7 @@ class ReductionLoops:
         e: Emitter,
         memory: Memory,
         rows: RowScratch | None,
-        stages: Stages,
+        panels: Panels,
         family: list[UOp],
         units: list[UOp],
     ) -> None:
@@ -166,7 +166,7 @@ class ReductionLoops:
         self.products: TileProducts | None = None
         """The products of a round as one line; the accumulators are then one bundle."""
         if len(family) == 1 and not self.row_stores:
-            self.products = tile_products.find(e, stages, family[0], self.plan, units, self.points)
+            self.products = tile_products.find(e, panels, family[0], self.plan, units, self.points)
 
     def sums(self, home: LineBlock) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
-    from compiler.emit.stages import Stages
+    from compiler.emit.panels import Panels
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Reduction
 
@@ -66,7 +66,7 @@ class TileProducts:
 
 def find(  # noqa: PLR0917  # one caller
     e: Emitter,
-    stages: Stages,
+    panels: Panels,
     node: UOp,
     plan: Reduction,
     units: Sequence[UOp],
@@ -85,7 +85,7 @@ def find(  # noqa: PLR0917  # one caller
     counters = symbolic.atoms_of((e.index.starts[plan.ranges[-1]],))
     factors, loaded = [], []
     for operand in value.src:
-        source = stages.factor(operand)
+        source = panels.factor(operand)
         if source is None or register_type(source.kind) is not kind:
             return None
         p = e.index.parts(e.index.split(source.place))

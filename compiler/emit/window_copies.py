@@ -1,6 +1,6 @@
 """Copies of windows: the loops that fill scratch memory with a picture and its border, by vectors.
 
-Not here: which loads are windows, and the copy's layout (`nest.windows`). Next: `stages`, the caller of
+Not here: which loads are windows, and the copy's layout (`nest.windows`). Next: `panels`, the caller of
 `fill`.
 """
 
@@ -27,10 +27,10 @@ MOST_UNROLLED = 8
 
 def fill(e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:
     """Write the loops that copy the window at the cursor; the cursor is after them then."""
-    _Copy(e, accesses, stage, memory, lanes).write(0, [])
+    _WindowCopy(e, accesses, stage, memory, lanes).write(0, [])
 
 
-class _Copy:
+class _WindowCopy:
     """The loops that fill one window: one for each side, the last one by vectors."""
 
     def __init__(self, e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:

@@ -98,6 +98,11 @@ class Step:
     dim: int = 0
     """For workgroups the dimension of the grid, 0 to 2; several ranges may share one."""
 
+    def text(self) -> str:
+        """Return the step as readable text."""
+        dim = f".{'xyz'[self.dim]}" if self.dim else ""
+        return f"{self.kind}{dim}(r{self.range.arg[0]},{self.size})"
+
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
@@ -113,57 +118,25 @@ class Swizzle:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedStage:
-    """The current tile of an operand of a sum, copied to shared memory by all threads of a workgroup.
+class Layout:
+    """The order of a tile's values in shared memory; by default rows of single values without gaps.
 
     With vector loads a tile has rows of *words*, one row for each word along the sum:
     `tile[k][place in the block]`. A word is one value, or two neighbours along the sum that a matrix
-    operation takes together. With asynchronous copies a row of a tile is that of the memory: values along
-    `along`.
+    operation takes together. With asynchronous copies a row of a tile is that of global memory.
     """
 
-    value: UOp
-    """The operand."""
-    axis: UOp
-    """The output range of the operand."""
-    along: Literal["sum", "axis"]
-    """The direction in which a thread loads its vectors."""
-    lanes: int = 1
-    """Values of a vector of the copy."""
     pack: int = 1
     """Values of a word."""
     pad: int = 0
     """Unused words after each row."""
     swizzle: Swizzle | None = None
-    depth: int = 1
-    """Tiles in flight, a ring of as many places."""
-    mechanism: Literal["vector loads", "asynchronous copies"] = "vector loads"
     panel: int = 0
     """Values of a row that lie together; the next ones are in another panel, of as many rows. 0: the row."""
 
-    @property
-    def layout(self) -> str:
-        """The layout as text."""
-        words = ["padded"] * bool(self.pad) + ["swizzled"] * bool(self.swizzle)
-        return " ".join(words) or "plain"
-
-
-@dataclass(frozen=True, slots=True)
-class TurnedStage:
-    """The current tile of a LOAD, copied to shared memory by all threads of a workgroup, to be read across.
-
-    A tile has a row for each value of `across`, with the block of `along`; pieces of `lanes` values are
-    permuted within rows.
-    """
-
-    value: UOp
-    """The LOAD."""
-    along: UOp
-    """The output range along which it lies in memory."""
-    across: UOp
-    """The output range along which the results lie."""
-    lanes: int = 1
-    """Values of a vector of the copy, and of a store of results."""
+    def text(self) -> str:
+        """Return the layout as readable text."""
+        return " ".join(["padded"] * bool(self.pad) + ["swizzled"] * bool(self.swizzle)) or "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,31 +156,62 @@ class Side:
         return self.held or self.place.vmax + 1
 
 
+Mechanism = Literal["panels", "vector loads", "asynchronous copies"]
+"""How a tile is copied. `panels`: by one worker, to its scratch memory. `vector loads`: by all threads of a
+workgroup, through registers to shared memory. `asynchronous copies`: by them without registers, while other
+tiles are in use; only where the target has such copies (`Target.async_bytes`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An operand of a reduction, copied to packed panels in scratch memory before the loops inside use it.
+    """The current tile of an operand, copied to nearer memory before the loops inside read it there.
 
-    A panel holds one block of `axis` for every value of `ranges`, in the order in which the register tile
-    reads it: `panel[range values][values of the block]`. Every block in the current extent is copied.
+    A tile of panels holds each block of `axis` in the current extent for every value of `ranges`, in the
+    order in which the register tile reads it: `panel[values of the ranges][values of the block]`. A tile in
+    shared memory holds one block of `axis` for some values of the sum, or of `across`.
     """
 
     value: UOp
     """The operand: a LOAD, or a value computed from LOADs of the same ranges."""
     axis: UOp
-    """The output range whose blocks are the panels."""
-    ranges: tuple[UOp, ...]
-    """The summed ranges, outermost first."""
+    """The output range whose block the tile holds."""
+    ranges: tuple[UOp, ...] = ()
+    """The summed ranges of the tile, outermost first."""
+    mechanism: Mechanism = "panels"
+    layout: Layout = Layout()
+    depth: int = 1
+    """Tiles in flight, a ring of as many places; above 1 with asynchronous copies alone."""
+    lanes: int = 1
+    """Values of a vector of the copy to shared memory."""
+    along: Literal["sum", "axis"] = "axis"
+    """The direction in which a thread loads these vectors."""
+    across: UOp | None = None
+    """The other output range of a tile that transposes, along which the results lie; else None."""
     turn: int = 1
-    """Values of the last range that are copied together, to transpose them in registers."""
+    """Values of the last summed range that are copied to panels together, to transpose them in registers."""
     flat: bool = False
-    """Whether the summed ranges are copied as one, along which the operand is contiguous."""
+    """Whether the summed ranges are copied to panels as one, along which the operand is contiguous."""
     wide: bool = False
-    """Whether a block is copied as one vector, although the register tile reads its values one by one."""
+    """Whether a panel is copied as one vector, although the register tile reads its values one by one."""
     looped: bool = False
-    """Whether the vectors of a block are copied one after the other in a loop, instead of side by side."""
+    """Whether the vectors of a panel are copied one after the other in a loop, instead of side by side."""
     window: tuple[Side, ...] = ()
     """With sides, outermost first, the operand is a LOAD with a mask, and no panel: every place of the sides
     is copied once, zeros outside the mask, and all ranges of the sides read it there."""
+
+    def text(self) -> str:
+        """Return the stage as readable text."""
+        axis = f"r{self.axis.arg[0]}"
+        copies = f"{self.mechanism} of {self.lanes}"
+        if self.across is not None:
+            return f"shared({axis} across r{self.across.arg[0]}: {self.layout.text()}, {copies})"
+        if self.mechanism != "panels":
+            words = f"{self.layout.pack} a word, " if self.layout.pack > 1 else ""
+            layout = f"{words}{self.layout.text()}, depth {self.depth}"
+            return f"shared({axis}: {layout}, {copies} along the {self.along})"
+        turned = ",flat" * self.flat + f",turned {self.turn}" if self.turn > 1 else ",wide" * self.wide
+        window = ",window" * bool(self.window) + "".join([f",{side.size}" for side in self.window])
+        return f"stage({axis}{turned}{',looped' * self.looped}{window})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ class Reduction:
     threads: int = 1
     """Threads along the last range, adjacent vectors each."""
     staged: int = 0
-    """Values of the last range whose tiles are in shared memory at once; 0 without `SharedStage`s."""
+    """Values of the last range whose tiles are in shared memory at once; 0 without such stages."""
     inside: UOp | None = None
     """A factor, a LOAD with a mask: the products where it is false are left out. The unrolled
     iterations then share their accumulators."""
@@ -286,7 +290,7 @@ class LoopNest:
     """How a kernel is computed: with the AST, the complete input of `linearize`."""
 
     axes: tuple[Axis, ...]
-    steps: tuple[Step | Stage | SharedStage | TurnedStage, ...]
+    steps: tuple[Step | Stage, ...]
     """Outermost first; groups before loops and stages. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[ScratchRow, ...] = ()
@@ -326,9 +330,9 @@ class LoopNest:
                 counts[step.range] = step.size
         return (grid[0], grid[1], grid[2]), (self.threads, 1, 1)
 
-    def shared_stages(self) -> tuple[SharedStage, ...]:
-        """Return the stages in shared memory."""
-        return tuple([s for s in self.steps if isinstance(s, SharedStage)])
+    def shared_stages(self) -> tuple[Stage, ...]:
+        """Return the stages in shared memory; those of a sum are that of rows, then that of columns."""
+        return tuple([s for s in self.steps if isinstance(s, Stage) and s.mechanism != "panels"])
 
     def text(self) -> str:
         """Return the plan as readable text, one line for each part."""
@@ -337,7 +341,7 @@ class LoopNest:
             number, size = axis.range.arg
             parts = "".join([f" threads {t.size} by {t.stride}" for t in axis.threads])
             lines.append(f"r{number}[{size}]:{parts} upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
-        lines.append("nest: " + (" ".join([_text(s) for s in self.steps]) or "none"))
+        lines.append("nest: " + (" ".join([s.text() for s in self.steps]) or "none"))
         for reduction in self.reductions.values():
             order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
             threads = f" threads {reduction.threads}" if reduction.threads > 1 else ""
@@ -358,26 +362,6 @@ class LoopNest:
         lines += [f"fetch {a.distance} elements ahead of buffer {a.load.src[0].arg}" for a in self.ahead]
         lines += ["stores bypass the caches"] * self.streamed
         return "\n".join(lines)
-
-
-def _text(step: Step | Stage | SharedStage | TurnedStage) -> str:
-    """Return a step as readable text."""
-    if isinstance(step, TurnedStage):
-        along, across = step.along.arg[0], step.across.arg[0]
-        return f"shared(r{along} across r{across}: swizzled, vector loads of {step.lanes})"
-    if isinstance(step, Step):
-        dim = f".{'xyz'[step.dim]}" if step.dim else ""
-        return f"{step.kind}{dim}(r{step.range.arg[0]},{step.size})"
-    if isinstance(step, SharedStage):
-        words = f"{step.pack} a word, " if step.pack > 1 else ""
-        return (
-            f"shared(r{step.axis.arg[0]}: {words}{step.layout}, depth {step.depth}, "
-            f"{step.mechanism} of {step.lanes} along the {step.along})"
-        )
-    turned = ",flat" * step.flat + f",turned {step.turn}" if step.turn > 1 else ",wide" if step.wide else ""
-    window = "".join([f",{side.size}" for side in step.window])
-    turned += ",looped" * step.looped
-    return f"stage(r{step.axis.arg[0]}{turned}{',window' * bool(window)}{window})"
 
 
 def _variable(r: UOp, most: int) -> UOp:

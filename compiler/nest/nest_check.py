@@ -18,7 +18,7 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compiler.nest.loop_nest import Axis, LoopNest, SharedStage
+    from compiler.nest.loop_nest import Axis, LoopNest, Stage
     from compiler.targets.shared.target import Target
 
 WORD_BYTES = 4
@@ -42,7 +42,7 @@ def verify(plan: LoopNest, target: Target) -> None:
 
 def register_estimate(plan: LoopNest) -> int:
     """Return the 32-bit registers of a thread for the sums of a staged plan; 0 for other plans."""
-    if not plan.shared_stages():
+    if not any(r.staged for r in plan.reductions.values()):
         return 0
     return prod([a.upcast * a.lanes for a in plan.axes])
 
@@ -57,7 +57,7 @@ def shared_estimate(plan: LoopNest) -> int:
     return shared_bytes(axes[stages[0].axis], axes[stages[1].axis], stages, staged[0])
 
 
-def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], staged: int) -> int:
+def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[Stage], staged: int) -> int:
     """Return the bytes of the tiles of a staged sum, of `staged` values along the sum each."""
     total = 0
     for axis, stage in zip((rows, columns), stages, strict=True):
@@ -65,7 +65,7 @@ def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[SharedStage], stage
             size = storage_type(stage.value.dtype).itemsize
             total += stage.depth * size * staged * axis.block
         else:
-            total += WORD_BYTES * (staged // stage.pack) * (axis.block + stage.pad)
+            total += WORD_BYTES * (staged // stage.layout.pack) * (axis.block + stage.layout.pad)
     return total
 
 

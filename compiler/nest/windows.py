@@ -4,7 +4,7 @@ A convolution loads `picture[y + p - 1, x + q - 1]` where both are inside. `y + 
 of a window: the copy has a place for each of their values, zeros outside the picture, and the register tile
 reads it without masks. Of a side with an output range that workgroups divide, a workgroup copies its part.
 
-Not here: which operand is copied so (`plan.contraction`), panels (`emit.stages`).
+Not here: which operand is copied so (`plan.contraction`), panels (`emit.panels`).
 Next: `emit.window_copies`, the loops that copy one.
 """
 

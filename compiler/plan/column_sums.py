@@ -19,7 +19,7 @@ from compiler.nest.loop_nest import Reduction, Step
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelAccess, KernelShape
-    from compiler.nest.loop_nest import LoopNest, SharedStage, Stage, TurnedStage
+    from compiler.nest.loop_nest import LoopNest, Stage
     from compiler.plan.cost import Model, RangeSplit
     from compiler.targets.shared.target import Target
 
@@ -75,7 +75,7 @@ def in_pieces(kernel: KernelShape, plan: LoopNest, split: RangeSplit, cores: int
     if not isinstance(last, Step) or last.range is not v:
         return plan
     blocks = axis.count
-    outer: list[Step | Stage | SharedStage | TurnedStage] = []
+    outer: list[Step | Stage] = []
     for step in steps:
         if isinstance(step, Step) and step.kind == "group" and step.range is v:
             blocks = max(step.size, min(RUN, -(-axis.count // cores)))

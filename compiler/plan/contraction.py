@@ -7,7 +7,7 @@ first copied to packed panels (`nest.loop_nest.Stage`). The factors follow from 
 measured.
 
 Not here: other kernels (`tiling`), the register tile (`contraction_tile`), the estimate of the time
-(`contraction_cost`), the loops and copies themselves (`emit.linearize`, `emit.stages`).
+(`contraction_cost`), the loops and copies themselves (`emit.linearize`, `emit.panels`).
 Source: design of register tiles and panels as in K. Goto and R. van de Geijn, "Anatomy of high-performance
 matrix multiplication", ACM TOMS 34 (2008).
 """
@@ -209,7 +209,8 @@ class _Planner:
             staged = False
         turn, flat = self._turn()
         looped = is_looped(c.streamed, tile.vectors, tile.lanes, turn)
-        columns = [Stage(c.streamed, c.columns, self.order, turn, flat, looped=looped)] if staged else []
+        stage = Stage(c.streamed, c.columns, self.order, turn=turn, flat=flat, looped=looped)
+        columns = [stage] if staged else []
         extent = {"all": c.rows.arg[1], "block": tile.rows}.get(copied, 0)
         if extent * self.piece * tile.itemsize > STAGE_BYTES:
             return None

@@ -4,7 +4,7 @@ Two parts are written for every position of the register tile: what follows the 
 to a panel. Each line takes about 5 us to write and 40 us of LLVM's time, so a part of `LONG` lines or more is
 a loop over one range of the tile, with the other positions side by side in its body.
 
-Not here: the loops themselves (`emit.results`, `emit.stages`), the plan (`contraction`, the caller).
+Not here: the loops themselves (`emit.results`, `emit.panels`), the plan (`contraction`, the caller).
 """
 
 from __future__ import annotations

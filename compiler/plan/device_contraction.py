@@ -1,6 +1,6 @@
 """Plan a sum of products on a target with shared memory: tiles, threads, stages, matrix operations.
 
-A workgroup computes a block of rows x columns from tiles in shared memory (`emit.device_tile`), a thread a
+A workgroup computes a block of rows x columns from tiles in shared memory (`emit.shared_tiles`), a thread a
 part of the block in registers. Tile sizes follow from the target's row by an estimate of time; nothing is
 measured.
 
@@ -19,7 +19,7 @@ from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
-from compiler.nest.loop_nest import Axis, LoopNest, Reduction, SharedStage, Step, Swizzle
+from compiler.nest.loop_nest import Axis, Layout, LoopNest, Reduction, Stage, Step, Swizzle
 from compiler.nest.nest_check import shared_bytes
 from compiler.plan.device_product import operands, product_of
 from compiler.plan.device_splits import PANEL, WORDS_PER_CYCLE, all_splits
@@ -114,7 +114,7 @@ def _cycles(p: Product, split: BlockSplit, target: Target, length: int, work: fl
 
 
 def _parts_of_lines(
-    axes: tuple[Axis, Axis], stages: tuple[SharedStage, SharedStage], staged: int, target: Target
+    axes: tuple[Axis, Axis], stages: tuple[Stage, Stage], staged: int, target: Target
 ) -> float:
     """Return the cycles, for one product of each output of the block, of bytes that copies move for nothing.
 
@@ -126,7 +126,7 @@ def _parts_of_lines(
         size = storage_type(stage.value.dtype).itemsize
         row = size * (staged if stage.along == "sum" else axis.block)
         if stage.mechanism == "vector loads" and stage.lanes > 1 and row < target.line_bytes:
-            cycles += (target.line_bytes / row - 1) * axis.block / (WORDS_PER_CYCLE * stage.pack)
+            cycles += (target.line_bytes / row - 1) * axis.block / (WORDS_PER_CYCLE * stage.layout.pack)
     return cycles
 
 
@@ -162,7 +162,7 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
 
 
 def _made(  # noqa: PLR0917  # one caller
-    p: Product, split: BlockSplit, stages: tuple[SharedStage, SharedStage], staged: int,
+    p: Product, split: BlockSplit, stages: tuple[Stage, Stage], staged: int,
     op: MatrixOp | None, nanoseconds: float, target: Target,
 ) -> LoopNest:  # fmt: skip
     """Return the plan of a candidate."""
@@ -205,7 +205,7 @@ def strip(rows: Axis, columns: Axis, cores: int) -> int:
     return best if best and loaded(best) <= STRIP_GAIN * loaded(1) else 0
 
 
-def _ring(p: Product, value: UOp, axis: Axis, split: BlockSplit, words: int) -> SharedStage | None:
+def _ring(p: Product, value: UOp, axis: Axis, split: BlockSplit, words: int) -> Stage | None:
     """Return how an operand's tiles are copied asynchronously; None where its rows are not whole pieces."""
     summed = 2 * words
     for along, r, inner, outer in (
@@ -219,16 +219,17 @@ def _ring(p: Product, value: UOp, axis: Axis, split: BlockSplit, words: int) -> 
         count = min(pieces, PIECE)
         run = PIECE // count
         swizzle = Swizzle(run, count, PIECE) if count > 1 else None
-        return SharedStage(
-            value, axis.range, "sum" if along == "sum" else "axis", PIECE, 1, 0, swizzle, split.depth,
-            "asynchronous copies", PANEL if split.group is not None else 0,
+        return Stage(
+            value, axis.range, (p.k,), "asynchronous copies",
+            Layout(swizzle=swizzle, panel=PANEL if split.group is not None else 0), split.depth, PIECE,
+            "sum" if along == "sum" else "axis",
         )  # fmt: skip
     return None
 
 
 def _stage(  # noqa: PLR0917  # one caller
     p: Product, value: UOp, axis: Axis, threads: int, pack: int, target: Target, words: int
-) -> SharedStage | None:
+) -> Stage | None:
     """Return how an operand's tile is copied; None if the threads do not divide the tile.
 
     A thread loads along the direction in which the operand lies in memory, as much as one access can.
@@ -247,9 +248,10 @@ def _stage(  # noqa: PLR0917  # one caller
             if _divides(axis, threads, along, max(1, lanes // pack) if along == "sum" else lanes, words):
                 pad = BANKS // 4 if pack > 1 else 0
                 swizzle = _swizzle(axis, lanes, pack, target.warp, words) if along == "sum" else None
-                return SharedStage(
-                    value, axis.range, "sum" if along == "sum" else "axis", lanes, pack, pad, swizzle
-                )
+                return Stage(
+                    value, axis.range, (p.k,), "vector loads", Layout(pack, pad, swizzle), lanes=lanes,
+                    along="sum" if along == "sum" else "axis",
+                )  # fmt: skip
     return None
 
 

@@ -6,7 +6,7 @@ memory, and read their values from there. Vectors are permuted within the rows o
 reads are free of bank conflicts.
 
 Not here: tiles of sums (`device_contraction`), plans of other kernels (`tiling`). Next:
-`nest.loop_nest.TurnedStage`.
+`nest.loop_nest.Stage`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, LoopNest, Step, Threads, TurnedStage
+from compiler.nest.loop_nest import Axis, Layout, LoopNest, Stage, Step, Swizzle, Threads
 from compiler.plan.device_vectors import ACCESS_BYTES, in_row
 
 if TYPE_CHECKING:
@@ -99,7 +99,10 @@ def _plan(  # noqa: PLR0917  # one caller
     groups = [Step("group", a.range, dim=0 if flat else 2) for a in others]
     groups += [Step("group", rows, dim=0 if flat else 1), Step("group", columns)]
     axes = {a.range: a for a in (wide, tall, *others)}
-    stages = [TurnedStage(n, rows, columns, lanes) for n in turned]
+    layout = Layout(swizzle=Swizzle(lanes, across, lanes))
+    stages = [
+        Stage(n, rows, mechanism="vector loads", layout=layout, lanes=lanes, across=columns) for n in turned
+    ]
     moved = sum([size * prod([r.arg[1] for r in kernel.outputs]) for size in sizes])
     return LoopNest(
         tuple([axes[r] for r in kernel.outputs]),

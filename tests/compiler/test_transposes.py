@@ -9,7 +9,7 @@ import pytest
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
-from compiler.nest.loop_nest import TurnedStage
+from compiler.nest.loop_nest import Stage
 from compiler.pipeline import steps
 from compiler.plan import transposes
 from compiler.targets import target_of
@@ -69,7 +69,7 @@ def test_a_range_between_two_others_is_turned_within_its_batch() -> None:
     plan = transposes.choose(ast, target_of("sm_90a"))
     assert plan is not None
     assert plan.launch()[0][2] == batch
-    assert len([s for s in plan.steps if isinstance(s, TurnedStage)]) == 1
+    assert len([s for s in plan.steps if isinstance(s, Stage) and s.across]) == 1
     x = np.arange(batch * rows * columns, dtype=np.float32).reshape(batch, columns, rows)
     got = run(ast, {1: x}, {0: (x.size, F32)})[0].reshape(batch, rows, columns)
     assert (got == 2 * x.transpose(0, 2, 1)).all()

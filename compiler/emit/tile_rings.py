@@ -1,10 +1,10 @@
 """The ring of tiles of one operand in shared memory: asynchronous copies to it, and loads of fragments.
 
-A tile keeps the rows of the memory (`nest.loop_nest.SharedStage`): values along the sum, or along the
+A tile keeps the rows of the memory (`nest.loop_nest.Stage`): values along the sum, or along the
 operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and fragments are free of bank
 conflicts.
 
-Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`device_tile`). Next:
+Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`shared_tiles`). Next:
 `device_pipeline`, the caller.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import SharedStage
+    from compiler.nest.loop_nest import Stage
 
 BYTES = 16
 
@@ -31,7 +31,7 @@ BYTES = 16
 class TileRing:
     """The tiles of one operand: `stage.depth` places that are used in turn."""
 
-    def __init__(self, e: Emitter, memory: Memory, stage: SharedStage, k: UOp, block: int) -> None:
+    def __init__(self, e: Emitter, memory: Memory, stage: Stage, k: UOp, block: int) -> None:
         self.e = e
         self.b = e.b
         self.accesses = memory
@@ -41,7 +41,7 @@ class TileRing:
         self.axis = e.axes[stage.axis]
         self.along_sum = stage.along == "sum"
         self.inner, self.outer = (block, self.axis.block) if self.along_sum else (self.axis.block, block)
-        self.pitch = stage.panel or self.inner
+        self.pitch = stage.layout.panel or self.inner
         """Values between rows."""
         tag = e.plan.shared_stages().index(stage)
         count = stage.depth * self.inner * self.outer
@@ -61,13 +61,13 @@ class TileRing:
             found = self.places[row, along] = self._split(row, along)
         place, turned, first = found
         at = ix.materialised(place)
-        if self.stage.swizzle is not None:
+        if self.stage.layout.swizzle is not None:
             at = b.alu("xor", at, ix.materialised(turned))
         return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
 
     def _split(self, row: UOp, along: UOp) -> tuple[UOp, UOp, UOp]:
         """Return the place in the row, its permutation, and the first place of the row."""
-        swizzle, turned = self.stage.swizzle, symbolic.ZERO
+        swizzle, turned = self.stage.layout.swizzle, symbolic.ZERO
         if swizzle is not None:
             turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)
         panel = symbolic.div(along, self.pitch)

@@ -1,6 +1,6 @@
 """Write the tile of one operand of a staged sum: its copy to shared memory, and loads from it.
 
-All threads of a workgroup copy a tile (`nest.loop_nest.SharedStage`): each loads vectors from global memory,
+All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory,
 and stores them as words of the tile. Words of a tile that are beyond the end of the sum are 0.
 
 Not here: the choice of the tiles (`plan.device_contraction`), the products (`device_tile_products`). Next:
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes, register_type
+from compiler.dtype import dtypes
 from compiler.emit import conversions
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
@@ -19,13 +19,13 @@ from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.nest.kernel_shape import inner_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from compiler.dtype import DType
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, SharedStage
+    from compiler.nest.loop_nest import Axis, Stage
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
@@ -36,24 +36,29 @@ VECTOR_BYTES = 16
 class SharedTile:
     """The tile of one operand in shared memory: copies to it and loads from it."""
 
-    def __init__(self, e: Emitter, stage: SharedStage, k: UOp, block: int) -> None:
+    def __init__(self, e: Emitter, stage: Stage, k: UOp, block: int, dtype: DType) -> None:
+        """`block` values of `k`, the summed or other range, are in a tile, of words of `dtype`."""
         self.e = e
         self.b = e.b
         self.stage = stage
         self.k = k
         self.axis: Axis = e.axes[stage.axis]
-        self.words = block // stage.pack
+        self.words = block // stage.layout.pack
         self.block = block
-        self.pitch = self.axis.block + stage.pad
-        self.dtype: DType = dtypes.uint32 if stage.pack > 1 else register_type(stage.value.dtype)
+        self.pitch = self.axis.block + stage.layout.pad
+        self.dtype = dtype
         self.turns: dict[UOp, UOp] = {}
         """For a row the permutation of its places."""
         tag = e.plan.shared_stages().index(stage)
-        self.memory = self.b.line("shared", POINTER, 1, (), (self.dtype, self.words * self.pitch, tag))
+        self.shared = (dtype, self.words * self.pitch, tag)
+
+    def memory(self) -> Line:
+        """Return the address of the tile, written at the first call."""
+        return self.b.line("shared", POINTER, 1, (), self.shared)
 
     def address(self, word: UOp, place: UOp) -> Line:
         """Return the address of the word at (row `word`, `place` in the block), both over bound ranges."""
-        b, ix, swizzle = self.b, self.e.index, self.stage.swizzle
+        b, ix, swizzle, memory = self.b, self.e.index, self.stage.layout.swizzle, self.memory()
         if swizzle is None:
             at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
         else:
@@ -69,7 +74,7 @@ class SharedTile:
             elif y.op != "const" or y.arg != 0:
                 x = b.alu("xor", x, y)
             at = b.add(ix.materialised(symbolic.mul(word, self.pitch)), x)
-        return b.offset(self.memory, at, self.dtype)
+        return b.offset(memory, at, self.dtype)
 
     def read(self, word: UOp, place: UOp, count: int, token: Line) -> list[Line]:
         """Load `count` neighbours along the axis in vectors."""
@@ -83,11 +88,12 @@ class SharedTile:
             out.append(vector)
         return out
 
-    def load(self, number: Line) -> list[tuple[UOp, UOp, list[Line]]]:
-        """Load this thread's part of the tile of block `number` of the sum.
+    def load(self, start: UOp, value: Callable[[UOp], Line]) -> list[tuple[UOp, UOp, list[Line]]]:
+        """Load this thread's part of the tile whose values of `k` begin at `start`.
 
-        Return (row, place, words) of each piece: rows and places are over ranges that are bound, and the
-        words are vectors along the axis, or single words of successive rows.
+        `value` returns the operand at the current position, as one value or a vector. Return (row, place,
+        words) of each piece: rows and places are over ranges that are bound, and the words are vectors along
+        the axis, or single words of successive rows.
         """
         e, ix, stage = self.e, self.e.index, self.stage
         r, k = self.axis.range, self.k
@@ -96,23 +102,21 @@ class SharedTile:
             for moved in (r, k):
                 e.units.pop(moved, None)
                 ix.guards.pop(moved, None)
-            counter = ix.fresh(-(-k.arg[1] // self.block))
-            if counter.op is Ops.RANGE:
-                ix.bound[counter] = number
             lane = ix.fresh(stage.lanes)
             if lane.op is Ops.RANGE:
                 ix.lane_ranges[lane] = stage.lanes
             for word, place in self._pieces():
                 along_sum = stage.along == "sum" and stage.lanes > 1
-                parts = range(1) if along_sum else range(stage.pack)
+                parts = range(1) if along_sum else range(stage.layout.pack)
                 values = []
                 for part in parts:
-                    first = symbolic.dot((counter, word), (self.block, stage.pack), part)
+                    first = symbolic.add(start, symbolic.dot((word,), (stage.layout.pack,), part))
                     where = symbolic.add(ix.starts[r], place)
                     scope.forget()
-                    scope.open(k, first, lane if along_sum else symbolic.ZERO, k.arg[1])
-                    scope.open(r, where, symbolic.ZERO if along_sum else lane, self.axis.size)
-                    values.append(self._value())
+                    opened = (k, first, along_sum, k.arg[1]), (r, where, not along_sum, self.axis.size)
+                    for moved, begin, vector, size in opened if stage.across is None else opened[::-1]:
+                        scope.open(moved, begin, lane if vector else symbolic.ZERO, size)
+                    values.append(self._masked(value(stage.value)))
                 out.append((word, place, self._words(values, along_sum=along_sum)))
         return out
 
@@ -121,7 +125,7 @@ class SharedTile:
         e, ix, stage = self.e, self.e.index, self.stage
         threads, block = e.plan.threads, self.axis.block
         along_sum = stage.along == "sum"
-        size = max(1, stage.lanes // stage.pack) if along_sum else stage.lanes
+        size = max(1, stage.lanes // stage.layout.pack) if along_sum else stage.lanes
         inner = (self.words if along_sum else block) // size
         outer = block if along_sum else self.words
         thread = ix.fresh(threads)
@@ -132,10 +136,9 @@ class SharedTile:
             far = symbolic.add(y, symbolic.const(at))
             yield (x, far) if along_sum else (far, x)
 
-    def _value(self) -> Line:
-        """Return the operand at the current position; beyond the end of the sum it is 0."""
+    def _masked(self, value: Line) -> Line:
+        """Return the operand at the current position in every lane; beyond the end of the sum it is 0."""
         e, b = self.e, self.b
-        value = e.value(self.stage.value)
         guard = e.index.guards.get(self.k)
         if guard is not None and _computed(self.stage.value):
             mask = e.index.mask(guard)
@@ -146,14 +149,14 @@ class SharedTile:
     def _words(self, values: list[Line], *, along_sum: bool) -> list[Line]:
         """Return the words of loaded values: of one vector along the sum, or of a vector for each part."""
         b, stage = self.b, self.stage
-        if stage.pack == 1:
+        if stage.layout.pack == 1:
             (vector,) = values
             if not along_sum:
                 return [vector]
             return [b.line("extract", vector.dtype, 1, (vector,), n) for n in range(vector.lanes)]
         stored = [conversions.pack(b, v, stage.value.dtype) for v in values]
         if along_sum:
-            words = b.line("convert", self.dtype, stage.lanes // stage.pack, (stored[0],), "bitcast")
+            words = b.line("convert", self.dtype, stage.lanes // stage.layout.pack, (stored[0],), "bitcast")
             if words.lanes == 1:
                 return [words]
             return [b.line("extract", self.dtype, 1, (words,), n) for n in range(words.lanes)]

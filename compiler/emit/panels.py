@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Panels:
+class FilledPanels:
     """The filled panels of one stage."""
 
     stage: Stage
@@ -54,14 +54,14 @@ class Panels:
     """The source of loads that keeps them after the stores of the copy."""
 
 
-class Stages:
-    """The staged operands of one kernel."""
+class Panels:
+    """The operands of one kernel that are copied to panels."""
 
     def __init__(self, e: Emitter, memory: Memory) -> None:
         self.e = e
         self.b = e.b
         self.memory = memory
-        self.panels: dict[UOp, Panels] = {}
+        self.panels: dict[UOp, FilledPanels] = {}
         """For each operand its panels, from the loop of the copy inwards."""
 
     def fill(self, stage: Stage) -> None:
@@ -79,9 +79,9 @@ class Stages:
         unit, lane = e.units.get(stage.axis, symbolic.ZERO), e.lanes[stage.axis]
         places = [e.partials.place(r) for r in stage.ranges]
         index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
-        _Copy(e, self.memory, stage, panel, index, memory).write()
+        _PanelCopy(e, self.memory, stage, panel, index, memory).write()
         token = b.line("token", dtypes.bool, 1)
-        self._read(Panels(stage, dtype, memory, first, panel, index, token))
+        self._read(FilledPanels(stage, dtype, memory, first, panel, index, token))
 
     def _fill_window(self, stage: Stage, dtype: DType) -> None:
         """Copy a window, and read it from then on."""
@@ -93,9 +93,9 @@ class Stages:
         partials, token = self.e.partials, b.line("token", dtypes.bool, 1)
         moved = {r: partials.place(r) for r in partials.pieces}
         index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
-        self._read(Panels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
+        self._read(FilledPanels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
 
-    def _read(self, panels: Panels) -> None:
+    def _read(self, panels: FilledPanels) -> None:
         """Read an operand from its panels from now on."""
         operand = panels.stage.value
         self.panels[operand] = panels
@@ -138,7 +138,7 @@ class Stages:
         return conversions.unpack(self.b, stored, register_type(operand.dtype))
 
 
-class _Copy:
+class _PanelCopy:
     """The loops that fill the panels of one stage.
 
     The ranges get other parts than in the register tile: every summed range counts alone, the last one by
