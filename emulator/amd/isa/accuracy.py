@@ -1,10 +1,11 @@
-"""Which instructions are exact to the bit here, which within bounds, and where the others' results may go.
+"""The error bound of each instruction, and the decisions of a kernel that depend on inexact results.
 
-The bounds are those of AMD's ISA documents (docs/sources-amd.md, "errors of reciprocals"): 1 ulp for
-reciprocals, roots, exponentials and logarithms of f32, 0.51 ulp for f16, 2^29 ulp for f64; sines have none.
-Sums of dot products and matrices are added in an order that no document gives.
+Most instructions are exact to the bit. The bounds of the others are those of AMD's ISA documents
+(docs/sources-amd.md, "errors of reciprocals"): for reciprocals, roots, exponentials and logarithms 1 ulp of
+f32, 0.51 ulp of f16, 2^29 ulp of f64; none for sines and cosines. No document gives the order in which dot
+products and matrix operations add.
 
-Not here: what becomes of it (`emulator.shared.accuracy`).
+Not here: the report (`emulator.shared.accuracy`). Next: `emulator.amd.engines.ledgers`, the user.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ _NO_BOUND: Final = "no bound documented"
 _SUMS: Final = "order of additions not documented"
 _SUMMED: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|(wmma|swmmac)_b?f\w*|s?mfmac?_f\w*)")
 _SETTLED: Final = ("v_div_fixup_",)
-"""Gives the quotient rounded as IEEE 754 has it, whatever the reciprocal's last bits were."""
+"""Its quotient is rounded as IEEE 754 says, for every reciprocal within the bound."""
 _INTEGER: Final = "v_rcp_iflag_f32"
-"""Quotients of integers are corrected by one or two behind it: its error never reaches a result."""
+"""Compilers correct the integer quotient that they compute from it, so its error reaches no result."""
 _ADDRESSES: Final = frozenset({"addr", "vaddr", "saddr", "sbase", "soffset", "srsrc"})
-"""Fields of operands that an address is made of."""
+"""The fields of operands that are part of an address."""
 _SCALAR_FLAG: Final = frozenset({("s", SCC)})
 _EXEC: Final = frozenset({("s", EXEC), ("s", EXEC + 1)})
 _VCC: Final = frozenset({("s", VCC), ("s", VCC + 1)})
 
 
 def bound(stem: str) -> str:
-    """Return how far a result may lie from hardware's; `stem` is a canonical name."""
+    """Return the bound of an operation's error, as text; `EXACT` for most. `stem` is a canonical name."""
     function = _FUNCTION.fullmatch(stem)
     if function is not None:
         return _NO_BOUND if function[2] in ("sin", "cos") else _BOUNDS[function[3]]
@@ -50,7 +51,7 @@ def bound(stem: str) -> str:
 
 
 def counts(instructions: list[Instruction], family: str) -> Mapping[str, Mapping[str, int]]:
-    """Return how often code has each instruction, by bound and name."""
+    """Return bound -> canonical name -> number of such instructions in the code (not of executions)."""
     found: dict[str, Counter[str]] = {}
     for one in instructions:
         for part in (one, one.second):
@@ -61,7 +62,7 @@ def counts(instructions: list[Instruction], family: str) -> Mapping[str, Mapping
 
 
 def decided(instructions: list[Instruction], family: str, lanes: int) -> tuple[Steering, ...]:
-    """Return where results that are not exact decide about lanes, branches or addresses."""
+    """Return the instructions at which inexact results decide active lanes, a branch or an address."""
     blocks = cut(instructions)
     full = everywhere(blocks, lanes)
     return steerings(
@@ -105,7 +106,7 @@ def _deciders(i: Instruction, stem: str) -> tuple[str, frozenset[Register]]:
 
 
 def _addresses(i: Instruction) -> tuple[str, frozenset[Register]]:
-    """Return the registers that an access takes its address from."""
+    """Return the registers of which an access takes its address."""
     fields = [slot.field for slot in i.opcode.operands]
     behind = i.operands[len(i.operands) - len(fields) :]  # an atomic operation may have a result in front
     registers = {

@@ -1,10 +1,12 @@
-"""Calls and returns of machine code: where `s_swappc_b64` and `s_setpc_b64` lead.
+"""Calls and returns of machine code: the possible targets of `s_swappc_b64` and `s_setpc_b64`.
 
-Compilers take a function's address from `s_getpc_b64` and the distance, added to its two halves. Where a call
-uses a pair of registers that was set in another basic block, every address that is set in this pair may be
-meant. A return leads behind any call. What is not found so, a function's address in memory, is not known.
+Compilers compute a function's address from `s_getpc_b64` and a distance, added to both halves. If a call uses
+a pair of registers that another basic block sets, every address that the kernel computes in this pair is a
+possible target. A return may lead to the instruction after any call. Addresses that come from memory are not
+known.
 
-Next: `translate`, which compares the address at run time with those that are known.
+Not here: the jump itself (`translate`, which compares the address at run time with the possible targets).
+Next: `translate`.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ Addresses = frozenset[int]
 
 
 def leads(instructions: Iterable[Instruction], joins: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return the address of each call and return -> where it may lead; nothing for what is not known.
+    """Return the address of each call and return -> the sorted addresses of its possible targets.
 
-    `instructions` are in the order of addresses, `joins` the addresses that branches lead to.
+    () if unknown. `instructions` are in the order of addresses, `joins` are the targets of branches.
     """
     now: dict[int, Addresses] = {}
     """The lower register of a pair -> the addresses that it may hold here."""
     ever: dict[int, Addresses] = defaultdict(frozenset)
+    """The lower register of a pair -> all addresses that the code computes in it."""
     jumps: list[tuple[Instruction, int, Addresses | None]] = []
     for i in instructions:
         if i.address in joins:
@@ -60,7 +63,7 @@ def leads(instructions: Iterable[Instruction], joins: Collection[int]) -> dict[i
 
 
 def _made(i: Instruction, now: Mapping[int, Addresses]) -> Addresses:
-    """Return the addresses that an instruction makes of known ones in its first register."""
+    """Return the addresses that an instruction may compute from the known ones; empty if it computes none."""
     sources = i.operands[1:]
     held = [now.get(o.index) for o in sources if isinstance(o, Reg) and o.file == "s"]
     known = frozenset[int]().union(*(one for one in held if one))

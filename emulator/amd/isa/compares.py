@@ -1,6 +1,7 @@
-"""Comparisons: masks of lanes, to VCC, a scalar register or EXEC; scalar comparisons to SCC.
+"""Comparisons: vector comparisons write a mask of lanes to VCC, a scalar register or EXEC; scalar ones write SCC.
 
-Next: `meanings`, how an operation is defined.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapters of VOPC, SOPC and SOPK. Not here: selections by a mask
+(`lanes`), minima and maxima (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 
+# Condition in the name of an operation -> LLVM's predicate.
 _FLOAT = {
     "f": "false", "lt": "olt", "eq": "oeq", "le": "ole", "gt": "ogt", "lg": "one", "ge": "oge", "o": "ord", "u": "uno",
     "nge": "ult", "nlg": "ueq", "ngt": "ule", "nle": "ugt", "neq": "une", "nlt": "uge", "t": "true",
@@ -34,6 +36,7 @@ def _predicate(how: str, kind: str) -> str:
 
 
 def _compare(t: IsaTranslator) -> None:
+    """v_cmp_* and v_cmpx_* of integers and floats. A comparison of two scalars is computed once, for all lanes."""
     match = _PATTERN.fullmatch(t.stem)
     assert match is not None
     c, i, how, kind = t.c, t.instruction, match[2], match[3]
@@ -57,7 +60,7 @@ def _compare(t: IsaTranslator) -> None:
 
 
 def _deliver(t: IsaTranslator, lanes: IrValue, *, executes: bool) -> None:
-    """Write a mask: comparisons named cmpx write EXEC, on gfx9 their destination too."""
+    """Write a mask to the destination; if `executes` (v_cmpx) to EXEC, on gfx9 to both."""
     i = t.instruction
     if not executes or t.target.family == "gfx9":
         t.set_mask(i.operands[0], lanes)
@@ -67,14 +70,14 @@ def _deliver(t: IsaTranslator, lanes: IrValue, *, executes: bool) -> None:
 
 
 def _is_scalar(t: IsaTranslator, operand: Operand) -> bool:
-    """Return whether an operand is the same in every lane, and what a scalar instruction would read."""
+    """Return whether an operand has one value for all lanes, the same that a scalar instruction would read."""
     if isinstance(operand, Reg):
         return operand.file == "s" and not t.instruction.get("sdwa")
     return isinstance(operand, Imm) and not operand.literal
 
 
 def _deliver_bits(t: IsaTranslator, bits: IrValue, *, executes: bool) -> None:
-    """Write a mask as `_deliver` does."""
+    """Write a mask as `_deliver` does, from an integer with one bit for each lane."""
     bits = t.c.op("and", bits, t.active)
     if not executes or t.target.family == "gfx9":
         t.set_scalar(t.instruction.operands[0], bits)
@@ -83,7 +86,10 @@ def _deliver_bits(t: IsaTranslator, bits: IrValue, *, executes: bool) -> None:
 
 
 def classified(t: IsaTranslator, a: IrValue, wanted: IrValue) -> IrValue:
-    """Return in which lanes a value is of one of the classes that a mask of ten bits names."""
+    """Return the lanes in which a float belongs to one of the classes in `wanted`, a mask of ten bits.
+
+    From bit 0: signalling NaN, quiet NaN, -infinity, -normal, -subnormal, -0, +0, +subnormal, +normal, +infinity.
+    """
     c, bits = t.c, bits_of(a.type)
     integers = c.as_int(a)
     negative = c.icmp("slt", integers, 0)
@@ -104,6 +110,7 @@ def classified(t: IsaTranslator, a: IrValue, wanted: IrValue) -> IrValue:
 
 
 def _classify(t: IsaTranslator) -> None:
+    """v_cmp_class_* and v_cmpx_class_*: the second source has the mask of classes."""
     match = re.fullmatch(r"v_cmp(x?)_class_f(16|32|64)", t.stem)
     assert match is not None
     x, y = t.instruction.operands[-2:]
@@ -122,6 +129,7 @@ for _x in ("", "x"):
 
 
 def _compare_scalar(t: IsaTranslator) -> None:
+    """s_cmp_* and s_cmpk_* of integers; the 16-bit constant of a signed s_cmpk is sign-extended."""
     match = re.fullmatch(r"s_cmpk?_(\w+)_([iu])(32|64)", t.stem)
     assert match is not None
     x, y = t.instruction.operands
@@ -141,6 +149,7 @@ for _how in _INTEGER:
 
 
 def _compare_scalar_float(t: IsaTranslator) -> None:
+    """s_cmp_* of floats, on gfx11 and gfx12; 16-bit values are the low halves of registers."""
     match = re.fullmatch(r"s_cmp_(\w+)_f(16|32)", t.stem)
     assert match is not None
     c, bits = t.c, int(match[2])

@@ -1,15 +1,15 @@
-"""Vector conversions (v_cvt_*): between integers and floating point, between widths of either, and 8-bit floats.
+"""Vector conversions (v_cvt_*): between integers and floats, between widths, and of 8-bit floats.
 
-8-bit floats are those of OCP on gfx12; without infinities and -0 on gfx9. f32 is rounded to nearest even. What
-overflows is infinite, or NaN in a format without infinities. Where FP16_OVFL is set it is the largest finite value,
-unless the source is infinite. There is one NaN.
+8-bit floats are those of OCP on gfx12; on gfx9 they have neither infinities nor -0. f32 is rounded to nearest even.
+A value that overflows becomes infinite, or NaN in a format without infinities. Under FP16_OVFL it becomes the
+largest finite value, unless the source is infinite. All NaNs give one NaN.
 
 Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions; OCP 8-bit Floating Point Specification;
 LLVM's AMDGPUUsage, COMPUTE_PGM_RSRC1.FP16_OVFL; docs/sources-amd.md, "overflow under FP16_OVFL".
 
-Not here: conversions of the scalar unit (`scalars`), arithmetic (`vector_floats`, `vector_integers`), the modes of a
-kernel (`modes`), rounding by random bits (`v_cvt_sr_*`), which is not supported. Next: `meanings`, how an operation is
-defined; `emulator.ir.numeric`, the rounding; `matrix_sums`, the value of an 8-bit float.
+Not here: conversions of the scalar unit (`scalars`), arithmetic (`vector_floats`, `vector_integers`), modes
+(`modes`). Stochastic rounding (`v_cvt_sr_*`) is not supported. Next: `meanings`, how an operation is defined;
+`emulator.ir.numeric`, the rounding; `matrix_sums`, the value of an 8-bit float.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -94,7 +94,7 @@ for _name, _signed, _bits in (("i32_i16", True, 16), ("u32_u16", False, 16)):
 
 @lanewise("v_cvt_pk_rtz_f16_f32", "b32", "f32", "f32")
 def _pk_rtz(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
-    """Two halves, rounded towards zero."""
+    """v_cvt_pk_rtz: two f16, rounded towards zero."""
     c = t.c
     low, high = (_half_toward_zero(t, v) for v in (a, b))
     return c.op("or", c.resize(low, 32), c.op("shl", c.resize(high, 32), 16))
@@ -119,7 +119,7 @@ def _normalised() -> None:
                 c = t.c
                 halves = []
                 for value in (a, b):
-                    wide = t.widened(value)  # so that the product is rounded once
+                    wide = t.widened(value)  # the product is rounded once
                     low = c.fconst(wide.type, -1.0 if sign == "i" else 0.0)
                     kept = c.intrinsic("minnum", c.intrinsic("maxnum", wide, low), c.fconst(wide.type, 1.0))
                     kept = c.select(c.fcmp("uno", wide, wide), c.fconst(wide.type, 0.0), kept)
@@ -134,19 +134,21 @@ _normalised()
 
 
 _EXPONENT: Final = {"fp8": (4, 3), "bf8": (5, 2)}
-"""Bits of exponent and mantissa."""
+"""8-bit float -> bits of exponent and mantissa."""
 _LARGEST: Final = {"fp8": 0x7E, "bf8": 0x7B}
-"""The largest finite values of OCP; without infinities it is 0x7f."""
+"""8-bit float -> its largest finite value in OCP's format; in that of gfx9 it is 0x7F."""
 _INFINITE: Final = {"fp8": 0x7F, "bf8": 0x7C}
+"""8-bit float of OCP -> the result of overflow: NaN for fp8, infinity for bf8."""
 _NAN, _NAN_FNUZ = 0x7F, 0x80
 
 
 def _fnuz(t: IsaTranslator) -> bool:
+    """Return whether 8-bit floats have neither infinities nor -0 (FNUZ)."""
     return t.target.family == "gfx9"
 
 
 def _byte(t: IsaTranslator, value: IrValue, type_: str) -> IrValue:
-    """Return f32 as 8-bit floats, i16 a lane."""
+    """Return f32 values as 8-bit floats, an i16 for each lane."""
     c, fnuz = t.c, _fnuz(t)
     nan = c.fcmp("uno", value, value)
     infinite = c.fcmp("oeq", c.intrinsic("fabs", value), c.fconst(value.type, float("inf")))
@@ -162,14 +164,14 @@ def _byte(t: IsaTranslator, value: IrValue, type_: str) -> IrValue:
 
 
 def _overflown(t: IsaTranslator, bits: IrValue, scaled: IrValue) -> IrValue:
-    """Return 0x80, NaN, for large values and 0 for others: where there is no -0."""
+    """Return 0x80 (NaN) for large values and 0 for others, for the format without -0."""
     c = t.c
     large = c.fcmp("ogt", c.intrinsic("fabs", scaled), c.fconst(scaled.type, 1.0))
     return c.select(large, c.const(bits.type, _NAN_FNUZ), c.const(bits.type, 0))
 
 
 def _packed(t: IsaTranslator, a: IrValue, b: IrValue, *, type_: str) -> IrValue:
-    """Two 8-bit floats, the first in the lower byte."""
+    """Return two f32 as 8-bit floats, the first in the lower byte."""
     name = f"to.{type_}.{t.target.family}.{t.modes & SATURATES}"
     low, high = (t.called(name, like(v.type, "i16"), lambda t, x: _byte(t, x, type_), v) for v in (a, b))
     return t.c.op("or", low, t.c.op("shl", high, 8))
@@ -187,13 +189,13 @@ def _value(t: IsaTranslator, word: IrValue, at: int, type_: str) -> IrValue:
 
 
 def _single(t: IsaTranslator, a: IrValue, *, type_: str) -> IrValue:
-    """One byte; of gfx12, op_sel names it, its bits in reverse order."""
+    """Return one byte as f32; on gfx12 op_sel selects the byte, with its bits in reverse order."""
     select = t.instruction.get("op_sel")
     return _value(t, a, (select & 1) << 1 | select >> 1 & 1, type_)
 
 
 def _pair(t: IsaTranslator) -> None:
-    """Write two registers from the bytes of one half of a register."""
+    """v_cvt_pk_f32: write two f32 from the bytes of one half of a register, which op_sel selects."""
     i, type_ = t.instruction, t.stem.rpartition("_")[2]
     d, x = i.operands
     if not isinstance(d, Reg) or i.get("clamp") or i.get("omod") or (i.get("sdwa") and i.get("dst_sel") != 6):

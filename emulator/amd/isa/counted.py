@@ -1,9 +1,8 @@
 """The class and the floating-point operations of each instruction of AMD's GPUs, for the counters.
 
-Operations count as in PTX: one for an addition or multiplication, two for a fused one, as many for each half
-of a packed instruction. Reciprocals, roots and transcendental functions are "special" and have none. A
-matrix instruction has 2 M N K operations for each of its blocks; a sparse one as many as the dense product
-that it stands for.
+Counted for each lane: an addition or multiplication is one operation, a fused one is two, a packed
+instruction has twice as many. Reciprocals, roots and transcendental functions are of class "special" and have
+none. A matrix instruction has 2 M N K operations for each block, also if A is sparse.
 
 Not here: the code that counts (`emulator.simt.counting`). Next: `translate`, the user.
 """
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
 LINE: Final = 128
-"""Bytes of a line of the vector caches, the unit in which memory is moved."""
+"""Bytes of a line of the vector caches, the unit of transfers."""
 _MATRIX: Final = re.compile(
     r"v_(?:wmma|swmmac|s?mfmac?)_(\w+?)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?_?(\w+)"
 )  # v_mfma_f32_32x32x8_f16, v_mfma_f32_4x4x4_16b_f16, v_wmma_f32_16x16x16_f16, v_mfma_f32_16x16x32_fp8_bf8
@@ -40,18 +39,18 @@ _FUSED: Final = ("fma", "mad", "mac", "fmac", "fmaak", "fmamk", "div_fmas")
 
 
 def counted_as(instruction: Instruction, family: str) -> CountedOperation:
-    """Return an instruction's class and operations; a dual one has the operations of both halves."""
+    """Return an instruction's class and operations; a dual-issue one has the operations of both halves."""
     first = operation(canonical(instruction.stem, family))
     if instruction.second is None:
         return first
     second = operation(canonical(instruction.second.stem, family))
     if not first.flops or not second.flops:
         return first if first.flops else second
-    return replace(first, flops=first.flops + second.flops)  # halves are f32 or f16 sums of it
+    return replace(first, flops=first.flops + second.flops)  # both halves are of f32
 
 
 def operation(stem: str) -> CountedOperation:
-    """Return the class and operations of an operation, by its canonical name."""
+    """Return the class and floating-point operations of an operation, by its canonical name."""
     if matrix := _MATRIX.fullmatch(stem):
         m, n, k, blocks = (int(matrix[at] or 1) for at in (2, 3, 4, 5))
         return CountedOperation(kind="matrix", matrix=2 * m * n * k * blocks, type=matrix[6].split("_")[0])
@@ -87,7 +86,7 @@ def _memory(stem: str) -> str:
 
 def _scalar(stem: str) -> str:
     if stem.startswith("s_barrier"):
-        return "barrier" if stem != "s_barrier_signal" else "wait"  # of one barrier
+        return "barrier" if stem != "s_barrier_signal" else "wait"  # signal and wait count as one barrier
     if stem.startswith(("s_load", "s_buffer_load")):
         return "scalar load"
     if stem.startswith(("s_branch", "s_cbranch", "s_endpgm", "s_trap", "s_setpc", "s_swappc")):
@@ -96,5 +95,5 @@ def _scalar(stem: str) -> str:
 
 
 def executes_in_lanes(stem: str) -> bool:
-    """Return whether the lanes of EXEC execute an operation, rather than the wave once."""
+    """Return whether each lane of EXEC executes an operation; else the wave executes it once."""
     return not stem.startswith("s_") and _kind(stem) != "fence"

@@ -1,8 +1,9 @@
-"""Machine code to instructions: which format, which opcode, which operands and modifiers.
+"""Decodes machine code to instructions: format, opcode, operands and modifiers.
 
-Every set bit must be understood: an encoding with a bit that its opcode has no meaning for is an `IsaError`.
+Every set bit must have a meaning: an encoding with a bit that its opcode does not use is an `IsaError`.
 
-Not here: the encodings and the opcodes of a target (`opcodes`), what an instruction does (`translate`).
+Not here: the formats and opcodes of a target (`opcodes`), the effect of an instruction (`translate`). Next:
+`encodings` and `memory_operands`, the larger formats.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ if TYPE_CHECKING:
     from emulator.amd.isa.opcodes import IsaTarget, Opcode
 
 DPP, DPP8, DPP8_FETCH, SDWA_CODE = 250, 233, 234, 249
+"""First sources that announce a further dword."""
 _MEMORY = {"SMEM", "DS", "FLAT", "SCRATCH", "GLOBAL", "MUBUF"}
 _SOPK_NO_VALUE = {"s_version", "s_setreg_b32", "s_setreg_imm32_b32", "s_getreg_b32"}
 
 
 def decode(code: bytes, target: IsaTarget, *, lanes: int = 0, kernel: str = "") -> list[Instruction]:
-    """Decode code from its start to its end; `lanes` is 32 or 64 where the kernel chooses."""
+    """Decode code from its start to its end; `lanes` is 32 or 64, 0 the target's own. Raises `IsaError`."""
     return list(instructions(code, target, lanes=lanes, kernel=kernel))
 
 
 def instructions(
     code: bytes, target: IsaTarget, *, lanes: int = 0, kernel: str = ""
 ) -> Iterator[Instruction]:
-    """Yield the instructions of code, one behind another."""
+    """Yield the instructions of code one after another, as `decode`."""
     at = 0
     while at < len(code):
         found = one(code, at, target, lanes=lanes or target.lanes, kernel=kernel)
@@ -47,7 +49,10 @@ def instructions(
 def one(
     code: bytes, at: int, target: IsaTarget, *, lanes: int, kernel: str = "", before: int = 0
 ) -> Instruction:
-    """Decode the instruction at a byte offset from the first, in front of which lie `before` bytes."""
+    """Decode the instruction at `at`, in bytes from the kernel's first, which is at `code[before]`.
+
+    Raises `IsaError` for an unknown encoding, and at the end of the code.
+    """
     raw = code[at + before : at + before + 20] if at + before >= 0 else b""
     reading = Reading(target, lanes, at, int.from_bytes(raw, "little"), len(raw) // 4, kernel)
     if not reading.dwords:
@@ -56,7 +61,7 @@ def one(
     reading.form = form = next((f for f in target.formats if f.matches(first)), None)
     if form is None:
         reading.taken = 1
-        raise reading.error("no format of this target begins so")
+        raise reading.error(f"no format of {target.name} has this prefix")
     reading.taken = form.dwords
     if form.dwords > reading.dwords:
         raise reading.error("the code ends within the instruction")
@@ -74,6 +79,7 @@ def one(
 
 
 def _opcode(reading: Reading) -> Opcode:
+    """Return the opcode of the format and number; may change the format from VOP3 to VOP3SD."""
     form = reading.form
     assert form is not None
     name, op = form.name, reading.field("op")
@@ -93,6 +99,7 @@ def _opcode(reading: Reading) -> Opcode:
 
 
 _INDEXED = ("SRC0", "SRC1", "SRC2", "DST")
+"""The operands of index mode, by bit."""
 
 
 def _scalar(reading: Reading, opcode: Opcode) -> Instruction:

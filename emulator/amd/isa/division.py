@@ -1,7 +1,7 @@
-"""Division in steps: scaling of its operands, the last multiply and add, special cases.
+"""The steps of a division: v_div_scale scales operands, v_div_fmas does the last step, v_div_fixup special cases.
 
-Sources: RDNA3, RDNA4 and CDNA3 ISA documents. Not here: reciprocals (`vector_floats`). Next: `meanings`, how an
-operation is defined.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, pseudo-code of these operations. Not here: reciprocals
+(`vector_floats`). Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501 - summaries that name their parameters read best on one line
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 
+# Width of a float -> bits of its mantissa, and of its exponent.
 _MANTISSA = {16: 10, 32: 23, 64: 52}
 _EXPONENT = {16: 5, 32: 8, 64: 11}
 
 
 def _exponent(t: IsaTranslator, a: IrValue) -> IrValue:
-    """Return the biased exponent field as i32."""
+    """Return the biased exponents of floats, as i32."""
     c, bits = t.c, bits_of(a.type)
     field = c.op("lshr", c.as_int(a), _MANTISSA[bits])
     return c.resize(c.op("and", field, (1 << _EXPONENT[bits]) - 1), 32)
@@ -39,7 +40,7 @@ def _subnormal(t: IsaTranslator, a: IrValue) -> IrValue:
 
 @meaning("v_div_scale_f32", "v_div_scale_f64")
 def _div_scale(t: IsaTranslator) -> None:
-    """Scale an operand of a division so that its steps neither overflow nor lose bits; the mask says whose result is scaled back."""
+    """Scale an operand so that the steps neither overflow nor lose bits; the mask has the lanes to scale back."""
     c, type_ = t.c, t.stem[-3:]
     d, flag, *rest = t.instruction.operands
     s0, s1, s2 = (t.source(o, type_, k) for k, o in enumerate(rest))
@@ -50,7 +51,10 @@ def _div_scale(t: IsaTranslator) -> None:
 
 
 def _scaled(t: IsaTranslator, s0: IrValue, s1: IrValue, s2: IrValue) -> IrValue:
-    """Return the scaled operand and whose quotient is scaled back, in a structure."""
+    """Return a structure: the scaled operand, and an integer mask of the lanes whose quotient is scaled back.
+
+    `s0` is the operand to scale: the denominator `s1`, or the numerator `s2`.
+    """
     c = t.c
     wide = bits_of(s0.type) == 64
     shift, apart, tiny = (128, 768, 53) if wide else (64, 96, 23)
@@ -80,7 +84,7 @@ def _scaled(t: IsaTranslator, s0: IrValue, s1: IrValue, s2: IrValue) -> IrValue:
 
 @meaning("v_div_fmas_f32", "v_div_fmas_f64")
 def _div_fmas(t: IsaTranslator) -> None:
-    """Multiply and add; in the lanes of VCC scale the quotient back: up where it is large, down where it is small."""
+    """Multiply and add; in the lanes of VCC scale the result: up if the last source is large, down if small."""
     c, type_ = t.c, t.stem[-3:]
     d, *rest = t.instruction.operands
     a, b, e = (t.source(o, type_, k) for k, o in enumerate(rest))
@@ -96,7 +100,7 @@ def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes
     large = c.icmp("ugt", _exponent(t, e), 1023 if wide else 127)
     ints = t.v("i32")
     amount = c.select(large, c.const(ints, shift), c.const(ints, -shift))
-    if not wide:  # rounded once: a subnormal quotient would else be rounded twice
+    if not wide:  # rounds once; else a subnormal quotient would be rounded twice
         x, y, z = (c.cast("fpext", v, "double") for v in (a, b, e))
         exact = numeric.odd_sum(c, c.op("fmul", x, y), z)
         scaled = c.cast("fptrunc", ldexp(t, exact, amount), "float")
@@ -106,7 +110,7 @@ def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes
 
 
 def _fixup(t: IsaTranslator, quotient: IrValue, denominator: IrValue, numerator: IrValue) -> IrValue:
-    """Put the special cases of a division right."""
+    """Return the quotient, with the results of zeros, infinities, NaNs and underflow put in."""
     c, type_ = t.c, quotient.type
     zero, infinite = c.fconst(type_, 0.0), c.fconst(type_, math.inf)
     sign = c.op("xor", c.as_int(denominator), c.as_int(numerator))
@@ -117,7 +121,7 @@ def _fixup(t: IsaTranslator, quotient: IrValue, denominator: IrValue, numerator:
 
     zeros = [c.fcmp("oeq", v, zero) for v in (denominator, numerator)]
     endless = [c.fcmp("oeq", c.intrinsic("fabs", v), infinite) for v in (denominator, numerator)]
-    # Of finite operands a quotient that is no number overflowed on the way: the steps subtract infinities.
+    # If both operands are finite and the quotient is NaN, the steps overflowed and subtracted infinities.
     lost = c.fcmp("uno", quotient, quotient)
     value = with_sign(c.select(lost, infinite, c.intrinsic("fabs", quotient)))
     below = {32: -150, 64: -1075}.get(bits_of(type_))

@@ -1,8 +1,7 @@
-"""Encodings beside the plain ones: VOPD (two instructions in one), SDWA (bytes and words), DPP (other lanes).
+"""Decodes VOPD (two operations in one instruction), SDWA (bytes and words of registers) and DPP (other lanes).
 
-DPP instructions take their first source from other lanes; SDWA ones work on bytes and words of registers.
-
-Not here: what is moved where (`lanes`), values (`values`), how two are run (`translate`). Next: `decode`, the user.
+Errors are `IsaError`s that name the dwords. Not here: moves across lanes (`lanes`), values (`values`), the two
+operations of VOPD (`translate`). Next: `decode`, the user. Source: as `opcodes`.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def decode_dual(reading: Reading) -> Instruction:
-    """VOPD: two vector operations that read everything before they write."""
+    """Decode VOPD: two vector operations, which both read before either writes; the second is `Instruction.second`."""
     parts = []
     literals: list[Imm] = []
 
@@ -60,7 +59,7 @@ _UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
 
 
 def decode_sdwa(reading: Reading, opcode: Opcode) -> Instruction:
-    """Decode an instruction on bytes or words of registers, as a dword more says."""
+    """Decode an SDWA instruction: a further dword selects bytes or words of registers."""
     extra = extra_dword(reading, opcode)
     found = {name: extra >> low & (1 << bits) - 1 for name, (low, bits) in SDWA.items()}
     compares = opcode.form.name == "VOPC"
@@ -102,7 +101,7 @@ def decode_sdwa(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def dpp_text(control: int) -> str:
-    """Return how a DPP control reads, or an empty text."""
+    """Return the text of a DPP control; "" for a control that does not exist."""
     if control < 0x100:
         return f"quad_perm:[{','.join(str(control >> 2 * k & 3) for k in range(4))}]"
     for first, name in (
@@ -123,7 +122,7 @@ def _moved_name(opcode: Opcode) -> str:
 
 
 def decode_dpp(reading: Reading, opcode: Opcode) -> Instruction:
-    """Decode an instruction whose first source comes from other lanes, as a dword more says."""
+    """Decode a DPP16 instruction: a further dword says from which lanes the first source comes."""
     extra = extra_dword(reading, opcode)
     control = {name: extra >> low & (1 << bits) - 1 for name, (low, bits) in DPP16.items()}
     first: Operand = Reg(
@@ -157,7 +156,7 @@ def decode_dpp(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def decode_dpp8(reading: Reading, opcode: Opcode, *, fetch: bool) -> Instruction:
-    """Decode an instruction whose first source comes from lanes chosen within each eight."""
+    """Decode a DPP8 instruction: a further dword selects a lane of each group of eight for the first source."""
     extra = extra_dword(reading, opcode)
     lanes = [extra >> 8 + 3 * k & 7 for k in range(8)]
     items = vector_operands(reading, opcode, Reg("v", extra & 255))

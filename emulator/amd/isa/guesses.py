@@ -1,12 +1,12 @@
-"""Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
+"""Plain loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
 
-LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps, and begins it with a plain
-load of memory or LDS, of the scalar unit where all lanes have one address in memory. The code relies on the
-value only if the compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts
-if its register reaches the comparison, with the same address, on the one path from it: no store and no
-barrier comes between, and no branch but the one that skips code without lanes.
+LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps. The loop begins with a plain
+load from memory or LDS; a scalar load if all lanes have one address in memory. The code uses the value only
+if the compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts as a guess
+if its register reaches the comparison, with the same address, on a straight path: no store, barrier or call
+between, and no branch except the one that skips code without active lanes.
 
-Not here: what the other accesses order (`orders`).
+Not here: accesses that order workgroups (`orders`). Next: `emulator.sanitizers`, which gets the result.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ _MOVES = ("v_mov_b32", "v_dual_mov_b32")
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """An address: its lowest vector register, its scalar base, its offset; `kept` must not change."""
+    """An address as an instruction names it."""
 
     low: Register | None
-    """None if no vector register is added to the base."""
+    """The lowest vector register; None if only the base gives the address."""
     base: Register | None
+    """The lowest scalar register of the base; None for an address in vector registers."""
     offset: int
+    """Bytes."""
     kept: frozenset[Register]
+    """The registers that must not change meanwhile."""
 
     def same(self, other: _Address) -> bool:
-        """Return whether two addresses name the same registers and offset."""
+        """Return whether two addresses have the same registers and offset."""
         return (self.low, self.base, self.offset) == (other.low, other.base, other.offset)
 
 
@@ -53,6 +56,10 @@ def _registers(operand: Operand) -> frozenset[Register]:
 
 
 def _address(i: Instruction, at: int) -> _Address | None:
+    """Return the address of a vector access whose operand `at` has the address.
+
+    None without vector register.
+    """
     vector, last = i.operands[at], i.operands[-1]
     if not isinstance(vector, Reg):
         return None
@@ -63,7 +70,7 @@ def _address(i: Instruction, at: int) -> _Address | None:
 
 
 def _scalar_address(i: Instruction) -> _Address | None:
-    """Return the address of a scalar load, None if a register has its offset."""
+    """Return the address of a scalar load; None if a register adds an offset."""
     base, *more = i.operands[1:]
     if not isinstance(base, Reg) or any(isinstance(one, Reg) for one in more):
         return None
@@ -71,7 +78,10 @@ def _scalar_address(i: Instruction) -> _Address | None:
 
 
 def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
-    """Return the addresses of the loads of a kernel that a compare-and-swap validates."""
+    """Return the addresses of a kernel's loads that a compare-and-swap validates.
+
+    `blocks`: see `translate.cut`.
+    """
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
     if not any(_SWAP.match(i.stem) for body, _ in blocks for i in body):
         return frozenset()
@@ -86,7 +96,7 @@ def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family:
 def _path(
     bodies: dict[int, tuple[list[Instruction], tuple[int, ...]]], body: list[Instruction], begin: int
 ) -> list[Instruction]:
-    """Return the instructions behind a place up to the first branch that splits the path, each once."""
+    """Return the instructions from index `begin` of a block up to the first branch that splits the path."""
     found, seen = body[begin:], {body[0].address}
     while True:
         last, follow = body[-1], bodies[body[0].address][1]
@@ -99,7 +109,10 @@ def _path(
 
 
 def _validated(load: Instruction, before: list[Instruction], path: list[Instruction], family: str) -> bool:
-    """Return whether a compare-and-swap on the path behind a load validates it; `before` is in its block."""
+    """Return whether a compare-and-swap on the path after a load validates it.
+
+    `before` precedes it in its block.
+    """
     scalar = load.stem.startswith("s_")
     first = _scalar_address(load) if scalar else _address(load, 1)
     zeros = _zeros(before, set(), family) if scalar else set()
@@ -127,10 +140,13 @@ def _validated(load: Instruction, before: list[Instruction], path: list[Instruct
 def _compares(
     i: Instruction, held: list[set[Register]], addresses: list[_Address], zeros: set[Register]
 ) -> bool:
-    """Return whether a compare-and-swap at one of the addresses compares with a value held, by dword."""
+    """Return whether a compare-and-swap at one of the addresses compares with the loaded value.
+
+    `held` has, for each dword of the value, the registers that hold it.
+    """
     local, count = i.stem.startswith("ds_"), len(held)
     at = 1 if local or returns(i) else 0
-    # Compared is the upper half of an operand; in LDS an operand alone, the first on gfx9, later the second.
+    # The expected value is the upper half of an operand; in LDS the first operand on gfx9, later the second.
     place, data = _address(i, at), i.operands[at + (2 if "cmpstore" in i.stem else 1)]
     if place is None or not isinstance(data, Reg) or data.count != (count if local else 2 * count):
         return False
@@ -141,7 +157,7 @@ def _compares(
 
 
 def _zeros(code: Sequence[Instruction], zeros: set[Register], family: str) -> set[Register]:
-    """Return the vector registers that are zero behind instructions, given those before them."""
+    """Return the vector registers that are zero after instructions; `zeros` are those before."""
     for i in code:
         zeros = zeros - used(i, family)[1]
         for part in (i, i.second):
@@ -151,7 +167,7 @@ def _zeros(code: Sequence[Instruction], zeros: set[Register], family: str) -> se
 
 
 def _moved(i: Instruction, held: set[Register]) -> set[Register]:
-    """Return the registers to which an instruction copies a value held."""
+    """Return the registers to which an instruction copies one of `held`."""
     return {
         target
         for part in (i, i.second)
@@ -161,7 +177,7 @@ def _moved(i: Instruction, held: set[Register]) -> set[Register]:
 
 
 def _sum(i: Instruction, address: _Address) -> _Address | None:
-    """Return the address that an instruction computes, or begins to, from a scalar base and an offset."""
+    """Return the address as a sum in vector registers, if an instruction adds base and offset; else None."""
     if address.base is None:
         return None
     if i.stem == "v_add_co_u32":

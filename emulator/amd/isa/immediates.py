@@ -1,6 +1,7 @@
-"""How the 16 bits of scalar program-control instructions read: waits, delays, messages, hardware registers.
+"""The text of 16-bit immediates of program-control instructions: waits, delays, messages, hardware registers.
 
-Next: `decode`, the user; `waits`, which checks the waits.
+All texts are as LLVM's disassembler writes them. Not here: the check of waits (`waits`), other operands
+(`operands`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -19,17 +20,20 @@ _DELAYS = (
 _SKIPS = ("SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
 _MESSAGES = {1: "MSG_INTERRUPT", 2: "MSG_HS_TESSFACTOR", 3: "MSG_DEALLOC_VGPRS", 9: "MSG_GS_ALLOC_REQ"}
 _MESSAGES_GFX9 = {1: "MSG_INTERRUPT", 9: "MSG_GS_ALLOC_REQ"}
+"""Number of a message -> its name."""
 RETURNED = {
     128: "MSG_RTN_GET_DOORBELL",
     129: "MSG_RTN_GET_DDID",
     130: "MSG_RTN_GET_TMA",
     131: "MSG_RTN_GET_REALTIME",
 }
+"""Number of a message that returns a value -> its name."""
 HARDWARE = {
     1: "HW_REG_MODE", 2: "HW_REG_STATUS", 3: "HW_REG_TRAPSTS", 4: "HW_REG_HW_ID", 5: "HW_REG_GPR_ALLOC",
     6: "HW_REG_LDS_ALLOC", 7: "HW_REG_IB_STS", 15: "HW_REG_SH_MEM_BASES", 20: "HW_REG_FLAT_SCR_LO",
     21: "HW_REG_FLAT_SCR_HI", 23: "HW_REG_HW_ID1", 24: "HW_REG_HW_ID2", 29: "HW_REG_SHADER_CYCLES",
 }  # fmt: skip
+"""Number of a hardware register -> its name, where gfx12 has no other."""
 _DECIMAL = {"s_nop", "s_sleep", "s_setprio", "s_trap", "s_sethalt", "s_branch", "s_sendmsghalt", "s_setkill"}
 _SILENT_ZERO = {"s_endpgm"}
 _NO_TEXT = {
@@ -38,7 +42,10 @@ _NO_TEXT = {
 
 
 def waits(value: int, family: str) -> dict[str, int]:
-    """Return the counters that `s_waitcnt` waits for and the number each may have left; at its largest it waits for none."""
+    """Return the counters that `s_waitcnt` waits for, each with the accesses that may be left.
+
+    A counter whose field has its largest value is not waited for, and left out. `family` is not "gfx12".
+    """
     if family == "gfx11":
         fields = {"vmcnt": (value >> 10 & 63, 63), "expcnt": (value & 7, 7), "lgkmcnt": (value >> 4 & 63, 63)}
     else:
@@ -85,7 +92,7 @@ def _message(value: int, family: str) -> str:
 
 
 def hwreg(value: int, family: str) -> str:
-    """Return how a field of a hardware register reads."""
+    """Return the text of a field of a hardware register: register, first bit and size in bits."""
     number, offset, size = value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
     name = HARDWARE.get(number, str(number))
     if family == "gfx12":
@@ -109,7 +116,7 @@ _TEXTS: dict[str, Callable[[int, str], str]] = {
 
 
 def program_text(name: str, value: int, family: str) -> str:
-    """Return the operand of a SOPP instruction as text."""
+    """Return the text of the immediate of a SOPP instruction; "" if the assembler writes none."""
     if name in _TEXTS:
         return _TEXTS[name](value, family)
     if name in _SILENT_ZERO and not value:
@@ -122,7 +129,7 @@ def program_text(name: str, value: int, family: str) -> str:
 
 
 def swizzle(value: int) -> str:
-    """Return how the offset of ds_swizzle_b32 reads."""
+    """Return the text of the offset of ds_swizzle_b32."""
     if value & 0x8000 and not value & 0x7F00:
         picks = ",".join(str(value >> 2 * k & 3) for k in range(4))
         return f"swizzle(QUAD_PERM,{picks})"

@@ -1,11 +1,11 @@
-"""Vector registers that M0 numbers: `v_movrel*` of gfx11 and gfx12, the index mode of gfx9.
+"""Vector registers that M0 selects: `v_movrel*` of gfx11 and gfx12, and the index mode of gfx9.
 
-A register is a value of the engine, so an indirect access selects among all registers that it may name: from
-the instruction's own up to the highest that the kernel names. A number beyond reads the first of all, and
-writes nothing.
-Index mode is followed through a basic block, for `v_mov_b32` alone: compilers write nothing else in it.
+A register is a value of the engine. So an indirect access selects among all registers from the instruction's
+own up to the highest that the kernel names. A number above that reads v0, and writes nothing. Index mode must
+end in the basic block where it begins, and supports `v_mov_b32` only: compilers use no other. Source: RDNA3,
+RDNA4 and CDNA3 ISA documents.
 
-Not here: scalar registers that M0 numbers, which are refused. Next: `meanings`, how an operation is defined.
+Not here: scalar registers that M0 selects, which are refused. Next: `meanings`, how an operation is defined.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from emulator.ir.vector import IrValue
 
 _SRC0, _DST = 1, 8
+"""Bits of the index mode: M0 is added to the first source, to the destination."""
 _MODE_AT, _INDEX, _MODE = 12, 0xFF, 0xF
+"""M0 in index mode: position of the mode, mask of the index, mask of the mode."""
 _FIELD = 0x3FF
-"""Each of the two numbers of v_movrelsd_2."""
+"""Mask of each of the two indices of v_movrelsd_2: source at bit 0, destination at bit 16."""
 
 
 def _read(t: IsaTranslator, operand: Operand, index: IrValue) -> IrValue:
@@ -47,7 +49,7 @@ def _write(t: IsaTranslator, operand: Operand, index: IrValue, value: IrValue) -
 
 
 def _moves(t: IsaTranslator) -> None:
-    """Move from and to registers behind those that are named; which, the name tells."""
+    """v_movrels, v_movreld, v_movrelsd: M0 is added to the source's number, the destination's, or both."""
     d, s = t.instruction.operands
     m0 = t.sgpr(M0)
     kind = t.stem.removeprefix("v_movrel").removesuffix("_b32")
@@ -68,7 +70,7 @@ for _kind in ("s", "d", "sd", "sd_2"):
 
 @meaning("s_set_gpr_idx_on")
 def _on(t: IsaTranslator) -> None:
-    """Begin index mode: M0 gets the index and which operands it is added to."""
+    """Begin index mode: M0 gets the index, and the operands to which it is added."""
     c = t.c
     source, mode = t.instruction.operands
     assert isinstance(mode, Word), mode
@@ -86,7 +88,10 @@ def _off(t: IsaTranslator) -> None:
 
 
 def move(t: IsaTranslator) -> bool:
-    """Write a `v_mov_b32` of gfx9 if index mode is on; another vector instruction is an error there."""
+    """Write the code of a `v_mov_b32` in index mode, and return True; return False outside the mode.
+
+    Scalar instructions return False, too. Raises `IsaError` for another vector instruction in the mode.
+    """
     mode = t.index_mode
     if not mode or not t.stem.startswith("v_"):
         return False

@@ -1,12 +1,10 @@
-"""A decoded instruction, one name for each operation, and the error of what is not understood.
+"""A decoded instruction, the canonical name of its operation, and the error for unsupported code.
 
-Mnemonics of older and newer targets are spelt as gfx11 spells them. An instruction whose meaning differs between
-targets keeps its own name.
+The canonical name is that of gfx11. An operation whose meaning differs between targets keeps its own name. The
+name and bits of an instruction also decide which operands are 16 bits wide (`halves`, for the true16 encodings of
+gfx11 and gfx12), and the scope of a load, store or cache instruction (`reach`).
 
-By its name and bits are told, too, which operands are 16 bits wide (true16 encodings of gfx11 and gfx12), and how far
-a load, store or cache instruction acts.
-
-Not here: accesses (`memory`), what they order (`orders`). Next: `decode`, which makes them; `opcodes`, the table of a target.
+Not here: accesses (`memory`), order between workgroups (`orders`). Next: `decode`; `opcodes`, a target's table.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -29,10 +27,7 @@ if TYPE_CHECKING:
 
 
 class IsaError(UnsupportedError):
-    """Machine code that this emulator does not run: which instruction, where, in which kernel.
-
-    `address` is in bytes from the first instruction of the kernel.
-    """
+    """Machine code that this emulator does not run. `address` is in bytes from the kernel's first instruction."""
 
     def __init__(self, why: str, *, text: str, address: int, kernel: str) -> None:
         super().__init__(f"{kernel or 'code'}+{address:#x}: {text}: {why}")
@@ -47,21 +42,22 @@ class Instruction:
     """One instruction: its opcode, operands in the assembler's order, and modifiers by field name."""
 
     address: int
-    """Bytes from the first instruction decoded."""
+    """Bytes from the kernel's first instruction; negative for functions before it."""
     size: int
+    """Bytes of the encoding, with its literal."""
     opcode: Opcode
     name: str
     operands: tuple[Operand, ...]
     modifiers: Mapping[str, int] = field(default_factory=dict)
-    """Fields that are not operands: neg_hi, op_sel, clamp, offset, glc, dpp_ctrl, ...; absent ones are 0."""
+    """Fields that are not operands, such as neg_hi, op_sel, clamp, offset, glc, dpp_ctrl; those of 0 are absent."""
     tail: str = ""
-    """How the modifiers read."""
+    """The text of the modifiers."""
     second: Instruction | None = None
-    """The other half of a dual-issue instruction."""
+    """The second half of a dual-issue instruction (VOPD), else None."""
 
     @property
     def stem(self) -> str:
-        """The name without suffixes of the encoding."""
+        """The name without the suffix of the encoding."""
         return self.opcode.stem
 
     @property
@@ -72,12 +68,12 @@ class Instruction:
         return own if self.second is None else f"{own} :: {self.second.text}"
 
     def get(self, modifier: str) -> int:
-        """Return a modifier's value, 0 when it is not there."""
+        """Return a modifier's value; 0 if the instruction does not have it."""
         return self.modifiers.get(modifier, 0)
 
     @property
     def next(self) -> int:
-        """The address behind it."""
+        """The address of the next instruction."""
         return self.address + self.size
 
 
@@ -112,7 +108,7 @@ _ATOMICS = {"smin": "min_i", "umin": "min_u", "smax": "max_i", "umax": "max_u", 
 
 @functools.cache
 def canonical(stem: str, family: str) -> str:
-    """Return the name under which an operation's meaning is found."""
+    """Return the canonical name of an operation, the key of `LANEWISE` and `MEANINGS`."""
     if family == "gfx12":
         name = _GFX12.get(stem, stem)
         return name.replace("_num_", "_") if re.match(r"v_|ds_|global_|flat_|s_m", name) else name
@@ -147,13 +143,13 @@ def _local(stem: str) -> str:
 
 
 AGENT = 2
-"""The first scope of gfx12 that reaches other compute units."""
+"""The narrowest scope of gfx12 that reaches other compute units."""
 
 
 def reaches_agent(i: Instruction, family: str) -> bool:
-    """Return whether a load, a store or a cache instruction acts at the agent's scope or beyond.
+    """Return whether a load, store or cache instruction has agent scope or wider.
 
-    gfx11 encodes no scopes: its bits for all scopes beyond a wave count.
+    gfx11 encodes no scopes; there glc and dlc, which all scopes wider than a wave set, decide.
     """
     if family == "gfx9":
         return bool(i.get("sc1"))
@@ -161,7 +157,7 @@ def reaches_agent(i: Instruction, family: str) -> bool:
 
 
 def reach(i: Instruction, family: str) -> int:
-    """Return who sees a load or store: STRONG for the agent, STRONG | NARROW for the workgroup, else 0."""
+    """Return the scope of a load or store: STRONG for the agent, STRONG | NARROW for the workgroup, else 0."""
     if reaches_agent(i, family):
         return STRONG
     return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
@@ -175,7 +171,7 @@ _PACKED = re.compile(
 
 @functools.cache
 def halves(stem: str) -> tuple[bool, tuple[bool, bool, bool]]:
-    """Return whether the destination is 16 bits, and which of the sources are."""
+    """Return whether the destination is 16 bits wide, and for each of three sources whether it is."""
     no = (False, False, False)
     if stem in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
         return True, (False, False, True)

@@ -1,10 +1,10 @@
-"""Remember how values of a basic block were made: halves of wide values, lanes of masks, parts of addresses.
+"""How the values of a basic block were computed: halves of wide values, lanes of masks, parts of addresses.
 
-Instructions take apart what the next one joins again: 64-bit values in two registers, carries and comparisons
-in masks. The translator looks up the value from which another was made, and uses it instead. Values are in
-single-assignment form, so an entry stays valid; it is used in its own block alone.
+Instructions split values that the next instruction joins again: 64-bit values in two registers, carries and
+comparisons in masks. The translator looks up the original value, and uses it instead. Values are in
+single-assignment form, so an entry stays valid. It is used only in its own block.
 
-Next: `values`, the user.
+Not here: reading and writing registers (`values`). Next: `values`, the user.
 """
 
 from __future__ import annotations
@@ -21,36 +21,40 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder, IrValue
 
 _LEAST_FREE_BITS = 32
-"""Bits that a value of 64 has above one of 32: shifts by fewer lose nothing."""
+"""The upper bits of 64 that an extended 32-bit value leaves free: shifts by fewer lose nothing."""
 _ZEROS = ("0", "zeroinitializer", "splat (i32 0)")
+"""The texts of the constant 0 in IR."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """A sum or difference of 32 bits that gave a mask of carries."""
+    """A sum or difference of 32 bits whose carries went to a mask."""
 
     total: IrValue
     a: IrValue
     b: IrValue
     active: IrValue
+    """The lanes that executed, as a mask."""
     adds: bool
+    """Whether it is a sum a + b; else it is a - b."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """A value a lane that is (`register`, extended) << `shift`, plus `offset`."""
+    """A vector value as (`register`, extended to 64 bits) << `shift`, plus `offset`."""
 
     register: IrValue
-    """One value a lane, of 32 bits if it is extended."""
+    """A vector; of 32 bits if it is extended."""
     extended: str
-    """How the register is extended (`row_access.UNSIGNED`, `SIGNED` or `PLAIN`)."""
+    """How the register is extended (`row_access.UNSIGNED`, `SIGNED` or `PLAIN`: not at all)."""
     shift: int = 0
+    """Bits."""
     offset: IrValue | None = None
-    """A scalar of the value's width."""
+    """A scalar of the value's width; None for 0."""
 
 
 class Known:
-    """The values of one basic block, by the values from which they were made."""
+    """The origins of the values of one basic block."""
 
     def __init__(self) -> None:
         self._wide: dict[tuple[str, str], IrValue] = {}
@@ -65,7 +69,7 @@ class Known:
         """Mask of carries -> the addition or subtraction."""
 
     def join(self, c: CodeBuilder, low: IrValue, high: IrValue) -> IrValue:
-        """Return 64-bit integers (one, or one a lane) made of their halves."""
+        """Return the 64-bit integer, or vector, that has these halves."""
         found = self._wide.get((low.ref, high.ref))
         if found is not None:
             return found
@@ -82,21 +86,21 @@ class Known:
         return whole
 
     def split(self, c: CodeBuilder, whole: IrValue) -> tuple[IrValue, IrValue]:
-        """Return the halves of 64-bit integers, the lower first."""
+        """Return the halves of a 64-bit integer, or vector, the lower first, and record them."""
         low, high = c.resize(whole, 32), c.resize(c.op("lshr", whole, 32), 32)
         self.same(low, high, whole)
         return low, high
 
     def same(self, low: IrValue, high: IrValue, whole: IrValue) -> None:
-        """Remember that two values are the halves of a third."""
+        """Record that two values are the halves of a third."""
         self._wide[low.ref, high.ref] = whole
 
     def sign(self, value: IrValue, high: IrValue) -> None:
-        """Remember that `high` is a copy of the sign of `value` in all bits."""
+        """Record that every bit of `high` is the sign of `value`."""
         self._signs[high.ref] = value.ref
 
     def splat(self, c: CodeBuilder, value: IrValue, count: int) -> IrValue:
-        """Return a scalar in every lane."""
+        """Return a vector of `count` lanes that all have a scalar, and record its scalar."""
         found = self._splats.get((value.ref, count))
         if found is None or found.type != f"<{count} x {value.type}>":
             found = self._splats[value.ref, count] = c.splat(value, count)
@@ -104,30 +108,30 @@ class Known:
         return found
 
     def scalar(self, value: IrValue) -> IrValue | None:
-        """Return the scalar of which a vector has a copy in every lane, None where it is not known."""
+        """Return the scalar that all lanes of a vector have; None if it is not known."""
         return self._scalars.get(value.ref)
 
     def extended(self, c: CodeBuilder, value: IrValue, *, signed: bool = False) -> IrValue:
-        """Return 32-bit integers (one, or one a lane) as 64-bit integers."""
+        """Return a 32-bit integer, or vector, extended to 64 bits, and record the origin of a vector."""
         whole = c.resize(value, 64, signed=signed)
         if lanes_of(value.type):
             self._origins[whole.ref] = ValueOrigin(value, SIGNED if signed else UNSIGNED)
         return whole
 
     def shifted(self, value: IrValue, amount: int, result: IrValue) -> None:
-        """Remember that a 64-bit value a lane is another one shifted left."""
+        """Record that a 64-bit vector `result` is `value` shifted left, if no bit can be lost."""
         origin = self.origin(value)
         if origin.extended and origin.offset is None and origin.shift + amount < _LEAST_FREE_BITS:
             self._origins[result.ref] = replace(origin, shift=origin.shift + amount)
 
     def moved(self, c: CodeBuilder, value: IrValue, offset: IrValue, result: IrValue) -> None:
-        """Remember that a value a lane is another one plus a scalar."""
+        """Record that a vector `result` is `value` plus a scalar `offset`."""
         origin = self.origin(value)
         total = offset if origin.offset is None else c.op("add", offset, origin.offset)
         self._origins[result.ref] = replace(origin, offset=total)
 
     def sum(self, c: CodeBuilder, a: IrValue, b: IrValue) -> IrValue:
-        """Return the sum of 64-bit values, one a lane."""
+        """Return the sum of two 64-bit vectors, and record it if one of them has a known scalar."""
         total = c.op("add", a, b)
         for value, other in ((a, b), (b, a)):
             scalar = self.scalar(other)
@@ -137,7 +141,7 @@ class Known:
         return total
 
     def plus(self, c: CodeBuilder, value: IrValue, number: int) -> IrValue:
-        """Return a value a lane plus a constant."""
+        """Return a vector plus a constant, and record it."""
         if not number:
             return value
         total = c.op("add", value, number)
@@ -145,11 +149,11 @@ class Known:
         return total
 
     def origin(self, value: IrValue) -> ValueOrigin:
-        """Return the parts of an address; of one of which nothing is known it is the register."""
+        """Return the recorded origin of a vector; without record the value itself as the register."""
         return self._origins.get(value.ref) or ValueOrigin(value, PLAIN)
 
     def shape(self, lib: Library, c: CodeBuilder, origin: ValueOrigin, mask: IrValue, size: int) -> IrValue:
-        """Return the shape of an address's register, for accesses of `size` bytes in the lanes of a mask."""
+        """Return `row_access.shape` of an address's register, for accesses of `size` bytes."""
         step = size >> origin.shift
         key = origin.register.ref, mask.ref, step, origin.extended
         found = self._shapes.get(key)
@@ -158,21 +162,21 @@ class Known:
         return found
 
     def lanes(self, c: CodeBuilder, bits: IrValue) -> IrValue:
-        """Return a mask as one bit a lane."""
+        """Return a mask (an integer) as an i1 for each lane."""
         found = self._lanes.get(bits.ref)
         if found is None:
             found = self._lanes[bits.ref] = c.mask_lanes(bits)
         return found
 
     def mask(self, c: CodeBuilder, lanes: IrValue, active: IrValue) -> IrValue:
-        """Return the bits of `lanes` as a mask without the lanes that do not execute."""
+        """Return `lanes`, an i1 each, as a mask without the lanes that do not execute, and record it."""
         bits = c.op("and", c.mask_bits(lanes), active)
         assert lanes_of(lanes.type), lanes
         self._compared[bits.ref] = (lanes, active)
         return bits
 
     def condition(self, c: CodeBuilder, bits: IrValue, active: IrValue) -> IrValue:
-        """Return a mask as one bit a lane, of any value in lanes that do not execute (`active`)."""
+        """Return a mask as an i1 for each lane; undefined in lanes outside `active`."""
         found = self._compared.get(bits.ref)
         if found is not None and found[1].ref == active.ref:
             return found[0]

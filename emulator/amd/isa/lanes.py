@@ -1,6 +1,9 @@
-"""Values moved across lanes: DPP, swizzles, permutations, single lanes; operations with a bit a lane.
+"""Moves across lanes (DPP, swizzles, permutations, single lanes), and operations with masks of lanes.
 
-Not here: the lane arithmetic (`emulator.ir.lanes`), comparisons (`compares`), integers without a carry
+The latter are carries, selections, v_mad_u64_u32 and v_mbcnt. Sources: RDNA3, RDNA4 and CDNA3 ISA documents,
+chapters of DPP, VOP1, VOP2, VOP3 and LDS.
+
+Not here: permutations of vectors (`emulator.ir.lanes`), comparisons (`compares`), integers without a carry
 (`vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
     from emulator.amd.isa.values import IsaTranslator
 
 _ROW = 16
+"""Lanes of a row of DPP."""
 
 
 def dpp_sources(control: int, lanes: int) -> list[int]:
-    """Return for each lane the lane that a DPP control takes, -1 where there is none."""
+    """Return, for each lane, the lane from which a DPP control takes the value; -1 if there is none."""
     found = []
     for lane in range(lanes):
         row, at = lane // _ROW * _ROW, lane % _ROW
@@ -62,7 +66,12 @@ def _shuffled(t: IsaTranslator, value: IrValue, sources: list[int]) -> IrValue:
 
 
 def apply_dpp(t: IsaTranslator) -> None:
-    """Move the first source across lanes as the encoding says, and find which lanes write."""
+    """Move the first source across lanes, and restrict the lanes that write, as DPP16 or DPP8 says.
+
+    If the source lane does not exist, or does not execute and fi is 0, the value is 0 in DPP8 and with
+    bound_ctrl; else the destination is not written. Raises `IsaError` for a first source that is no vector
+    register.
+    """
     c, i = t.c, t.instruction
     slots = i.opcode.operands
     where = next(k for k, slot in enumerate(slots) if slot.field == "src0")
@@ -99,7 +108,7 @@ def apply_dpp(t: IsaTranslator) -> None:
 
 @meaning("ds_swizzle_b32")
 def _swizzle(t: IsaTranslator) -> None:
-    """Take another lane of the group of 32, or of four; a lane that does not execute gives zero."""
+    """Take the value of another lane of the 32, or of the four; a lane that does not execute gives 0."""
     c, i = t.c, t.instruction
     d, x = i.operands
     how = i.get("offset")
@@ -118,7 +127,7 @@ def _swizzle(t: IsaTranslator) -> None:
 
 @meaning("ds_bpermute_b32", "ds_permute_b32")
 def _permute(t: IsaTranslator) -> None:
-    """Pull from, or push to, the lane that a byte offset names; lanes without a sender get zero."""
+    """Pull from (bpermute), or push to (permute), lane offset / 4; a lane without a sender gets 0."""
     c, i = t.c, t.instruction
     d, x, y = i.operands
     offset = i.get("offset")
@@ -139,6 +148,8 @@ def _permute(t: IsaTranslator) -> None:
 
 
 def _push(t: IsaTranslator) -> str:
+    """Return the helper of ds_permute_b32: the lanes of a mask store to other lanes, the highest last."""
+
     def body(k: CodeBuilder, data: IrValue, where: IrValue, mask: IrValue) -> None:
         values, wanted, result = Spilled(k, data), Spilled(k, where), Spilled(k, data.type)
         with k.each_lane(mask) as lane:
@@ -149,7 +160,7 @@ def _push(t: IsaTranslator) -> str:
 
 
 def first_active(t: IsaTranslator) -> IrValue:
-    """Return the lowest lane that executes, or lane 0 where none does, as i32."""
+    """Return the number of the lowest lane that executes, as i32; 0 if none does."""
     c = t.c
     found = crossing.first(c, t.active)
     return c.op("and", found, t.lanes - 1)
@@ -169,7 +180,7 @@ def _read_lane(t: IsaTranslator) -> None:
 
 @meaning("v_writelane_b32")
 def _write_lane(t: IsaTranslator) -> None:
-    """Write one lane, executing or not."""
+    """Write one lane, whether it executes or not."""
     d, x, y = t.instruction.operands
     if not isinstance(d, Reg):
         raise t.error("no register to write")
@@ -179,7 +190,7 @@ def _write_lane(t: IsaTranslator) -> None:
 
 @meaning("v_permlane16_b32", "v_permlanex16_b32")
 def _permute_rows(t: IsaTranslator) -> None:
-    """Each lane takes the lane of its row, or of the neighbouring one, that four bits of two scalars name."""
+    """Each lane takes a lane of its row (x: of the next row), by four bits of a pair of scalars."""
     c, i = t.c, t.instruction
     d, x, low, high = i.operands
     picks = c.op("or", c.resize(t.scalar(low), 64), c.op("shl", c.resize(t.scalar(high), 64), 32))
@@ -199,7 +210,7 @@ def _permute_rows(t: IsaTranslator) -> None:
 
 @meaning("v_permlane64_b32")
 def _swap_halves(t: IsaTranslator) -> None:
-    """Exchange the halves of a wave of 64; nothing in one of 32."""
+    """Exchange the halves of a wave of 64; no effect in a wave of 32."""
     d, x = t.instruction.operands
     if t.lanes == 64:
         t.write(d, t.c.shuffle(t.raw(x), None, [(lane + 32) % 64 for lane in range(64)]))
@@ -214,7 +225,7 @@ def _swap_halves(t: IsaTranslator) -> None:
     "v_subrev_co_ci_u32",
 )
 def _carry(t: IsaTranslator) -> None:
-    """Add or subtract with a carry into, and out of, masks of lanes."""
+    """Add or subtract, with the carry out to a mask, and for _ci_ a carry in from a mask."""
     c = t.c
     if t.instruction.get("clamp"):
         raise t.error("clamp with a carry is not supported")
@@ -247,7 +258,7 @@ def _carry(t: IsaTranslator) -> None:
 
 
 def _carry_wide(t: IsaTranslator, low: Carry, a: IrValue, b: IrValue) -> None:
-    """Add or subtract 64-bit values whose lower halves the instruction before has done."""
+    """Add or subtract whole 64-bit values; `low` is the instruction that computed the lower halves."""
     c, (d, carry) = t.c, t.instruction.operands[:2]
     x, y = t.known.join(c, low.a, a), t.known.join(c, low.b, b)
     total = t.known.sum(c, x, y) if low.adds else c.op("sub", x, y)
@@ -259,7 +270,7 @@ def _carry_wide(t: IsaTranslator, low: Carry, a: IrValue, b: IrValue) -> None:
 
 @meaning("v_mad_u64_u32", "v_mad_i64_i32")
 def _mad_wide(t: IsaTranslator) -> None:
-    """The mask of lanes gets bit 64 of the sum: the carry, or of signed numbers the sign of the exact sum."""
+    """The mask of lanes gets bit 64 of the exact sum: the carry, or for signed values the sign."""
     c = t.c
     if t.instruction.get("clamp"):
         raise t.error("clamp is not supported")
@@ -280,7 +291,7 @@ def _mad_wide(t: IsaTranslator) -> None:
 
 @meaning("v_cndmask_b32", "v_cndmask_b16")
 def _cndmask(t: IsaTranslator) -> None:
-    """Choose by a mask of lanes; signs act as on floating point."""
+    """Select the second source in the lanes of a mask; neg and abs act as on floats."""
     d, x, y, *mask = t.instruction.operands
     chosen = t.condition(mask[0]) if mask else t.condition(Reg("s", VCC))
     type_ = "f32" if t.stem.endswith("32") else "f16"
@@ -292,7 +303,7 @@ def _cndmask(t: IsaTranslator) -> None:
 
 @meaning("v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32")
 def _mbcnt(t: IsaTranslator) -> None:
-    """Count the bits of a mask that belong to lower lanes, in the lower or the upper half of the wave."""
+    """Add to the second source the number of bits of a mask for lower lanes, in one half of the wave."""
     d, x, y = t.instruction.operands
     low = "_lo_" in t.stem
     below = []

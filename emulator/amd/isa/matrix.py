@@ -1,10 +1,10 @@
 """Matrix operations of a wave: WMMA of gfx11 and gfx12, SWMMAC of gfx12, MFMA and SMFMAC of gfx942.
 
-D = A * B + C, sums in float32 (or int32) from k = 0 upwards, each step fused; AMD does not document the
-hardware's order. All lanes take part, whatever EXEC is: the documents' pseudo-code sets it for the operation.
+D = A * B + C. Sums are in float32 (int32, f64) from k = 0 upwards, with fused steps; AMD does not document
+the hardware's order. All lanes take part, whatever EXEC is: the pseudo-code of the ISA documents sets EXEC.
 
 Not here: sizes and register maps (`matrix_shapes`), the sums (`matrix_sums`). Next: `meanings`, how an
-operation is defined.
+operation is defined. Source: RDNA3, RDNA4 and CDNA3 ISA documents; docs/sources-amd.md.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LANES_OF_BLGP = {
     1: [*range(32)] * 2, 2: [*range(32, 64)] * 2, 3: [*range(16, 64), *range(16)],
     **{4 + n: [*range(16 * n, 16 * n + 16)] * 4 for n in range(4)},
 }  # fmt: skip
-"""BLGP -> for each lane, the lane that it takes its part of B from."""
+"""BLGP -> for each lane, the lane from which its part of B comes."""
 
 
 def _from_results(c: CodeBuilder, shape: MatrixShape, value: IrValue) -> IrValue:
-    """Return sums as the bits of a result."""
+    """Return sums as the bits of results of the shape's type, an i32 for each lane."""
     if shape.d_type == "i32":
         return value
     if shape.d_type == "f32":
@@ -46,6 +46,10 @@ def _from_results(c: CodeBuilder, shape: MatrixShape, value: IrValue) -> IrValue
 
 
 def _registers(t: IsaTranslator, operand: Operand, count: int, type_: str = "") -> list[IrValue]:
+    """Return the registers of a matrix operand; a constant of `type_` fills all.
+
+    Raises for another number.
+    """
     if isinstance(operand, Imm) and type_[-2:] == "16":  # in both halves; a bf16 is the upper half of an f32
         half = operand.bits >> 16 if type_ == "bf16" and 0 < operand.bits >> 16 < 0xFFFF else operand.half
         return [t.c.const(t.v("i32"), half * 0x1_0001)] * count
@@ -54,18 +58,19 @@ def _registers(t: IsaTranslator, operand: Operand, count: int, type_: str = "") 
     if not isinstance(operand, Reg) or operand.file == "s":
         raise t.error(f"{operand} is no matrix operand")
     if operand.count != count:
-        raise t.error(f"{operand} has {operand.count} registers where {count} are known")
+        raise t.error(f"wanted {count} registers, saw {operand.count} in {operand}")
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
 def _check(t: IsaTranslator, *registers: IrValue) -> None:
-    """WMMA of gfx11 wants equal copies of its operands."""
+    """Report BAD_MATRIX if the copies of A and B, which WMMA of gfx11 wants in each row of lanes, differ."""
     site = t.site()
     with t.c.when(t.c.call(copies_differ(t.lib, len(registers)), "i1", *registers), likely=False):
         t.wf.report(ReportKind.BAD_MATRIX, site, i32(0))
 
 
 def _matrix(t: IsaTranslator) -> None:
+    """All matrix operations except those of f64. Raises `IsaError` for unsupported shapes and modifiers."""
     i, c = t.instruction, t.c
     family = t.target.family
     d, x, y, z = i.operands
@@ -113,7 +118,10 @@ def _matrix(t: IsaTranslator) -> None:
 
 
 def _index(t: IsaTranslator, shape: MatrixShape, register: IrValue) -> IrValue:
-    """Return the index of a sparse A from bit 0 on: a register holds several, of which a modifier chooses."""
+    """Return the indices of a sparse A, from bit 0 on.
+
+    A register holds several sets, and a modifier selects one.
+    """
     i = t.instruction
     bits = 2 * shape.a_registers * (4 // BYTES[shape.a_type])
     which = (0 if i.get("cbsz") else i.get("abid")) if t.target.family == "gfx9" else i.get("op_sel")
@@ -125,7 +133,10 @@ def _index(t: IsaTranslator, shape: MatrixShape, register: IrValue) -> IrValue:
 def _broadcast(
     t: IsaTranslator, shape: MatrixShape, b: list[IrValue]
 ) -> tuple[list[IrValue], tuple[int, ...]]:
-    """Return B as BLGP moves it across lanes, and the blocks of A that CBSZ and ABID choose."""
+    """Return B with BLGP applied, and the block of A for each block, by CBSZ and ABID.
+
+    () if each uses its own.
+    """
     cbsz, abid, blgp = (t.instruction.get(field) for field in ("cbsz", "abid", "blgp"))
     if blgp:
         b = [t.c.shuffle(register, None, _LANES_OF_BLGP[blgp]) for register in b]
@@ -138,7 +149,7 @@ def _broadcast(
 
 
 def _begin(c: CodeBuilder, shape: MatrixShape, old: list[IrValue], *, high: bool) -> list[IrValue]:
-    """Return C as what sums begin with, in the order of registers and parts."""
+    """Return C as float32 or int32, in the order of registers and parts. `high`: C is in the upper halves."""
     if shape.d_type == "i32":
         return old
     if shape.d_type == "f32":
@@ -148,9 +159,10 @@ def _begin(c: CodeBuilder, shape: MatrixShape, old: list[IrValue], *, high: bool
 
 
 def _doubles(t: IsaTranslator) -> None:
-    """MFMA of f64: a lane has one element of A and of B and, in register pair n, row 4 n + lane / 16 of D.
+    """MFMA of f64.
 
-    BLGP negates: bit 0 A, bit 1 B, bit 2 C. Source: as `matrix_shapes`, and LLVM for BLGP.
+    A lane has one element of A and one of B; its register pair n has row 4 n + lane / 16 of D. BLGP negates:
+    bit 0 A, bit 1 B, bit 2 C. Source: as `matrix_shapes`, and LLVM for BLGP.
     """
     c, i, lanes = t.c, t.instruction, range(t.lanes)
     d, x, y, z = i.operands

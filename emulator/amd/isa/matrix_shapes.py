@@ -1,9 +1,9 @@
-"""Describe matrix operations by shape: sizes, types, and the register and lane of each element.
+"""The shapes of matrix operations: sizes, types, and the register and lane of each element.
 
 Source: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator, 2ef9189), compared
-element by element for gfx942 and gfx12. Which element of k lies where changes nothing as long as A and B agree.
+element by element for gfx942 and gfx12. The order of the elements of k does not matter, if A and B have the same.
 
-Not here: what is computed (`matrix_sums`). Next: `matrix`, the user.
+Not here: products and sums (`matrix_sums`). Next: `matrix`, the user.
 """
 
 # ruff: noqa: E501, PLR0917 - tables of operations read best one a line
@@ -17,47 +17,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BYTES = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "fp8": 1, "bf8": 1, "f32": 4, "xf32": 4}
-"""Bytes of an element. "xf32" is f32 of which 10 bits of the mantissa are used."""
+"""Type of an element -> its bytes. "xf32" is f32 of which 10 bits of the mantissa are used."""
 
 Place = tuple[int, int, int]
-"""(register of the operand, part of it, lane)."""
+"""(register of the operand, part of the register from the lowest bits, lane)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixShape:
-    """One operation: its sizes, what its elements are, and where they lie; dense B lies as A with j for i."""
+    """The shape of one operation D = A B + C, with A of m x k, B of k x n, C and D of m x n."""
 
     m: int
     n: int
     k: int
     a_type: str
+    """A key of `BYTES`."""
     b_type: str
     d_type: str
-    """"f32", "i32", or 16 bits: "f16", "bf16"."""
+    """Of C and D: "f32", "i32", "f16" or "bf16"."""
     a_place: Callable[[int, int], Place]
+    """(i, k) -> where A[i][k] lies. Dense B[k][j] lies at `a_place(j, k)` of its own registers."""
     d_place: Callable[[int, int], Place]
+    """(i, j) -> where C[i][j] and D[i][j] lie, in the first block."""
     a_registers: int
     d_registers: int
     copies: int = 1
-    """Copies of A and B, in successive lanes; all must be equal."""
+    """Copies of A and B, in successive rows of 16 lanes; all must be equal."""
     packed: bool = False
     """Whether 16-bit results fill both halves of a register."""
     blocks: int = 1
-    """Independent products. Block b of A and B lies `m` lanes behind block b - 1."""
+    """Independent products. Block b of A and B lies `m` lanes after block b - 1."""
     d_block: Callable[[int], tuple[int, int]] = lambda _: (0, 0)
-    """Registers and lanes from the first block of C and D to this one."""
+    """Number of a block -> (registers, lanes) from the first block of C and D to it."""
     b_place: Callable[[int, int], Place] | None = None
-    """Where B[k][j] lies, called with (j, k), if A is sparse: of 4 successive elements of A 2 are stored.
-    `a_place` then gives the first of the two, and k is that of B."""
+    """(j, k) -> where B[k][j] lies, if A is sparse; None if A is dense. A sparse A stores 2 of 4 successive elements;
+    `a_place` then gives the first of the two, and `k` is that of B."""
     b_registers: int = 0
+    """Registers of B if A is sparse, else 0: as many as `a_registers`."""
 
     @property
     def sparse(self) -> bool:
-        """Whether half of the elements of A are stored, which an index selects."""
+        """Whether A stores half of its elements, which an index operand selects."""
         return self.b_place is not None
 
 
 def _gfx11(a: str, b: str, d: str, lanes: int) -> MatrixShape:
+    """WMMA of gfx11, 16 x 16 x 16: every row of 16 lanes has a copy of A and B."""
     a_registers = 16 * BYTES[a] // 4
     parts = 4 // BYTES[a]
     rows = lanes // 16
@@ -68,6 +73,7 @@ def _gfx11(a: str, b: str, d: str, lanes: int) -> MatrixShape:
 
 
 def _gfx12(a: str, b: str, d: str, lanes: int) -> MatrixShape:
+    """WMMA of gfx12, 16 x 16 x 16: no copies; 16-bit results fill both halves of registers."""
     small = BYTES[a] == 1
     if lanes == 32:
         registers = 2 if small else 4
@@ -101,7 +107,7 @@ def _gfx12(a: str, b: str, d: str, lanes: int) -> MatrixShape:
 
 
 def _mfma(size: int, k: int, a: str, b: str, d: str, blocks: int = 1) -> MatrixShape:
-    """MFMA: a lane holds the elements of k that follow one another; results lie in rows of 4 registers."""
+    """MFMA of gfx942: a lane holds successive elements of k; results lie in groups of 4 registers."""
     each = k * size * blocks // 64
     parts = 4 // BYTES[a]
     across = 64 // size
@@ -116,7 +122,7 @@ def _mfma(size: int, k: int, a: str, b: str, d: str, blocks: int = 1) -> MatrixS
 
 
 def _smfmac(size: int, k: int, a: str, b: str, d: str) -> MatrixShape:
-    """SMFMAC: A as MFMA of half as many k, B as MFMA with twice as many registers."""
+    """SMFMAC of gfx942: A lies as in an MFMA with half as many k, B as in an MFMA with all k."""
     dense = _mfma(size, k, a, b, d)
     half = _mfma(size, k // 2, a, b, d)
     return replace(
@@ -126,7 +132,7 @@ def _smfmac(size: int, k: int, a: str, b: str, d: str) -> MatrixShape:
 
 
 def _swmmac(a: str, b: str, d: str, lanes: int) -> MatrixShape:
-    """SWMMAC of gfx12, 16 x 16 x 32: 8 or 16 elements of k a lane, half as many of A."""
+    """SWMMAC of gfx12, 16 x 16 x 32: a lane holds 8 or 16 elements of B's k, and half as many of A."""
     small, wide = BYTES[a] == 1, d[-2:] == "32"
 
     def lane(i: int, k: int) -> int:
@@ -171,7 +177,7 @@ _MFMA |= {
     for size, blocks in ((32, 2), (16, 4), (4, 16))
     for k, a, d in ((1, "f32", "f32"), (4, "f16", "f32"), (4, "bf16", "f32"), (4, "i8", "i32"))
 } | {f"v_mfma_f32_{s}x{s}x{k}_xf32": _mfma(s, k, "xf32", "xf32", "f32") for s, k in ((16, 8), (32, 4))}  # fmt: skip
-"""MFMA of gfx942 by name; those of f64, whose elements take two registers, are in `matrix`."""
+"""MFMA of gfx942 by name, without those of f64 (`matrix`)."""
 _SMFMAC: dict[str, MatrixShape] = {
     f"v_smfmac_{d}_{s}x{s}x{1024 // s if BYTES[a] == 1 else 512 // s}_{name}": _smfmac(s, 1024 // s if BYTES[a] == 1 else 512 // s, a, b, d)
     for s in (16, 32)
@@ -182,8 +188,13 @@ _SMFMAC: dict[str, MatrixShape] = {
 }  # fmt: skip
 
 
-def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (True, True)) -> MatrixShape | None:
-    """Return the shape of a matrix instruction, or None where its map is not known."""
+def shape_of(
+    stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (True, True)
+) -> MatrixShape | None:
+    """Return the shape of a matrix instruction; None if it is not supported.
+
+    `signs` says whether the integers of A and of B are signed, for "iu8".
+    """
     if family == "gfx9":
         return _MFMA.get(stem) or _SMFMAC.get(stem)
     sparse = stem.startswith("v_swmmac_")
@@ -208,4 +219,4 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
 
 
 MFMA_NAMES = (*_MFMA, *_SMFMAC)
-"""Matrix operations of gfx942 that are known."""
+"""The supported matrix operations of gfx942, without those of f64."""

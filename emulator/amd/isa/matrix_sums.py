@@ -1,11 +1,10 @@
-"""Sums of products of a matrix operation: one function a shape, called wherever the operation stands.
+"""The products and sums of matrix operations: a helper function for each shape, called by each such instruction.
 
-Operands are laid out in memory as rows: what lies in the lanes of a register is a row of B, and a row of D is as
-many lanes of one register as B has columns. So each step of k adds, row by row, one number of A times a row of B.
+The helper stores its operands to memory as rows. A row of B lies in the lanes of one register, and so does a row of
+D. So each step of k adds, for each row of D, one element of A times a row of B. An element of a sparse A is
+multiplied by the row of B that its index selects; other rows of B are not used.
 
-Of a sparse A, each element is multiplied by the row of B that its index names; rows that no index names take no part.
-
-Not here: where elements lie (`matrix_shapes`).
+Not here: where elements lie (`matrix_shapes`), the instructions (`matrix`). Next: `matrix`.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries read best on one line; sums take the operands one by one
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from emulator.ir.library import Library
 
 _XF32 = 0xFFFF_E000
-"""Bits of a float32 that an operation on xf32 reads: the others are cut off (measured on hardware: docs/sources-amd.md)."""
+"""The bits of a float32 that an operation on xf32 reads; the others are cut off (docs/sources-amd.md)."""
 _ROWS = 8
-"""Rows of D that are summed at a time: as many as stay in the host's registers."""
+"""Rows of D that are summed at a time, so that they stay in the host's registers."""
 
 
 def element(c: CodeBuilder, register: IrValue, type_: str, part: int, family: str) -> IrValue:
-    """Return one part of every lane's register as float32 or int32."""
+    """Return one part of a register as float32 or int32 for each lane; `part` counts from the lowest bits."""
     if type_ == "f32":
         return c.as_float(register)
     if type_ == "xf32":
@@ -46,7 +45,10 @@ def element(c: CodeBuilder, register: IrValue, type_: str, part: int, family: st
 
 
 def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrValue:
-    """Return 8-bit floats (in i32) as float32: fp8 is e4m3, bf8 e5m2, of OCP or, with `fnuz`, without infinities and -0."""
+    """Return 8-bit floats (in i32) as float32: "fp8" is e4m3, "bf8" is e5m2.
+
+    The formats are OCP's, or with `fnuz` those without infinities and -0.
+    """
     mantissa = 3 if type_ == "fp8" else 2
     bias = {"fp8": 7, "bf8": 15}[type_] + (1 if fnuz else 0)
     magnitude = c.op("and", bits, 0x7F)
@@ -70,9 +72,9 @@ def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrV
 def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
     """Return the helper that adds A times B to C, and the type of its result.
 
-    It takes the registers of A, then of B, i32 a lane, of a sparse A then its index (two bits an element, from bit 0), then C as
-    float32 or int32 a lane in the order of registers and parts of D, and returns D so, in a structure. `blocks` has the
-    block of A that each block is computed of, where they are not its own.
+    Its parameters, each a value for each lane: the registers of A and of B as i32; for a sparse A the index (two bits
+    an element, from bit 0); C as float32 or int32, in the order of registers and parts of D. The result is a structure
+    with D, as C. `blocks` has the block of A for each block; () if each block uses its own.
     """
     number = "i32" if shape.d_type == "i32" else "float"
     keys = _places(shape)
@@ -112,7 +114,7 @@ def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] 
 
 
 def _places(shape: MatrixShape) -> dict[tuple[int, int], int]:
-    """Return the number of each (register, part) of D."""
+    """Return (register, part) of D -> its number in the order of registers and parts."""
     found = {
         (register + shape.d_block(block)[0], part)
         for i in range(shape.m)
@@ -124,7 +126,7 @@ def _places(shape: MatrixShape) -> dict[tuple[int, int], int]:
 
 
 def _decoded(c: CodeBuilder, registers: tuple[IrValue, ...], type_: str, family: str, lanes: int) -> IrValue:
-    """Store every part of every register as numbers, a row of lanes each."""
+    """Store all parts of all registers as float32 or int32, and return the area: a row of lanes for each part."""
     parts = 4 // BYTES[type_]
     number = "i32" if type_ in ("i8", "u8") else "float"
     area = c.slot(f"[{len(registers) * parts * lanes} x {number}]")
@@ -144,7 +146,7 @@ def _add_rows(
     rows: range,
     keys: dict[tuple[int, int], int],
 ) -> None:
-    """Add all products of some rows of D; `blocks`: that of A, that of B and D."""
+    """Add all products to some rows of D. `blocks` are the block of A, and that of B and D."""
     a, b, d = areas
     number = "i32" if shape.d_type == "i32" else "float"
     begins = [_offset(shape, lanes, shape.a_place(0, step)) for step in range(shape.k)]
@@ -170,7 +172,7 @@ def _add_sparse_rows(
     rows: range,
     keys: dict[tuple[int, int], int],
 ) -> None:
-    """Add the products of some rows of D: two elements of A for every four rows of B, which indices choose."""
+    """Add the products to some rows of D: of every four rows of B the two that the indices of A select."""
     a, b, d, indices = areas
     assert shape.b_place is not None
     number = "i32" if shape.d_type == "i32" else "float"
@@ -196,22 +198,28 @@ def _add_sparse_rows(
 
 
 def _offset(shape: MatrixShape, lanes: int, place: Place) -> int:
-    """Return where an element of A or B lies in its area."""
+    """Return the offset in bytes of an element of A or B in its area."""
     register, part, lane = place
     return 4 * ((register * (4 // BYTES[shape.a_type]) + part) * lanes + lane)
 
 
 def _row_place(
-    c: CodeBuilder, shape: MatrixShape, lanes: int, d: IrValue, i: int, block: int, keys: dict[tuple[int, int], int]
+    c: CodeBuilder,
+    shape: MatrixShape,
+    lanes: int,
+    d: IrValue,
+    i: int,
+    block: int,
+    keys: dict[tuple[int, int], int],
 ) -> IrValue:
-    """Return where a row of D lies in its area."""
+    """Return a pointer to a row of D in its area."""
     register, part, lane = shape.d_place(i, 0)
     registers_on, lanes_on = shape.d_block(block)
     return c.gep(d, 4 * (keys[register + registers_on, part] * lanes + lane + lanes_on))
 
 
 def _begun(c: CodeBuilder, row: str, places: list[IrValue]) -> list[IrValue]:
-    """Return rows of D in slots of their own."""
+    """Copy rows of D to stack slots, and return the slots."""
     totals = [c.slot(row) for _ in places]
     for total, place in zip(totals, places, strict=True):
         c.store(c.load(row, place, align=4), total)
@@ -219,7 +227,7 @@ def _begun(c: CodeBuilder, row: str, places: list[IrValue]) -> list[IrValue]:
 
 
 def _add_product(c: CodeBuilder, total: IrValue, factor: IrValue, right: IrValue, row: str) -> None:
-    """Add a number of A times a row of B."""
+    """Add an element of A times a row of B to a slot."""
     before, each = c.load(row, total), c.splat(factor, int(row[1:].split(maxsplit=1)[0]))
     if factor.type == "i32":
         c.store(c.op("add", before, c.op("mul", each, right)), total)
@@ -228,7 +236,7 @@ def _add_product(c: CodeBuilder, total: IrValue, factor: IrValue, right: IrValue
 
 
 def _indices(c: CodeBuilder, shape: MatrixShape, lanes: int, index: IrValue) -> IrValue:
-    """Store which of 4 rows of B each element of A is for, a row of lanes each."""
+    """Store, for each element of A, which of 4 rows of B it is multiplied by; return the area, as `_decoded`."""
     elements = shape.a_registers * (4 // BYTES[shape.a_type])
     area = c.slot(f"[{elements * lanes} x i32]")
     for n in range(elements):
@@ -238,7 +246,7 @@ def _indices(c: CodeBuilder, shape: MatrixShape, lanes: int, index: IrValue) -> 
 
 
 def copies_differ(lib: Library, count: int) -> str:
-    """Return the helper that tells whether lanes of some registers differ from the lane of the same number modulo 16."""
+    """Return the helper that says whether a lane of some registers differs from lane number (lane modulo 16)."""
 
     def body(c: CodeBuilder, *registers: IrValue) -> None:
         bad = c.const(lib.mask, 0)

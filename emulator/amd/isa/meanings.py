@@ -1,10 +1,13 @@
-"""The registry of operations: vector operations by the types of their operands, all others as functions.
+"""The registry of operations: `LANEWISE` has vector operations of one lane, `MEANINGS` all others.
+
+    @lanewise("v_add3_u32", "u32", "u32", "u32", "u32")      # result, sources
+    def _add3(t, a, b, d): ...                               # returns the result
+    @meaning("v_swap_b32")
+    def _swap(t): ...                                        # reads and writes operands itself
 
 Not here: the operations (`vector_floats`, `vector_integers`, `scalars`, `memory` and others), control flow
-(`translate`).
+(`translate`). Next: `vector_integers`, the simplest operations.
 """
-
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -22,25 +25,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lanewise:
-    """An operation that each lane does for itself: `compute` gets the sources as `sources` says and gives the result."""
+    """An operation that each lane does for itself."""
 
     compute: Callable[..., IrValue]
+    """Called with the translator and the sources; returns the result."""
     result: str
+    """A type of `IsaTranslator.source`."""
     sources: tuple[str, ...]
     clamps: bool = False
-    """Whether `compute` itself sees to the clamp modifier (integers that saturate)."""
+    """Whether `compute` handles the clamp modifier (integers that saturate)."""
     accumulates: bool = False
-    """Whether the destination is the last source as well."""
+    """Whether the destination is also the last source."""
 
 
 LANEWISE: dict[str, Lanewise] = {}
+"""Canonical name of an operation (`instruction.canonical`) -> its definition."""
 MEANINGS: dict[str, Meaning] = {}
+"""Canonical name of an operation -> the function that writes its code."""
 
 
 def lanewise(
     name: str, result: str, *sources: str, clamps: bool = False, accumulates: bool = False
 ) -> Callable[[Callable[..., IrValue]], Callable[..., IrValue]]:
-    """Register what an operation computes: `compute(t, *sources)`."""
+    """Register the decorated function as `Lanewise.compute` of an operation."""
 
     def register(compute: Callable[..., IrValue]) -> Callable[..., IrValue]:
         LANEWISE[name] = Lanewise(compute, result, sources, clamps, accumulates)
@@ -50,7 +57,7 @@ def lanewise(
 
 
 def meaning(*names: str) -> Callable[[Meaning], Meaning]:
-    """Register a function that writes the code of an instruction."""
+    """Register the decorated function in `MEANINGS` for each name."""
 
     def register(act: Meaning) -> Meaning:
         for name in names:
@@ -61,14 +68,17 @@ def meaning(*names: str) -> Callable[[Meaning], Meaning]:
 
 
 def run_lanewise(t: IsaTranslator, entry: Lanewise) -> None:
-    """Write the code of an operation that each lane does for itself."""
+    """Write the code of the current instruction, an operation of `LANEWISE`.
+
+    Raises `IsaError` for another number of sources, or an output modifier of an integer.
+    """
     i = t.instruction
     destination, *rest = i.operands
     if entry.accumulates and len(rest) == len(entry.sources) - 1:
         rest.append(destination)
     rest = [operand for operand in rest if str(operand) != "off"]
     if len(rest) != len(entry.sources):
-        raise t.error(f"{len(rest)} sources where {len(entry.sources)} are known")
+        raise t.error(f"wanted {len(entry.sources)} sources, saw {len(rest)}")
     values = [t.source(o, s, k) for k, (o, s) in enumerate(zip(rest, entry.sources, strict=True))]
     result = entry.compute(t, *values)
     if entry.result[0] == "f":

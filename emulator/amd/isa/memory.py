@@ -1,11 +1,13 @@
-"""Loads and stores: flat, global, scratch, LDS.
+"""Loads and stores of lanes: flat, global, scratch, LDS.
 
-Memory answers at once; whether code waits for it where it must is judged apart (`waits`). Accesses may have
-any alignment, atomic operations and scalar loads excepted: Linux sets SH_MEM_CONFIG.ALIGNMENT_MODE to UNALIGNED,
-as code objects of HSA have it (LLVM's `unaligned-access-mode`).
+An access completes at once. Accesses may have any alignment, except atomic operations and scalar loads: Linux
+sets SH_MEM_CONFIG.ALIGNMENT_MODE to UNALIGNED, which code objects of HSA expect (LLVM: `unaligned-access-mode`).
 
-Not here: atomic operations and buffers (`memory_atomics`), scalar loads (`scalar_memory`), operands
-(`memory_operands`), address checks (`emulator.simt.access`).
+In all functions `space` is "global", "local" (scratch), "generic" (flat) or "shared" (LDS). `mask` has the lanes
+that take part. `how` is the scope of the access (`instruction.reach`), 0 for a plain access.
+
+Not here: missing waits (`waits`), atomic operations and buffers (`memory_atomics`), scalar loads
+(`scalar_memory`), operands (`memory_operands`). Next: `emulator.simt.access`, the checks of addresses.
 """
 
 # ruff: noqa: E501, PLR0917 - an access has that many parts; tables of operations read best one a line
@@ -35,14 +37,16 @@ if TYPE_CHECKING:
 
 _ATOMIC_STORE = re.compile(r"b(8|16|32|64)(_d16_hi)?")
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
+"""First word of an instruction -> the engine's name of the space."""
 _SHAPES = ((32, 4, PLAIN), (32, 1, UNSIGNED), (32, 4, UNSIGNED), (64, 4, PLAIN))
-"""Registers of addresses (bits, step, how extended) whose rows are searched for by code that is compiled beforehand."""
+"""(bits, step, extension) of address registers whose row search is compiled at the engine's start."""
 
 
 def how(t: IsaTranslator) -> int:
-    """Return `reach` of the current instruction.
+    """Return the scope of the current instruction: `reach`, except for two cases.
 
-    STRONG for a load that a compare-and-swap validates (`guesses`), UNMARKED for a store that may be atomic (`orders`).
+    STRONG for a load that a compare-and-swap validates (`guesses`), UNMARKED for a store that may be atomic
+    (`orders`).
     """
     if t.instruction.address in t.guesses:
         return STRONG
@@ -52,7 +56,7 @@ def how(t: IsaTranslator) -> int:
 
 
 def flat_address(t: IsaTranslator, at: int) -> tuple[str, IrValue]:
-    """Return the space and the addresses of a FLAT instruction whose address operand is number `at`."""
+    """Return the space and the addresses of a FLAT instruction; operand number `at` has the vector address."""
     c, i = t.c, t.instruction
     space = _SPACES[t.stem.split("_", 1)[0]]
     vector, base = i.operands[at], _base(t)
@@ -76,15 +80,15 @@ def _base(t: IsaTranslator) -> Operand | None:
 
 
 def local_address(t: IsaTranslator, operand: Operand, offset: int) -> IrValue:
-    """Return addresses in LDS."""
+    """Return the addresses in LDS: an operand plus an offset in bytes."""
     return t.known.plus(t.c, t.raw(operand), offset)
 
 
 def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, how: int) -> str:
-    """A helper that loads or stores `count` integers of `bits` a lane: at once where all lanes are aligned.
+    """Return the helper that loads or stores `count` integers of `bits` for each lane, of any alignment.
 
-    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte. Where accesses go by rows
-    (`access.quick`), it is for those that cannot.
+    If all lanes are aligned, it is one access. Else it splits into single integers, and these into bytes. If accesses
+    go by rows (`access.quick`), it serves those that have no rows.
     """
     plain = access.store if stores else access.load
     how = how if lib.checks.any else 0
@@ -135,7 +139,7 @@ def _result(lib: Library, bits: int, count: int) -> str:
 
 
 def _joined(c: CodeBuilder, bits: int, parts: list[IrValue]) -> IrValue:
-    """Join bytes, the lowest first."""
+    """Return the integer of some bytes, the lowest first."""
     whole = c.resize(parts[0], bits)
     for n, part in enumerate(parts[1:], 1):
         whole = c.op("or", whole, c.op("shl", c.resize(part, bits), 8 * n))
@@ -143,7 +147,7 @@ def _joined(c: CodeBuilder, bits: int, parts: list[IrValue]) -> IrValue:
 
 
 def define_core(lib: Library) -> None:
-    """Write the accesses that kernels commonly use, and searches for the rows of their addresses."""
+    """Write the helpers of common accesses, and those that search for rows, at the start of an engine."""
     if access.quick(lib, "global"):
         for bits, step, extended in _SHAPES:
             row_access.shape_helper(lib, bits, step, extended)
@@ -157,7 +161,7 @@ def define_core(lib: Library) -> None:
 
 
 def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, stores: bool) -> str:
-    """A helper that loads or stores as `_access`, by rows where they allow it.
+    """Return the helper that loads or stores by rows if possible, else as `_access`.
 
     The address is a register, extended and shifted, plus an offset that all lanes share.
     """
@@ -194,9 +198,15 @@ def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, 
 
 
 def _call_by_rows(
-    t: IsaTranslator, space: str, bits: int, address: IrValue, mask: IrValue, values: list[IrValue], count: int
+    t: IsaTranslator,
+    space: str,
+    bits: int,
+    address: IrValue,
+    mask: IrValue,
+    values: list[IrValue],
+    count: int,
 ) -> IrValue:
-    """Call the helper that loads `count` values a lane, or stores `values`."""
+    """Call the helper of `_by_rows` that loads `count` integers for each lane, or stores `values` if there are any."""
     c, size = t.c, bits // 8 * count
     origin = t.known.origin(address)
     if size % (1 << origin.shift):
@@ -214,7 +224,7 @@ def _call_by_rows(
 def _load(
     t: IsaTranslator, space: str, bits: int, count: int, address: IrValue, mask: IrValue, how: int
 ) -> list[IrValue]:
-    """Return `count` integers a lane."""
+    """Load `count` integers of `bits` for each lane."""
     c, one = t.c, t.v(f"i{bits}")
     if access.quick(t.lib, space):
         whole = _call_by_rows(t, space, bits, address, mask, [], count)
@@ -224,8 +234,10 @@ def _load(
     return [whole] if count == 1 else [c.let(one, f"extractvalue {whole}, {n}") for n in range(count)]
 
 
-def _store(t: IsaTranslator, space: str, address: IrValue, values: list[IrValue], mask: IrValue, how: int) -> None:
-    """Store integers of one width, side by side, for each lane."""
+def _store(
+    t: IsaTranslator, space: str, address: IrValue, values: list[IrValue], mask: IrValue, how: int
+) -> None:
+    """Store consecutive integers of one width for each lane."""
     bits, count = bits_of(values[0].type), len(values)
     if access.quick(t.lib, space):
         _call_by_rows(t, space, bits, address, mask, values, count)
@@ -237,7 +249,7 @@ def _store(t: IsaTranslator, space: str, address: IrValue, values: list[IrValue]
 def load_dwords(
     t: IsaTranslator, space: str, address: IrValue, count: int, mask: IrValue, how: int = 0
 ) -> list[IrValue]:
-    """Return `count` dwords a lane."""
+    """Load 1 to 4 consecutive dwords for each lane; return a value for each dword."""
     if count == 3:
         last = t.c.op("add", address, 8)
         return load_dwords(t, space, address, 2, mask, how) + load_dwords(t, space, last, 1, mask, how)
@@ -247,7 +259,7 @@ def load_dwords(
 def store_dwords(
     t: IsaTranslator, space: str, address: IrValue, values: list[IrValue], mask: IrValue, how: int = 0
 ) -> None:
-    """Store dwords, one after another, a lane."""
+    """Store 1 to 4 consecutive dwords for each lane."""
     if len(values) == 3:
         store_dwords(t, space, address, values[:2], mask, how)
         store_dwords(t, space, t.c.op("add", address, 8), values[2:], mask, how)
@@ -256,14 +268,14 @@ def store_dwords(
 
 
 def registers(t: IsaTranslator, operand: Operand, count: int) -> list[IrValue]:
-    """Return the data of an access, a register each."""
+    """Return `count` registers from an operand on. Raises `IsaError` for an operand that is no register."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} holds no data")
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
 def set_registers(t: IsaTranslator, operand: Operand, values: list[IrValue]) -> None:
-    """Write what was loaded, a register each."""
+    """Write values to consecutive registers. Raises `IsaError` for an operand that is no register."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} takes no data")
     for n, value in enumerate(values):
@@ -271,7 +283,7 @@ def set_registers(t: IsaTranslator, operand: Operand, values: list[IrValue]) -> 
 
 
 def count_access(t: IsaTranslator, space: str, verb: str, address: IrValue, what: str, mask: IrValue) -> None:
-    """Count an access, if the kernel counts; `what` ends in the bits of a lane, perhaps followed by a half."""
+    """Count an access, if the kernel counts. `verb` is "load" or "store"; `what` names the type, as "b64"."""
     if t.wf.counting is not None:
         bits = int(re.findall(r"[buif](\d+)", what)[-1])
         t.wf.counting.access(space, verb, address, bits // 8, mask)
@@ -280,7 +292,7 @@ def count_access(t: IsaTranslator, space: str, verb: str, address: IrValue, what
 def load(
     t: IsaTranslator, what: str, destination: Operand, space: str, address: IrValue, mask: IrValue, how: int
 ) -> None:
-    """Load as a suffix says: b32 to b128; u8, i8, u16, i16; d16_*, d16_hi_* into a half."""
+    """Load to a register as the suffix `what` says: b32 to b128; u8, i8, u16, i16; d16_*, d16_hi_* into a half."""
     c = t.c
     count_access(t, space, "load", address, what, mask)
     if what in ("b32", "b64", "b96", "b128"):
@@ -315,7 +327,7 @@ def _observe(t: IsaTranslator, space: str, address: IrValue, size: int, mask: Ir
 def store(
     t: IsaTranslator, what: str, source: Operand, space: str, address: IrValue, mask: IrValue, how: int
 ) -> None:
-    """Store as a suffix says: b8 to b128; d16_hi_* from the upper half."""
+    """Store from a register as the suffix `what` says: b8 to b128; d16_hi_* from the upper half."""
     c = t.c
     count_access(t, space, "store", address, what, mask)
     if what in ("b32", "b64", "b96", "b128"):
@@ -377,7 +389,7 @@ for _what in (*_STORES, "b8_d16_hi", "b16_d16_hi"):
 
 
 def _local_pair(t: IsaTranslator) -> None:
-    """Two accesses whose offsets count elements, or 64 of them."""
+    """ds_*_2addr: two accesses, whose offsets count elements, or for stride64 units of 64 elements."""
     i, c = t.instruction, t.c
     if i.get("gds"):
         raise t.error("global data share does not exist")

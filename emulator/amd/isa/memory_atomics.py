@@ -1,6 +1,7 @@
-"""Atomic operations on memory and LDS; loads, stores and atomics through buffer descriptors.
+"""Atomic operations on memory and LDS; and loads, stores and atomics through buffer descriptors.
 
-Buffers are raw ones, whose bounds are checked lane by lane.
+Only raw buffers are supported: without stride, index and swizzle. Each lane is checked against the buffer's size.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents.
 
 Not here: addresses and other accesses (`memory`), operands (`memory_operands`), the atomic operations themselves
 (`emulator.simt.atomics`). Next: `meanings`, how an operation is defined.
@@ -32,22 +33,23 @@ OPERATIONS = {
     "max_f": "fmax", "cmpswap_b": "cas", "cmpstore_b": "cas", "sub_u": "sub", "pk_add_f": "fadd", "pk_add_bf": "fadd",
     "min_num_f": "fmin", "max_num_f": "fmax",
 }  # fmt: skip
-"""Operations as instructions name them, and as the engine does."""
+"""Name of an operation in instructions -> the engine's name; "sub" is an "add" of the negated value."""
 
 
 def _whole(t: IsaTranslator, registers: list[IrValue]) -> IrValue:
+    """Return one register, or two as a 64-bit value."""
     if len(registers) == 1:
         return registers[0]
     return t.known.join(t.c, *registers)
 
 
 def atomic_registers(name: str) -> int:
-    """Return the dwords of one value of an operation such as "add_u32"."""
+    """Return the dwords (1 or 2) of one value of an operation such as "add_u32"."""
     return max(int(re.findall(r"\d+$", name)[0]), 32) // 32
 
 
 def atomic_values(t: IsaTranslator, name: str, data: Operand) -> list[IrValue]:
-    """Return what an operation on memory is given: one value, or what to compare with and what to store."""
+    """Return the operands of an atomic operation: one value; for cmpswap the expected and the new value."""
     count = atomic_registers(name)
     if "cmpswap" not in name:
         return [_whole(t, registers(t, data, count))]
@@ -59,9 +61,9 @@ def apply_atomic(
     t: IsaTranslator, name: str, space: str, address: IrValue, values: list[IrValue], *,
     mask: IrValue | None = None, how: int = 0,
 ) -> list[IrValue]:  # fmt: skip
-    """Write the code of an operation in the lanes of a mask (default those that execute); return what was there, by dword.
+    """Write the code of an atomic operation such as "add_u32", and return the old values, one for each dword.
 
-    `how` is STRONG for one that polls.
+    `mask` has the lanes that take part; None: those that execute. `how` is STRONG for an operation that polls.
     """
     c = t.c
     match = re.fullmatch(r"(\w+?_b?[ufib])(16|32|64)", name)
@@ -111,7 +113,7 @@ def _local_atomic(t: IsaTranslator) -> None:
     address = local_address(t, i.operands[at], i.get("offset"))
     values = [_whole(t, registers(t, operand, count)) for operand in i.operands[at + 1 :]]
     if "cmpstore" in name and t.target.family != "gfx9":
-        values.reverse()  # gfx9 has what is compared first, later targets what is stored
+        values.reverse()  # gfx9 has the expected value first, later targets the new value
     if returns:
         shadow_shared.observes(t.wf, address, t.active)
     how = STRONG if i.address in t.polled else 0
@@ -131,7 +133,10 @@ for _operation in OPERATIONS:
 
 
 def _buffer_place(t: IsaTranslator, data: int) -> tuple[IrValue, IrValue]:
-    """Return addresses and which lanes' accesses lie within the buffer (raw: stride 0, no swizzle)."""
+    """Return addresses, and an i1 each: the access of `data` bytes lies within the buffer.
+
+    Raises `IsaError` for a buffer with index, and for accesses to LDS or with TFE.
+    """
     c, i = t.c, t.instruction
     _, vector, resource, base = i.operands
     if i.get("idxen") or i.get("lds") or i.get("tfe") or not isinstance(resource, Reg):
@@ -145,11 +150,12 @@ def _buffer_place(t: IsaTranslator, data: int) -> tuple[IrValue, IrValue]:
     return c.op("add", wide, c.splat(first, t.lanes)), inside
 
 
+# Suffix of an access -> its bytes.
 _SIZES = {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u8": 1, "i8": 1, "u16": 2, "i16": 2, "b8": 1, "b16": 2}
 
 
 def _buffer_access(t: IsaTranslator) -> None:
-    """Lanes outside the buffer load zero and store nothing."""
+    """A load or store; lanes outside the buffer load 0 and store nothing."""
     c = t.c
     verb, what = t.stem.split("_", 2)[1:]
     address, inside = _buffer_place(t, _SIZES[what])
@@ -169,7 +175,7 @@ def _buffer_access(t: IsaTranslator) -> None:
 
 
 def _buffer_atomic(t: IsaTranslator) -> None:
-    """Lanes outside the buffer change nothing and get zero."""
+    """An atomic operation; lanes outside the buffer change nothing and get 0."""
     c, i = t.c, t.instruction
     name = t.stem.split("_atomic_")[1]
     data = i.operands[0]
@@ -182,7 +188,7 @@ def _buffer_atomic(t: IsaTranslator) -> None:
     if not returns:
         return
     if not isinstance(data, Reg):
-        raise t.error("no register for what was there before")
+        raise t.error("no register for the old value")
     for n, value in enumerate(old):
         t.set_vgpr(data.index + n, c.select(inside, value, c.zero(value.type)), data.file)
 

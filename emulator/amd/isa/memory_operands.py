@@ -1,6 +1,8 @@
-"""Operands and modifiers of the memory formats: SMEM, DS, FLAT and its segments, MUBUF.
+"""Decodes operands and modifiers of the memory formats: SMEM, DS, FLAT with its segments, MUBUF.
 
-Not here: the accesses (`memory`). Next: `decode`, the user.
+Errors are `IsaError`s that name the dwords. Texts are those of LLVM's disassembler. Source: as `opcodes`.
+
+Not here: the accesses (`memory`, `scalar_memory`, `memory_atomics`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -38,8 +40,11 @@ _STORE_HINTS = (
     "TH_STORE_NT_HT",
 )
 _TWO = re.compile(r"2addr|read2|write2|wrxchg2")
+"""DS instructions with two offsets."""
 _CACHE = ("glc", "slc", "dlc", "sc0", "nt", "sc1")
+"""The cache bits of targets before gfx12."""
 _OFF = 0x7F
+"""The encoding of a scalar base that does not exist."""
 
 
 def _signed(value: int, bits: int) -> int:
@@ -54,7 +59,7 @@ def _finish(
 
 
 def _cache(reading: Reading, opcode: Opcode) -> tuple[dict[str, int], str]:
-    """Return the cache policy and its text."""
+    """Return the fields of the cache policy, and their text."""
     if reading.target.family != "gfx12":
         found = {name: reading.field(name) for name in _CACHE}
         return found, "".join(f" {name}" for name, on in found.items() if on)
@@ -91,7 +96,7 @@ def _scalar_source(reading: Reading, code: int, count: int = 1) -> Operand:
 
 
 def decode(reading: Reading, opcode: Opcode) -> Instruction:
-    """Decode an instruction of a memory format."""
+    """Decode the operands and modifiers of an instruction of a memory format. Raises `IsaError`."""
     form = opcode.form.name if reading.form is None else reading.form.name
     if form == "SMEM":
         return _smem(reading, opcode)
@@ -160,7 +165,7 @@ def _ds(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def _returns(reading: Reading, opcode: Opcode) -> bool:
-    """Return whether an atomic operation gives the old value back."""
+    """Return whether an instruction is an atomic operation that returns the old value."""
     if "atomic" not in opcode.name:
         return False
     return bool(reading.field("glc") or reading.field("sc0") or reading.field("th") & 1)
@@ -191,7 +196,7 @@ def _flat(reading: Reading, opcode: Opcode) -> Instruction:
             count = 1 if scratch else 2
             items.append(Word("off") if off else _scalar_source(reading, base, count))
     offset = _signed(reading.field("offset"), 24 if family == "gfx12" else 13)
-    if flat and family != "gfx12":  # the field's top bit does not count: docs/sources-amd.md
+    if flat and family != "gfx12":  # the field's top bit is ignored: docs/sources-amd.md
         offset &= 0xFFF
     tail = f" offset:{offset}" if offset else ""
     modifiers = cache | {
@@ -204,7 +209,7 @@ def _flat(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def _address(reading: Reading, items: list[Operand], *, off: bool, scratch: bool) -> bool:
-    """Append the vector part of an address; returns whether there is one."""
+    """Append the vector part of an address, or "off"; return whether there is one."""
     register = reading.field("vaddr")
     if not scratch:
         items.append(Reg("v", register, 2 if off else 1))

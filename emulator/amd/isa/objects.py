@@ -3,9 +3,10 @@
     kernel = kernels(code_object, "gfx1100")["vadd"]
     result = run(program(kernel, settings), kernel, grid, block, kernarg_va, memory)
 
-For tools and tests. The emulated GPU takes the same facts from registers, packets and memory instead.
+For tools and tests. The emulated GPU takes launches from registers, packets and memory instead
+(`emulator.amd.engines.kernels`).
 
-Not here: the ELF file (`drivers.elf`), the instructions (`decode`), their translation (`translate`).
+Not here: the ELF file (`drivers.elf`), the instructions (`decode`). Next: `translate`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from emulator.simt.engine import Settings
 
 SHARED_WINDOW, PRIVATE_WINDOW = 1 << 48, 2 << 48
-"""First flat addresses of the LDS and scratch apertures."""
+"""The first flat addresses of the LDS and scratch apertures."""
 _UNSET = b"\xcc"
 """Fills user SGPRs that a launch does not set, so that a kernel that reads one fails visibly."""
 
@@ -50,6 +51,7 @@ class KernelCode:
     """Lanes of a wave: 32 or 64."""
     entry: KernelEntry
     shared_bytes: int
+    """LDS of a workgroup, as the descriptor states it."""
     scratch_bytes: int
     """Scratch memory of one lane."""
     kernarg_bytes: int
@@ -60,7 +62,8 @@ class KernelCode:
 def kernels(data: bytes, processor: str) -> dict[str, KernelCode]:
     """Return the kernels of a relocatable object or a code object by name, for a processor such as "gfx1100".
 
-    Raises `UsageError` for a kernel descriptor without code.
+    Raises `UsageError` for a kernel descriptor without code, `ElfError` for a broken file, `UnsupportedError` for
+    an unknown processor.
     """
     elf, known = Elf(data), target(processor)
     found = {}
@@ -79,6 +82,7 @@ def kernels(data: bytes, processor: str) -> dict[str, KernelCode]:
 
 
 def _offset(elf: Elf, section: int, value: int) -> int:
+    """Return the offset in its section of a symbol's value."""
     return value - (elf.sections[section].va if elf.linked else 0)
 
 
@@ -101,9 +105,9 @@ def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) ->
 
 
 def program(kernel: KernelCode, settings: Settings, *, counts: bool = False) -> TranslatedProgram:
-    """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood.
+    """Translate a kernel. Raises `IsaError` for unsupported code.
 
-    With `counts` it counts what it executes.
+    With `counts` the program counts its instructions and accesses.
     """
     made = engine_of(settings, kernel.lanes)
     instructions = read_kernel(kernel.code, kernel.target, lanes=made.library.lanes, kernel=kernel.name)
@@ -127,10 +131,10 @@ def run(  # noqa: PLR0917 - a launch has that many parts
 ) -> LaunchResult:
     """Run a kernel over `grid` workgroups of `block` threads, and wait; faults and findings are in the result.
 
-    `kernarg` is the device address of the arguments, which `memory` maps. It is the only user SGPR pair that
-    is set: a kernel that needs others (dispatch pointer, queue pointer) reads a fixed pattern there.
-    `shared_bytes` is LDS of the launch, behind the kernel's own; `code` is the device address of the
-    kernel's code, for one that asks for it.
+    - `kernarg`: device address of the arguments, which `memory` maps. No other user SGPRs are set: a kernel that
+      needs them (dispatch pointer, queue pointer) reads the bytes 0xCC there.
+    - `shared_bytes`: LDS of the launch, in addition to the kernel's own.
+    - `code`: device address of the code, for a kernel whose entry has `code_address`.
     """
     params = _UNSET * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
     params = params.ljust(4 * kernel.entry.user_sgprs, _UNSET)

@@ -1,17 +1,15 @@
-"""Find instructions whose results need no mask: all lanes execute, or none of the others is read later.
+"""Instructions whose results need no mask: all lanes execute, or the other lanes are not read later.
 
-A masked result keeps what the register held in lanes that do not execute. That matters only if one of these
-lanes is read later: by an instruction under a wider EXEC, or by one that reads other lanes than its own.
-Compilers' code narrows EXEC, computes, and widens it again; most registers are then dead.
+A masked result keeps the old value in lanes that do not execute. The old value matters only if such a lane is
+read later: by an instruction under a wider EXEC, or by one that reads other lanes than its own. Compilers
+narrow EXEC, compute, and widen it again; most registers are then dead.
 
-Followed backwards through the code, for each vector register: whether it is live, and whether it is live
-where EXEC may have been widened since. Unknown instructions count as readers of all lanes.
+`everywhere` follows the first value of EXEC, and its copies in scalar registers, forwards through the code. A
+lane that the workgroup does not have may then get results, too; its registers are undefined. `unobserved`
+follows each vector register backwards: whether it is live, and whether it is live after EXEC may have widened.
+An unknown instruction counts as a reader of all lanes.
 
-Where all lanes execute: EXEC is followed through the code, and through copies of it in scalar registers, as "what
-it was at first". A lane that the workgroup does not have may then get results, too; nothing defines what its
-registers hold.
-
-Next: `translate`, the user.
+Not here: the mask itself (`values`). Next: `translate`, the user.
 """
 
 # ruff: noqa: E501 - tables of operations read best on one line
@@ -45,7 +43,7 @@ _NO_DESTINATION = (
 
 
 def everywhere(blocks: list[tuple[list[Instruction], tuple[int, ...]]], lanes: int) -> frozenset[int]:
-    """Return the addresses of instructions at which EXEC is what it was when the wave began."""
+    """Return the addresses of instructions at which EXEC surely has its value from the start of the wave."""
     width = lanes // 32
     begins: dict[int, frozenset[int]] = {blocks[0][0][0].address: frozenset([EXEC])}
     by_address = {body[0].address: (body, follow) for body, follow in blocks}
@@ -70,7 +68,7 @@ def _index(operand: Operand) -> int | None:
 
 
 def _after(i: Instruction, known: frozenset[int], width: int) -> frozenset[int]:
-    """Return which scalar registers hold the first EXEC behind an instruction."""
+    """Return the scalar registers that hold the first value of EXEC after an instruction."""
     stem = i.stem
     if stem.startswith("v_cmpx"):
         return known - {EXEC, VCC}
@@ -106,36 +104,36 @@ def _after(i: Instruction, known: frozenset[int], width: int) -> frozenset[int]:
 Block = tuple[list["Instruction"], tuple[int, ...]]
 
 _INDIRECT = ("v_movrel", "s_set_gpr_idx", "v_swaprel")
-"""Instructions whose registers are computed when they execute."""
+"""Instructions whose register numbers are known only when they execute."""
 _OWN_LANES = (
     "v_cmp", "v_add_co_", "v_sub_co_", "v_subrev_co_", "v_mad_u64_", "v_mad_i64_", "v_cndmask_", "v_mbcnt_", "v_div_",
     "v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32", "v_fma_mix", "v_swap_b32", "global_", "flat_",
     "scratch_", "buffer_", "ds_load_", "ds_store_", "ds_add_", "ds_sub_", "ds_and_", "ds_or_", "ds_xor_", "ds_min_",
     "ds_max_", "ds_inc_", "ds_dec_", "ds_cmpstore_", "ds_storexchg_",
 )  # fmt: skip
-"""Operations, apart from `LANEWISE` and `PACKED`, in which each executing lane reads its own values alone."""
+"""Operations, beside `LANEWISE` and `PACKED`, in which each lane reads its own values only."""
 _NARROWS = ("s_and_saveexec_", "s_and_not0_saveexec_", "s_and_not0_wrexec_")
 
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """The effect of an instruction on vector registers: sets as integers, one bit a register."""
+    """The effect of an instruction on vector registers. Sets of registers are integers, one bit each."""
 
     address: int
     reads: int
     others: int
-    """Registers of which it may read lanes that do not execute."""
+    """Registers of which lanes that do not execute may be read."""
     written: int
     whole: int
-    """Registers that it writes whole in the lanes that execute."""
+    """Registers of which all 32 bits are written, in the lanes that execute."""
     widens: bool
     """Whether lanes may execute after it that did not before."""
 
 
 def unobserved(blocks: list[Block], family: str, lanes: int, full: AbstractSet[int]) -> frozenset[int]:
-    """Return the addresses of instructions after which their lanes that did not execute are not read.
+    """Return the addresses of instructions whose results are not read in lanes that did not execute.
 
-    `full` are the addresses at which every lane executes that the wave began with.
+    `full` is the result of `everywhere`. Returns an empty set for code with indirect register access.
     """
     if any(i.stem.startswith(_INDIRECT) for body, _ in blocks for i in body):
         return frozenset()
@@ -172,7 +170,7 @@ def unobserved(blocks: list[Block], family: str, lanes: int, full: AbstractSet[i
 
 
 def _effect(i: Instruction, family: str, lanes: int) -> _Effect:
-    """Return the effect of an instruction, of both parts if it is dual."""
+    """Return the effect of an instruction, of both halves if it is dual-issue."""
     read, written = used(i, family)
     parts = [i] if i.second is None else [i, i.second]
     stems = [canonical(part.stem, family).replace("v_dual_", "v_") for part in parts]
@@ -204,7 +202,7 @@ def _bits(registers: set[tuple[str, int]]) -> int:
 
 
 def _narrows(i: Instruction, stem: str, lanes: int) -> bool:
-    """Return whether an instruction that writes EXEC only removes lanes."""
+    """Return whether an instruction that writes EXEC can only remove lanes."""
     if stem.startswith("v_cmpx"):
         return True
     if not stem.endswith(f"b{lanes}"):

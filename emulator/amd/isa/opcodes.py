@@ -1,12 +1,11 @@
-"""The instruction encodings of AMD's targets, and the opcodes of a target with the modifiers that each understands.
+"""The encoding formats of AMD's targets, and the opcodes of a target with their operands and modifiers.
 
-Formats: which bits select one, and where its fields lie. An encoding is an integer of 32, 64 or 96 bits, its first
-dword lowest. `scan` orders matter: longer matches come first. Sources: AMD's machine-readable ISA descriptions
-(RDNA3, RDNA4, CDNA3) and LLVM's AMDGPU assembler syntax pages.
+A format says which prefix selects it, and where its fields lie. An encoding is an integer of 32, 64 or 96 bits,
+the first dword lowest. Formats are tried in order, so a longer prefix comes first. Sources: AMD's machine-readable
+ISA descriptions (RDNA3, RDNA4, CDNA3) and LLVM's AMDGPU assembler syntax pages.
 
-Opcodes: read from a table that `tools.amd_isa` makes from LLVM's disassembler; `tools/amd_isa.py` states its format.
-
-Next: `decode`, the user.
+The opcodes are read from a table that `tools.amd_isa` makes from LLVM's disassembler; `tools/amd_isa.py` states
+its format. Not here: decoding (`decode`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -29,12 +28,13 @@ Field = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EncodingFormat:
-    """One encoding: the top bits of its first dword, its length in dwords and its fields."""
+    """One encoding format."""
 
     name: str
     prefix: str
-    """Bits 31 downwards of the first dword."""
+    """The top bits of the first dword as text, from bit 31 down."""
     dwords: int
+    """Its length without literals."""
     fields: Mapping[str, Field]
     base: int = field(init=False)
     """The encoding with every field zero."""
@@ -42,7 +42,7 @@ class EncodingFormat:
     """The bits that the prefix or some field covers."""
 
     def __post_init__(self) -> None:
-        """Compute once what decoding asks of every instruction."""
+        """Compute `base` and `known_bits`, which decoding needs for every instruction."""
         below = 32 - len(self.prefix)
         known = (1 << 32) - (1 << below)
         for low, width in self.fields.values():
@@ -55,14 +55,14 @@ class EncodingFormat:
         return (dword ^ self.base) >> (32 - len(self.prefix)) == 0
 
     def get(self, encoding: int, field: str) -> int:
-        """Read a field; 0 where the format has none of that name."""
+        """Return a field of an encoding; 0 if the format does not have it."""
         if field not in self.fields:
             return 0
         low, width = self.fields[field]
         return encoding >> low & (1 << width) - 1
 
     def put(self, encoding: int, field: str, value: int) -> int:
-        """Return the encoding with a field set."""
+        """Return the encoding with a field set; higher bits of the value are dropped."""
         low, width = self.fields[field]
         mask = (1 << width) - 1
         return encoding & ~(mask << low) | (value & mask) << low
@@ -189,18 +189,18 @@ GFX9 = (
             nt=(17, 1), acc=(55, 1), **_BUFFER),
 )  # fmt: skip
 VOP3SD = {"gfx11": _vop3sd("110101"), "gfx12": _vop3sd("110101"), "gfx9": _vop3sd("110100")}
-"""Family -> VOP3 with a scalar destination, a format that the opcode selects."""
+"""Family -> the format of a VOP3 opcode with a scalar destination; its prefix is that of VOP3."""
 DPP16: dict[str, Field] = {
     "dpp_src0": (0, 8), "dpp_ctrl": (8, 9), "fi": (18, 1), "bound_ctrl": (19, 1), "neg": (20, 1), "abs": (21, 1),
     "neg1": (22, 1), "abs1": (23, 1), "bank_mask": (24, 4), "row_mask": (28, 4),
 }  # fmt: skip
-"""Fields of the dword behind an instruction whose first source is 250."""
+"""Fields of the dword after an instruction whose first source is 250."""
 SDWA: dict[str, Field] = {
     "src0": (0, 8), "dst_sel": (8, 3), "dst_unused": (11, 2), "clamp": (13, 1), "omod": (14, 2), "src0_sel": (16, 3),
     "src0_sext": (19, 1), "src0_neg": (20, 1), "src0_abs": (21, 1), "s0": (23, 1), "src1_sel": (24, 3),
     "src1_sext": (27, 1), "src1_neg": (28, 1), "src1_abs": (29, 1), "s1": (31, 1),
 }  # fmt: skip
-"""Fields of the dword behind a gfx9 instruction whose first source is 249; a comparison has `sdst` (8, 7) and `sd` (15, 1)."""
+"""Fields of the dword after a gfx9 instruction whose first source is 249; comparisons have sdst (8, 7) and sd (15, 1)."""
 
 
 _TABLES = Path(__file__).parent / "tables"
@@ -209,16 +209,18 @@ _FAMILIES = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942":
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One operand as an opcode declares it: the field that names it, its dwords, and what kind the field holds."""
+    """One operand as an opcode declares it."""
 
     field: str
     """A field of the format, or a fixed word: "vcc", "off"."""
     dwords: int = 0
+    """0 for a fixed word."""
     mask: bool = False
-    """A mask of lanes: one dword, or two in a wave of 64."""
+    """Whether it is a mask of lanes: one dword, or two in a wave of 64."""
     scalar: bool = False
-    """A field of vector registers that names a scalar one."""
+    """Whether a field for vector registers holds a scalar register."""
     accumulator: bool = False
+    """Whether it is an accumulation register."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,23 +229,23 @@ class Opcode:
 
     form: EncodingFormat
     name: str
-    """As the assembler writes it, with its suffix for the encoding."""
+    """The assembler's name, with the suffix of the encoding ("_e32", "_e64")."""
     operands: tuple[Slot, ...]
     literal: bool
     """Whether a dword of constant always follows."""
     modifiers: dict[str, str]
-    """Modifier fields it understands; for those of several bits, which bits."""
+    """Modifier field that the opcode uses -> the bits that it uses of a field of several, else ""."""
     stem: str = field(init=False)
     """The name without the suffix of the encoding."""
 
     def __post_init__(self) -> None:
-        """Compute the stem once: translation asks for it often."""
+        """Compute `stem`, which translation needs often."""
         object.__setattr__(self, "stem", self.name.removesuffix("_e32").removesuffix("_e64"))
 
 
 @dataclass(frozen=True, slots=True)
 class IsaTarget:
-    """A processor: its formats in the order in which their prefixes are tried, and its opcodes."""
+    """A processor: its formats, in the order in which they are tried, and its opcodes by (format, number)."""
 
     name: str
     family: str
@@ -253,21 +255,22 @@ class IsaTarget:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a wave where the kernel does not choose."""
+        """Lanes of a wave if the kernel's descriptor does not say."""
         return 64 if self.family == "gfx9" else 32
 
     @property
     def halves(self) -> bool:
-        """Whether 16-bit operands are halves of registers: in short encodings bit 7 of a register says which."""
+        """Whether 16-bit operands are halves of registers; in short encodings bit 7 of a register selects the half."""
         return self.family != "gfx9"
 
     @property
     def null(self) -> int:
-        """The encoding of the null register; -1 where there is none."""
+        """The encoding of the null register; -1 if the family has none."""
         return -1 if self.family == "gfx9" else 124
 
 
 def _slot(word: str) -> Slot:
+    """Parse an operand of the table: FIELD, or FIELD:DWORDS with "m" for a mask, and @s or @a."""
     if ":" not in word:
         return Slot(word)
     field, _, rest = word.partition(":")
@@ -277,6 +280,7 @@ def _slot(word: str) -> Slot:
 
 
 def _line(line: str, formats: dict[str, EncodingFormat]) -> tuple[tuple[str, int], Opcode]:
+    """Parse a line of the table: FORMAT NUMBER NAME OPERANDS | MODIFIERS."""
     head, _, tail = line.partition(" | ")
     form, number, name, *operands = head.split()
     modifiers = dict(m.partition("=")[::2] for m in tail.split() if m != "literal")
@@ -291,7 +295,7 @@ def _line(line: str, formats: dict[str, EncodingFormat]) -> tuple[tuple[str, int
 
 @functools.cache
 def target(name: str) -> IsaTarget:
-    """Return a processor's opcodes; raises UnsupportedError for one without a table."""
+    """Return the target of a processor, such as "gfx1100". Raises `UnsupportedError` for one without a table."""
     if name not in _FAMILIES:
         raise UnsupportedError(f"{name}: no instruction table; there are tables of {', '.join(_FAMILIES)}")
     family, formats = _FAMILIES[name]

@@ -1,6 +1,6 @@
-"""Operands of a decoded instruction: registers, constants, and how they read.
+"""Operands of a decoded instruction: registers (`Reg`), constants (`Imm`), fixed words (`Word`), and their texts.
 
-Not here: reading their values (`values`). Next: `decode`, the user.
+Texts are those of LLVM's disassembler. Not here: the values of operands (`values`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -37,8 +37,9 @@ _FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
 _INLINE_TEXT = {value & 0xFFFF_FFFF: str(value) for value in range(-16, 65)} | {
     struct.unpack("<I", struct.pack("<f", value))[0]: str(value) for value in _FLOATS
 }
-"""How a constant that follows its instruction reads where it could have been encoded in the instruction."""
+"""Bits of a constant that the instruction itself could encode -> its text when it follows as a literal."""
 _INVERSE_TURN = {16: 0x3118, 32: 0x3E22_F983, 64: 0x3FC4_5F30_6DC9_C882}
+"""Width -> bits of 1 / (2 pi)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,18 @@ class Reg:
     """Consecutive registers of one file, or a half of one."""
 
     file: str
-    """"v" vector, "a" accumulator, "s" everything that a scalar encoding names."""
+    """"v" vector, "a" accumulation, "s" scalar and special registers."""
     index: int
+    """The number; in file "s" the scalar encoding."""
     count: int = 1
     half: str = ""
-    """"l" or "h" where the operand is 16 bits of the register."""
+    """"l" or "h" for 16 bits of the register; "" for the whole register."""
     neg: bool = False
     abs: bool = False
     sext: bool = False
+    """Whether SDWA sign-extends it."""
     gfx9: bool = False
+    """Whether it has the names of gfx9, in which some encodings differ."""
 
     def __str__(self) -> str:
         return _signs(self._name(), neg=self.neg, absolute=self.abs, sext=self.sext)
@@ -73,15 +77,17 @@ class Reg:
 
 @dataclass(frozen=True, slots=True)
 class Imm:
-    """A constant: its bits in an operand of 32 bits or fewer, and in one of 64."""
+    """A constant, with its bits for each width of operand."""
 
     text: str
     bits: int
+    """Its bits in a 32-bit operand."""
     wide: int
-    """The value where the operand takes 64 bits as an integer or an f64."""
+    """Its bits in a 64-bit operand; of a literal the 32 bits, which `values` extends by the operand's type."""
     half: int
-    """The value where the operand is 16 bits."""
+    """Its bits in a 16-bit operand."""
     literal: bool = False
+    """Whether it is a dword that follows the instruction."""
     neg: bool = False
     abs: bool = False
 
@@ -91,7 +97,7 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A fixed word in an operand's place: "off", a message, a hardware register."""
+    """A fixed word in place of an operand: "off", a message, a hardware register; `value` are its bits."""
 
     text: str
     value: int = 0
@@ -118,24 +124,24 @@ def _signs(text: str, *, neg: bool, absolute: bool, sext: bool, constant: bool =
 
 
 def signed(operand: Operand, *, neg: bool, absolute: bool) -> Operand:
-    """Return an operand with source modifiers."""
+    """Return an operand with source modifiers; a `Word` is unchanged."""
     if isinstance(operand, Word) or not (neg or absolute):
         return operand
     return replace(operand, neg=neg, abs=absolute)
 
 
 def number(value: int) -> Imm:
-    """Return a small integer constant."""
+    """Return an inline integer constant."""
     return Imm(str(value), value & 0xFFFF_FFFF, value & (1 << 64) - 1, value & 0xFFFF)
 
 
 def literal(value: int) -> Imm:
-    """Return a constant of 32 bits that follows its instruction."""
+    """Return a literal: a constant of 32 bits that follows its instruction."""
     return Imm(_INLINE_TEXT.get(value, f"{value:#x}"), value, value, value & 0xFFFF, literal=True)
 
 
 def inline(code: int, bits: int) -> Imm | None:
-    """Return the constant of a source encoding from 128 to 248 as an operand of `bits` sees it, or None."""
+    """Return the inline constant of a source encoding for an operand of `bits`; None for other encodings."""
     if 128 <= code <= 192:
         return number(code - 128)
     if 193 <= code <= 208:

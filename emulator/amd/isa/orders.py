@@ -1,21 +1,25 @@
-"""Order between workgroups in machine code: which atomics release, and which cache invalidations acquire.
+"""Order between workgroups in machine code: atomics and stores that release, invalidations that acquire.
 
-The rules are those of LLVM's memory model of AMDGPU for the agent scope (AMDGPUUsage). An atomic operation,
-or a store that is strong (`instruction.reach`), releases if no earlier write of its wave is in flight: the
-code has waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on gfx9 has written
-them back before (`buffer_wbl2 sc1`). An invalidation of the agent's caches (gfx9 `buffer_inv sc1`, gfx11
-`buffer_gl1_inv` and then `buffer_gl0_inv`, gfx12 `global_inv scope:SCOPE_DEV`) acquires if the code has
-waited for all strong reads and atomics that return. Like `waits`, this is judged statically: what may be in
-flight on one path is in flight. Writes of other waves of the workgroup, and loads in flight at a release, are
-not followed.
+The rules are those of LLVM's memory model of AMDGPU for agent scope (AMDGPUUsage).
 
-On gfx11 an atomic store encodes as a plain one, because every store goes through to the L2. In kernels
-with strong loads or atomics a store of at most 8 bytes is strong there, beside strong loads and atomics
-only (`addresses.UNMARKED`): two such stores of different workgroups race unless the second replaces what
-its workgroup has read, and so does a plain load of what it stored. It counts as a release if the code has
-waited for all stores, or has acquired, and wrote nothing since.
+- An atomic operation, or a strong store (`instruction.reach`), releases if no earlier write of its wave is in
+flight. The code must have waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on
+gfx9 have written them back before (`buffer_wbl2 sc1`). - An invalidation of the caches at agent scope
+acquires if the code has waited for all strong reads and all atomics with a result: gfx9 `buffer_inv sc1`,
+gfx11 `buffer_gl1_inv` then `buffer_gl0_inv`, gfx12 `global_inv` or `global_wbinv` with scope:SCOPE_DEV or
+wider.
 
-Not here: what a release and an acquire order (`emulator.sanitizers.group_order`).
+The analysis is static, like `waits`: an access that may be in flight on one path counts as in flight. It does
+not follow writes of other waves of the workgroup, nor loads in flight at a release.
+
+On gfx11 an atomic store encodes as a plain store, because every store goes to the L2. So in gfx11 kernels
+with strong loads or atomics, a store of at most 8 bytes counts as strong against strong loads and atomics,
+and as plain against plain accesses (`addresses.UNMARKED`). Two such stores of different workgroups race,
+unless the second replaces a value that its workgroup has read. It counts as a release if the code has waited
+for all stores or has acquired, and wrote nothing since.
+
+Not here: the accesses that a release and an acquire order (`emulator.sanitizers.group_order`). Next:
+`translate`.
 """
 
 from __future__ import annotations
@@ -36,21 +40,24 @@ if TYPE_CHECKING:
 RELEASED: Final = "released"
 """The instruction releases: accesses before it are ordered."""
 RELEASED_UNMARKED: Final = "released unmarked"
-"""The instruction is a store that releases if it is atomic, which its encoding does not say."""
+"""The instruction is a store that releases if it is atomic; its encoding does not say whether it is."""
 UNMARKED_STORE: Final = "unmarked"
 """The instruction is a store that may be atomic, and does not release."""
 ACQUIRED: Final = "acquired"
-"""The instruction acquires: accesses behind it are ordered."""
+"""The instruction acquires: accesses after it are ordered."""
 _FAR = 64
+"""Ages are not counted further: no counter is larger."""
 _UNMARKED = re.compile(r"(global|flat|buffer)_store_(b8|b16|b32|b64|d16_hi_b8|d16_hi_b16)$")
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """Accesses that may be in flight: the youngest write and strong read of each counter."""
+    """Accesses that may be in flight."""
 
     writes: dict[str, int] = field(default_factory=dict)
+    """Counter -> accesses of it since the last write."""
     reads: dict[str, int] = field(default_factory=dict)
+    """Counter -> accesses of it since the last strong read or atomic with a result."""
     dirty: bool = False
     """gfx9: a write may not have been written back from the L2."""
     emptied: bool = False
@@ -67,7 +74,10 @@ def _reads_strongly(i: Instruction, family: str) -> bool:
 
 
 def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> dict[int, str]:
-    """Return what orders workgroups in a kernel, and stores that may be atomic: address -> how."""
+    """Return address of an instruction -> one of the four constants above; only instructions that have one.
+
+    `blocks`: see `translate.cut`; `family` is "gfx9", "gfx11" or "gfx12".
+    """
     first = blocks[0][0][0].address
     polls = family == "gfx11" and any(_reads_strongly(i, family) for body, _ in blocks for i in body)
     begins = {first: _Flight()}
@@ -95,7 +105,7 @@ def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: 
 
 
 def _order_of(i: Instruction, flight: _Flight, family: str, *, polls: bool) -> str | None:
-    """Return how an instruction orders workgroups; with `polls`, stores of gfx11 may be atomic."""
+    """Return how an instruction orders workgroups, or None. With `polls` stores of gfx11 may be atomic."""
     match = MEMORY.match(i.stem)
     if match is not None and match[1] != "scratch":
         strong = match[2] == "atomic" or (match[2] == "store" and reach(i, family) == STRONG)
@@ -106,7 +116,7 @@ def _order_of(i: Instruction, flight: _Flight, family: str, *, polls: bool) -> s
 
 
 def _invalidates(i: Instruction, flight: _Flight, family: str) -> bool:
-    """Return whether nothing older than an instruction is left in the caches between the wave and the L2."""
+    """Return whether an instruction completes an invalidation of all caches between the wave and the L2."""
     if family == "gfx11":
         return i.stem == "buffer_gl0_inv" and flight.emptied
     return i.stem in ("buffer_inv", "global_inv", "global_wbinv") and reaches_agent(i, family)
@@ -141,7 +151,7 @@ def _step(i: Instruction, flight: _Flight, family: str) -> _Flight:
 
 
 def _merged(one: _Flight, other: _Flight) -> _Flight:
-    """Join two paths: of each counter the younger access."""
+    """Join the states of two paths: for each counter keep the younger access."""
     return _Flight(
         _youngest(one.writes, other.writes),
         _youngest(one.reads, other.reads),

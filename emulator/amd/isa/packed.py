@@ -1,7 +1,9 @@
-"""Operations on halves and pairs of registers, and on a mix of halves and floats; sums of products of their parts.
+"""Packed operations: v_pk_* on both halves or on pairs of registers, v_fma_mix, and dot products (v_dot2, v_dot4).
 
-Not here: the arithmetic of a lane (`vector_floats`), whole matrices (`matrix`). Next: `meanings`, how an operation
-is defined.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of VOP3P.
+
+Not here: the arithmetic of a lane (`vector_floats`), matrices (`matrix`). Next: `meanings`, how an operation is
+defined.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from emulator.ir.vector import IrValue
 
 _SCALARS = 128
-"""Scalar registers; numbers above name special values."""
+"""The number of scalar registers; encodings from here on name special values."""
 _MINUS = 0xFFFF
-"""The upper half of a negative inline integer."""
+"""The upper half of the bits of a negative inline integer."""
 
 
 def _packed_float(stem: str, count: int, compute: Callable[..., IrValue]) -> None:
@@ -33,7 +35,7 @@ def _packed_float(stem: str, count: int, compute: Callable[..., IrValue]) -> Non
 
 
 PACKED: dict[str, tuple[Callable[..., IrValue], str, int]] = {}
-"""Operations on both halves of a register: what to compute, the type of a half, how many sources."""
+"""Name of an operation on both halves of a register -> what computes a half, its type, number of sources."""
 for _stem, _ir in (("add", "fadd"), ("mul", "fmul")):
     _packed_float(_stem, 2, lambda t, a, b, _ir=_ir: t.c.op(_ir, a, b))
 _packed_float("fma", 3, fused)
@@ -66,12 +68,15 @@ for _stem, _ir, _type in (("lshlrev", "shl", "b16"), ("lshrrev", "lshr", "b16"),
 
 
 def run_packed(t: IsaTranslator) -> None:
-    """Write the code of an operation on halves: op_sel says which half of a source goes where."""
+    """Write the code of an operation of `PACKED`; op_sel selects the halves of the sources.
+
+    Raises `IsaError` for another number of sources, or clamp of an integer operation other than add and sub.
+    """
     c, i = t.c, t.instruction
     compute, type_, count = PACKED[t.stem]
     d, *rest = i.operands
     if len(rest) != count:
-        raise t.error(f"{len(rest)} sources where {count} are known")
+        raise t.error(f"wanted {count} sources, saw {len(rest)}")
     if i.get("clamp") and type_[0] != "f" and not t.stem.startswith(("v_pk_add", "v_pk_sub")):
         raise t.error("clamp of this packed operation is not supported")
     halves = []
@@ -85,7 +90,10 @@ def run_packed(t: IsaTranslator) -> None:
 
 
 def part_of(t: IsaTranslator, number: int, operand: Operand, type_: str, place: int) -> IrValue:
-    """Return the half of a source that goes into the low (0) or high (1) part of a result, with its sign."""
+    """Return the half of a source for the low (`place` 0) or high (1) half of the result, negated if asked.
+
+    `number` is the source's. Raises `IsaError` for neg or abs of the whole operand, and for neg of an integer.
+    """
     c, i = t.c, t.instruction
     select = place
     if i.opcode.form.name == "VOP3P":
@@ -104,15 +112,20 @@ def part_of(t: IsaTranslator, number: int, operand: Operand, type_: str, place: 
 
 
 def _halves(t: IsaTranslator, operand: Operand, type_: str) -> IrValue:
-    """Return both halves of a source. Of an inline constant: an f16 and 0, or an integer of 32 bits."""
-    if type_ == "f16" and isinstance(operand, Imm) and not operand.literal and 0 < operand.bits >> 16 < _MINUS:
+    """Return both halves of a source. An inline float is an f16 and 0, an inline integer has 32 bits."""
+    if (
+        type_ == "f16"
+        and isinstance(operand, Imm)
+        and not operand.literal
+        and 0 < operand.bits >> 16 < _MINUS
+    ):
         return t.c.const(t.v("i32"), operand.half)
     return t.raw(operand)
 
 
 @meaning("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
 def _packed_pairs(t: IsaTranslator) -> None:
-    """gfx9: the same operation on two registers."""
+    """gfx9: an operation on two 32-bit values in a pair of registers."""
     c, i = t.c, t.instruction
     d, *rest = i.operands
     if not isinstance(d, Reg) or i.get("clamp"):
@@ -141,7 +154,7 @@ def _packed_pairs(t: IsaTranslator) -> None:
 
 
 def _of_pair(t: IsaTranslator, operand: Operand, which: int) -> IrValue:
-    """Return one of two registers; a constant is both."""
+    """Return the low (`which` 0) or high (1) register of a pair; a constant is both."""
     if not isinstance(operand, Reg):
         return t.raw(operand)
     if operand.index + which >= _SCALARS and operand.file == "s":
@@ -151,7 +164,7 @@ def _of_pair(t: IsaTranslator, operand: Operand, which: int) -> IrValue:
 
 @meaning("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
 def _mix(t: IsaTranslator) -> None:
-    """Multiply and add; each source is an f32 or a half that is widened, the result an f32 or one half."""
+    """Fused multiply and add; each source is an f32 or a widened f16, the result an f32 or one f16 half."""
     c, i = t.c, t.instruction
     d, *rest = i.operands
     values = []
@@ -185,7 +198,7 @@ def _mix(t: IsaTranslator) -> None:
 
 @meaning("v_dot2_f32_f16", "v_dot2acc_f32_f16")
 def _dot_halves(t: IsaTranslator) -> None:
-    """Sum of the products of both halves in f32; the destination of v_dot2acc is the addend."""
+    """Sum of the products of both halves, in f32; v_dot2acc adds to its destination."""
     c = t.c
     d, x, y, *more = t.instruction.operands
     total = t.source(more[0] if more else d, "f32")

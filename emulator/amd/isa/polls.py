@@ -1,14 +1,14 @@
-"""Loops of kernels that may wait for other waves, and the accesses to LDS with which they poll.
+"""Loops of kernels that may wait for other waves, and the accesses to LDS by which loops poll.
 
-A loop that waits must yield, or the wave waited for never runs. Sleeps, atomics and loads that see what
-other waves write say so themselves. An atomic load of LDS encodes as a plain one, and so does an atomic
-store. A load that polls is told by its loop, which stores nothing and loads the same place each time. It is
-atomic or volatile if what it returns decides whether the loop goes on, because a compiler takes a plain load
-that never changes out of the loop. An atomic operation that returns polls as well (a lock), unless what it
-stores depends on what it returned (a loop of compare-and-swaps that computes).
+A loop that waits must yield, or the other wave never runs. A sleep, an atomic, or a load with a scope beyond
+the wave shows that a kernel may wait. Loads of LDS have no scope: an atomic load encodes as a plain load. So
+a polling load is recognised by its loop, which stores nothing and loads the same address each time. The load
+is atomic or volatile if its result decides whether the loop continues, because a compiler moves a plain load
+that never changes out of the loop. An atomic operation with a result polls, too (a lock), unless its operand
+depends on its result (a loop of compare-and-swaps).
 
-Not here: the yielding (`emulator.simt.wave_function`), races of what polls
-(`emulator.sanitizers.shadow_shared`).
+Not here: yielding (`emulator.simt.wave_function`), races of polling accesses
+(`emulator.sanitizers.shadow_shared`). Next: `translate`, the user.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ _DECIDERS: Final = {
     "vcc": frozenset({("s", VCC), ("s", VCC + 1)}),
     "exe": frozenset({("s", EXEC), ("s", EXEC + 1)}),
 }
-"""The registers that a conditional branch tests, by the first letters of its condition."""
+"""The first letters of a branch's condition -> the scalar registers that the branch tests."""
 
 
 def may_wait(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> bool:
-    """Return whether a loop of a kernel may wait for other waves, of its workgroup or of others."""
+    """Return whether a kernel may wait for other waves, of its workgroup or of others.
+
+    `blocks`: see `cut`.
+    """
     code = [i for body, _ in blocks for i in body]
     if any(_reads_others(i, family) for i in code):
         return True
@@ -49,7 +52,7 @@ def may_wait(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family
 
 
 def polled(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
-    """Return the addresses of the loads and atomic operations by which loops poll a place of LDS."""
+    """Return the addresses of the loads and atomic operations by which loops poll an address of LDS."""
     return frozenset(
         i.address
         for loop in _loops(blocks, family)
@@ -61,9 +64,9 @@ def polled(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: 
 def _loops(
     blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str
 ) -> Iterator[list[Instruction]]:
-    """Yield the code of each loop that stores nothing and meets no barrier: what a backward branch spans.
+    """Yield the code of each loop without store and barrier: the instructions that a backward branch spans.
 
-    Yields none for a kernel that does not use LDS.
+    Yields nothing for a kernel that does not use LDS.
     """
     code = [i for body, _ in blocks for i in body]
     if not any(i.stem.startswith("ds_") for i in code):
@@ -82,7 +85,7 @@ def _reads_others(i: Instruction, family: str) -> bool:
 
 
 def _rereads(loop: Sequence[Instruction], family: str) -> Iterator[Instruction]:
-    """Yield the accesses of a loop that return what is at the same place of LDS each time."""
+    """Yield the loads and returning atomics of a loop that access the same address of LDS each time."""
     written = {register for i in loop for register in used(i, family)[1]}
     for i in loop:
         name = canonical(i.stem, family)
@@ -93,7 +96,7 @@ def _rereads(loop: Sequence[Instruction], family: str) -> Iterator[Instruction]:
 
 
 def _decides(i: Instruction, loop: Sequence[Instruction], family: str) -> bool:
-    """Return whether what an access returns decides a branch of its loop, and not what the access stores."""
+    """Return whether an access's result decides a branch of its loop, and does not reach its own operands."""
     name = canonical(i.stem, family)
     if not (_ATOMIC_LOAD.match(name) or _LOCAL_ATOMIC.match(name)):
         return False

@@ -1,8 +1,9 @@
-"""Instructions that steer the program, not data: waits and hints, modes, sleeping.
+"""Instructions without data: waits, hints, cache maintenance, modes, sleeping, messages.
 
-Branches and barriers are in `translate`.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapters of SOPP and SOPK.
 
-Next: `meanings`, how an operation is defined.
+Not here: branches and barriers (`translate`), the check of waits (`waits`), the modes (`modes`). Next:
+`meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -24,14 +25,14 @@ WAITS = (
     "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt",
     "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_wait_alu", "s_wait_idle", "s_wait_event",
 )  # fmt: skip
-"""Every access is done at once here: `waits` judges statically whether the code waits where it must."""
+"""Waits have no effect, because every access completes at once here; `waits` checks them statically."""
 HINTS = (
     "s_nop", "s_delay_alu", "s_clause", "s_setprio", "s_set_inst_prefetch_distance", "s_inst_prefetch", "s_icache_inv",
     "s_ttracedata", "s_ttracedata_imm", "s_incperflevel", "s_decperflevel", "s_prefetch_data", "s_prefetch_inst",
     "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_code_end", "s_wakeup",
     "s_singleuse_vdst",
 )  # fmt: skip
-"""Instructions that affect timing only. The hardware orders what `s_delay_alu` delays."""
+"""Instructions that affect timing only; hardware is correct without `s_delay_alu`, too."""
 CACHES = (
     "buffer_gl0_inv", "buffer_gl1_inv", "s_gl1_inv", "s_dcache_inv", "buffer_inv", "buffer_wbl2", "buffer_wbinvl1",
     "buffer_wbinvl1_vol", "global_inv", "global_wb", "global_wbinv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol",
@@ -44,9 +45,9 @@ def _nothing(t: IsaTranslator) -> None:
 
 
 def _of_workgroup(t: IsaTranslator) -> bool:
-    """Return whether a cache instruction orders accesses of one workgroup only.
+    """Return whether a cache instruction has workgroup scope or narrower.
 
-    For wider scopes gfx11 invalidates GL1 as well, gfx12 and gfx942 say so in the instruction.
+    For a wider scope gfx11 also invalidates GL1; gfx12 and gfx942 encode the scope in the instruction.
     """
     i = t.instruction
     if t.target.family == "gfx12":
@@ -56,9 +57,9 @@ def _of_workgroup(t: IsaTranslator) -> bool:
 
 @meaning(*CACHES)
 def _cache(t: IsaTranslator) -> None:
-    """Memory is coherent here; other threads' accesses are not moved across it.
+    """Emit a host fence, because memory is coherent here: it orders accesses of other host threads.
 
-    A workgroup runs on one host thread, so a fence for it alone costs no instruction of the host.
+    A workgroup runs on one host thread, so a fence of workgroup scope costs no host instruction.
     """
     t.c.emit("fence acq_rel" if _of_workgroup(t) else "fence seq_cst")
 
@@ -70,13 +71,13 @@ def _sleep(t: IsaTranslator) -> None:
 
 @meaning("s_round_mode", "s_denorm_mode", "s_setreg_imm32_b32")
 def _mode(t: IsaTranslator) -> None:
-    """Change how the following operations round, flush and overflow."""
+    """Set the float mode of the following operations."""
     t.modes = changed(t.modes, t.instruction, t.kernel)
 
 
 @meaning("s_sendmsg", "s_sendmsghalt")
 def _message(t: IsaTranslator) -> None:
-    """Messages: giving vector registers back changes nothing, all others would."""
+    """MSG_DEALLOC_VGPRS has no effect here; all other messages would have one, and are refused."""
     if t.instruction.get("simm16") != 3 or t.stem != "s_sendmsg":
         raise t.error("only MSG_DEALLOC_VGPRS is supported")
 

@@ -1,6 +1,7 @@
-"""Cache of decoded and translated kernels, one for the process: emulated machines share equal code.
+"""Decoded kernels, and the process's cache of translated kernels, which all emulated machines share.
 
-Not here: where code lies on a GPU (`emulator.amd.engines.kernels`), its translation (`translate`).
+Not here: the address of code on a GPU (`emulator.amd.engines.kernels`), translation (`translate`). Next:
+`translate`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from emulator.ir.report import KernelReport
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
-"""(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
+"""(bits, elements) of the accesses whose helpers an engine for waves of 64 lanes compiles at its start."""
 KEPT: Final = 512
-"""Translated kernels of a process: each has its instructions, IR text and machine code, some 200 KiB."""
+"""Translated kernels that are kept; each takes about 200 KiB: instructions, IR text and machine code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A kernel's code, and what a launch of it needs to know."""
+    """A translated kernel, with the facts that the checks of a launch need."""
 
     program: TranslatedProgram
     registers: int
@@ -38,11 +39,11 @@ class Translated:
     accumulators: int
     """Accumulation registers that the instructions name."""
     missing_waits: tuple[KernelReport, ...] = ()
-    """Uses of registers whose loads have not completed, and of LDS; each is a fault."""
+    """The reports of `waits.missing_waits`; each is a fault."""
 
 
 def engine_of(settings: Settings, lanes: int) -> SimtEngine:
-    """Return the engine of some settings for waves of 32 or 64 lanes, created once per process."""
+    """Return the engine for `settings` and waves of 32 or 64 lanes; it is created once per process."""
     shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
     brings = (memory.define_core, scalar_memory.define_core)
     return engine(replace(settings, lanes=lanes, shapes=shapes, brings=brings, strips=True))
@@ -50,17 +51,21 @@ def engine_of(settings: Settings, lanes: int) -> SimtEngine:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A kernel's code and its instructions; equal where the code is."""
+    """A kernel's code and its instructions. Two are equal if `code` and `before` are."""
 
     code: bytes
     """The bytes from the first to the last instruction that can be reached."""
     instructions: list[Instruction] = field(compare=False, repr=False)
     before: int = 0
-    """How many of the bytes lie in front of the kernel's first instruction."""
+    """The number of bytes before the kernel's first instruction."""
 
 
 def decoded(code: bytes, processor: str, lanes: int, kernel: str, *, before: int = 0) -> Decoded:
-    """Decode the kernel behind the first `before` bytes; raises `IsaError`, in which `kernel` names it."""
+    """Decode the kernel that begins `before` bytes after the start of `code`.
+
+    Raises `IsaError` for an unknown encoding (`kernel` is the name in it), `UnsupportedError` for an unknown
+    processor.
+    """
     instructions = read_kernel(code, target(processor), lanes=lanes, kernel=kernel, before=before)
     first = min(one.address for one in instructions)
     return Decoded(
@@ -78,9 +83,9 @@ def translated(
     *,
     counts: bool = False,
 ) -> Translated:
-    """Return the program of a kernel, translated once per process; raises `IsaError`.
+    """Return the program of a kernel, translated once per process for equal arguments.
 
-    With `counts` it counts what it executes.
+    With `counts` the program counts its instructions and accesses. Raises `IsaError` for unsupported code.
     """
     begin = kernel.before.to_bytes(4, "little") if kernel.before else b""
     name = f"code_{hashlib.blake2b(kernel.code + begin, digest_size=8).hexdigest()}"
@@ -93,6 +98,7 @@ def translated(
 
 
 def _registers(instructions: list[Instruction], file: str) -> int:
+    """Return 1 plus the highest register of a file that the instructions name; 0 for none."""
     most = 0
     for one in instructions:
         for part in (one, one.second):

@@ -1,6 +1,6 @@
-"""One instruction being decoded: the dwords taken so far, scalar and general source operands.
+"""`Reading`, the state of decoding one instruction: the dwords taken so far; and scalar and general operands.
 
-Next: `decode`, the user.
+Not here: vector operands (`vector_operands`), memory operands (`memory_operands`). Next: `decode`, the user.
 """
 
 from __future__ import annotations
@@ -20,28 +20,32 @@ LITERAL, ZERO = 255, 128
 
 @dataclass(slots=True)
 class Reading:
-    """One instruction being decoded."""
+    """The state of decoding one instruction."""
 
     target: IsaTarget
     lanes: int
+    """Lanes of the wave: 32 or 64."""
     address: int
+    """Bytes from the kernel's first instruction."""
     encoding: int
-    """All the dwords there are from here on, as far as an instruction can reach."""
+    """The next dwords of the code, at most 5, the first lowest."""
     dwords: int
+    """The number of dwords in `encoding`."""
     kernel: str
     form: EncodingFormat | None = None
+    """The format; None until it is found."""
     taken: int = 0
-    """Dwords read so far."""
+    """Dwords decoded so far."""
 
     def error(self, why: str) -> IsaError:
-        """Return the error that these bits are not understood."""
+        """Return an error that names the dwords taken so far, at least the first."""
         count = max(self.taken, 1)
         words = " ".join(f"{self.encoding >> 32 * k & 0xFFFF_FFFF:08x}" for k in range(count))
         form = f"{self.form.name} " if self.form else ""
         return IsaError(why, text=f"{form}[{words}]", address=self.address, kernel=self.kernel)
 
     def next_dword(self) -> int:
-        """Take the dword behind those read so far."""
+        """Take the next dword, and return it. Raises `IsaError` at the end of the code."""
         if self.taken >= self.dwords:
             raise self.error("the code ends within the instruction")
         value = self.encoding >> 32 * self.taken & 0xFFFF_FFFF
@@ -49,13 +53,13 @@ class Reading:
         return value
 
     def field(self, name: str) -> int:
-        """Read a field of the format."""
+        """Return a field of the format; 0 if the format does not have it."""
         assert self.form is not None
         return self.form.get(self.encoding, name)
 
 
 def scalar_register(reading: Reading, code: int, count: int) -> Reg:
-    """Return a scalar register by its encoding."""
+    """Return `count` scalar registers by their encoding. Raises `IsaError` for an encoding of no register."""
     gfx9 = reading.target.family == "gfx9"
     known = code < 128 or code in (235, 236, 237, 238, 251, 252, 253)
     if not known:
@@ -64,7 +68,10 @@ def scalar_register(reading: Reading, code: int, count: int) -> Reg:
 
 
 def source(reading: Reading, code: int, count: int, *, bits: int = 32) -> Operand:
-    """Return a source operand by its 8- or 9-bit encoding."""
+    """Return a source operand of `count` dwords by its 8- or 9-bit encoding; a literal takes the next dword.
+
+    `bits` is the operand's width, for the texts of constants. Raises `IsaError` for an unknown encoding.
+    """
     if code >= 256:
         return Reg("v", code - 256, count)
     if code == LITERAL:
@@ -74,7 +81,7 @@ def source(reading: Reading, code: int, count: int, *, bits: int = 32) -> Operan
 
 
 def width(reading: Reading, opcode: Opcode, slot: Slot) -> int:
-    """Return the dwords of an operand: those of masks and of matrices depend on the size of the wave."""
+    """Return the dwords of an operand. Those of masks and matrices depend on the lanes of the wave."""
     if slot.mask:
         return reading.lanes // 32
     if reading.lanes == 64 and opcode.name.startswith("v_swmmac"):
@@ -101,7 +108,7 @@ def made(  # noqa: PLR0917 - the parts of an instruction, in order
     modifiers: dict[str, int],
     tail: str = "",
 ) -> Instruction:
-    """Return an instruction of what has been read."""
+    """Return the decoded instruction; modifiers of 0 are left out."""
     return Instruction(
         reading.address,
         4 * reading.taken,

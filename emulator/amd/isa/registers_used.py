@@ -1,10 +1,10 @@
-"""Which registers an instruction reads and writes, told by its operands.
+"""The registers that an instruction reads and writes.
 
-On RDNA a D16 access to memory uses one half of its data register and leaves the other alone. A VALU
-instruction uses whole registers: where it writes a half, the GPU writes back 32 bits (LLVM:
-D16Writes32BitVgpr of gfx11 and gfx12).
+On RDNA a D16 access to memory uses one half of its data register and keeps the other. A VALU instruction uses
+whole registers: if it writes a half, the GPU writes back 32 bits (LLVM: D16Writes32BitVgpr of gfx11 and
+gfx12).
 
-Next: `waits`, which checks their use.
+Not here: registers that M0 selects (`indirect`). Next: `waits`, `observed_lanes` and `polls`, the users.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
 Register = tuple[str, int]
+"""File ("v", "a", "s") and number."""
 Half = tuple[str, int, str]
-"""A half of a register, "l" or "h"; where halves are not told apart "l" stands for the whole."""
+"""File, number, and "l" or "h" for a half; in files without halves "l" is the whole register."""
 _READS_VCC = ("v_div_fmas", "v_dual_cndmask")
 _SOURCES_ALONE = ("s_cmp", "s_bitcmp", "s_setreg", "s_barrier_signal", "s_waitcnt_")
 _DATA = ("vdst", "vdata", "data0")
@@ -48,7 +49,7 @@ def _numbers(operand: Operand) -> set[Register]:
 
 
 def _destinations(i: Instruction) -> int:
-    """Return how many of the first operands are written."""
+    """Return how many of the first operands are destinations."""
     name = i.stem
     if name.startswith(_SOURCES_ALONE) or "_store_" in name or not i.operands:
         return 0
@@ -69,7 +70,10 @@ def _destinations(i: Instruction) -> int:
 
 
 def used(i: Instruction, family: str) -> tuple[set[Register], set[Register]]:
-    """Return the registers that an instruction reads and those that it writes."""
+    """Return the registers that an instruction reads, and those that it writes.
+
+    Of both halves if dual-issue.
+    """
     if i.second is not None:
         one, other = used_alone(i, family), used_alone(i.second, family)
         return one[0] | other[0], one[1] | other[1]
@@ -77,14 +81,14 @@ def used(i: Instruction, family: str) -> tuple[set[Register], set[Register]]:
 
 
 def used_alone(i: Instruction, family: str) -> tuple[set[Register], set[Register]]:
-    """Return the same of one half of a dual-issue instruction."""
+    """Return the registers as `used` does, without the second half of a dual-issue instruction."""
     written: set[Register] = set()
     read: set[Register] = set()
     count = _destinations(i)
     for number, operand in enumerate(i.operands):
         (written if number < count else read).update(_numbers(operand))
     if i.stem.startswith("buffer_atomic_") and (i.get("glc") or i.get("sc0") or i.get("th") & 1):
-        data = sorted(_numbers(i.operands[0]))  # what was there before comes back in place of the first value
+        data = sorted(_numbers(i.operands[0]))  # the old value replaces the operand
         written.update(data[: len(data) // 2] if "cmpswap" in i.stem else data)
     entry = LANEWISE.get(canonical(i.stem, family).replace("v_dual_", "v_"))
     if (entry is not None and entry.accumulates) or i.stem.startswith(_CHANGES_DESTINATION):
@@ -97,7 +101,7 @@ def used_alone(i: Instruction, family: str) -> tuple[set[Register], set[Register
 
 
 def used_halves(i: Instruction, family: str) -> tuple[set[Half], set[Half]]:
-    """Return the halves of registers that an instruction reads and those that it writes."""
+    """Return the halves of registers that an instruction reads, and those that it writes."""
     halves = {"v": "l" if family == "gfx9" else "lh"}
     read, written = (
         {(file, number, half) for file, number in part for half in halves.get(file, "l")}
@@ -116,7 +120,10 @@ def used_halves(i: Instruction, family: str) -> tuple[set[Half], set[Half]]:
 
 
 def _data_half(i: Instruction) -> tuple[Reg, str] | None:
-    """Return the data register of an access to memory and the half that it uses; None where it uses both."""
+    """Return the data register of an access to memory and the half that it uses.
+
+    None if it uses both or none.
+    """
     if not i.stem.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_")) or "format" in i.stem:
         return None
     if "d16" not in i.stem and not i.stem.endswith(("_store_b8", "_store_b16")):
@@ -128,5 +135,5 @@ def _data_half(i: Instruction) -> tuple[Reg, str] | None:
 
 
 def _addresses(i: Instruction, data: Reg) -> list[Reg]:
-    """Return the other vector registers that a store reads, which are whole."""
+    """Return the registers of `data`'s file that a store reads beside `data`; it reads them whole."""
     return [r for r in i.operands if isinstance(r, Reg) and r is not data and r.file == data.file]

@@ -1,6 +1,10 @@
-"""Loads of the scalar unit.
+"""Scalar loads: s_load and s_buffer_load to scalar registers.
 
-Not here: operands (`memory_operands`). Next: `meanings`, how an operation is defined.
+Addresses are aligned down to the unit of the access. Sources: RDNA3, RDNA4 and CDNA3 ISA documents, "Scalar
+Memory Addressing"; docs/sources-amd.md.
+
+Not here: operands (`memory_operands`), loads of lanes (`memory`). Next: `meanings`, how an operation is
+defined.
 """
 
 from __future__ import annotations
@@ -22,16 +26,18 @@ if TYPE_CHECKING:
 
 
 _STRIDE_AT, _STRIDE = 16, 0x3FFF
+"""Position and mask of the stride in dword 1 of a buffer descriptor."""
 
 
 def _buffer_start(t: IsaTranslator, base: Reg) -> IrValue:
+    """Return the first address of a buffer, an i64."""
     c = t.c
     low, high = (c.resize(t.sgpr(base.index + k), 64) for k in range(2))
     return c.op("or", low, c.op("shl", c.op("and", high, 0xFFFF), 32))
 
 
 def _buffer_size(t: IsaTranslator, base: Reg) -> IrValue:
-    """Return the bytes of a buffer: its records, each a byte where there is no stride."""
+    """Return the bytes of a buffer: records times stride; a record is a byte if the stride is 0."""
     c = t.c
     stride = c.op("and", c.op("lshr", t.sgpr(base.index + 1), _STRIDE_AT), _STRIDE)
     each = c.select(c.icmp("eq", stride, 0), c.const("i32", 1), stride)
@@ -39,10 +45,10 @@ def _buffer_size(t: IsaTranslator, base: Reg) -> IrValue:
 
 
 def _dwords(lib: Library, count: int) -> str:
-    """`amd.scalar.COUNT(warp, address, site) -> dwords`: one check of the whole access, one load.
+    """Return the helper `amd.scalar.COUNT(warp, address, site) -> dwords`: one check and one load.
 
-    Where the allocation that the instruction last read does not hold all of it, lanes load a dword each: that
-    finds the allocation, or reports which dword lies in none.
+    If the allocation of the instruction's last load does not contain the whole access, each lane loads a
+    dword: this finds the allocation, or reports the dword that lies in none.
     """
 
     def body(c: CodeBuilder, warp: IrValue, address: IrValue, site: IrValue) -> None:
@@ -71,17 +77,21 @@ def _dwords(lib: Library, count: int) -> str:
 
 
 def define_core(lib: Library) -> None:
-    """Write the loads of every number of dwords."""
+    """Write the helpers of `_dwords`, at the start of an engine.
+
+    None if accesses are checked by sanitizers.
+    """
     if not lib.checks.any:
         for count in (1, 2, 3, 4, 8, 16):
             _dwords(lib, count)
 
 
 def _address(t: IsaTranslator, start: IrValue, size: int) -> IrValue:
-    """Return where a load of units of `size` bytes begins: bits below a unit count in no part of the address.
+    """Return the address of a load in units of `size` bytes: base plus offsets, each aligned down to a unit.
 
-    The two offsets of a buffer are added first, except on gfx12 (ISA documents, "Scalar Memory Addressing").
-    Offsets that they call illegal are refused: those below the base and, of a buffer, negative constants.
+    The two offsets of a buffer are added before the alignment, except on gfx12. Offsets that the ISA
+    documents call illegal are refused: an offset below the base (at run time, if a register adds to it), and
+    a negative constant of a buffer.
     """
     c, i, buffer = t.c, t.instruction, t.stem.startswith("s_buffer_")
     offset = i.get("offset")
@@ -100,9 +110,9 @@ def _address(t: IsaTranslator, start: IrValue, size: int) -> IrValue:
 
 
 def _scalar_load(t: IsaTranslator) -> None:
-    """Load dwords into consecutive scalar registers.
+    """Load dwords to consecutive scalar registers; dwords beyond the end of a buffer are 0.
 
-    Of a buffer, dwords beyond its end are zero. A load that is validated (`guesses`) is strong.
+    A load that a compare-and-swap validates (`guesses`) is strong.
     """
     c, i = t.c, t.instruction
     d, base = i.operands[:2]
@@ -139,7 +149,7 @@ for _size in (32, 64, 96, 128, 256, 512):
 
 
 def _scalar_part(t: IsaTranslator) -> None:
-    """Load a byte or half (gfx12), extended to a register."""
+    """Load a byte or 16 bits (gfx12), extended to 32 bits."""
     c, i = t.c, t.instruction
     d, base = i.operands[:2]
     if not isinstance(d, Reg) or not isinstance(base, Reg):

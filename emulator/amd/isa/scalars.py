@@ -1,9 +1,9 @@
 """Operations of the scalar unit (SALU), written as LLVM IR: moves, logic, arithmetic, bit fields, floats.
 
-Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of scalar ALU instructions. Comments and docstrings state
-what SCC, the scalar condition code, becomes; `t` is the translator, `t.c` its code emitter.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of scalar ALU instructions. Docstrings say how an operation
+sets SCC, the scalar condition code; without a word on it SCC is unchanged. `t` is the translator, `t.c` its code.
 
-Not here: scalar comparisons (`compares`), scalar loads (`memory`), branches and waits (`translate`, `program`),
+Not here: scalar comparisons (`compares`), scalar loads (`scalar_memory`), branches and waits (`translate`, `program`),
 the vector unit (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
@@ -34,7 +34,7 @@ def _sources(t: IsaTranslator, bits: int) -> list[IrValue]:
 
 
 def _register_logic(name: str, bits: int, compute: Compute) -> None:
-    """Register an operation that sets SCC to (result != 0)."""
+    """Register a logic operation, which sets SCC to (result != 0)."""
 
     def act(t: IsaTranslator) -> None:
         value = compute(t, *_sources(t, bits))
@@ -64,7 +64,7 @@ for _bits in (32, 64):
 
 
 def _exec_operation(t: IsaTranslator) -> None:
-    """S = EXEC; EXEC = source op EXEC (saveexec), or both are the result (wrexec)."""
+    """EXEC = source op EXEC; the destination gets the old EXEC (saveexec) or the new (wrexec). SCC is (result != 0)."""
     match = re.fullmatch(r"s_(\w+)_(saveexec|wrexec)_b(32|64)", t.stem)
     assert match is not None
     bits = int(match[3])
@@ -85,7 +85,7 @@ for _name in _LOGIC:
 
 
 def _register(name: str, bits: int, compute: Compute, *, to: int = 0, flag: bool = False) -> None:
-    """Register an operation that leaves SCC, or with `flag` sets it to (result != 0); `to` is the result's bits."""
+    """Register an operation; with `flag` it sets SCC to (result != 0). `to` is the result's bits, 0 those of sources."""
 
     def act(t: IsaTranslator) -> None:
         value = compute(t, *_sources(t, bits))
@@ -133,7 +133,7 @@ for _sign in "iu":
 
 
 def _register_count(name: str, bits: int, function: str) -> None:
-    """Register a count of zero bits; -1 for a source of 0. SCC stays."""
+    """Register a count of leading or trailing zeros; the result is -1 for a source of 0."""
 
     def act(t: IsaTranslator) -> None:
         c = t.c
@@ -151,7 +151,7 @@ for _bits in (32, 64):
 
 @meaning("s_cls_i32")
 def _count_sign_bits(t: IsaTranslator) -> None:
-    """Count leading bits equal to the sign bit; -1 for 0 and -1."""
+    """Count the leading bits that equal the sign bit; the result is -1 for 0 and -1."""
     c = t.c
     (a,) = _sources(t, 32)
     flipped = c.op("xor", a, c.op("ashr", a, 31))
@@ -161,7 +161,7 @@ def _count_sign_bits(t: IsaTranslator) -> None:
 
 @meaning("s_add_u32", "s_sub_u32", "s_addc_u32", "s_subb_u32")
 def _add_with_carry(t: IsaTranslator) -> None:
-    """SCC is the carry or borrow."""
+    """Unsigned sum or difference; addc and subb add or subtract SCC, too. SCC becomes the carry or borrow."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
     op = "add" if t.stem.startswith("s_add") else "sub"
@@ -174,7 +174,7 @@ def _add_with_carry(t: IsaTranslator) -> None:
 
 @meaning("s_add_i32", "s_sub_i32")
 def _add_signed(t: IsaTranslator) -> None:
-    """SCC is signed overflow."""
+    """Signed sum or difference. SCC becomes signed overflow."""
     c = t.c
     a, b = _sources(t, 32)
     op = "add" if t.stem == "s_add_i32" else "sub"
@@ -186,7 +186,7 @@ def _add_signed(t: IsaTranslator) -> None:
 
 @meaning("s_addk_i32", "s_mulk_i32", "s_movk_i32", "s_cmovk_i32")
 def _small_constant(t: IsaTranslator) -> None:
-    """Operations with a constant of 16 bits, sign-extended."""
+    """Operations with a 16-bit constant, sign-extended. s_addk sets SCC to signed overflow; s_cmovk moves if SCC."""
     c, d = t.c, t.instruction.operands[0]
     value = t.instruction.get("simm16")
     constant = c.const("i32", value - 0x10000 if value >> 15 else value)
@@ -204,6 +204,7 @@ def _small_constant(t: IsaTranslator) -> None:
 
 
 def _shifts() -> None:
+    """Register the shifts, by the second source modulo the width. SCC becomes (result != 0)."""
     for name, op, kind in (("lshl", "shl", "b"), ("lshr", "lshr", "b"), ("ashr", "ashr", "i")):
         for bits in (32, 64):
 
@@ -221,7 +222,7 @@ _shifts()
 
 
 def _shift_add(t: IsaTranslator) -> None:
-    """(first << k) + second, k the digit in the name; SCC is whether the sum exceeds 32 bits."""
+    """(first << k) + second; k is the digit in the name. SCC becomes 1 if the sum exceeds 32 bits."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
     total = c.op("add", c.op("shl", a, int(t.stem[len("s_lshl")])), b)
@@ -235,7 +236,7 @@ for _k in "1234":
 
 @meaning("s_min_i32", "s_min_u32", "s_max_i32", "s_max_u32")
 def _minmax(t: IsaTranslator) -> None:
-    """SCC is whether the first source was chosen; of equal ones s_max takes the first, s_min the second."""
+    """Minimum or maximum. SCC becomes 1 if the first source is the result; of equal sources in s_max only."""
     c = t.c
     a, b = _sources(t, 32)
     sign = "s" if t.stem.endswith("i32") else "u"
@@ -246,7 +247,7 @@ def _minmax(t: IsaTranslator) -> None:
 
 @meaning("s_cselect_b32", "s_cselect_b64", "s_cmov_b32", "s_cmov_b64")
 def _select(t: IsaTranslator) -> None:
-    """s_cselect takes the second source where SCC is 0; s_cmov keeps the destination."""
+    """The first source if SCC is 1; else s_cselect gives the second source, s_cmov the old destination."""
     bits = int(t.stem[-2:])
     d, *rest = t.instruction.operands
     values = [t.scalar(o, bits) for o in rest] + ([t.scalar(d, bits)] if len(rest) == 1 else [])
@@ -255,7 +256,10 @@ def _select(t: IsaTranslator) -> None:
 
 @meaning("s_bfe_u32", "s_bfe_i32", "s_bfe_u64", "s_bfe_i64")
 def _bit_field_extract(t: IsaTranslator) -> None:
-    """Take bits [offset, offset + width); the second source has the offset in its low and the width in bits 22:16."""
+    """Extract a bit field, with the sign for _i. SCC becomes (result != 0).
+
+    The second source has the offset in its low bits (4:0, or 5:0 for 64 bits), and the width in bits 22:16.
+    """
     c, bits = t.c, int(t.stem[-2:])
     d, x, y = t.instruction.operands
     a, how = t.scalar(x, bits), t.scalar(y)
@@ -272,7 +276,7 @@ def _bit_field_extract(t: IsaTranslator) -> None:
 
 @meaning("s_bfm_b32", "s_bfm_b64")
 def _bit_field_mask(t: IsaTranslator) -> None:
-    """((1 << first) - 1) << second; both sources modulo the width. SCC stays."""
+    """((1 << first) - 1) << second, both sources modulo the width."""
     c, bits = t.c, int(t.stem[-2:])
     width, offset = (c.resize(c.op("and", t.scalar(o), bits - 1), bits) for o in t.instruction.operands[1:])
     ones = c.op("sub", c.op("shl", c.const(f"i{bits}", 1), width), 1)
@@ -281,6 +285,7 @@ def _bit_field_mask(t: IsaTranslator) -> None:
 
 @meaning("s_bitset0_b32", "s_bitset1_b32", "s_bitset0_b64", "s_bitset1_b64")
 def _set_bit(t: IsaTranslator) -> None:
+    """Set or clear bit (source modulo the width) of the destination."""
     c, bits = t.c, int(t.stem[-2:])
     d, x = t.instruction.operands
     bit = c.op("shl", c.const(f"i{bits}", 1), c.resize(c.op("and", t.scalar(x), bits - 1), bits))
@@ -290,6 +295,7 @@ def _set_bit(t: IsaTranslator) -> None:
 
 @meaning("s_bitcmp0_b32", "s_bitcmp1_b32", "s_bitcmp0_b64", "s_bitcmp1_b64")
 def _test_bit(t: IsaTranslator) -> None:
+    """SCC becomes 1 if bit (second source modulo the width) of the first equals the digit in the name."""
     c, bits = t.c, int(t.stem[-2:])
     x, y = t.instruction.operands
     at = c.resize(c.op("and", t.scalar(y), bits - 1), bits)
@@ -299,21 +305,21 @@ def _test_bit(t: IsaTranslator) -> None:
 
 @meaning("s_getpc_b64")
 def _program_counter(t: IsaTranslator) -> None:
-    """The address of the next instruction; code that reads it addresses data near itself."""
+    """The address of the next instruction; code uses it to address data and functions near itself."""
     t.set_scalar(t.instruction.operands[0], t.c.op("add", code_start(t), t.instruction.next))
 
 
 def code_start(t: IsaTranslator) -> IrValue:
-    """Return the device address of the kernel's first instruction."""
+    """Return the device address of the kernel's first instruction, an i64. Raises `IsaError` if it is not known."""
     if t.code_at is None:
-        raise t.error("the address of code is not known to the translation")
+        raise t.error("this launch does not give the address of the code")
     return t.c.load("i64", t.c.gep(t.wf.of_thread("params"), t.code_at), align=4)
 
 
 def _register_float(
     name: str, sources: tuple[str, ...], to: str, compute: Compute, *, accumulates: bool = False
 ) -> None:
-    """Register an operation on sources of these types; with `accumulates` the destination is the last one."""
+    """Register a float operation on sources of these types; with `accumulates` the destination is the last source."""
 
     def act(t: IsaTranslator) -> None:
         d, *rest = t.instruction.operands

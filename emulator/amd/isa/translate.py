@@ -1,6 +1,9 @@
-"""A kernel's machine code to a wave function: basic blocks, branches, barriers, initial registers.
+"""Translates a kernel's machine code to a wave function: basic blocks, branches, barriers, initial registers.
 
-Not here: single operations (`meanings`), the function's frame (`emulator.simt.wave_function`).
+Every error is an `IsaError` that names kernel, address and instruction.
+
+Not here: single operations (`meanings`), the function's frame (`emulator.simt.wave_function`), the cache of
+translated kernels (`programs`). Next: `values`, which reads and writes registers.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ _EXEC = frozenset({("s", EXEC), ("s", EXEC + 1)})
 _ALL = 0xFFFF
 _FIRST_WAVE = 1 << 31
 _WAVE_AT = 25
-"""Where TTMP8 of gfx12 holds a wave's number in its workgroup, five bits: what compilers take it from."""
+"""First of the five bits of TTMP8 in which gfx12 holds a wave's number in its workgroup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,24 +81,26 @@ class KernelEntry:
     """The initial registers of a wave, from the kernel descriptor."""
 
     user_sgprs: int
-    """Scalar registers that the launch sets: the first words of its parameters."""
+    """Scalar registers that the launch sets: the first dwords of its parameters."""
     group_ids: tuple[bool, bool, bool] = (True, False, False)
-    """Which numbers of its workgroup a wave is given."""
+    """Whether a wave gets its workgroup's x, y and z."""
     group_info: bool = False
-    """Whether a wave is told of its workgroup: how many waves it has, and whether this is the first."""
+    """Whether a wave gets the number of waves of its workgroup, and whether it is the first."""
     modes: int = KEEP_ALL
-    """Rounding and subnormals, FLOAT_MODE of COMPUTE_PGM_RSRC1 (bits 19:12)."""
+    """The floating-point mode (`modes.at_start`)."""
     code_address: bool = False
-    """Whether the parameters end with the address of the code, 8 bytes behind the registers; without it a
-    kernel that asks for its own address (`s_getpc_b64`) is refused."""
+    """Whether the parameters end with the code's address, 8 bytes after the registers. Without it a kernel
+    that reads its own address (`s_getpc_b64`) is refused."""
 
 
 def read_kernel(
     code: bytes, target: IsaTarget, *, lanes: int, kernel: str, before: int = 0
 ) -> list[Instruction]:
-    """Decode what can be reached from a kernel's first byte, in the order of addresses.
+    """Decode the instructions that a kernel can reach from its first byte.
 
-    In `code` lie `before` bytes in front of that, which have negative addresses: functions that it calls.
+    Return them in the order of addresses. The kernel begins `before` bytes after the start of `code`.
+    Functions that it calls may lie before it, at negative addresses. Raises `IsaError` for an unknown
+    encoding, or an address outside of `code`.
     """
     found: dict[int, Instruction] = {}
     todo = [0]
@@ -120,7 +125,7 @@ def read_kernel(
 
 
 def _calls(instructions: list[Instruction]) -> dict[int, tuple[int, ...]]:
-    """Return where calls and returns lead, by their addresses."""
+    """Return address of a call or return -> the addresses where it may lead (`calls.leads`)."""
     if not any(i.stem in calls.JUMPS for i in instructions):
         return {}
     return calls.leads(instructions, {branch_target(i) for i in instructions if i.stem in _BRANCHES})
@@ -133,7 +138,11 @@ def branch_target(instruction: Instruction) -> int:
 
 
 def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[int, ...]]]:
-    """Return basic blocks, a kernel's first: their instructions and the addresses of those that follow."""
+    """Return basic blocks, the kernel's first one first: (instructions, addresses of the next blocks).
+
+    A call or return whose targets are not known is followed by none. `instructions` are those of
+    `read_kernel`.
+    """
     called = _calls(instructions)
     leaders = {instructions[0].address}.union({0} if called else (), *called.values())
     for i in instructions:
@@ -164,7 +173,11 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
 
 
 def translate(lib: Library, name: str, code: bytes, target: IsaTarget, entry: KernelEntry) -> Translation:
-    """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
+    """Write the wave function of a kernel.
+
+    Raises `IsaError` for an instruction or mode that is not supported. `name` names the kernel in reports and
+    in the function; `entry` has the wave's first registers.
+    """
     instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     return translate_instructions(lib, name, instructions, target, entry)
 
@@ -173,9 +186,9 @@ def translate_instructions(
     lib: Library, name: str, instructions: list[Instruction], target: IsaTarget, entry: KernelEntry, *,
     counts: bool = False,
 ) -> Translation:  # fmt: skip
-    """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`.
+    """Do as `translate`, for the result of `read_kernel` with `lib.lanes` lanes.
 
-    With `counts` it counts what it executes.
+    With `counts` the function counts its instructions and accesses.
     """
     modes.check(entry.modes, None, name)
     blocks = cut(instructions)
@@ -224,7 +237,7 @@ def _registers(vector: str) -> dict[str, str]:
 
 
 def highest_vector(instructions: list[Instruction]) -> int:
-    """Return the highest vector register that code names, -1 for none."""
+    """Return the number of the highest vector register that code names; -1 for none."""
     parts = (part for one in instructions for part in (one, one.second) if part is not None)
     named = (operand for part in parts for operand in part.operands if isinstance(operand, Reg))
     return max((operand.index + operand.count - 1 for operand in named if operand.file == "v"), default=-1)
@@ -263,7 +276,10 @@ def _begin(t: IsaTranslator, entry: KernelEntry) -> None:
 def _emit(
     t: IsaTranslator, body: list[Instruction], follow: tuple[int, ...], full: frozenset[int], begun: int
 ) -> None:
-    """Write a basic block that begins in a float mode; at the addresses in `full` results need no mask."""
+    """Write a basic block that begins in float mode `begun`.
+
+    At the addresses in `full` results need no mask.
+    """
     t.known, t.modes = Known(), begun
     if t.wf.counting is not None:
         t.wf.counting.begin_block()
@@ -318,9 +334,12 @@ def _branch(t: IsaTranslator, last: Instruction) -> None:
 
 
 def _jump(t: IsaTranslator, last: Instruction, ways: tuple[int, ...]) -> None:
-    """Go on at the address in the last operand; a call leaves the one behind itself in the first."""
+    """Continue at the address in the last operand; a call writes its return address to the first.
+
+    `ways` are the addresses where it may lead; the wave is checked against them.
+    """
     if not ways:
-        raise t.error("where it leads is not known: a function's address that its code does not give")
+        raise t.error("the target of this jump is not known: the code does not compute a function's address")
     start, c = scalars.code_start(t), t.c
     at = c.op("sub", t.scalar(last.operands[-1], 64), start)
     if last.stem == calls.CALL:
@@ -339,7 +358,7 @@ def _barrier(t: IsaTranslator, last: Instruction) -> None:
 
 
 def _signal(t: IsaTranslator) -> None:
-    """Tell that this wave has come to the barrier; it must not be told twice."""
+    """s_barrier_signal: this wave has reached the barrier. A second signal before the wait is reported."""
     if str(t.instruction.operands[0]) != "-1":
         raise t.error("only the workgroup's barrier (-1) is supported")
     t.c.call(split_barrier.signal(t.lib), "void", t.wf.warp, i32(t.site()))

@@ -1,6 +1,9 @@
-"""Operands as values of the engine, and destinations under the mask of lanes: the base of all operations.
+"""`IsaTranslator`: reads operands as values of the engine, and writes destinations under the mask of lanes.
 
-Next: `meanings`, the registry of the operations.
+The base of all operations. Errors are `IsaError`s that name the instruction. Sources: RDNA3, RDNA4 and CDNA3
+ISA documents; docs/sources-amd.md.
+
+Not here: operations (`meanings`), decoding (`decode`), known values (`known_values`). Next: `meanings`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -27,44 +30,48 @@ if TYPE_CHECKING:
     from emulator.simt.wave_function import WaveFunction
 
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
+"""Name of a float in operations -> LLVM's type."""
 SCC, VCCZ, EXECZ = 253, 251, 252
 _MOST_HALF = 65504.0
+"""The largest finite f16."""
 _KEEP_SOURCES = ("v_cvt_f32_f16", "s_cvt_f32_f16", "v_cmp_class", "v_cmpx_class", "v_cndmask")
-"""Operations that take subnormal sources in every mode."""
+"""Operations that keep subnormal sources in every mode."""
 _KNOWN_TTMPS = (7, 8, 9)
-"""Of gfx12: workgroup ids and the wave's number."""
+"""The TTMP registers that are defined on gfx12: workgroup ids and the wave's number."""
 
 
 class IsaTranslator:
-    """Reads and writes the guest's registers for one instruction after another."""
+    """Reads and writes a kernel's registers, for one instruction after another."""
 
-    def __init__(self, wf: WaveFunction, target: IsaTarget, kernel: str, *, code_at: int | None = None) -> None:
+    def __init__(
+        self, wf: WaveFunction, target: IsaTarget, kernel: str, *, code_at: int | None = None
+    ) -> None:
         self.wf = wf
         self.target = target
         self.kernel = kernel
         self.code_at = code_at
-        """Where the launch's parameters hold the address of the kernel's code, or None."""
+        """Offset in bytes of the code's address in the launch's parameters; None if they do not have it."""
         self.highest = 0
         """The highest vector register that the kernel names."""
         self.index_mode = 0
-        """gfx9: the operands of the next instructions that M0 is added to, a bit each; ends with its block."""
+        """gfx9: a bit for each operand of the next instructions to which M0 is added (`indirect`); 0 outside."""
         self.known = Known()
         """Known values of the current basic block."""
         self._aside: CodeBuilder | None = None
-        """The body of a function that is being written beside the wave's."""
+        """The body of a helper function that is being written; None while code goes to the wave function."""
         self.instruction: Instruction
         self.modes = KEEP_ALL
-        """The float mode (`modes`) where the current instruction stands."""
+        """The float mode (`modes`) of the current instruction."""
         self.orders: dict[int, str] = {}
         """The instructions that order workgroups (`orders`), by address; empty unless races are checked."""
         self.guesses: frozenset[int] = frozenset()
         """The loads that a compare-and-swap validates (`guesses`), by address; empty unless races are checked."""
         self.polled: frozenset[int] = frozenset()
-        """The accesses by which loops poll a place of LDS (`polls`), by address; empty unless races are checked."""
+        """The accesses by which loops poll an address of LDS (`polls`), by address; empty unless races are checked."""
         self.unmasked = False
-        """Whether results may be written in all lanes: every lane that exists executes, or the others are not read."""
+        """Whether results may be written in all lanes (`observed_lanes`)."""
         self._moved: IrValue | None = None
-        """The first source where the encoding moves it across lanes."""
+        """The first source after DPP has moved it across lanes; None without DPP."""
         self._write_lanes: IrValue | None = None
         self._deferred: list[tuple[Operand, IrValue]] | None = None
         self._site: int | None = None
@@ -76,7 +83,7 @@ class IsaTranslator:
 
     @property
     def lib(self) -> Library:
-        """The helpers of this width of wave."""
+        """The helper functions for waves of this width."""
         return self.wf.lib
 
     @property
@@ -90,25 +97,25 @@ class IsaTranslator:
         return canonical(self.instruction.stem, self.target.family)
 
     def v(self, type_: str) -> str:
-        """Return the type of one value a lane."""
+        """Return the vector type that has a `type_` for each lane."""
         return self.lib.v(type_)
 
     def error(self, why: str) -> IsaError:
-        """Return the error that names this instruction."""
+        """Return an error that names the current instruction."""
         i = self.instruction
         return IsaError(why, text=i.text, address=i.address, kernel=self.kernel)
 
     def begin(self, instruction: Instruction, *, unmasked: bool) -> None:
-        """Turn to an instruction."""
+        """Make an instruction the current one. `unmasked`: see the attribute."""
         self.instruction, self.unmasked = instruction, unmasked
         self._moved = self._write_lanes = None
         self._site = None
 
     def called(self, name: str, result: str, compute: Callable[..., IrValue], *values: IrValue) -> IrValue:
-        """Return `compute(translator, *values)`, written once a kernel as a function that is called here.
+        """Return `compute(translator, *values)` by a call of a helper function, which is written once a kernel.
 
-        For long computations: in place each would be compiled anew. `name` and the values' types tell what is
-        computed; `compute` may use `c` and what follows from it alone.
+        For long computations, which would be compiled again at each use. `name` identifies the function with the
+        values' types. `result` is its type. `compute` may use only its arguments and the translator's `c`.
         """
 
         def body(c: CodeBuilder, *parameters: IrValue) -> None:
@@ -130,7 +137,7 @@ class IsaTranslator:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write destinations only at the end: everything inside reads what was there before."""
+        """Defer writes of destinations to the end of the context, so that all reads inside get the old values."""
         self._deferred = []
         yield
         todo, self._deferred = self._deferred, None
@@ -138,7 +145,7 @@ class IsaTranslator:
             self.write(where, value)
 
     def sgpr(self, index: int) -> IrValue:
-        """Read one scalar register, an i32."""
+        """Return a scalar register as i32, by its encoding. Raises for an undefined TTMP register."""
         if index == SCC:
             return self.c.resize(self.scc(), 32)
         if index in (VCCZ, EXECZ):
@@ -147,11 +154,11 @@ class IsaTranslator:
         if index == self.target.null:
             return IrValue("i32", "0")
         if TTMP <= index < TTMP + 16 and not (self.target.family == "gfx12" and index - TTMP in _KNOWN_TTMPS):
-            raise self.error(f"what ttmp{index - TTMP} holds is not known")
+            raise self.error(f"the contents of ttmp{index - TTMP} are not known")
         return self.wf.read(f"s{index}")
 
     def set_sgpr(self, index: int, value: IrValue) -> None:
-        """Write one scalar register."""
+        """Write an i32 to a scalar register; a write to null has no effect. Raises for a read-only register."""
         if index == self.target.null:
             return
         if index > 127:
@@ -167,7 +174,7 @@ class IsaTranslator:
         self.wf.write("scc", value)
 
     def scalar(self, operand: Operand, bits: int = 32) -> IrValue:
-        """Return a scalar operand as an integer of 32 or 64 bits."""
+        """Return a scalar operand as an integer of 32 or 64 bits. Raises for a vector register."""
         c = self.c
         if isinstance(operand, Word):
             return c.const(f"i{bits}", operand.value)
@@ -190,7 +197,7 @@ class IsaTranslator:
         return self.known.join(c, low, self.sgpr(operand.index + 1))
 
     def set_scalar(self, operand: Operand, value: IrValue) -> None:
-        """Write a scalar destination of 32 or 64 bits."""
+        """Write an integer of 32 or 64 bits to a scalar destination. Raises for another operand."""
         if not isinstance(operand, Reg) or operand.file != "s":
             raise self.error(f"{operand} is no scalar destination")
         if bits_of(value.type) == 32:
@@ -203,14 +210,14 @@ class IsaTranslator:
         self.set_sgpr(operand.index + 1, high)
 
     def mask_at(self, index: int) -> IrValue:
-        """Return a mask of lanes held in scalar registers."""
+        """Return the mask of lanes in one or two scalar registers, as an integer with a bit for each lane."""
         low = self.sgpr(index)
         if self.lanes == 32 or index == self.target.null:
             return self.c.resize(low, self.lanes)
         return self.known.join(self.c, low, self.sgpr(index + 1))
 
     def set_mask(self, operand: Operand, lanes: IrValue) -> IrValue:
-        """Write a mask of lanes (one bit a lane), and return it: bits of lanes that do not execute are zero."""
+        """Write `lanes`, an i1 for each lane, as a mask, and return it; bits of lanes that do not execute are 0."""
         bits = self.known.mask(self.c, lanes, self.active)
         self.set_scalar(operand, bits)
         return bits
@@ -226,7 +233,7 @@ class IsaTranslator:
         return self.active if self._write_lanes is None else self.c.op("and", self.active, self._write_lanes)
 
     def condition(self, operand: Operand) -> IrValue:
-        """Return a mask operand as one bit a lane, of any value in lanes that do not execute."""
+        """Return a mask operand as an i1 for each lane; undefined in lanes that do not execute."""
         if isinstance(operand, Imm):
             return self.c.mask_lanes(
                 self.c.const(self.lib.mask, operand.wide if self.lanes == 64 else operand.bits)
@@ -236,11 +243,11 @@ class IsaTranslator:
         return self.known.condition(self.c, self.mask_at(operand.index), self.active)
 
     def vgpr(self, index: int, file: str = "v") -> IrValue:
-        """Read one vector register, i32 a lane."""
+        """Return a vector register of a file ("v", "a"), an i32 for each lane."""
         return self.wf.read(f"{file}{index}")
 
     def set_vgpr(self, index: int, value: IrValue, file: str = "v", *, every: bool = False) -> None:
-        """Write one vector register in the lanes that execute."""
+        """Write a vector register in the lanes that execute; in all lanes if `every`."""
         name = f"{file}{index}"
         if not every and not (self.unmasked and self._write_lanes is None):
             writing = self.known.lanes(self.c, self.writing)
@@ -248,7 +255,7 @@ class IsaTranslator:
         self.wf.write(name, value)
 
     def raw(self, operand: Operand, bits: int = 32) -> IrValue:
-        """Return an operand as integers of 16, 32 or 64 bits a lane, without its signs."""
+        """Return an operand as an integer of 16, 32 or 64 bits for each lane, without neg and abs."""
         c = self.c
         if isinstance(operand, Imm):
             constant = {16: operand.half, 32: operand.bits, 64: operand.wide}[bits]
@@ -282,7 +289,7 @@ class IsaTranslator:
         return next(k for k, slot in enumerate(slots) if slot.field == "src0")
 
     def _wide_literal(self, operand: Imm) -> int:
-        """Return a 32-bit constant as an operand of 64 bits has it: the upper half of an f64, else extended."""
+        """Return a 32-bit literal as 64 bits: upper half of an f64, i64 sign-extended, others zero-extended."""
         if "f64" in self.stem:
             return operand.bits << 32
         if "_i64" in self.stem and operand.bits >> 31:
@@ -290,12 +297,15 @@ class IsaTranslator:
         return operand.bits
 
     def moved(self, value: IrValue, write: IrValue) -> None:
-        """Take `value` for the first source, and write destinations in the lanes of `write` (a mask) alone."""
+        """Use `value` as the first source, and write destinations only in the lanes of the mask `write`."""
         self._moved = value
         self._write_lanes = write
 
     def source(self, operand: Operand, type_: str, number: int = 0) -> IrValue:
-        """Return an operand as its type says: f16, f32, f64 with signs; i, u, b of 16, 32, 64 bits."""
+        """Return source number `number` as `type_`: "f", "i", "u" or "b" and 16, 32 or 64.
+
+        A float has neg and abs applied, and subnormals as the mode says. Raises for neg or abs of an integer.
+        """
         bits = int(type_[1:])
         if bits == 16 and isinstance(operand, Reg) and not operand.half:
             value = self._selected_half(operand, number)
@@ -316,19 +326,19 @@ class IsaTranslator:
         return self.as_source(value)
 
     def as_source(self, value: IrValue) -> IrValue:
-        """Return floating-point sources as the mode has them: subnormals are zeros, or kept."""
+        """Return floating-point sources with subnormals kept or as zeros, as the mode says."""
         if self.modes & 0xFF == KEEP_ALL or self.stem.startswith(_KEEP_SOURCES):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[0] else value
 
     def as_result(self, value: IrValue) -> IrValue:
-        """Return floating-point results as the mode has them."""
+        """Return floating-point results with subnormals kept or as zeros, as the mode says."""
         if self.modes & 0xFF == KEEP_ALL or CHOOSES.match(self.stem):
             return value
         return numeric.flush(self.c, value) if flushes(self.modes, bits_of(value.type))[1] else value
 
     def saturated(self, value: IrValue, sources: Sequence[IrValue]) -> IrValue:
-        """Return results of f16 as the mode has them where they overflow: infinite, or the largest finite value."""
+        """Return f16 results; if they overflow under FP16_OVFL, the largest finite value instead of infinity."""
         if not self.modes & SATURATES or not saturates(self.stem):
             return value
         if self.instruction.get("omod"):
@@ -343,13 +353,13 @@ class IsaTranslator:
         return c.select(beyond, limit, value)
 
     def _selected_half(self, operand: Reg, number: int) -> IrValue:
-        """Return the half of a register that op_sel names."""
+        """Return the half of a register that op_sel selects."""
         value = self.raw(operand, 32)
         high = self.instruction.opcode.form.name == "VOP3" and self.instruction.get("op_sel") >> number & 1
         return self.c.resize(self.c.op("lshr", value, 16) if high else value, 16)
 
     def _part(self, operand: Reg, number: int, bits: int) -> IrValue:
-        """SDWA: return a byte or word of a register, extended."""
+        """SDWA: return the selected byte or word of a register, extended to `bits`."""
         c = self.c
         select = self.instruction.get(f"src{number}_sel")
         whole = self.raw(operand, 32)
@@ -360,7 +370,7 @@ class IsaTranslator:
         return c.resize(part, bits, signed=operand.sext)
 
     def write(self, operand: Operand, value: IrValue) -> None:
-        """Write a destination of 16, 32 or 64 bits a lane (integers or floating point) in the lanes that execute."""
+        """Write an integer or float of 16, 32 or 64 bits to a vector destination, in the lanes that execute."""
         if self._deferred is not None:
             self._deferred.append((operand, value))
             return
@@ -382,7 +392,7 @@ class IsaTranslator:
                 self.set_vgpr(operand.index + n, half, operand.file)
 
     def _write_half(self, operand: Reg, value: IrValue) -> None:
-        """Write 16 bits: the other half stays, but on gfx9 it is cleared."""
+        """Write 16 bits; keep the other half. gfx9 clears it if the opcode has no op_sel for its destination."""
         c, i = self.c, self.instruction
         wide = c.resize(value, 32)
         high = operand.half == "h" or (
@@ -399,7 +409,7 @@ class IsaTranslator:
         self.set_vgpr(operand.index, both, operand.file)
 
     def _write_part(self, operand: Reg, value: IrValue) -> None:
-        """SDWA: write a byte or word of a register; the rest is zero, the sign, or stays."""
+        """SDWA: write the selected byte or word; the rest becomes zero or the sign, or is kept."""
         c, i = self.c, self.instruction
         select, unused = i.get("dst_sel"), i.get("dst_unused")
         if bits_of(value.type) < 32:
@@ -417,7 +427,7 @@ class IsaTranslator:
         self.set_vgpr(operand.index, part)
 
     def finish(self, operand: Operand, value: IrValue) -> None:
-        """Write a floating-point result with the instruction's output modifiers."""
+        """Write a floating-point result, with the instruction's output multiplier and clamp."""
         c, i = self.c, self.instruction
         omod = i.get("omod") if not self.modes & IEEE else 0
         if omod and (self.target.family == "gfx12" or flushes(self.modes, bits_of(value.type))[1]):
@@ -428,7 +438,7 @@ class IsaTranslator:
         self.write(operand, self.as_result(self.clamped(value)))
 
     def clamped(self, value: IrValue) -> IrValue:
-        """Return floating-point results between 0 and 1 if the instruction clamps them; a NaN becomes 0, or stays."""
+        """Return floating-point results, clamped to [0, 1] if the instruction says so; a NaN becomes 0 or is kept."""
         if not self.instruction.get("clamp"):
             return value
         c = self.c
@@ -443,7 +453,7 @@ class IsaTranslator:
 
     def narrowed(self, value: IrValue, type_: str) -> IrValue:
         """Return doubles rounded to a type."""
-        if type_ == "f16":  # rounded to odd first: hosts do not go from double to half at once
+        if type_ == "f16":  # rounds to odd first, because hosts have no conversion from double to half
             value = numeric.odd_float(self.c, value)
         return self.c.cast("fptrunc", value, FLOATS[type_])
 

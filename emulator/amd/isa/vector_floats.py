@@ -1,11 +1,11 @@
-"""Vector operations on floating point. Sources: RDNA3, RDNA4 and CDNA3 ISA documents.
+"""Vector operations on floats.
 
-Arithmetic is exact to the bit but for the payload of NaNs. Reciprocals, roots, exponentials, logarithms and
-sines are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits. Those of f32, apart
-from sines, flush subnormals in every mode, as the documents say of each.
+Arithmetic is exact to the bit, except for the payload of NaNs. Reciprocals, roots, exponentials, logarithms and sines
+are rounded once from double: within the hardware's bounds, but not always its bits (`accuracy`). In f32 these
+functions, except sines and cosines, flush subnormals in every mode. Sources: RDNA3, RDNA4 and CDNA3 ISA documents.
 
-Not here: divisions (`division`), pairs and sums of products (`packed`), integers
-(`vector_integers`). Next: `meanings`, how an operation is defined.
+Not here: divisions (`division`), pairs and sums of products (`packed`), integers (`vector_integers`), conversions
+(`conversions`). Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.ir.vector import IrValue
 
 INEXACT: set[str] = set()
-"""Operations whose result may differ from the hardware's by its documented error."""
+"""Names of the operations whose results may differ from hardware's by the documented error."""
 
 
 def each(
@@ -38,23 +38,23 @@ def each(
     *,
     accumulates: bool = False,
 ) -> None:
-    """Register an operation of `count` sources for each type."""
+    """Register v_STEM_TYPE of `count` sources for each type; with `accumulates` the destination is the last source."""
     for type_ in types:
         LANEWISE[f"v_{stem}_{type_}"] = Lanewise(compute, type_, (type_,) * count, accumulates=accumulates)
 
 
 def least(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
-    """Return the smaller; of a number and a NaN the number."""
+    """Return the minimum; of a number and a NaN the number, unless the NaN is signalling and the mode has IEEE."""
     return _quieted(t, t.c.intrinsic("minimumnum", a, b), a, b)
 
 
 def most(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
-    """Return the larger; of a number and a NaN the number."""
+    """Return the maximum; NaNs as in `least`."""
     return _quieted(t, t.c.intrinsic("maximumnum", a, b), a, b)
 
 
 def _quieted(t: IsaTranslator, chosen: IrValue, a: IrValue, b: IrValue) -> IrValue:
-    """Return what was chosen of two, or a NaN where one of them is signalling and the mode has IEEE."""
+    """Return `chosen`, or a quiet NaN if `a` or `b` is a signalling NaN and the mode has IEEE."""
     c = t.c
     if not t.modes & IEEE:
         return chosen
@@ -66,7 +66,7 @@ def _quieted(t: IsaTranslator, chosen: IrValue, a: IrValue, b: IrValue) -> IrVal
 
 
 def _median(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
-    """Return the larger of the two that are left without the largest; where there is a NaN the smallest."""
+    """Return the median of three; if one is a NaN the minimum."""
     c = t.c
     top = most(t, most(t, a, b), d)
     value = c.select(c.fcmp("oeq", top, b), most(t, a, d), most(t, a, b))
@@ -76,7 +76,7 @@ def _median(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
 
 
 def fused(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
-    """Multiply and add with one rounding; of halves through float32 rounded to odd, as hosts have no such instruction."""
+    """Multiply and add with one rounding; f16 by way of float32 rounded to odd, because hosts have no f16 fma."""
     if bits_of(a.type) != 16:
         return t.c.intrinsic("fma", a, b, d)
     wide = numeric.fma_odd(t.c, *(t.c.cast("fpext", v, "float") for v in (a, b, d)))
@@ -84,7 +84,7 @@ def fused(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
 
 
 def _mad(t: IsaTranslator, a: IrValue, b: IrValue, d: IrValue) -> IrValue:
-    """gfx9: multiply and add with two roundings; compilers use it only where subnormals of f16 are flushed."""
+    """gfx9: multiply and add with two roundings. Raises `IsaError` unless the mode flushes f16 subnormals."""
     if t.modes >> 6 & 3:
         raise t.error(
             "wanted a float mode that flushes subnormals of f16: its result for others is not documented"
@@ -123,7 +123,7 @@ for _name, _ir in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("r
 
 @lanewise("v_mul_dx9_zero_f32", "f32", "f32", "f32")
 def _mul_zero(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
-    """Multiply; a product with a zero is zero."""
+    """Multiply; the product with a zero is +0, also of infinity and NaN."""
     c = t.c
     zero = c.fconst(a.type, 0.0)
     either = c.op("or", c.fcmp("oeq", a, zero), c.fcmp("oeq", b, zero))
@@ -131,12 +131,13 @@ def _mul_zero(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
 
 
 _FLUSHED = ("rcp", "rcp_iflag", "rsq", "sqrt", "exp", "log")
-"""Functions of f32 that take subnormals for zeros and return zeros for them, in every mode."""
+"""Functions of f32 that flush subnormal sources and results in every mode."""
 
 
 def _approximate(
     stem: str, compute: Callable[[IsaTranslator, IrValue], IrValue], types: tuple[str, ...] = ("f16", "f32")
 ) -> None:
+    """Register an inexact function for each type; `compute` works on doubles."""
     for type_ in types:
 
         def inline(t: IsaTranslator, a: IrValue, *, type_: str = type_) -> IrValue:
@@ -160,7 +161,7 @@ def _reciprocal(t: IsaTranslator, a: IrValue) -> IrValue:
 
 
 def exp2(t: IsaTranslator, a: IrValue) -> IrValue:
-    """Return 2^a of doubles."""
+    """Return 2^a of doubles, also of infinities and NaN."""
     c = t.c
     infinite = c.fcmp("oeq", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
     ends = c.select(c.fcmp("ogt", a, c.fconst(a.type, 0.0)), a, c.fconst(a.type, 0.0))
@@ -169,7 +170,7 @@ def exp2(t: IsaTranslator, a: IrValue) -> IrValue:
 
 
 def log2(t: IsaTranslator, a: IrValue) -> IrValue:
-    """Return log2 of doubles."""
+    """Return log2 of doubles; -infinity for 0, NaN for negative values."""
     c = t.c
     infinite, zero = c.fconst(a.type, math.inf), c.fconst(a.type, 0.0)
     good = c.op("and", c.fcmp("ogt", a, zero), c.fcmp("olt", a, infinite))
@@ -180,7 +181,7 @@ def log2(t: IsaTranslator, a: IrValue) -> IrValue:
 
 
 def _turn(t: IsaTranslator, a: IrValue, *, cosine: bool) -> IrValue:
-    """Return sin or cos of 2 pi a: whole turns are taken off exactly first."""
+    """Return sin or cos of 2 pi a of doubles; whole turns are subtracted exactly. NaN for infinities."""
     c = t.c
     finite = c.fcmp("olt", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
     safe = c.select(finite, a, c.fconst(a.type, 0.0))
@@ -200,7 +201,7 @@ _approximate("cos", lambda t, a: _turn(t, a, cosine=True))
 
 
 def _for_all(t: IsaTranslator) -> None:
-    """gfx12: a function of one scalar value, independent of the lanes that execute."""
+    """gfx12, v_s_*: a function of a scalar, with a scalar result; EXEC has no effect."""
     c, i = t.c, t.instruction
     if i.get("clamp") or i.get("omod"):
         raise t.error("output modifier of a scalar result")
@@ -217,7 +218,7 @@ for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
 
 
 def _fract(t: IsaTranslator, a: IrValue) -> IrValue:
-    """Return a - floor(a), less than one."""
+    """Return a - floor(a), below 1; NaN for infinities."""
     c = t.c
     below = c.as_float(c.op("sub", c.as_int(c.fconst(a.type, 1.0)), 1))
     value = c.intrinsic("minnum", c.op("fsub", a, c.intrinsic("floor", a)), below)
@@ -227,7 +228,7 @@ def _fract(t: IsaTranslator, a: IrValue) -> IrValue:
 
 
 def _split(t: IsaTranslator, a: IrValue) -> tuple[IrValue, IrValue, IrValue]:
-    """Return mantissas in [0.5, 1), exponents as i32, and which values have both (finite, not zero)."""
+    """Return mantissas in [0.5, 1), exponents as i32, and an i1 each: the value is finite and not zero."""
     c = t.c
     if bits_of(a.type) == 16:  # LLVM does not compile llvm.frexp of vectors of half
         mantissa, exponent, usable = _split(t, c.cast("fpext", a, "float"))
@@ -268,7 +269,7 @@ _frexp_exponents()
 
 
 def ldexp(t: IsaTranslator, a: IrValue, exponent: IrValue) -> IrValue:
-    """Return a * 2^exponent."""
+    """Return a * 2^exponent, rounded once; `exponent` is a signed integer of 16 or 32 bits."""
     c = t.c
     wide = c.resize(exponent, 32, signed=True)
     name = {16: "f16", 32: "f32", 64: "f64"}[bits_of(a.type)]
@@ -283,14 +284,14 @@ _TWO_OVER_PI = int(
     "56033046fc7b6bab",
     16,
 )
-"""The first 1216 bits behind the point."""
+"""The first 1216 bits of 2 / pi after the binary point."""
 
 
 @lanewise("v_trig_preop_f64", "f64", "f64", "i32")
 def _trig_preop(t: IsaTranslator, a: IrValue, segment: IrValue) -> IrValue:
-    """Return 53 bits of 2 / pi: those that a reduction of the argument wants, the first segment or a later one.
+    """Return 53 bits of 2 / pi as a double, for the reduction of argument `a`; `segment` counts groups of 53 bits.
 
-    Past 1201 bits come zeros, as the ISA documents have it.
+    After 1201 bits there are zeros, as in the ISA documents.
     """
     return t.called("trig_preop", a.type, _two_over_pi, a, segment)
 

@@ -1,8 +1,8 @@
-"""Vector operations on integers.
+"""Vector operations on integers and bits, as rows of `LANEWISE`: each lane computes from its own values.
 
-Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapters of vector instructions. Names are those of gfx11.
 
-Not here: carries and choices by masks (`lanes`), halves of registers (`packed`), floats
+Not here: carries and selections by masks (`lanes`), packed 16-bit operations (`packed`), floats
 (`vector_floats`). Next: `meanings`, how an operation is defined.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _SIGN = "splat (i32 31)"
-"""The amount of a shift that copies the sign to all bits."""
+"""The amount by which an arithmetic shift copies the sign to all bits."""
 
 
 def _plain(name: str, op: str, type_: str, *, reverse: bool = False) -> None:
@@ -33,7 +33,7 @@ def _plain(name: str, op: str, type_: str, *, reverse: bool = False) -> None:
 
 
 def _saturating(name: str, op: str, type_: str, *, reverse: bool = False) -> None:
-    """Add and sub, which saturate when clamp is set."""
+    """Define an addition or subtraction that saturates if its instruction has clamp."""
     sign = "s" if type_[0] == "i" else "u"
 
     def compute(t: IsaTranslator, a: IrValue, b: IrValue) -> IrValue:
@@ -45,7 +45,7 @@ def _saturating(name: str, op: str, type_: str, *, reverse: bool = False) -> Non
 
 
 def _shift(name: str, op: str, type_: str) -> None:
-    """Shifts with their operands reversed; the amount is taken modulo the width."""
+    """Define a shift whose first source is the amount, taken modulo the width."""
     bits = int(type_[1:])
 
     def compute(t: IsaTranslator, amount: IrValue, a: IrValue) -> IrValue:
@@ -62,6 +62,8 @@ def _shift(name: str, op: str, type_: str) -> None:
 
 
 def _intrinsic(name: str, function: str, type_: str, count: int = 2) -> None:
+    """Define an operation as an LLVM intrinsic of two values, applied to `count` sources in turn."""
+
     def compute(t: IsaTranslator, *values: IrValue) -> IrValue:
         result = values[0]
         for value in values[1:]:
@@ -229,7 +231,7 @@ def _bfm(t: IsaTranslator, width: IrValue, offset: IrValue) -> IrValue:
 
 
 def _counted(t: IsaTranslator, a: IrValue, count: IrValue) -> IrValue:
-    """All ones where there is nothing to count."""
+    """Return the count; all ones where `a` is 0."""
     return t.c.select(t.c.icmp("eq", a, 0), t.c.const(a.type, -1), count)
 
 
@@ -331,7 +333,7 @@ _medians()
 
 @lanewise("v_perm_b32", "b32", "b32", "b32", "b32")
 def _perm(t: IsaTranslator, a: IrValue, b: IrValue, select: IrValue) -> IrValue:
-    """Each byte of the selector picks a byte of {a, b}, a sign, zero or ones."""
+    """Each byte of the selector picks a byte of {a, b} (0-7), a sign (8-11), zero (12) or ones (above)."""
     return t.called("perm", a.type, _picked_bytes, a, b, select)
 
 

@@ -1,6 +1,8 @@
-"""Operands and modifiers of the vector formats.
+"""Decodes operands and modifiers of the vector formats.
 
-Not here: lanes moved by the encoding (`encodings`). Next: `decode`, the user.
+Errors are `IsaError`s that name the dwords. Texts are those of LLVM's disassembler. Source: as `opcodes`.
+
+Not here: VOPD, SDWA and DPP (`encodings`), the effect of modifiers (`values`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
 
 
 _LONG = ("VOP3", "VOP3SD", "VOP3P")
+"""The formats with three sources."""
 
 
 def refuse_unused(reading: Reading, opcode: Opcode) -> None:
-    """Refuse operands that the opcode has no use for; a source of VOP3 may be the constant 0, as newer LLVMs write it."""
+    """Raise `IsaError` for an operand field that the opcode does not use and that is not 0.
+
+    An unused source of VOP3 may also be the constant 0, which newer LLVMs encode.
+    """
     form = opcode.form
     if form.name == "VOPC":
         return
@@ -40,7 +46,10 @@ def refuse_unused(reading: Reading, opcode: Opcode) -> None:
 
 
 def vector_operands(reading: Reading, opcode: Opcode, first: Operand | None = None) -> list[Operand]:
-    """Return the operands; `first` stands for the first source where another dword tells it."""
+    """Return the operands in the assembler's order, without modifiers; a literal takes the next dword.
+
+    `first` replaces the first source, if a further dword (DPP, SDWA) gives it.
+    """
     short = opcode.form.name in ("VOP1", "VOP2", "VOPC")
     to_half, from_half = halves(opcode.stem) if reading.target.halves else (False, (False, False, False))
     items: list[Operand] = []
@@ -55,7 +64,11 @@ def vector_operands(reading: Reading, opcode: Opcode, first: Operand | None = No
             items.append(_destination(reading, slot, count, half=to_half, short=short, op_sel=op_sel))
         else:
             half = from_half[number] and not slot.mask
-            item = first if field == "src0" and first is not None else _source(reading, opcode, slot, count, constant)
+            item = (
+                first
+                if field == "src0" and first is not None
+                else _source(reading, opcode, slot, count, constant)
+            )
             if isinstance(item, Imm) and item.literal:
                 constant = item
             if half and isinstance(item, Reg) and item.file == "v":
@@ -81,7 +94,7 @@ def _destination(reading: Reading, slot: Slot, count: int, *, half: bool, short:
 
 
 _WRITES = "v_accvgpr_write_b32"
-"""Its source is a vector register or a constant: assemblers set ACC as a bit of `op_sel_hi`, without meaning."""
+"""An operation whose source is a vector register or a constant, although assemblers set ACC (a bit of op_sel_hi)."""
 
 
 def _source(reading: Reading, opcode: Opcode, slot: Slot, count: int, constant: Imm | None) -> Operand:
@@ -105,6 +118,7 @@ def _source(reading: Reading, opcode: Opcode, slot: Slot, count: int, constant: 
 
 
 def _half(item: Reg, *, short: bool, high: bool) -> Reg:
+    """Return a half of a register: bit 7 of its number selects it in `short` encodings, else `high` does."""
     if short:
         high = bool(item.index >> 7)
         return replace(item, index=item.index & 127, half="h" if high else "l")
@@ -112,12 +126,15 @@ def _half(item: Reg, *, short: bool, high: bool) -> Reg:
 
 
 OP_SEL_HI_2 = 8
-"""The bit of `abid` that moves to and from accumulation registers have set: LLVM encodes them as packed
-instructions, where it is the last bit of `op_sel_hi`, without meaning here."""
+"""A bit of `abid` without meaning in moves to and from accumulation registers. LLVM sets it, because it encodes
+them as packed instructions, in which it is the last bit of op_sel_hi."""
 
 
 def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tuple[dict[str, int], str]:
-    """Take the modifiers of VOP3, VOP3P and MFMA; signs go to the sources, the rest is returned with its text."""
+    """Return the modifiers of VOP3, VOP3P and MFMA, and their text; neg and abs are also put into `items`.
+
+    Raises `IsaError` for a modifier that the opcode or the source does not have.
+    """
     form, known = opcode.form, opcode.modifiers
     found = {
         f: reading.field(f)
@@ -134,7 +151,7 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
     for field in ("clamp", "omod", "cbsz", "abid", "blgp"):
         if found.get(field) and field not in known:
             raise reading.error(f"{opcode.name} takes no {field}")
-    alone = opcode.name.startswith("v_cmpx") and reading.target.family != "gfx9"  # without a destination
+    alone = opcode.name.startswith("v_cmpx") and reading.target.family != "gfx9"  # has no destination operand
     sources = len(opcode.operands) if alone else max(len(opcode.operands) - 1, 0)
     first = len(items) - (sources - (1 if form.name == "VOP3SD" else 0))
     count = len(items) - first
@@ -162,6 +179,7 @@ def modifiers_of(reading: Reading, opcode: Opcode, items: list[Operand]) -> tupl
 
 
 def _op_sel_text(reading: Reading, opcode: Opcode, sources: list[Operand], op_sel: int) -> str:
+    """Return the text of op_sel; "" if it is 0, or if the operands' halves say the same."""
     if not op_sel:
         return ""
     if not reading.target.halves or halves(opcode.stem) == (False, (False, False, False)):
@@ -213,12 +231,12 @@ def _packed_modifiers(
 
 
 def first_source(opcode: Opcode) -> int:
-    """Return which operand the first source is."""
+    """Return the index of the first source among the operands."""
     return next(k for k, slot in enumerate(opcode.operands) if slot.field == "src0")
 
 
 def extra_dword(reading: Reading, opcode: Opcode) -> int:
-    """Take the dword that says how lanes or parts are moved."""
+    """Take the further dword of DPP or SDWA. Raises `IsaError` for an opcode that has a literal."""
     if opcode.literal:
-        raise reading.error(f"{opcode.name} has a constant where another dword should say how lanes move")
+        raise reading.error(f"{opcode.name} has a literal, and so no dword of DPP or SDWA")
     return reading.next_dword()

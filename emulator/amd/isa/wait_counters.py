@@ -1,9 +1,10 @@
 """Counters of accesses in flight: which instructions increment them, and which wait for them.
 
-gfx9 has vmcnt (all vector memory) and lgkmcnt (LDS, scalar memory); gfx11 counts stores apart (vscnt); gfx12 has
-loadcnt, storecnt, dscnt and kmcnt. A flat access counts on both sides.
+gfx9 has vmcnt (vector memory) and lgkmcnt (LDS, scalar memory, messages). gfx11 has vscnt for stores, too. gfx12
+has loadcnt, storecnt, dscnt and kmcnt. A flat access increments a counter of vector memory and that of LDS.
 
-Not here: whether code waits where it must (`waits`), order between workgroups (`orders`).
+Not here: missing waits (`waits`), order between workgroups (`orders`). Next: `waits`. Source: LLVM's
+AMDGPUUsage and the RDNA3, RDNA4 and CDNA3 ISA documents.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -24,6 +25,7 @@ _MAINTENANCE = {
     "gfx9": {"buffer_inv": "load", "buffer_wbl2": "load"},
 }
 _SPLIT = {"s_wait_loadcnt": "load", "s_wait_storecnt": "store", "s_wait_dscnt": "ds", "s_wait_kmcnt": "km"}
+"""Waits of gfx12 for one counter -> the kind of access."""
 COUNTERS = {
     "gfx9": {"load": "vmcnt", "store": "vmcnt", "ds": "lgkmcnt", "km": "lgkmcnt"},
     "gfx11": {"load": "vmcnt", "store": "vscnt", "ds": "lgkmcnt", "km": "lgkmcnt"},
@@ -31,8 +33,11 @@ COUNTERS = {
 }
 
 
+"""Family -> kind of access -> name of its counter."""
+
+
 def waited(i: Instruction, family: str) -> dict[str, int]:
-    """Return the counters that an instruction waits for and how many accesses each may have left."""
+    """Return the counters that an instruction waits for, each with the accesses that may be left; {} for none."""
     value = i.get("simm16")
     if i.stem == "s_waitcnt":
         return fields_of_waitcnt(value, family)
@@ -48,7 +53,7 @@ def waited(i: Instruction, family: str) -> dict[str, int]:
 
 
 def returns(i: Instruction) -> bool:
-    """Return whether an access to memory is a load, or an atomic operation that returns what was there."""
+    """Return whether an instruction is a vector load, or a vector atomic that returns the old value."""
     match = MEMORY.match(i.stem)
     if match is None or match[2] == "store":
         return False
@@ -56,7 +61,7 @@ def returns(i: Instruction) -> bool:
 
 
 def events_of(i: Instruction, family: str) -> list[str]:
-    """Return the counters that an instruction is counted by."""
+    """Return the counters that an instruction increments; [] for none."""
     name, names = i.stem, COUNTERS[family]
     if name in _MAINTENANCE.get(family, {}):
         return [names[_MAINTENANCE[family][name]]]

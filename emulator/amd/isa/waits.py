@@ -1,16 +1,13 @@
-"""Whether machine code waits where it must: the static verifier of `s_waitcnt` and of gfx12's split counters.
+"""The static verifier of waits: `s_waitcnt`, and the split counters of gfx12.
 
-Loads return later than they are issued, and a register that a load will fill must be neither read nor written
-before the code has waited for it. The verifier follows each pending register, on RDNA by halves, through the code
-with how many accesses were counted since, so it costs nothing while the code runs. It is exact for code without
-indirect register access.
-
-Stores to LDS must have arrived at a barrier, because a barrier does not go through LDS (docs/sources-amd.md).
-
-Scalar loads return out of order: only a wait for zero tells that one is there. `s_delay_alu` and
+A load returns after it was issued. Its destination register must not be read or written before the code has
+waited for the load. The verifier follows each pending register, on RDNA each half, through the code, and counts
+the accesses issued since. It costs nothing while the code runs, and is exact for code without indirect register
+access. Stores to LDS must have completed at a barrier, because a barrier does not wait for them
+(docs/sources-amd.md). Scalar loads return out of order, so only a wait for 0 retires them. `s_delay_alu` and
 `s_waitcnt_depctr` concern hazards of the ALUs, which are not modelled.
 
-Not here: the operands that it follows (`registers_used`), the counters (`wait_counters`).
+Not here: the registers of an instruction (`registers_used`). Next: `wait_counters`, the counters.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -32,27 +29,32 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
 _FAR = 64
-"""No counter counts further."""
+"""Ages are not counted further: no counter is larger."""
 _STORED: Half = ("lds", 0, "l")
-"""Stands for stores to LDS that may not have arrived."""
+"""The key of stores to LDS that may not have completed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """One access that has not returned for sure: its counter, how many were counted since, whether it returns in order."""
+    """One access that may not have returned."""
 
     counter: str
     age: int
+    """Accesses of the same counter since."""
     ordered: bool
+    """Whether the access returns in the order of issue."""
     issued: int
+    """Address of the instruction."""
 
 
 _State = dict[Half, frozenset[_Pending]]
+"""Half of a register -> the accesses that may still fill it."""
 _Early = tuple["Instruction", Half, _Pending]
 """An instruction, a half of a register that it uses too early, and the access that will fill it."""
 
 
 def _step(i: Instruction, state: _State, family: str, found: dict[int, _Early] | None) -> _State:
+    """Return the state after an instruction; add its first early use to `found`, unless None."""
     for counter, left in waited(i, family).items():
         state = _without(state, counter, left)
     read, written = used_halves(i, family)
@@ -98,14 +100,15 @@ def _without(state: _State, counter: str, left: int) -> _State:
 
 
 def _text(register: Half) -> str:
-    """Return a register as the assembler writes it; "LDS" where stores must have arrived at a barrier."""
+    """Return a register as the assembler writes it; "LDS" for `_STORED`."""
     return "LDS" if register == _STORED else str(Reg(*register[:2]))
 
 
 def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[KernelReport]:
-    """Return the instructions that use registers too early, and barriers that stores to LDS have not reached, by address.
+    """Return a report for each instruction that uses a register too early, and each barrier before LDS stores end.
 
-    `instructions` are a kernel's (`read_kernel`), `kernel` names it in the reports.
+    In the order of addresses, one an instruction. `instructions` are those of `read_kernel`, `family` is "gfx9",
+    "gfx11" or "gfx12", `kernel` names the kernel in reports.
     """
     blocks = cut(instructions)
     begins: dict[int, _State] = {blocks[0][0][0].address: {}}
@@ -141,7 +144,7 @@ def _report(
 
 
 def _merged(old: _State | None, new: _State) -> _State:
-    """Join two ways: of the same access the one that was counted less since."""
+    """Join the states of two paths: of the same access keep the one with fewer accesses since."""
     if old is None:
         return new
     result = dict(old)

@@ -172,7 +172,7 @@ def test_an_address_from_memory_is_refused_by_name(bench: Callable[..., Bench], 
   %slot = load ptr, ptr addrspace(1) %a
   %g = call i32 %slot(i32 %x)
 """
-    with pytest.raises(QueueFault, match=r"s_swappc_b64 .*where it leads is not known"):
+    with pytest.raises(QueueFault, match=r"s_swappc_b64 .*the target of this jump is not known"):
         run(bench_of(bench, name), name, kernel(body))
 
 
