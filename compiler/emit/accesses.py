@@ -6,12 +6,11 @@ Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions, indexing
 from compiler.emit.linear import POINTER
-from compiler.emit.tile_products import FactorSource
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import MOST_STRIDE
 from compiler.nest.register_tile import APART, FEWEST
@@ -43,6 +42,17 @@ def transposed(b: Builder, rows: list[Line], count: int) -> Line:
 def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
     """Return the first registers of a bundle."""
     return [b.line("row", bundle.dtype, bundle.lanes, (bundle,), k) for k in range(count)]
+
+
+class FactorSource(NamedTuple):
+    """Where a factor is in memory."""
+
+    pointer: Line
+    place: UOp
+    """The index of the element, over ranges of the AST."""
+    kind: DType
+    token: tuple[Line, ...]
+    """The source that keeps its loads after the stores to that memory; none for other memory."""
 
 
 class Memory:

@@ -165,6 +165,12 @@ class Builder:
         picked = tuple(lanes)
         return self.line("shuffle", a.dtype, len(picked), (a, b), picked)
 
+    def each(self, value: Line) -> list[Line]:
+        """Return the lanes of a value one by one."""
+        if value.lanes == 1:
+            return [value]
+        return [self.line("extract", value.dtype, 1, (value,), n) for n in range(value.lanes)]
+
     def enter_loop(self, first: Line, end: Line, step: int, within: LineBlock) -> Loop:
         """Open a loop inside `within`, an open block.
 

@@ -5,7 +5,7 @@ A size that changes from launch to launch is a capacity, which is the size of th
 (`Ops.WITHIN`), the loop ends at the number. Limits only shorten loops: what masks leave out of a last vector
 or block stays masked, and a store beyond the number writes any value, inside the capacity.
 
-Not here: the loops (`linearize`, `reductions`, `partials`, `device_sum`).
+Not here: the loops (`linearize`, `reductions`, `partials`, `staged_sum`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import HALF, dtypes, register_type, storage_type
 from compiler.emit import conversions, window_copies
+from compiler.emit.accesses import FactorSource
 from compiler.emit.linear import POINTER
-from compiler.emit.tile_products import FactorSource
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest import windows

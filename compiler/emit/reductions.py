@@ -15,11 +15,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from compiler.emit import conversions, isel, linear, tile_products, word_products
+from compiler.emit import conversions, isel, linear, products
 from compiler.emit.accesses import rows_of
-from compiler.emit.device_pipeline import PipelinedSum
-from compiler.emit.device_sum import StagedSum
 from compiler.emit.row_scratch import RowScratch
+from compiler.emit.staged_sum import StagedSum
 from compiler.emit.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from compiler.emit.linear import Line, LineBlock
     from compiler.emit.panels import Panels
     from compiler.emit.partials import Totals
-    from compiler.emit.tile_products import TileProducts
     from compiler.ir.uop import UOp
 
 
@@ -107,8 +105,7 @@ class Reductions:
         """Write the loops of a REDUCE, and record its values."""
         e = self.e
         if e.plan.reductions[bound_ranges(node, e.free)].staged:
-            asynchronous = e.plan.shared_stages()[0].mechanism == "asynchronous copies"
-            (PipelinedSum(e, self.memory, node) if asynchronous else StagedSum(e, node)).run()
+            StagedSum(e, self.memory, node).run()
             return
         family = self.families[self._family(node)]
         units = e.units_of(node)
@@ -163,16 +160,16 @@ class ReductionLoops:
         self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
         self.per = self.plan.unroll if self.plan.inside is None else 1
         """Accumulators of each output."""
-        self.products: TileProducts | None = None
-        """The products of a round as one line; the accumulators are then one bundle."""
+        self.bundled: Callable[[Line], Line] | None = None
+        """What adds the products of a round as one line; the accumulators are then one bundle."""
         if len(family) == 1 and not self.row_stores:
-            self.products = tile_products.find(e, panels, family[0], self.plan, units, self.points)
+            self.bundled = products.bundled(e, panels, family[0], self.plan, units, self.points)
 
     def sums(self, home: LineBlock) -> list[Line]:
         """Write the loops inside `home`, and return the accumulators of all places."""
         self.b.cursor = home
         totals = self._level(0, self._identities())
-        return totals if self.products is None else rows_of(self.b, totals[0], len(self.points))
+        return totals if self.bundled is None else rows_of(self.b, totals[0], len(self.points))
 
     def run(self, home: LineBlock) -> Line | None:
         """Write the loops inside `home`, and record the results with `Emitter.finish`.
@@ -181,7 +178,7 @@ class ReductionLoops:
         """
         self.b.cursor = home
         totals = self._level(0, self._identities())
-        if self.products is not None:
+        if self.bundled is not None:
             return totals[0]
         per = self.per
         places = list(itertools.product(self.family, self.points))
@@ -213,7 +210,7 @@ class ReductionLoops:
 
     def _identities(self) -> list[Line]:
         lanes = self.plan.lanes
-        if self.products is not None:
+        if self.bundled is not None:
             (node,) = self.family
             zero = isel.identity(self.b, node.arg[0], node.dtype, self._lanes_of(node))
             return [self.b.line("repeat", zero.dtype, zero.lanes, (zero,), len(self.points))]
@@ -320,7 +317,7 @@ class ReductionLoops:
 
     def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
         """Combine two sets of accumulators, one by one."""
-        if self.products is not None:
+        if self.bundled is not None:
             (total,) = totals
             return [self.b.line("alu_rows", total.dtype, total.lanes, (total, parts[0]), "fadd")]
         each = len(totals) // len(self.family)
@@ -360,8 +357,8 @@ class ReductionLoops:
         e, per = self.e, self.per
         totals = list(totals)
         r = self.plan.ranges[-1]
-        if self.products is not None:
-            return [self.products.add(totals[0])]
+        if self.bundled is not None:
+            return [self.bundled(totals[0])]
         if self.plan.inside is not None:
             self._inside(self.plan.inside, totals)
             return totals
@@ -402,21 +399,19 @@ class ReductionLoops:
     def _masked(self, mask: Line, value: Line) -> Line:
         """Return a factor where the mask is true, else 0."""
         wide = self.b.splat(value, max(value.lanes, mask.lanes))
-        return self.b.select(mask, wide, self.b.const(value.dtype, 0.0, wide.lanes))
+        zero = 0.0 if value.dtype.is_float else 0
+        return self.b.select(mask, wide, self.b.const(value.dtype, zero, wide.lanes))
 
     def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
-        e, b = self.e, self.b
-        value = node.src[0]
-        if value.op is Ops.DOT:
-            words = [e.value(s) for s in value.src]
-            if mask is not None:
-                words = [word_products.masked(b, mask, word) for word in words]
-            return word_products.dot(b, value.arg, words[0], words[1], total)
-        if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
+        """Return an accumulator with the current value of a REDUCE's source, where the mask is true."""
+        e, b, value = self.e, self.b, node.src[0]
+        words = value.op is Ops.DOT
+        floats = node.arg[0] == "ADD" and node.dtype.is_float and value.dtype is node.dtype
+        if words or (value.op is Ops.MUL and floats):
             x, y = e.value(value.src[0]), e.value(value.src[1])
             if mask is not None:  # a masked load is 0, but the other factor may be NaN
                 x, y = self._masked(mask, x), self._masked(mask, y)
-            return b.fma(x, y, total)
+            return products.multiply_add(b, value.arg if words else None, x, y, total)
         line = e.value(value)
         if mask is not None:
             line = b.select(

@@ -3,8 +3,8 @@
 All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory,
 and stores them as words of the tile. Words of a tile that are beyond the end of the sum are 0.
 
-Not here: the choice of the tiles (`plan.device_contraction`), the products (`device_tile_products`). Next:
-`device_sum`, the caller.
+Not here: the choice of the tiles (`plan.device_contraction`), the products (`products`). Next:
+`staged_sum`, the caller.
 """
 
 from __future__ import annotations
@@ -153,13 +153,11 @@ class SharedTile:
             (vector,) = values
             if not along_sum:
                 return [vector]
-            return [b.line("extract", vector.dtype, 1, (vector,), n) for n in range(vector.lanes)]
+            return b.each(vector)
         stored = [conversions.pack(b, v, stage.value.dtype) for v in values]
         if along_sum:
             words = b.line("convert", self.dtype, stage.lanes // stage.layout.pack, (stored[0],), "bitcast")
-            if words.lanes == 1:
-                return [words]
-            return [b.line("extract", self.dtype, 1, (words,), n) for n in range(words.lanes)]
+            return b.each(words)
         low, high = stored
         if stage.lanes == 1:
             u16 = dtypes.uint16

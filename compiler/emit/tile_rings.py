@@ -5,7 +5,7 @@ operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and 
 conflicts.
 
 Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`shared_tiles`). Next:
-`device_pipeline`, the caller.
+`staged_sum`, the caller.
 """
 
 from __future__ import annotations
@@ -48,8 +48,15 @@ class TileRing:
         self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
         self.places: dict[tuple[UOp, UOp], tuple[UOp, UOp, UOp]] = {}
         """For (row, along): the place in the row, its permutation, and the first place of the row."""
+        self.slot: Line | None = None
+        """The place in the ring of the tile that is read; None while no tile is."""
 
-    def place(self, slot: Line) -> Line:
+    def tile(self) -> Line:
+        """Return the address of the tile that is read."""
+        assert self.slot is not None
+        return self._tile(self.slot)
+
+    def _tile(self, slot: Line) -> Line:
         """Return the address of the tile in a place of the ring."""
         return self.b.offset(self.memory, self.b.mul(slot, self.inner * self.outer), dtypes.uint16)
 
@@ -74,23 +81,20 @@ class TileRing:
         first = symbolic.dot((row, panel), (self.pitch, self.pitch * self.outer))
         return symbolic.mod(along, self.pitch), turned, first
 
-    def copy(self, number: Line, slot: Line) -> None:
-        """Start this thread's copies of the tile of block `number` of the sum to a place of the ring."""
+    def copy(self, begin: UOp, slot: Line) -> None:
+        """Start this thread's copies to a place of the ring; the tile begins at the value `begin` of `k`."""
         e, ix, b = self.e, self.e.index, self.b
         r, k = self.axis.range, self.k
         with e.moved((r, k)) as scope:
             for moved in (r, k):
                 ix.guards.pop(moved, None)
-            counter = ix.fresh(-(-k.arg[1] // self.block))
-            if counter.op is Ops.RANGE:
-                ix.bound[counter] = number
             lane, thread = ix.fresh(PIECE), ix.fresh(e.plan.threads)
             ix.lane_ranges[lane] = PIECE
             ix.bound[thread] = e.thread()
             pieces = self.inner // PIECE
             along = symbolic.mul(symbolic.mod(thread, pieces), PIECE)
             first = symbolic.div(thread, pieces)
-            tile = self.place(slot)
+            tile = self._tile(slot)
             step = e.plan.threads // pieces
             unit = ix.fresh(self.outer // step)
             if unit.op is Ops.RANGE:
@@ -98,7 +102,7 @@ class TileRing:
             row = symbolic.dot((first, unit), (1, step))
             summed, place = (along, row) if self.along_sum else (row, along)
             zero = symbolic.ZERO
-            start = symbolic.add(symbolic.mul(counter, self.block), summed)
+            start = symbolic.add(begin, summed)
             scope.open(k, start, lane if self.along_sum else zero, k.arg[1])
             start = symbolic.add(ix.starts[r], place)
             scope.open(r, start, zero if self.along_sum else lane, self.axis.size)
@@ -110,12 +114,12 @@ class TileRing:
                 size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
                 b.line("copy", dtypes.bool, 1, (to, origin, *size))
 
-    def fragments(self, tile: Line, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
-        """Load the four matrices of which each lane addresses the row at (place, sum) in a tile.
+    def fragments(self, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
+        """Load the four matrices of which each lane addresses the row at (place, sum) in the tile.
 
         Both are (index of the lane, constant); constants along rows are added to the address.
         """
         (row, far), (along, near) = (place, summed) if self.along_sum else (summed, place)
-        base = self.address(tile, row, symbolic.add(along, symbolic.const(near)))
+        base = self.address(self.tile(), row, symbolic.add(along, symbolic.const(near)))
         address = self.b.offset(base, self.b.index(far * self.pitch), dtypes.uint16)
         return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)

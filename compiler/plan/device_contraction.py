@@ -6,7 +6,7 @@ measured.
 
 Not here: products on a target with vectors (`contraction`), other kernels (`tiling`). Next: `device_product`,
 rows and columns of a kernel; `device_splits`, the candidates; `nest.nest_check`, which verifies the plan;
-`emit.device_sum`, which writes its loop.
+`emit.staged_sum`, which writes its loop.
 """
 
 from __future__ import annotations

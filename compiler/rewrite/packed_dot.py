@@ -11,7 +11,7 @@ VPDPBUSD takes the bytes of one side without a sign, and of the other with one. 
 none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
 side is subtracted, or added: modulo 2**32, as all sums of integers are, the result is the same.
 
-Not here: which operations a target has (`compiler.targets`), their lines (`emit.word_products`). Next:
+Not here: which operations a target has (`compiler.targets`), their lines (`emit.products`). Next:
 `pipeline`, the caller.
 """
 

@@ -3,7 +3,7 @@
 Sources: PTX ISA 9.7.9.25, `cp.async`, its groups and waits; 9.7.14.5.15, `ldmatrix`. LLVM folds the casts
 between address spaces.
 
-Not here: when tiles are copied (`compiler.emit.device_pipeline`), the matrix operations (`matrix`).
+Not here: when tiles are copied (`compiler.emit.staged_sum`), the matrix operations (`matrix`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""Sums of products over tiles in shared memory: the loop over blocks of the sum.
+
+With vector loads there is one tile of each operand. For each block all threads of a workgroup copy both
+tiles, wait, and add the products of their part of the tiles. The loads from global memory for a block are
+before the barrier at which all threads have used the tiles of the block before.
+
+With asynchronous copies there are rings of n tiles: copies of later blocks run while a block is multiplied.
+The copies of the first n - 1 blocks start before the loop. Each round waits for its block and for all
+threads, starts the copies to the tiles that the round before has used, and adds the products of its block; so
+one barrier a round is enough. Operations that take tiles from shared memory start before these copies and end
+after them.
+
+Not here: the choice of the tiles (`plan.device_contraction`), other reductions (`reductions`, the caller).
+Next: `shared_tiles` and `tile_rings`, the copies; `products`, the operations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes, register_type
+from compiler.emit.products import Products
+from compiler.emit.shared_tiles import SharedTile
+from compiler.emit.tile_rings import TileRing
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.walk import bound_ranges
+
+if TYPE_CHECKING:
+    from compiler.emit.accesses import Memory
+    from compiler.emit.emitter import Emitter
+    from compiler.emit.linear import Line
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import Stage
+
+
+class StagedSum:
+    """The loop of one REDUCE whose operands are staged in shared memory."""
+
+    def __init__(self, e: Emitter, memory: Memory, node: UOp) -> None:
+        self.e = e
+        self.b = e.b
+        self.memory = memory
+        self.node = node
+        reduction = e.plan.reductions[bound_ranges(node, e.free)]
+        (self.k,) = reduction.ranges
+        self.block = reduction.staged
+        self.blocks = -(-self.k.arg[1] // self.block)
+
+    def run(self) -> None:
+        """Write the loop at the cursor, and record the sums with `Emitter.finish`."""
+        e, stages = self.e, self.e.plan.shared_stages()
+        products, sums = (self._in_rings if stages[0].depth > 1 else self._in_tiles)(*stages)
+        units = [e.units.get(reader.axis.range) for reader in (products.rows, products.columns)]
+        here = {u: e.env.get(u, 0) for u in units if u is not None}
+        for places, total in products.results(sums):
+            e.env.update({u: at for u, at in zip(units, places, strict=True) if u is not None})
+            e.finish(self.node, total)
+        e.env.update(here)
+
+    def _in_tiles(self, *stages: Stage) -> tuple[Products, list[Line]]:
+        """Write the sum with one tile of each operand; return the products and their sums."""
+        b = self.b
+        rows, columns = tiles = [self._tile(stage) for stage in stages]
+        for tile in tiles:  # outside the loop
+            tile.memory()
+        products = Products(self.e, rows, columns)
+
+        def block(number: Line, sums: list[Line], *, again: bool) -> list[Line]:
+            loaded = [tile.load(self._start(number), self.e.value) for tile in tiles]
+            if again:  # other threads still read the tiles of the block before
+                b.line("barrier", dtypes.bool, 1)
+            for tile, words in zip(tiles, loaded, strict=True):
+                tile.store(words)
+            return products.add(sums, b.line("barrier", dtypes.bool, 1))
+
+        if self.blocks == 1:
+            return products, block(b.index(0), products.zeros(), again=False)
+        sums = products.zeros()
+        count = self.e.limits.rounds(self.k, self.block, b.index(self.blocks))
+        loop = b.enter_loop(b.index(0), count, 1, b.cursor)
+        carried = [b.carry(loop, s) for s in sums]
+        return products, b.leave_loop(loop, block(loop.index, carried, again=True))
+
+    def _tile(self, stage: Stage) -> SharedTile:
+        """Return the tile of an operand."""
+        dtype = dtypes.uint32 if stage.layout.pack > 1 else register_type(stage.value.dtype)
+        return SharedTile(self.e, stage, self.k, self.block, dtype)
+
+    def _start(self, number: Line) -> UOp:
+        """Return the first value of a block of the sum as an index."""
+        counter = self.e.index.fresh(self.blocks)
+        if counter.op is Ops.RANGE:
+            self.e.index.bound[counter] = number
+        return symbolic.mul(counter, self.block)
+
+    def _in_rings(self, *stages: Stage) -> tuple[Products, list[Line]]:
+        """Write the sum with a ring of tiles of each operand; return the products and their sums."""
+        b, depth, op = self.b, stages[0].depth, self.e.plan.matrix
+        assert op is not None
+        rows, columns = rings = [TileRing(self.e, self.memory, s, self.k, self.block) for s in stages]
+        products = Products(self.e, rows, columns)
+
+        def copy(number: Line, slot: Line) -> None:
+            for ring in rings:
+                ring.copy(self._start(number), slot)
+
+        ahead = b.enter_loop(b.index(0), b.index(depth - 1), 1, b.cursor)
+        branch = None
+        if self.blocks < depth - 1:
+            branch = b.enter_branch(b.cmp("slt", ahead.index, b.index(self.blocks)))
+        copy(ahead.index, ahead.index)
+        if branch is not None:
+            b.leave_branch(branch)
+        b.line("commit", dtypes.bool, 1)
+        b.leave_loop(ahead, [])
+        sums = products.zeros()
+        loop = b.enter_loop(b.index(0), b.index(self.blocks), 1, b.cursor)
+        carried = [b.carry(loop, s) for s in sums]
+        slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(depth - 1))
+        for ring in rings:
+            ring.slot = slot
+        b.line("wait", dtypes.bool, 1, (), depth - 2)
+        if op.shared:
+            b.line("publish", dtypes.bool, 1)
+        token = b.line("barrier", dtypes.bool, 1)
+        issued = products.issue(carried) if op.shared else []
+        later = b.add(loop.index, b.index(depth - 1))
+        branch = b.enter_branch(b.cmp("slt", later, b.index(self.blocks)))
+        copy(later, free)
+        b.leave_branch(branch)
+        b.line("commit", dtypes.bool, 1)
+        if op.shared:
+            added = [b.line("settle", s.dtype, s.lanes, (s,)) for s in issued]
+        else:
+            added = products.add(carried, token)
+        after = b.add(slot, b.index(1))
+        after = b.select(b.cmp("eq", after, b.index(depth)), b.index(0), after)
+        return products, b.leave_loop(loop, [*added, after, slot])[: len(sums)]
