@@ -30,7 +30,9 @@ class DType:
     itemsize: int
     """Bytes of one element in memory; a bool is one byte with the value 0 or 1."""
     numpy: str | None
-    """NumPy's name of the type; None for bfloat16, which NumPy lacks (its arrays are uint16)."""
+    """NumPy's name of the type; None for one that NumPy lacks (its arrays are unsigned integers)."""
+    computes: bool = True
+    """Whether the type has arithmetic; one without is stored, moved, compared by `==` and converted."""
     is_float: bool = field(init=False)
     """Whether values are floating point."""
     is_int: bool = field(init=False)
@@ -80,6 +82,10 @@ class dtypes:  # noqa: N801 - the field's name for this namespace
     bfloat16: Final = DType("bfloat16", 16, "float", 2, None)
     float32: Final = DType("float32", 32, "float", 4, "float32")
     float64: Final = DType("float64", 64, "float", 8, "float64")
+    float8_e4m3fn: Final = DType("float8_e4m3fn", 8, "float", 1, None, computes=False)
+    float8_e5m2: Final = DType("float8_e5m2", 8, "float", 1, None, computes=False)
+    float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", 8, "float", 1, None, computes=False)
+    float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", 8, "float", 1, None, computes=False)
     index: Final = DType("index", 64, "int", 8, "int64")
     void: Final = DType("void", 0, "uint", 0, None)
     """The type of nodes that have no value: STORE and SINK."""
@@ -90,10 +96,14 @@ class dtypes:  # noqa: N801 - the field's name for this namespace
         return iter(_TENSOR)
 
 
+FLOAT8: Final = (
+    dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.float8_e4m3fnuz, dtypes.float8_e5m2fnuz,
+)  # fmt: skip
+"""The types of 8-bit floats; `compiler.narrow_floats` has their values."""
 _TENSOR: Final = (
     dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
     dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64,
-    dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
+    dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, *FLOAT8,
 )  # fmt: skip
 _KERNEL: Final = {t.name: t for t in (*_TENSOR, dtypes.index, dtypes.void)}
 _OTHER_NAMES: Final = {
@@ -120,10 +130,14 @@ def promote(a: DType, b: DType) -> DType:
 
     bool promotes to any integer type, and integers promote to any float type. Two floats give the wider one;
     float16 and bfloat16 give float32. A signed and an unsigned integer give a signed type with the values of
-    both; with uint64 they give float64.
+    both; with uint64 they give float64. Raises `UsageError` for an 8-bit float and another type.
     """
     if a is b:
         return a
+    if not (a.computes and b.computes):
+        raise UsageError(
+            f"8-bit floats do not promote: saw {a.name} and {b.name}; convert one, as with .float()"
+        )
     if a.kind == "bool":
         return b
     if b.kind == "bool":
@@ -140,20 +154,35 @@ def promote(a: DType, b: DType) -> DType:
     return signed if signed.bits > unsigned.bits else _SIGNED[unsigned.bits]
 
 
+def computing(dtype: DType, what: str) -> DType:
+    """Return a dtype that has arithmetic. Raises `UsageError` for another, naming the operation."""
+    if not dtype.computes:
+        raise UsageError(
+            f"{what}: {dtype.name} is stored, not computed with; convert it, as with .float(), and back"
+        )
+    return dtype
+
+
 HALF: Final = (dtypes.float16, dtypes.bfloat16)
-_REGISTERS: Final = {**dict.fromkeys(HALF, dtypes.float32), dtypes.index: dtypes.int64}
+NARROW: Final = (*HALF, *FLOAT8)
+"""The types whose values are in float32 registers."""
+_REGISTERS: Final = {**dict.fromkeys(NARROW, dtypes.float32), dtypes.index: dtypes.int64}
+_STORED: Final = {
+    dtypes.bool: dtypes.uint8, dtypes.bfloat16: dtypes.uint16, **dict.fromkeys(FLOAT8, dtypes.uint8)
+}  # fmt: skip
 
 
 def register_type(dtype: DType) -> DType:
     """Return the dtype of the register of a value.
 
-    float16 and bfloat16 values are in float32 registers, an index is in an int64 register.
+    Floats of 8 and 16 bits are in float32 registers, an index is in an int64 register.
     """
     return _REGISTERS.get(dtype, dtype)
 
 
 def storage_type(dtype: DType) -> DType:
-    """Return the dtype of loads and stores of a value: uint8 for bool, uint16 for bfloat16, else its own."""
-    if dtype is dtypes.bool:
-        return dtypes.uint8
-    return dtypes.uint16 if dtype is dtypes.bfloat16 else dtype
+    """Return the dtype of loads and stores of a value.
+
+    It is uint8 for bool and 8-bit floats, uint16 for bfloat16, else its own.
+    """
+    return _STORED.get(dtype, dtype)

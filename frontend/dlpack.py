@@ -4,7 +4,7 @@
 of any other tensor. The capsule keeps the memory alive, also after the device is closed. Without a copy, the
 consumer sees later writes to the tensor. `imported` always copies.
 
-Layout and names: DLPack 1.0, dlpack.h (Apache 2.0).
+Layout and names: DLPack 1.0, dlpack.h (Apache 2.0); the codes of 8-bit floats are those of 1.1.
 
 Not here: other protocols of array libraries. Next: `exchange`.
 """
@@ -26,7 +26,9 @@ from hcq.errors import UsageError
 CPU: Final = (1, 0)
 """kDLCPU, device 0."""
 _KINDS: Final = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_BFLOAT: Final = 4
+_NARROW: Final = {
+    "bfloat16": 4, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13,
+}  # fmt: skip
 _NAME: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 _USED: Final = {_NAME: b"used_dltensor", _VERSIONED: b"used_dltensor_versioned"}
@@ -115,7 +117,7 @@ class _Exported:
         t.data = ctypes.addressof(data) if step else None
         t.device = _Device(*CPU)
         t.ndim = len(shape)
-        t.dtype = _Type(_BFLOAT if dtype.name == "bfloat16" else _KINDS[dtype.kind], size * 8, 1)
+        t.dtype = _Type(_NARROW.get(dtype.name, _KINDS[dtype.kind]), size * 8, 1)
         t.shape, t.strides = self.sizes, self.steps
         self.managed.manager_ctx = id(self)
         self.managed.deleter = ctypes.cast(_delete, c_void_p)
@@ -189,9 +191,9 @@ def _copied(cls: type[T], t: Any, device: str | None) -> T:
     if t.device.device_type != CPU[0]:
         raise UsageError(f"from_dlpack: wanted host memory, saw the DLPack device {t.device.device_type}")
     kind = {code: kind for kind, code in _KINDS.items()}.get(t.dtype.code)
-    name = "bfloat16" if t.dtype.code == _BFLOAT else "bool" if kind == "bool" else f"{kind}{t.dtype.bits}"
+    narrow = {code: name for name, code in _NARROW.items()}.get(t.dtype.code)
     try:
-        dtype = by_name(name)
+        dtype = by_name(narrow or ("bool" if kind == "bool" else f"{kind}{t.dtype.bits}"))
     except UsageError:
         raise UsageError(f"from_dlpack: no dtype is DLPack's {t.dtype.code} of {t.dtype.bits} bits") from None
     if t.dtype.lanes != 1:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtype import dtypes
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.realize import realize_one
 from frontend.later import AT_ONCE, later
@@ -44,10 +43,10 @@ class Exchange(TensorBase):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's description of a copy of the value. bfloat16 has none (`AttributeError`)."""
+        """NumPy's description of a copy; bfloat16 and 8-bit floats have none (`AttributeError`)."""
         dtype = self.expr.dtype
-        if dtype is dtypes.bfloat16:
-            raise AttributeError("NumPy has no bfloat16; numpy() gives float32")
+        if dtype.numpy is None:
+            raise AttributeError(f"NumPy has no {dtype.name}; numpy() gives float32")
         kind = {"bool": "|b", "int": "<i", "uint": "<u", "float": "<f"}[dtype.kind]
         kind = kind if dtype.itemsize > 1 else f"|{kind[1]}"
         me: Any = self

@@ -34,7 +34,7 @@ class DeviceArray:
     """A dense or strided array in device memory, which Triton and `LoadedKernel` take as an argument.
 
     Made by `array` and `empty`. It keeps its buffer alive. `dtype` is a NumPy type, or a name of
-    `interop.elements.NARROW`: "bfloat16", "float8_e4m3fn", "float8_e5m2". `stride` counts elements.
+    `interop.elements.NARROW`, "bfloat16" or an 8-bit float. `stride` counts elements.
     """
 
     __slots__ = ("buffer", "device", "dtype", "shape", "strides")

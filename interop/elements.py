@@ -1,6 +1,6 @@
-"""Element types that NumPy lacks: bfloat16 and the two 8-bit floats, stored as unsigned integers.
+"""Element types that NumPy lacks: bfloat16 and 8-bit floats, stored as unsigned integers.
 
-Source: OCP 8-bit floating point specification 1.0. Not here: arrays (`interop.arrays`).
+Not here: arrays (`interop.arrays`), the values of 8-bit floats (`compiler.narrow_floats`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from compiler import narrow_floats
+from compiler.dtype import FLOAT8, by_name
 from hcq.errors import UsageError
 
 NARROW: Final[dict[str, np.dtype[Any]]] = {
     "bfloat16": np.dtype(np.uint16),
-    "float8_e4m3fn": np.dtype(np.uint8),
-    "float8_e5m2": np.dtype(np.uint8),
+    **{t.name: np.dtype(np.uint8) for t in FLOAT8},
 }
 """Name -> the NumPy type that holds its bits."""
-_SHORT: Final = {"bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
+_SHORT: Final = {
+    "bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+    "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
+}  # fmt: skip
 """The names that Triton gives them."""
 
 _NUMBERS: Final = "biufc"
@@ -56,47 +60,15 @@ def name(dtype: np.dtype[Any] | str) -> str:
 def encode(values: Array, dtype: np.dtype[Any] | str) -> Array:
     """Return `values` as a C-contiguous array of the bits of `dtype`, rounded to nearest, ties to even.
 
-    Values that are beyond the range of an 8-bit type become NaN ("float8_e4m3fn") or infinite.
+    What is beyond the range of an 8-bit type becomes what `compiler.narrow_floats` says.
     """
     if not isinstance(dtype, str):
         return np.ascontiguousarray(values, dtype)
-    single = np.ascontiguousarray(values, np.float32)
-    if dtype == "bfloat16":
-        bits = single.view(np.uint32).astype(np.uint64)
-        rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-        return np.where(np.isnan(single), np.uint16(0x7FC0), rounded)
-    table = _table(dtype)
-    finite = table[:128][np.isfinite(table[:128])]
-    size = np.abs(single)
-    place = np.clip(np.searchsorted(finite, size), 1, len(finite) - 1)
-    low, high = finite[place - 1].astype(np.float64), finite[place].astype(np.float64)
-    middle = (low + high) / 2
-    up = (size > middle) | ((size == middle) & (place % 2 == 0))
-    code = np.where(up, place, place - 1).astype(np.uint8)
-    step = float(finite[-1]) - float(finite[-2])
-    beyond = size.astype(np.float64) >= float(finite[-1]) + step / 2 + (0 if dtype == "float8_e5m2" else 1e-9)
-    code = np.where(beyond, np.uint8(0x7C if dtype == "float8_e5m2" else 0x7F), code)
-    code = np.where(np.isnan(single), np.uint8(0x7F), code)
-    return (code | (np.signbit(single).astype(np.uint8) << 7)).astype(np.uint8)
+    return narrow_floats.encode(values, by_name(dtype))
 
 
 def decode(bits: Array, dtype: np.dtype[Any] | str) -> Array:
     """Return the values of `bits`; narrow types become float32."""
     if not isinstance(dtype, str):
         return np.array(bits)
-    if dtype == "bfloat16":
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return _table(dtype)[bits]
-
-
-def _table(dtype: str) -> Array:
-    """Return the value of each of the 256 codes of an 8-bit type."""
-    codes = np.arange(256, dtype=np.uint16)
-    if dtype == "float8_e5m2":
-        return (codes << 8).astype(np.uint16).view(np.float16).astype(np.float32)
-    exponent, fraction = codes >> 3 & 15, codes & 7
-    size = np.where(
-        exponent == 0, fraction / 8.0 * 2.0**-6, (1 + fraction / 8.0) * 2.0 ** (exponent.astype(np.int64) - 7)
-    )
-    size = np.where((codes & 0x7F) == 0x7F, np.nan, size)
-    return np.where(codes >= 128, -size, size).astype(np.float32)
+    return narrow_floats.loaded(np.ascontiguousarray(bits), by_name(dtype)).reshape(bits.shape)

@@ -2,8 +2,8 @@
 
 `evaluate(node, params)` interprets a tensor graph, `run(items, params)` interprets scheduled kernels,
 vectorised over all ranges: range number n is array axis n. Kernels may touch nothing out of bounds and store
-no element twice. bfloat16 buffers are uint16 arrays; its values are computed as float32 and rounded after
-each operation.
+no element twice. Buffers of bfloat16 and 8-bit floats are arrays of unsigned integers; values are computed as
+float32 and rounded after each operation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import ELEMENTWISE, ROWS, Ops
 from compiler.ir.serialize import postorder
 from compiler.schedule.item import OutRef, ParamRef, ScheduleItem
+from tests import float8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,30 +29,32 @@ Array = np.ndarray[Any, Any]
 
 def numpy_type(dtype: DType) -> np.dtype[Any]:
     """The type that values are computed in."""
-    return np.dtype(np.float32 if dtype is dtypes.bfloat16 else dtype.numpy)
+    return np.dtype(dtype.numpy or np.float32)
 
 
 def stored_type(dtype: DType) -> np.dtype[Any]:
     """The type of buffers."""
-    return np.dtype(np.uint16 if dtype is dtypes.bfloat16 else dtype.numpy)
+    return np.dtype(dtype.numpy or f"uint{dtype.bits}")
 
 
 def from_memory(x: Array, dtype: DType) -> Array:
     """Buffer elements as values."""
     if dtype is dtypes.bfloat16:
         return (x.astype(np.uint32) << 16).view(np.float32)
-    return x
+    return float8.table(dtype.name)[x] if dtype.numpy is None else x
 
 
 def to_memory(x: Array, dtype: DType) -> Array:
     """Values as buffer elements."""
     if dtype is dtypes.bfloat16:
         return (np.ascontiguousarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return x.astype(stored_type(dtype))
+    return float8.encoded(x, dtype.name) if dtype.numpy is None else x.astype(stored_type(dtype))
 
 
 def rounded(x: Array, dtype: DType) -> Array:
     """Round to what the dtype holds."""
+    if not dtype.computes:
+        return float8.table(dtype.name)[float8.encoded(x, dtype.name)]
     if dtype is not dtypes.bfloat16:
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(numpy_type(dtype))

@@ -1,20 +1,23 @@
 """Values in memory and in registers, and the conversions between dtypes, as lines.
 
-A value's register has the dtype's *register type*: float16 and bfloat16 values are in float32 registers, an
-index is in an int64 register, every other value in its own type. Memory has the *storage type*: uint8 for
-bool, uint16 for bfloat16.
+A value's register has the dtype's *register type*: floats of 8 and 16 bits are in float32 registers, an index
+is in an int64 register, every other value in its own type. Memory has the *storage type*: uint8 for bool and
+8-bit floats, uint16 for bfloat16.
 
 Float to integer saturates, and NaN gives 0; float to bool is `x != 0`; integers wrap; every conversion to a
 float rounds once, to nearest even.
 
-Not here: elementwise operations and steps of reductions (`isel`), loads and stores (`accesses`).
+Not here: elementwise operations and steps of reductions (`isel`), loads and stores (`accesses`), the bits of
+8-bit floats (`float8_lines`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from compiler.dtype import HALF, dtypes, register_type, storage_type
+from compiler.dtype import FLOAT8, HALF, NARROW, dtypes, register_type, storage_type
+from compiler.emit import float8_lines
 from compiler.ir.uop import round_to
 
 if TYPE_CHECKING:
@@ -33,11 +36,11 @@ def unpack(b: Builder, stored: Line, dtype: DType) -> Line:
     if dtype is dtypes.bfloat16:
         wide = b.alu("shl", b.convert("zext", stored, dtypes.uint32), b.const(dtypes.uint32, 16))
         return b.convert("bitcast", wide, dtypes.float32)
-    return stored
+    return float8_lines.decoded(b, stored, dtype) if dtype in FLOAT8 else stored
 
 
 def pack(b: Builder, value: Line, dtype: DType) -> Line:
-    """Convert a register to the storage type; values of half types must be rounded already."""
+    """Convert a register to the storage type; values of narrow floats must be rounded already."""
     if dtype is dtypes.bool:
         return b.convert("zext", value, dtypes.uint8)
     if dtype is dtypes.float16:
@@ -47,11 +50,13 @@ def pack(b: Builder, value: Line, dtype: DType) -> Line:
     if dtype is dtypes.bfloat16:
         bits = b.alu("lshr", b.convert("bitcast", value, dtypes.uint32), b.const(dtypes.uint32, 16))
         return b.convert("trunc", bits, dtypes.uint16)
-    return value
+    return float8_lines.encoded(b, value, dtype) if dtype in FLOAT8 else value
 
 
 def rounded(b: Builder, value: Line, dtype: DType) -> Line:
-    """Round a float32 register to a half type; return a value of any other dtype unchanged."""
+    """Round a float32 register to a narrow float; return a value of any other dtype unchanged."""
+    if dtype in FLOAT8:
+        return float8_lines.rounded(b, value, dtype)
     if dtype is dtypes.float16:
         return b.convert("fpext", b.convert("fptrunc", value, dtypes.float16), dtypes.float32)
     if dtype is not dtypes.bfloat16:
@@ -76,6 +81,8 @@ def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FB
     kind = register_type(dtype)
     if kind is dtypes.bool:
         return b.const(kind, bool(value))
+    if dtype in FLOAT8 and math.isnan(value):
+        return float8_lines.nan(b)
     if kind.is_float:
         return b.const(kind, round_to(float(value), dtype))
     wrapped = int(value) & ((1 << kind.bits) - 1)
@@ -167,8 +174,8 @@ def _shortened(b: Builder, x: Line) -> Line:
 
 def bitcast(b: Builder, x: Line, source: DType, target: DType) -> Line:
     """Return the same bits as a value of another dtype of equal size."""
-    raw = pack(b, x, source) if source in HALF else x
-    if target in HALF:
+    raw = pack(b, x, source) if source in NARROW else x
+    if target in NARROW:
         stored = storage_type(target)
         return unpack(b, b.convert("bitcast", raw, stored) if raw.dtype is not stored else raw, target)
     kind = register_type(target)

@@ -279,7 +279,7 @@ def exact_cast(a: DType, b: DType) -> bool:
         return True
     if a.is_int and b.is_int:
         return b.min <= a.min and a.max <= b.max
-    if b.is_float:
+    if b.is_float and b.computes:
         digits, reach = _FLOAT[b]
         if a.is_float:
             return _FLOAT[a][0] <= digits and _FLOAT[a][1] <= reach
@@ -288,6 +288,10 @@ def exact_cast(a: DType, b: DType) -> bool:
 
 
 _FLOAT: Final = {
+    dtypes.float8_e4m3fn: (4, 8),
+    dtypes.float8_e5m2: (3, 15),
+    dtypes.float8_e4m3fnuz: (4, 7),
+    dtypes.float8_e5m2fnuz: (3, 15),
     dtypes.float16: (11, 15),
     dtypes.bfloat16: (8, 127),
     dtypes.float32: (24, 127),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, computing, dtypes
 from compiler.ir import ops
 from compiler.ir.ops import Ops
 from compiler.ir.uop import Shape, UOp, const, uop
@@ -274,7 +274,7 @@ def reduce(x: UOp, op: str, axes: Sequence[int]) -> UOp:
         raise UsageError(
             f"REDUCE of {_show(x)} by {op}: bool is combined by MAX (any) or MIN (all); CAST it to count"
         )
-    return uop(Ops.REDUCE, x.dtype, (x,), (op, found)) if found else x
+    return uop(Ops.REDUCE, computing(x.dtype, "REDUCE"), (x,), (op, found)) if found else x
 
 
 def gather(x: UOp, indices: UOp, axis: int) -> UOp:
@@ -396,6 +396,8 @@ def _suits(op: str, x: UOp) -> None:
         raise UsageError(
             f"{op} of {x!r}: index nodes take the arithmetic of compiler.ir.index; see number_of"
         )
+    if op is not Ops.EQ and op is not Ops.NE:
+        computing(dtype, op)
     kinds = ops.ROWS[op].kinds
     if dtype.kind not in kinds:
         raise UsageError(f"{op} of {_show(x)}: wanted {_WANTED[kinds]}; CAST it")

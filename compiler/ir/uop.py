@@ -216,9 +216,16 @@ def _exact(value: float, dtype: DType) -> float:
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """Round a Python float to the nearest value of a float dtype, ties to even; overflow gives infinity."""
+    """Round a Python float to the nearest value of a float dtype, ties to even.
+
+    Overflow gives infinity, of an 8-bit float what `compiler.narrow_floats` says.
+    """
     if math.isnan(value):
         return _NAN
+    if not dtype.computes:
+        from compiler.narrow_floats import encoded, values  # noqa: PLC0415 - for few programs
+
+        return values(dtype)[encoded(value, dtype)]
     if dtype is dtypes.float64 or math.isinf(value):
         return value
     if dtype is dtypes.bfloat16:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from compiler.dtype import DType, by_name, dtypes, promote
+from compiler.narrow_floats import FORMATS
 from frontend.device import Device
 from frontend.ops.elementwise import result_dtype
 from frontend.tensor import Tensor
@@ -72,6 +73,9 @@ def finfo(type: Any, /) -> FloatInfo:
     dtype = _dtype(type)
     if not dtype.is_float:
         raise UsageError(f"finfo: wanted a float dtype, saw {dtype.name}")
+    row = FORMATS.get(dtype)
+    if row is not None:
+        return FloatInfo(8, 2.0**-row.fraction, row.most, -row.most, row.least_normal, dtype)
     digits, top = _FLOATS[dtype.name]
     most = (2 - 2.0**-digits) * 2.0**top
     return FloatInfo(dtype.bits, 2.0**-digits, most, -most, 2.0 ** (1 - top), dtype)

@@ -31,6 +31,7 @@ import numpy as np
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import ROWS, TRANSCENDENTAL, Ops
+from compiler.narrow_floats import FORMATS, encode, loaded
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -56,6 +57,7 @@ class Float(NamedTuple):
 
 
 FLOATS: Final = {
+    **{t: Float(2.0**-row.fraction, row.value(1), row.most) for t, row in FORMATS.items()},
     dtypes.float16: Float(2.0**-10, 2.0**-24, 65504.0),
     dtypes.bfloat16: Float(2.0**-7, 2.0**-133, 2.0**128 - 2.0**120),
     dtypes.float32: Float(2.0**-23, 2.0**-149, 2.0**128 - 2.0**104),
@@ -75,19 +77,19 @@ class TooLargeError(Exception):
 
 
 def kept_as(dtype: DType) -> np.dtype[Any]:
-    """Return the NumPy dtype in which values of a dtype are held: float32 for bfloat16."""
-    return np.dtype(np.float32 if dtype is dtypes.bfloat16 else dtype.numpy)
+    """Return the NumPy dtype in which values of a dtype are held: float32 for those that NumPy lacks."""
+    return np.dtype(dtype.numpy or np.float32)
 
 
 def from_bytes(data: bytes | memoryview, dtype: DType) -> Array:
     """Return the elements in bytes of memory, as `kept_as` holds them."""
-    if dtype is dtypes.bfloat16:
-        return (np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return np.frombuffer(data, dtype.numpy)
+    return loaded(data, dtype) if dtype.numpy is None else np.frombuffer(data, dtype.numpy)
 
 
 def rounded(x: Array, dtype: DType) -> Array:
     """Round numbers to a dtype, once, to nearest even."""
+    if dtype in FORMATS:
+        return loaded(encode(x, dtype), dtype).reshape(np.shape(x))
     if dtype is not dtypes.bfloat16:
         return np.asarray(x).astype(kept_as(dtype), copy=False)
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:  # to odd, so that no half is made where there is none
@@ -350,12 +352,14 @@ def _cast(x: Bounded, source: DType, dtype: DType) -> Bounded:
 
 
 def _bitcast(x: Bounded, source: DType, dtype: DType) -> Bounded:
-    bits = x.v
+    bits = np.ascontiguousarray(x.v).reshape(x.v.shape)
+    e = None if x.e is None else np.where(x.e > 0, np.inf, 0.0)
     if source is dtypes.bfloat16:
-        bits = (np.ascontiguousarray(bits).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    bits = np.ascontiguousarray(bits).reshape(bits.shape)
-    v = from_bytes(bits.tobytes(), dtype).reshape(bits.shape)
-    return Bounded(v) if x.e is None else Bounded(v, np.where(x.e > 0, np.inf, 0.0))
+        bits = (bits.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    elif source in FORMATS:  # whose NaN has several codes
+        e = np.where(np.isnan(bits), np.inf, 0.0 if e is None else e)
+        bits = encode(bits, source)
+    return Bounded(from_bytes(bits.tobytes(), dtype).reshape(bits.shape), e)
 
 
 def _empty(op: str, dtype: DType) -> Any:

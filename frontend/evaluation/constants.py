@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, computing, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
 from frontend.arguments.checks import Shape, representable
@@ -99,7 +99,7 @@ def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
 
 def widened(x: T) -> T:
     """Return x in the dtype in which a function computes: float32 for bools, integers and 16-bit floats."""
-    dtype = x.expr.dtype
+    dtype = computing(x.expr.dtype, "a function of floats")
     return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
 
 

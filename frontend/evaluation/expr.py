@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, computing, dtypes
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const
@@ -364,4 +364,5 @@ def uops(parts: Sequence[Part]) -> list[UOp]:
 
 def float_dtype(dtype: DType) -> DType:
     """Return the result dtype of float functions: `dtype` itself if it is a float, else float32."""
+    computing(dtype, "a function of floats")
     return dtype if dtype.is_float else dtypes.float32

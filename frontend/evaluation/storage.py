@@ -36,7 +36,7 @@ CODES: Final = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
-"""Name of a dtype -> its code in `struct`; bfloat16 has none."""
+"""Name of a dtype -> its code in `struct`; bfloat16 and 8-bit floats have none."""
 
 
 RESULT: Final = "result of "
@@ -280,6 +280,10 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
                 struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers
             ]
             return array("H", words).tobytes()
+        if not dtype.computes:
+            from compiler.narrow_floats import encoded  # noqa: PLC0415 - for few programs
+
+            return bytes([encoded(float(x), dtype) for x in numbers])
         code = CODES[dtype.name]
         if dtype.is_float or dtype is dtypes.bool:
             kind = bool if dtype is dtypes.bool else float
@@ -304,6 +308,10 @@ def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
                 f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])
             )
         )
+    if not dtype.computes:
+        from compiler.narrow_floats import values  # noqa: PLC0415 - for few programs
+
+        return list(map(values(dtype).__getitem__, bytes(data)))
     return list(struct.unpack(f"<{len(data) // dtype.itemsize}{CODES[dtype.name]}", data))
 
 
@@ -334,7 +342,7 @@ def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
 
 
 def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Return elements as a NumPy array with memory of its own; bfloat16 as float32, with equal values.
+    """Return elements as a NumPy array with memory of its own; a float that NumPy lacks as float32, exactly.
 
     Raises `UsageError` for a shape that NumPy cannot have.
     """
@@ -344,7 +352,8 @@ def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarr
         np.empty(0, dtype.numpy or np.float32).reshape((0, *shape))
     except ValueError as error:  # sizes beside a 0 may be any
         raise UsageError(f"NumPy has no array of the shape {shape}: {error}") from None
-    if dtype is dtypes.bfloat16:
-        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)
-        return wide.view(np.float32).reshape(shape)
+    if dtype.numpy is None:
+        from compiler.narrow_floats import loaded  # noqa: PLC0415 - for few programs
+
+        return loaded(data, dtype).reshape(shape)
     return np.frombuffer(data, dtype.numpy).reshape(shape).copy()

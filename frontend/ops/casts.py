@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def cast(self: T, dtype: DType | str) -> T:
     """Return the values in another dtype, given by itself or by name; self when it has that dtype.
 
-    Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
+    Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`. An 8-bit float, such as
+    float8_e4m3fn, is stored, moved, compared by `==` and multiplied as a matrix; convert it for all else.
 
         Tensor([1.7, -1.7]).cast("int32")      # [1, -1]
 

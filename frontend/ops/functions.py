@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from compiler.dtype import dtypes
+from compiler.dtype import computing, dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.conversion import converting, number
 from frontend.evaluation.base import T
@@ -308,7 +308,7 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
     dtype = self.expr.dtype
     if not dtype.is_float:
         return self
-    most = _MOST[dtype]
+    most = _MOST[computing(dtype, "nan_to_num")]
     x = where(ne(self, self), nan, self)
     x = where(eq(self, math.inf), most if posinf is None else posinf, x)
     return where(eq(self, -math.inf), -most if neginf is None else neginf, x)

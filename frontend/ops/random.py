@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, computing, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.uop import round_to
 from frontend.arguments.aliases import accepts_aliases
@@ -170,7 +170,7 @@ def _float(dtype: DType | str | None) -> DType:
     found = element_type(dtype) or dtypes.float32
     if not found.is_float:
         raise UsageError(f"random floats cannot be {found.name}; see randint")
-    return found
+    return computing(found, "random numbers")
 
 
 def rand(
@@ -454,6 +454,7 @@ def whole_numbers(self: T, first: int | None = None, to: int | None = None) -> T
     Without numbers, all that the dtype holds, at most 2**32; of floats those that it holds exactly.
     """
     e = self.expr
+    computing(e.dtype, "random_")
     most = int(e.dtype.max) + 1 if not e.dtype.is_float else 2 ** WHOLE[e.dtype.name]
     low, high = (0, most if first is None else first) if to is None else (first or 0, to)
     high = min(high, low + (1 << 32)) if first is None and to is None else high

@@ -20,7 +20,7 @@ from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import axis_of, whole
 from frontend.evaluation.base import T
-from frontend.evaluation.constants import constant, convert, coordinate, number_like
+from frontend.evaluation.constants import constant, convert, coordinate, number_like, widened_float
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import where
 from frontend.ops.movement import reshape
@@ -127,7 +127,7 @@ def _keys(x: T, axis: int, *, descending: bool) -> T:
     if dtype is dtypes.bool:
         x = convert(x, dtypes.int32)
     elif dtype.is_float:
-        x = _float_keys(convert(x, dtypes.float32) if dtype.bits == 16 else x)
+        x = _float_keys(widened_float(x))
     rank = len(x.expr.shape)
     x = apply(Ops.PERMUTE, (*[i for i in range(rank) if i != axis], axis), x)
     return apply(Ops.NOT, None, x) if descending else x

@@ -71,8 +71,8 @@ def build_planned(ast: UOp, arch: str, plan: LoopNest | None = None) -> tuple[Ho
 
 
 def stored_as(dtype: DType) -> np.dtype:
-    """Return NumPy's type for memory of a dtype; bfloat16 is stored as its bits."""
-    return np.dtype(dtype.numpy or "uint16")
+    """Return NumPy's type for memory of a dtype; one that NumPy lacks is stored as its bits."""
+    return np.dtype(dtype.numpy or f"uint{dtype.bits}")
 
 
 def aligned(size: int) -> np.ndarray:

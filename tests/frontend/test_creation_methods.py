@@ -68,7 +68,7 @@ def test_the_data_is_copied():
 @pytest.mark.parametrize("dtype", list(dtypes.all()), ids=repr)
 def test_every_dtype_is_written_and_read(dtype: object):
     assert Tensor([0, 1, 1], dtype=dtype).tolist() == [0, 1, 1]  # type: ignore[arg-type]
-    assert (Tensor([0, 1, 1], dtype=dtype) + 0).numpy().tolist() == [0, 1, 1]  # type: ignore[arg-type]
+    assert Tensor([0, 1, 1], dtype=dtype)[:2].numpy().tolist() == [0, 1]  # type: ignore[arg-type]
 
 
 def test_bfloat16_is_rounded_to_nearest_even():

@@ -118,6 +118,8 @@ def drawn(rng: np.random.Generator, ref: BufRef) -> bytes:
     if ref.dtype is dtypes.bfloat16:
         bits = rng.standard_normal(count, np.float32).view(np.uint32) >> np.uint32(16)
         return bits.astype(np.uint16).tobytes()
+    if not ref.dtype.computes:
+        return rng.integers(0, 256, count).astype(np.uint8).tobytes()
     values = rng.standard_normal(count) if ref.dtype.is_float else rng.integers(0, MOST + 1, count)
     return values.astype(ref.dtype.numpy).tobytes()
 

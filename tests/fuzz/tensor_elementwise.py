@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.dtype import by_name, promote
+from tests import float8
 from tests.fuzz.tensor_programs import fits
 from tests.fuzz.tensor_values import DTYPES, FLOATS, INTS
 
@@ -159,6 +160,23 @@ def through_bfloat16(m: Maker) -> None:
         ((a,), f"{one}.abs().sqrt().cast({to!r})", f"cast(brief(np.sqrt(np.abs(brief({{0}})))), {to!r})"),
         ((a, b), f"({one} < {two})", "brief({0}) < brief({1})"),
     )
+    m.add(*m.r.choice(rows))
+
+
+def through_float8(m: Maker) -> None:
+    """Append casts through an 8-bit float, and a comparison of two."""
+    a = m.pick("biuf")
+    b = m.mate(a) if a is not None else None
+    if a is None or b is None or m.env[a].dtype.itemsize > (4 if m.env[a].dtype.kind == "f" else 2):
+        return
+    to, name = m.r.choice(DTYPES), m.r.choice(list(float8.FIELDS))
+    one, two = f"{{0}}.cast({name!r})", f"{{1}}.cast({name!r})"
+    first, second = f"byte({{0}}, {name!r})", f"byte({{1}}, {name!r})"
+    rows = (
+        ((a,), f"{one}.cast({to!r})", f"cast({first}, {to!r})"),
+        ((a, b), f"({one} == {two}).where({one}, 0.5).cast({to!r})",
+         f"cast(np.where({first} == {second}, {first}, np.float32(0.5)), {to!r})"),
+    )  # fmt: skip
     m.add(*m.r.choice(rows))
 
 

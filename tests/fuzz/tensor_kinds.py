@@ -48,8 +48,8 @@ WIDE: Final[Kinds] = (
     (wide.select, 8),
 )
 """Kinds of the wider API, with lists as indices, which a capture refuses."""
-STATES: Final[Kinds] = (*KINDS, (elementwise.mixed, 2))
-"""Kinds of captured functions that write what lives outside; two dtypes are promoted to one."""
+STATES: Final[Kinds] = (*KINDS, (elementwise.mixed, 2), (elementwise.through_float8, 2))
+"""Kinds of captured functions that write what lives outside; two dtypes are promoted, 8-bit floats stored."""
 SMOOTH: Final[Kinds] = (
     (smooth.binary, 6),
     (smooth.unary, 4),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tests.fuzz import slopes, tensor_functions, tensor_graphs
-from tests.fuzz.tensor_values import DTYPES, Array, brief, cast, leaf, total
+from tests.fuzz.tensor_values import DTYPES, Array, brief, byte, cast, leaf, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ class Program:
 def namespace() -> dict[str, Any]:
     """Return the names that the lines of both dialects use."""
     modules = (slopes, tensor_graphs, tensor_functions)
-    functions = (cast, brief, total, *[f for module in modules for f in module.FUNCTIONS])
+    functions = (cast, brief, byte, total, *[f for module in modules for f in module.FUNCTIONS])
     names = {f.__name__: f for f in functions}
     return {"np": np, "nan": float("nan"), "inf": float("inf"), **names}
 

@@ -1,4 +1,4 @@
-"""Values of tensor programs in NumPy: saturating casts, bfloat16, sums with bounds, comparison by bits.
+"""Values of tensor programs in NumPy: saturating casts, narrow floats, sums with bounds, comparison by bits.
 
 It is independent of the product and does not import it. Next: `tensor_programs`, which uses it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+
+from tests import float8
 
 Array = np.ndarray[Any, Any]
 INTS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -58,6 +60,12 @@ def brief(x: Array) -> Array:
     bits = wide.view(np.uint32).astype(np.uint64)
     kept = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
     return np.asarray(np.where(np.isnan(wide), wide, kept))
+
+
+def byte(x: Array, name: str) -> Array:
+    """Return x rounded to an 8-bit float, as float32; x must be exact in float32."""
+    with np.errstate(all="ignore"):
+        return float8.table(name)[float8.encoded(np.asarray(x).astype(np.float32), name)]
 
 
 def total(x: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, Array]:

@@ -71,7 +71,7 @@ def test_bfloat16_rounds_to_even():
 
 @pytest.mark.parametrize(
     ("dtype", "largest", "next_up", "beyond"),
-    [("float8_e4m3fn", 448.0, 0x7F, 500.0), ("float8_e5m2", 57344.0, 0x7C, 62000.0)],
+    [("float8_e4m3fn", 448.0, 0x7E, 500.0), ("float8_e5m2", 57344.0, 0x7C, 62000.0)],
 )
 def test_narrow_floats_convert_exactly(dtype: str, largest: float, next_up: int, beyond: float):
     codes = np.array(

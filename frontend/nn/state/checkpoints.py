@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import FLOAT8, DType, dtypes
 from frontend.nn.state import pickled
 from frontend.nn.state.pickled import PickledGlobal
 from frontend.nn.state.tensor_file import Contents, count_of
@@ -40,7 +40,7 @@ _STORAGES: Final = {
     "DoubleStorage": dtypes.float64,
 }  # fmt: skip
 _DTYPES: Final = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-_FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
+_FLOATS: Final = ("float16", "bfloat16", "float32", "float64", *[t.name for t in FLOAT8])
 
 
 class _Storage(NamedTuple):
