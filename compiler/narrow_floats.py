@@ -1,9 +1,9 @@
 """Floats that NumPy lacks, bfloat16 and 8-bit floats: the value of each code, and the code of each number.
 
 A code of 8 bits is a sign, an exponent and a fraction; an exponent of 0 makes subnormal values. Rounding is
-to nearest, ties to even. What is out of range becomes what PyTorch 2.13 makes of it: of float8_e4m3fn, which has
-no infinity, the greatest value; of float8_e5m2 infinity; of the others NaN. The "fnuz" types have neither an
-infinity nor a negative zero, whose code is their one NaN.
+to nearest, ties to even. A number out of range becomes what PyTorch 2.13 makes of it: of float8_e4m3fn, which
+has no infinity, the greatest value; of float8_e5m2 infinity; of the others NaN. The "fnuz" types have neither
+an infinity nor a negative zero, whose code is their one NaN.
 
 Sources: OCP 8-bit Floating Point Specification 1.0 (float8_e4m3fn, float8_e5m2); Noune et al., "8-bit
 Numerical Formats for Deep Neural Networks", arXiv 2206.02915 (the "fnuz" types).

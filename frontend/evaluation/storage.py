@@ -276,10 +276,8 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
         if dtype is dtypes.bfloat16:
             from compiler.ir.uop import round_to  # noqa: PLC0415 - for one dtype only
 
-            words = [
-                struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers
-            ]
-            return array("H", words).tobytes()
+            wide = struct.pack(f"<{len(numbers)}f", *[round_to(float(x), dtype) for x in numbers])
+            return array("H", [word >> 16 for word in array("I", wide)]).tobytes()
         if not dtype.computes:
             from compiler.narrow_floats import encoded  # noqa: PLC0415 - for few programs
 
@@ -302,12 +300,8 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
 def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
     """Return packed elements as Python numbers."""
     if dtype is dtypes.bfloat16:
-        data = bytes(data)
-        return list(
-            struct.unpack(
-                f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])
-            )
-        )
+        wide = array("I", [word << 16 for word in array("H", bytes(data))])
+        return list(struct.unpack(f"<{len(wide)}f", wide))
     if not dtype.computes:
         from compiler.narrow_floats import values  # noqa: PLC0415 - for few programs
 
