@@ -1,6 +1,9 @@
-"""Doubtful values of a driver: the alternatives of each, and choices as text ("stack=low+group_id=63").
+"""Quirks of a driver: the alternatives of each field, and quirks as text ("stack=low+group_id=63").
 
-Not here: the values (`drivers.nv.quirks`, `drivers.amd.quirks`).
+Quirks are settings that public sources do not settle; a driver has one dataclass of them.
+
+Not here: the dataclasses (`drivers.nv.quirks`, `drivers.amd.quirks`), trying alternatives
+(`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ if TYPE_CHECKING:
     Values = Mapping[str, tuple[object, ...]]
 
 Q = TypeVar("Q")
-"""A dataclass with a field for each doubtful value, and a default for each field."""
+"""A dataclass of quirks: each field has a default."""
 
 
 def alternatives(default: Any, **given: tuple[object, ...]) -> Values:
-    """Return field -> its values, the default first: `given` ones, those of its Literal, or both bools."""
+    """Return field -> its values, the default first.
+
+    The values are those in `given`, else those of the field's `Literal`, else True and False.
+    """
     hints, found = get_type_hints(type(default)), {}
     for field in fields(default):
         first = getattr(default, field.name)
@@ -31,7 +37,7 @@ def alternatives(default: Any, **given: tuple[object, ...]) -> Values:
 
 
 def value_text(value: object) -> str:
-    """Return the text of a value, as `read` reads it."""
+    """Return the text of a value in the form that `read` accepts."""
     if isinstance(value, bool | None):
         return str(value).lower()
     return str(int(value)) if isinstance(value, int) else str(value)
@@ -43,14 +49,14 @@ def known(values: Values) -> str:
 
 
 def changes(choices: Any, start: Any = None) -> dict[str, Any]:
-    """Return the fields of `choices` that differ from `start` (None: the defaults), with their values."""
+    """Return field -> value for the fields of `choices` that differ from `start` (None: the defaults)."""
     start = type(choices)() if start is None else start
     names = [field.name for field in fields(choices)]
     return {name: getattr(choices, name) for name in names if getattr(choices, name) != getattr(start, name)}
 
 
 def describe(choices: object) -> str:
-    """Return the values that differ from the defaults as text, or "default"."""
+    """Return the values that differ from the defaults as text; "default" if there are none."""
     return "+".join(f"{name}={value_text(value)}" for name, value in changes(choices).items()) or "default"
 
 
@@ -61,10 +67,11 @@ def read(
     unknown: Callable[[str, str], str],
     presets: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Q:
-    """Return the choices that a text names; the inverse of `describe`.
+    """Return quirks from a text; the inverse of `describe`.
 
-    A word without "=" names a preset; later parts may override its values. Raises `UsageError` with the
-    message `unknown(part, name)` for a part that is neither.
+    Parts are separated by "+" or ", ". A part "field=value" sets a field; the name of a preset sets the
+    values of the preset. Later parts override earlier ones. For any other part this raises `UsageError` with
+    the message `unknown(part, name)`, where `name` is the part before "=".
     """
     if text == describe(default):
         return default

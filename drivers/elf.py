@@ -1,15 +1,14 @@
-"""ELF files as data, and a loader for those that this host can run.
+"""The reader of ELF files: sections, symbols and relocations, and the relocated image of a file.
 
-`Elf` reads sections, segments, symbols and relocations of any little-endian 64-bit file, with `struct` alone.
-`place_sections` and `place_segments` decide where each section goes in an image. `Image.relocate` applies
-relocations by a table of formulas; host, AMDGPU and CUDA images each bring a table of their own. Nothing here
-allocates executable memory. Records are named tuples: loading a kernel makes hundreds of them, and a frozen
-dataclass costs three times as much to create.
+`Elf` reads any little-endian 64-bit file, with `struct` alone. `place_sections` and `place_segments` decide
+at which offset of an image each section lies. `Image.relocate` applies relocations by a table of formulas;
+each machine (host, AMDGPU, CUDA) has its own table. Nothing here allocates executable memory. Records are
+named tuples, because loading a kernel creates hundreds of them and a frozen dataclass takes three times as
+long.
 
-Source: System V ABI, generic part and the supplements for x86-64 and AArch64.
-
-Not here: the loader for code of this process (`drivers.cpu.link`). Next: `drivers.cpu.link` and
-`drivers.nv.cubin`, which use this module.
+Not here: the formulas (`drivers.cpu.link`, `drivers.amd.code`, `drivers.nv.cubin`), mapping code
+(`drivers.cpu.image`). Next: `drivers.cpu.link`. Source: System V ABI, generic part and the supplements for
+x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class ElfError(UsageError):
-    """The bytes are not an ELF file that can be loaded; the message names the offending part."""
+    """The bytes are no ELF file that can be loaded; the message names the wrong part."""
 
 
 _CONTRADICTIONS = (
     *(ArithmeticError, AttributeError, LookupError),
     *(StopIteration, TypeError, ValueError, struct.error),
 )
-"""What reading and computing raise for records that contradict each other."""
+"""The errors that Python raises when contradictory records are read and used in computations."""
 
 
 @contextmanager
 def malformed(what: str) -> Iterator[None]:
-    """Raise `ElfError` for every error that contradictory records cause while a file is read.
+    """Raise `ElfError` instead of the Python errors that contradictory records cause; `what` names the file.
 
-    For a `with` block, or as a decorator of a function that only reads and computes.
+    For a `with` block, or as a decorator of a function that only reads and computes. An `HcqError` passes.
     """
     try:
         yield
@@ -87,9 +86,9 @@ LOAD = 1
 """The `p_type` of a segment that is loaded into memory."""
 HEADER_BYTES = 64
 LARGEST = 1 << 30
-"""The largest image in bytes; a file that needs more is rejected as invalid."""
+"""The largest image, in bytes; a file that needs more is rejected as invalid."""
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
-"""Values of `st_shndx` that do not name a section."""
+"""Values of `st_shndx` that are no index of a section."""
 
 
 class Section(NamedTuple):
@@ -138,16 +137,20 @@ class Relocation(NamedTuple):
     """One entry of a relocation table."""
 
     section: int
-    """Index of the section that `offset` is relative to; 0 if `offset` is a virtual address of the file."""
+    """Index of the section in which `offset` lies; 0 if `offset` is a virtual address of the file."""
     offset: int
     type: int
     symbol: Symbol | None
     addend: int | None
-    """None for a REL entry, whose addend is stored at the relocated place."""
+    """None for a REL entry, whose addend is stored in the bytes that are relocated."""
 
 
 class Elf:
-    """A parsed file. `data` is kept, not copied. Raises `ElfError` if a header or a table is invalid."""
+    """A parsed file. `data` is kept, not copied.
+
+    Raises `ElfError` if a header is invalid; reading a table of symbols or relocations raises it for the
+    table.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -171,7 +174,10 @@ class Elf:
 
     @property
     def linked(self) -> bool:
-        """Whether symbol values and offsets are virtual addresses, not offsets in sections as in a cubin."""
+        """Whether symbol values and relocation offsets are virtual addresses; False: offsets in sections.
+
+        Cubins have offsets in sections although they are linked.
+        """
         return self.kind != ElfKind.REL and self.machine != ElfMachine.CUDA
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
@@ -191,13 +197,13 @@ class Elf:
         return self.data[start:stop].decode(errors="replace")
 
     def section(self, name: str) -> Section | None:
-        """Return the first section of that name, or None."""
+        """Return the first section with a name; None if there is none."""
         return next((section for section in self.sections if section.name == name), None)
 
     def content(self, section: Section) -> bytes:
         """Return a section's bytes; zeros for a NOBITS section.
 
-        Raises `ElfError` if it ends outside the file.
+        Raises `ElfError` if the section ends outside the file.
         """
         if section.type == SectionType.NOBITS:
             return bytes(section.size)
@@ -216,7 +222,7 @@ class Elf:
         )
 
     def _records(self, section: Section, form: str) -> Iterator[tuple[int, ...]]:
-        """Return the records of a table. Raises `ElfError` if they are not whole or end outside the file."""
+        """Return the records of a table. Raises `ElfError` if it ends outside the file or in a record."""
         end, size = section.offset + section.size, struct.calcsize(form)
         if end > len(self.data) or section.size % size:
             raise ElfError(
@@ -227,7 +233,7 @@ class Elf:
 
     def _section_at(self, index: int) -> Section:
         if index >= len(self.sections):
-            raise ElfError(f"a header names section {index}; the file has {len(self.sections)} sections")
+            raise ElfError(f"a header refers to section {index}; the file has {len(self.sections)} sections")
         return self.sections[index]
 
     @cached_property
@@ -237,16 +243,16 @@ class Elf:
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of the full table, or of the dynamic table if the file is stripped."""
+        """The symbols of the full table, else those of the dynamic table; empty if the file has neither."""
         order = sorted(self._tables, key=lambda index: self.sections[index].type)
         return self._tables[order[0]] if order else ()
 
     def symbol(self, name: str) -> Symbol | None:
-        """Return the first defined symbol of that name, or None."""
+        """Return the first defined symbol with a name; None if there is none."""
         return next((s for s in self.symbols if s.name == name and s.section != UNDEFINED), None)
 
     def relocations(self) -> tuple[Relocation, ...]:
-        """Return the relocations of sections that are loaded; of a linked file, all relocations."""
+        """Return the relocations of loaded sections; for a linked file, all relocations."""
         return self._relocations
 
     @cached_property
@@ -272,7 +278,7 @@ class Elf:
         for offset, info, *addend in self._records(table, form):
             index, kind = info >> 32, info & 0xFFFF_FFFF
             if index >= len(symbols) and index:
-                raise ElfError(f"a relocation of {table.name} names symbol {index} of {len(symbols)}")
+                raise ElfError(f"a relocation of {table.name} refers to symbol {index} of {len(symbols)}")
             symbol = symbols[index] if index else None
             yield Relocation(target, offset, kind, symbol, addend[0] if addend else None)
 
@@ -291,7 +297,8 @@ class Placement(NamedTuple):
 def place_sections(elf: Elf, *, keep: Callable[[Section], bool] | None = None) -> Placement:
     """Place the loaded sections of an unlinked file one after another, each aligned as its header requires.
 
-    `keep` selects sections; None keeps all. Raises `ElfError` if an alignment is not a power of two.
+    `keep` returns whether a section is placed; None places all. Raises `ElfError` if an alignment is not a
+    power of two.
     """
     at, align, offsets = 0, 16, {}
     for section in elf.sections:
@@ -328,13 +335,13 @@ class ElfSite(NamedTuple):
 
     content: bytearray
     at: int
-    """Offset of the place in `content`."""
+    """Offset in `content` of the bytes to patch."""
     place: int
-    """The address of the place when the image is loaded (P)."""
+    """Address of these bytes when the image is loaded (P)."""
     symbol: int
-    """The address of the symbol (S), or the base of the image (B) if the relocation has no symbol."""
+    """Address of the symbol (S), or the base of the image (B) if the relocation has no symbol."""
     addend: int | None
-    """The addend (A); None if it is stored at the place."""
+    """The addend (A); None if it is stored in the bytes to patch."""
 
 
 Formula: TypeAlias = "Callable[[ElfSite], None]"
@@ -342,7 +349,7 @@ Formula: TypeAlias = "Callable[[ElfSite], None]"
 
 
 class Image:
-    """The bytes of a file as they are loaded into memory, before or after relocation.
+    """The bytes of a file as they are loaded into memory: `content`, before or after `relocate`.
 
     Raises `ElfError` if the image would be larger than `LARGEST`.
     """
@@ -361,9 +368,9 @@ class Image:
                 self.content[offset : offset + section.size] = elf.content(section)
 
     def offset_of(self, symbol: Symbol) -> int:
-        """Return the offset of a defined symbol in the image.
+        """Return the offset of a defined symbol in the image, in bytes.
 
-        Raises `ElfError` if its section is not loaded.
+        Raises `ElfError` if the symbol's section is not loaded.
         """
         if self.elf.linked:
             return symbol.value - self.placement.first_va
@@ -376,8 +383,10 @@ class Image:
     ) -> None:
         """Apply all relocations, for an image that will be loaded at address `base`.
 
-        `resolve` returns the address of a relocation's symbol. Raises `UnsupportedError` if `formulas` has no
-        entry for a relocation type, `ElfError` if a place lies outside the image.
+        `formulas` maps a relocation type to its formula; type 0 and relocations of sections that are not
+        placed are skipped. `resolve` returns the address of a relocation's symbol. Raises `UnsupportedError`
+        if `formulas` has no entry for a type, `ElfError` for a relocation outside the image, and what
+        `resolve` and the formulas raise.
         """
         for relocation in self.elf.relocations():
             dropped = relocation.section and relocation.section not in self.placement.offsets
@@ -394,7 +403,10 @@ class Image:
             formula(ElfSite(self.content, at, base + at, resolve(relocation), relocation.addend))
 
     def offset_in(self, relocation: Relocation) -> int:
-        """Return the offset of a relocation's place in the image. Raises `ElfError` if it lies outside."""
+        """Return the offset in the image of the bytes that a relocation patches, of which 4 must be inside.
+
+        Raises `ElfError` if they lie outside.
+        """
         if relocation.section:
             at = self.placement.offsets[relocation.section] + relocation.offset
         else:

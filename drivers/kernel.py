@@ -5,7 +5,8 @@ A driver receives a `Kernel` and makes all its system calls through it, so an em
 or `OutOfMemoryError` for ENOMEM; an interrupted call is repeated.
 
 Not here: records of calls (`drivers.kernel_trace`), the ioctls of a vendor (`drivers.nv.rm`,
-`drivers.nv.uvm`). Next: `emulator.nv.machine.kernel`, the emulated kernel driver with the same interface.
+`drivers.nv.uvm`, `drivers.amd.kfd`). Next: `emulator.nv.machine.kernel`, an emulated kernel with the same
+interface.
 """
 # ruff: noqa: D102 - the contracts of the methods are in the Protocols
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hcq.hardware import BufferTracker
 
 PAGE = _mmap.PAGESIZE
+"""Size of a page in bytes."""
 
 PROT_NONE = 0
 PROT_READ = _mmap.PROT_READ
@@ -49,7 +51,7 @@ MADV_HUGEPAGE = 14
 
 
 def view_at(va: int, size: int) -> memoryview:
-    """Return the `size` bytes at host address `va`, writable; the caller keeps the mapping alive."""
+    """Return a writable view of `size` bytes at host address `va`; the caller keeps the mapping alive."""
     return memoryview((ctypes.c_ubyte * size).from_address(va)).cast("B")
 
 
@@ -59,9 +61,10 @@ def address_of(memory: bytearray | memoryview) -> int:
 
 
 def keep_pages(kernel: Kernel, view: memoryview) -> None:
-    """Replace the pages of a mapping by private ones with the same contents.
+    """Replace the pages of a mapping, in place, by private pages with the same contents.
 
-    They are unmapped with the last view made from `view`. What other threads write meanwhile may be lost.
+    The pages are unmapped when the last view made from `view` is deleted. Stores of other threads during the
+    call may be lost.
     """
     va, size, contents = address_of(view), len(view), bytes(view)
     kernel.mmap(size, va=va, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED)
@@ -70,15 +73,15 @@ def keep_pages(kernel: Kernel, view: memoryview) -> None:
 
 
 def unmap_last(kernel: Kernel, view: memoryview, va: int) -> None:
-    """Unmap whole pages from `va` on when the object that `view` and views made from it share has gone."""
+    """Unmap the pages at `va` when `view` and all views made from it are deleted."""
     weakref.finalize(view.obj, kernel.munmap, va, len(view)).atexit = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A range of this process's address space, as `Kernel.mmap` gave it.
+    """A range of this process's address space, which `Kernel.mmap` returned.
 
-    `view` is the bytes; after `munmap` neither it nor anything made from it may be touched.
+    `view` has the bytes; after `munmap` neither `view` nor views made from it may be used.
     """
 
     va: int
@@ -87,7 +90,10 @@ class Mapping:
 
 
 class Mmio(Protocol):
-    """Device registers or doorbells: each access is one load or store of exactly that width."""
+    """Mapped device registers or doorbells: each access is one load or store of its width.
+
+    Raises `ValueError` for an offset that is negative or not a multiple of the width.
+    """
 
     def read32(self, offset: int) -> int: ...
 
@@ -98,14 +104,17 @@ class Mmio(Protocol):
     def write64(self, offset: int, value: int) -> None: ...
 
     def close(self) -> None:
-        """Unmap; the object must not be used any more."""
+        """Unmap the registers; the object must not be used afterwards."""
 
 
 class Kernel(Protocol):
-    """The calls of the operating system that drivers use."""
+    """The calls of the operating system that drivers use.
+
+    Calls raise `DriverError`, or `OutOfMemoryError` for ENOMEM.
+    """
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Open a file (close-on-exec is added) and return its descriptor."""
+        """Open a file, with close-on-exec, and return its descriptor."""
 
     def close(self, fd: int) -> None: ...
 
@@ -119,7 +128,10 @@ class Kernel(Protocol):
         """Return the sorted names in a directory."""
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Call ioctl with the address of a bytearray (changed in place), or with a number or address."""
+        """Call ioctl with the address of a bytearray, which the call may change, or with a number.
+
+        Return its result, which is not negative.
+        """
 
     def mmap(
         self,
@@ -131,10 +143,11 @@ class Kernel(Protocol):
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Map a file, or anonymous memory when `fd` is -1.
+        """Map a file, or anonymous memory if `fd` is -1; the caller unmaps it.
 
-        `flags` None is MAP_SHARED for a file and MAP_PRIVATE | MAP_ANONYMOUS for memory. With MAP_FIXED or
-        MAP_FIXED_NOREPLACE the mapping lies at `va` or the call raises.
+        `flags` None is MAP_SHARED for a file and MAP_PRIVATE | MAP_ANONYMOUS for memory. `va` 0 lets the
+        kernel choose the address. With MAP_FIXED or MAP_FIXED_NOREPLACE the mapping lies at `va`, or the call
+        raises; MAP_FIXED replaces earlier mappings there.
         """
 
     def munmap(self, va: int, size: int) -> None: ...
@@ -144,43 +157,49 @@ class Kernel(Protocol):
     def madvise(self, va: int, size: int, advice: int) -> None: ...
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Map registers or a doorbell page of a device file."""
+        """Map registers or a doorbell page of a device file; the caller closes the result."""
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Sleep until one of `fds` is readable or in error, or `timeout_s` is over; return those."""
+        """Sleep until one of `fds` is readable or in error, or `timeout_s` is over.
+
+        Return the descriptors that are readable or in error; empty after the time.
+        """
 
     def fence(self) -> None:
-        """Order all earlier stores, those to write-combined memory too, before all later ones."""
+        """Order all earlier stores before all later ones, also stores to write-combined memory.
+
+        Raises `UnsupportedError` for an architecture without a known fence.
+        """
 
     def diagnostics(self) -> tuple[str, ...]:
-        """Return what the kernel's side has reported about faults since the last call, the oldest first.
+        """Return the kernel's own reports on faults since the last call, the oldest first, as plain text.
 
-        Plain text, a report each; empty where it reports nothing of its own, as Linux does. A driver adds it
-        to the error that it raises of a fault or of work that does not finish.
+        Only emulated kernels have reports: Linux returns none. A driver adds them to the error that it raises
+        for a fault or for work that does not finish.
         """
 
     def refusal(self) -> str:
-        """Return why the latest call was refused, once; empty where the kernel does not say, as Linux."""
+        """Return the kernel's reason for refusing the latest call, once; "" if it gives none, as Linux."""
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        """Count what the kernels of an emulated GPU execute from now on; None ends that.
+        """Count `into` these counters what GPU kernels execute on an emulated GPU; None: stop counting.
 
-        `gpu` is the vendor's number of the GPU. Returns what was counted into before. Raises
-        `UnsupportedError` where GPUs are real.
+        `gpu` is the vendor's number of the GPU (`AmdGpu.gpu_id`; 0 for NVIDIA). Return the counters that were
+        set before, or None. Raises `UnsupportedError` for real GPUs.
         """
 
 
 @runtime_checkable
 class TrackingKernel(Protocol):
-    """A kernel whose GPUs may check the accesses of kernels against buffers."""
+    """A kernel whose emulated GPUs can check accesses of GPU kernels against buffers."""
 
     @property
     def tracker(self) -> BufferTracker | None:
-        """What must learn of buffers in memory of these GPUs; None if they check whole allocations only."""
+        """The object to call for each new and freed buffer; None: the GPUs check whole allocations."""
 
 
 def tracker_of(kernel: Kernel) -> BufferTracker | None:
-    """Return what must learn of buffers in memory of a kernel's GPUs; None for real ones."""
+    """Return the tracker of buffers on a kernel's GPUs; None for real GPUs and if it does not track."""
     return kernel.tracker if isinstance(kernel, TrackingKernel) else None
 
 
@@ -191,9 +210,7 @@ _FILTERED = (
 _HINTS = {
     **{(call, number): _FILTERED for call in ("ioctl", "mmap") for number in (errno.EPERM, errno.EACCES)},
     ("ioctl", errno.ENOSYS): _FILTERED,
-    ("ioctl", errno.EBADF): (
-        "a process forked from the one that opened the device: open it here, or spawn"
-    ),
+    ("ioctl", errno.EBADF): ("a process forked from the one that opened the device: open it here, or spawn"),
     ("ioctl", errno.ENODEV): (
         "the GPU was removed, or did not come back from a suspend: `dmesg` says why; start a new process"
     ),
@@ -205,11 +222,14 @@ _HINTS = {
         "container's)"
     ),
 }
-"""(call, errno) -> what to do."""
+"""(call, errno) -> hint."""
 
 
 def fail(call: str, number: int, arguments: str = "", hint: str = "") -> NoReturn:
-    """Raise the error of the errno `number`."""
+    """Raise `OutOfMemoryError` or `DriverError` for the errno `number` of `call`.
+
+    `hint` "" selects the usual hint of the errno.
+    """
     kind = OutOfMemoryError if number == errno.ENOMEM else DriverError
     name = errno.errorcode.get(number, "unknown errno")
     hint = hint or _HINTS.get((call, number)) or os.strerror(number)
@@ -259,7 +279,7 @@ def _index(offset: int, size: int) -> int:
 
 
 class LinuxKernel:
-    """The Linux that this process runs on."""
+    """The Linux kernel on which this process runs."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -312,7 +332,7 @@ class LinuxKernel:
         if flags is None:
             flags = MAP_PRIVATE | MAP_ANONYMOUS if fd < 0 else MAP_SHARED
         where = f"va {va:#x}, {size:#x} bytes, prot {prot:#x}, flags {flags:#x}, fd {fd}, offset {offset:#x}"
-        if size > sys.maxsize:  # of which ctypes would pass the low 64 bits alone
+        if size > sys.maxsize:  # ctypes would pass only the low 64 bits
             fail("mmap", errno.ENOMEM, where)
         got = self._mmap(va or None, size, prot, flags, fd, offset) or 0
         if got in (-1, 2**64 - 1):

@@ -1,4 +1,4 @@
-"""Records of the calls that a driver makes to the operating system: `TracingKernel` wraps any `Kernel`.
+"""Records of the calls that a driver makes to the operating system. `TracingKernel` wraps any `Kernel`.
 
 Not here: the calls themselves (`drivers.kernel`). Next: `tools.bringup.evidence`, which prints the records.
 """
@@ -30,7 +30,7 @@ class TracedCall:
     before: bytes
     """The contents of an ioctl's bytearray before the call; empty for other calls."""
     result: object
-    """The value returned, or the exception raised."""
+    """The returned value, or the exception that was raised."""
     duration_ns: int
 
     def __str__(self) -> str:
@@ -51,7 +51,10 @@ _T = TypeVar("_T")
 
 
 class TracingKernel:
-    """A kernel that passes every call to `inner` and then a `TracedCall` to `sink`, also if it failed."""
+    """A kernel that passes every call to `inner`, and then a record of it to `sink`.
+
+    Failed calls and accesses of mapped registers are recorded, too.
+    """
 
     def __init__(self, inner: Kernel, sink: Callable[[TracedCall], None]) -> None:
         self._inner = inner

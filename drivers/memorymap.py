@@ -1,6 +1,7 @@
 """The live and the recently freed mappings of a device, for the text of fault reports.
 
-Not here: allocating and mapping memory, which each driver does (`drivers.nv.memory`).
+Not here: allocating and mapping memory (`drivers.nv.memory`, `drivers.amd.memory`). Next:
+`drivers.nv.faults`, which describes faulting addresses.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 from typing import Final, Generic, Protocol, TypeVar
 
 _REMEMBERED: Final = 64
-"""Freed ranges that are kept; the oldest is dropped first."""
+"""The most freed ranges that are kept; the oldest is dropped first."""
 
 
 class AddressRange(Protocol):
@@ -26,16 +27,16 @@ class AddressRange(Protocol):
 
     @property
     def label(self) -> str:
-        """What the memory is used for, for messages."""
+        """The use of the memory, for messages."""
 
 
 M = TypeVar("M", bound=AddressRange)
 
 
 class MemoryMap(Generic[M]):
-    """Live mappings by address, and the last freed ones.
+    """The live mappings by address, and the mappings that were freed last.
 
-    Not thread-safe: the caller holds the device's lock.
+    `in` tests whether this very mapping is live. Not thread-safe: the caller holds the device's lock.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class MemoryMap(Generic[M]):
         self._live[memory.va] = memory
 
     def remove(self, memory: M) -> None:
-        """Move a live mapping to the freed ones. Raises KeyError if it is not live."""
+        """Move a live mapping to the freed ones. Raises `KeyError` if no live mapping has its address."""
         del self._live[memory.va]
         self._freed.append(memory)
 
@@ -59,7 +60,10 @@ class MemoryMap(Generic[M]):
         return [self._live[va] for va in sorted(self._live)]
 
     def nearest(self, va: int) -> str:
-        """Describe the mapping that holds `va`, else a freed one that held it, else the nearest live one."""
+        """Describe the live mapping that holds `va`, else a freed one that held it, else the nearest one.
+
+        "nothing is mapped" if there is none.
+        """
         starts = sorted(self._live)
         index = bisect_right(starts, va) - 1
         around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]

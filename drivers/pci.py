@@ -1,4 +1,8 @@
-"""The cards on the PCI bus, as sysfs lists them, and who owns each: for errors about a missing device."""
+"""The cards on the PCI bus and the kernel modules that own them, for the hints of errors on missing devices.
+
+Not here: the devices' nodes and their errors (`drivers.nv.refusals`, `drivers.amd.refusals`). Source: the
+files of /sys/bus/pci/devices.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ _DISPLAY_CLASSES: Final = ("0x03", "0x12")
 
 
 def undriven(kernel: Kernel, vendor: str, module: str, owned: str) -> str:
-    """Return which cards of a vendor cannot be used, as who owns them says, and what to do; "" without one.
+    """Return a hint that lists the cards of a vendor with their owners and the cure; "" if there is no card.
 
-    `owned` is what to do where `module`, the right driver, owns it.
+    `vendor` is the PCI vendor id as in sysfs ("0x10de"), `module` the right kernel module, `owned` the cure
+    for a card that `module` owns already.
     """
     with contextlib.suppress(DriverError):
         if "dxg" in kernel.list_dir("/dev"):
@@ -41,7 +46,7 @@ def undriven(kernel: Kernel, vendor: str, module: str, owned: str) -> str:
 
 
 def _cards(kernel: Kernel, vendor: str) -> list[tuple[str, str]]:
-    """Return (slot, driver) of a vendor's display and compute cards; the driver is "" where none owns it."""
+    """Return (slot, driver) of a vendor's display and compute cards; driver "": no driver owns the card."""
     found = []
     with contextlib.suppress(DriverError):  # no PCI bus: no cards
         for slot in kernel.list_dir(_PCI):
@@ -53,6 +58,7 @@ def _cards(kernel: Kernel, vendor: str) -> list[tuple[str, str]]:
 
 
 def _owner(kernel: Kernel, path: str, vendor: str) -> str | None:
+    """Return the driver that owns a card, "" for none; None if it is no such card of the vendor."""
     if kernel.read_file(f"{path}/vendor").decode().strip() != vendor:
         return None
     if not kernel.read_file(f"{path}/class").decode().startswith(_DISPLAY_CLASSES):

@@ -29,7 +29,6 @@ CLOSE_S = 10.0
 _LOOK_S = 0.05
 """Elapsed seconds between two looks at the clock of a wait."""
 
-
 T = TypeVar("T")
 
 

@@ -1,10 +1,11 @@
-"""The control memory of an open `cpu` device: pool, queues and rings, and what they hold at the start.
+"""The control memory of an open `cpu` device: pool, queues and rings, and their initial contents.
 
-From below: the `Pool` with its timespecs and the set of cores, the `Queue` records, the numbers of the worker
-threads, the rings, and a stack for host threads that help. Its layout here is known to the host alone: native
+In ascending order: the `Pool` with its timespecs and the set of cores, the `Queue` records, the ids of the
+worker threads, the rings, and a stack for host threads that help. Only the host uses the offsets here; native
 code finds everything by addresses in the pool.
 
-Not here: the records themselves (`layouts`), their owner (`device`), reuse of the memory (`driver`).
+Not here: the records' fields (`layouts`), their owner (`device`), reuse of the memory (`driver`). Next:
+`device`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 SPINS = 200
 """PAUSE instructions before a thread sleeps, about 5 us. Longer spins cost time when cores are scarce."""
 LONG_SPINS = 1200
-"""The same, about 30 us, for a processor whose doorbell came within `OFTEN_NS` after its queue became
-empty, and for a host thread after a sleep shorter than that."""
+"""PAUSE instructions, about 30 us, before a processor sleeps whose doorbells are frequent, and before a host
+thread sleeps whose last sleep was brief (`OFTEN_NS`)."""
 OFTEN_NS = 40_000
+"""A doorbell is frequent if it comes within this time after its queue became empty; a shorter sleep is
+brief."""
 MOVE_NS = 1_000_000
 """Minimum interval between two moves of a processor away from the core of the host thread."""
 GRAIN_NS = 4000
@@ -36,11 +39,12 @@ GRAIN_NS = 4000
 PEEK_NS = 200_000
 """The polling interval of a wait for a signal that a device of another driver may set."""
 POLL_NS = 5_000_000
-"""The longest sleep of a host thread in native code, before Python checks for faults and signals."""
+"""The longest sleep of a host thread in native code, before Python checks for faults and Unix signals."""
 HELP_NS = 2_000_000
-"""A host thread that waits takes no workgroup with a longer estimate; it could not see Ctrl-C in time."""
+"""A waiting host thread takes no workgroup with a longer estimate, because it must react to Ctrl-C in
+time."""
 WAKE_NS = 40_000
-"""A dispatch with less estimated work wakes no sleeping worker: that takes as long as the work."""
+"""A dispatch with less estimated work wakes no sleeping worker, because waking takes as long as the work."""
 
 _TIMES = 2048
 """Offset of the timespecs: `PEEK_NS`, then `POLL_NS`."""
@@ -49,17 +53,17 @@ _CORES = 3072
 _QUEUES = 4096
 """Offset of the queues."""
 _THREADS = _QUEUES + 2048
-"""Offset of the numbers of the worker threads, after the queues."""
+"""Offset of the ids of the worker threads, after the queues."""
 _RINGS = _QUEUES + PAGE
 """Offset of the rings."""
 
 
 class Control:
-    """The control memory of a device with `count` queues, whose threads do not run.
+    """The control memory of a device with `count` queues, whose threads do not run yet.
 
-    A host thread of the device that had the memory before may still read constants in it. The caller owns the
-    memory. `code` are the addresses of the compiled functions, `imports` those of libc's, `waiters` that of
-    the counters of sleeping waiters.
+    The memory may be reused: a host thread of an earlier device may still read constants in it. The caller
+    owns `memory`. `code` and `imports` map names of compiled functions and of libc's functions to their
+    addresses. `waiters` is the address of the counters of sleeping waiters.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class Control:
         self.clear()
 
     def _set_cores(self) -> None:
-        """Record the set of cores that this process may use."""
+        """Record the set of cores that this process may use; with one core the set stays empty."""
         cores, pool = os.sched_getaffinity(0), self.pool
         pool.cores, pool.cores_bytes = self.memory.va + _CORES, 0
         if len(cores) > 1 and max(cores) < 8 * CORES_BYTES:
@@ -128,7 +132,7 @@ def _ring_at(i: int) -> int:
 
 
 def stack_at(queues: int) -> int:
-    """Return the offset of a guard page and the stack of a host thread that helps, behind `queues` rings."""
+    """Return the offset of the guard page before the stack of a host thread that helps, after the rings."""
     return _ring_at(queues)
 
 

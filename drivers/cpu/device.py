@@ -1,10 +1,10 @@
 """The open `cpu` device: memory, and the threads that execute the packets of its rings.
 
-Not here: the rings themselves (`ring`), the packets (`layouts`), what threads and host share (`control`),
-faults (`faults`).
-
 At close the device's control memory (pool, queues, rings) returns to the driver for reuse and is never
-unmapped: a host thread that waits may still read it for some milliseconds.
+unmapped, because a waiting host thread may still read it for some milliseconds.
+
+Not here: the rings themselves (`ring`), the packets (`layouts`), the memory that threads and host share
+(`control`), fault reports (`faults`). Next: `ring`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
 
 STOP_LOOK_S = 0.0005
+"""Seconds between two checks of `close` for the end of a kernel."""
 STOP_LOOKS = 2000
-"""The number of checks, `STOP_LOOK_S` apart, after which `close` gives up a kernel that does not end.
+"""The number of checks after which `close` gives up a kernel that does not end.
 
 It is a count and not a time, because on a suspended or busy machine the kernel may have had no CPU time.
 """
 HUGE = 4 << 20
 """Allocations of at least this many bytes use huge pages."""
 HUGE_PAGE = 2 << 20
+"""Size of a huge page in bytes."""
 
 
 class CpuDevice:
@@ -108,7 +110,7 @@ class CpuDevice:
         self._threads.append(self._driver.libc.start(entry, argument, name))
 
     def require_open(self) -> None:
-        """Raise `UsageError` if the device is closed, or was opened before this process was forked."""
+        """Raise `UsageError` if the device is closed, or was opened before a fork of this process."""
         if self._state != "open":
             raise UsageError(f"cpu:{self.info.index} is closed")
         if os.getpid() != self._process:
@@ -152,7 +154,7 @@ class CpuDevice:
                 raise
 
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
-        """Unmap pages, or leak them if a kernel that did not end may still use them."""
+        """Unmap an allocation, or leak it if a kernel that did not end may still use it."""
         self._allocated -= allocation.size
         if self._state == "leaked":
             return
@@ -168,7 +170,7 @@ class CpuDevice:
         """Do nothing."""
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Check that the host maps `allocation` at its device address; otherwise raise `UnsupportedError`."""
+        """Raise `UnsupportedError` unless the host maps `allocation` at its device address."""
         self.require_open()
         host = allocation.host
         if host is None or ctypes.addressof(ctypes.c_ubyte.from_buffer(host)) != allocation.va:
@@ -193,7 +195,10 @@ class CpuDevice:
         return CpuEncoder(kind, self._driver.foreign)
 
     def load(self, image: KernelImage) -> CpuProgram:
-        """Link a kernel into this process. Raises `UnsupportedError` if it is for another architecture."""
+        """Link a kernel into this process.
+
+        Raises `UnsupportedError` if it is for another architecture, and as `CpuProgram` does.
+        """
         self.require_open()
         if image.arch != self.info.arch:
             raise UnsupportedError(f"kernel {image.name} is for {image.arch}, this host is {self.info.arch}")
@@ -215,7 +220,8 @@ class CpuDevice:
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
         """Sleep in native code until the u64 at `va` is at least `value`; return whether it is.
 
-        It returns False after `timeout_s` or `POLL_NS`, whichever is shorter.
+        Returns False after `timeout_s` or `POLL_NS`, whichever is shorter: the caller repeats it. Raises
+        `UsageError` for a value above 64 bits.
         """
         if value > 0xFFFF_FFFF_FFFF_FFFF:
             raise UsageError(f"a signal has 64 bits, {value:#x} cannot be reached")
@@ -230,17 +236,14 @@ class CpuDevice:
         self._native_wake(self.pool.va, va)
 
     def fault(self) -> FaultReport | None:
-        """Return the report of the packet that the processor refused, or None."""
+        """Return the report of the packet that the processor refused; None if it refused none."""
         if self._report is None and self.pool.fault_packet:
             label = next(r.label for r in self._rings.values() if r.queue.va == self.pool.fault_queue)
             self._report = fault_report(f"cpu:{self.info.index}", self.pool, label)
         return self._report
 
     def describe(self, op: int, first: int, second: int) -> str:
-        """Describe a packet in execution from its op and first operands.
-
-        "" if there is nothing to wait for.
-        """
+        """Describe a packet in execution from its op and first operands; see `faults.described`."""
         return described(op, first, second, self._names)
 
     def stop(self) -> None:
@@ -270,14 +273,15 @@ class CpuDevice:
         return True
 
     def count(self, into: Counters | None) -> Counters | None:
-        """Refuse: the host's processors are not emulated."""
+        """Raise `UnsupportedError`: the host's processors are not emulated."""
         del into
         raise UnsupportedError(f"{self.info.name} counts no instructions\nhint: count on nv-emu or amd-emu")
 
     def recover(self) -> None:
         """Stop all threads, empty the rings and start new threads; see `hcq.driver.DriverDevice.recover`.
 
-        Raises `DriverError` if a kernel does not end; the caller may recover again later, or close.
+        Raises `DriverError` if a kernel does not end; the caller may recover again later, or close. Raises
+        `UsageError` if the device is closed.
         """
         with self._lock:
             self.require_open()

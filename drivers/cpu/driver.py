@@ -1,6 +1,7 @@
 """The `cpu` driver: the state that all its devices in this process share.
 
-Not here: one open device (`device`), the cores that it may use (`machine`).
+Not here: one open device (`device`), the cores that it may use (`machine`). Next: `device`; the contract is
+`hcq.driver.Driver`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CpuDriver:
 
     @cached_property
     def waiters(self) -> int:
-        """The address of the counters of sleeping waiters."""
+        """The address of the counters of sleeping waiters, which all devices share."""
         return self.kernel.mmap(PAGE).va
 
     @cached_property

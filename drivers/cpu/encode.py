@@ -1,6 +1,7 @@
 """The encoder: neutral commands to packets of the `cpu` device.
 
-Not here: the packets (`layouts`), their execution (`processor`), putting them into a ring (`ring`).
+Not here: the packets' fields (`layouts`), their execution (`processor`), writing them to a ring (`ring`).
+Next: `processor`.
 """
 
 from __future__ import annotations
@@ -38,21 +39,24 @@ PACKET_SHIFT = PACKET_WORDS.bit_length() - 1
 
 
 def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
-    """Append a packet; a word that is a parameter becomes 0 and a relocation."""
-    closed = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
+    """Append a packet; a word that is not a number becomes 0, with a patch for the submission."""
+    numbers = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
     index = len(out.words)
-    out.words += layout.pack(**closed)
+    out.words += layout.pack(**numbers)
     for name, word in words.items():
         if not isinstance(word, int):
             out.patch_field(index, layout, name, word)
 
 
 class CpuEncoder:
-    """The encoder for one kind of queue. Launches keep the order of the commands."""
+    """The encoder for one kind of queue; see `hcq.driver.Encoder`. Packets have the order of the commands.
+
+    Raises `UsageError` for a kernel on a copy queue, and for a workgroup of more than one thread.
+    """
 
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
         self._foreign = foreign
-        """Returns whether anything other than a cpu device or the host may set signals of an owner."""
+        """Returns whether anything but a cpu device or the host may set the signals of a device."""
         self._encoders: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: _set_signal,

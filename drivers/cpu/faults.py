@@ -1,9 +1,9 @@
-"""Faults of the `cpu` device, and its current packets as text.
+"""Fault reports of the `cpu` device, and packets in execution as text.
 
-The processor refuses a packet that makes no sense, and halts the device. A kernel that faults is no fault of
-the device: it runs in this process, and ends it.
+The only fault of the device is an invalid packet, which the processor refuses: it halts the device. A kernel
+runs in this process, so a kernel that faults ends the process.
 
-Not here: polling for a fault (`device`), refusing a packet (`processor.report`).
+Not here: polling for a fault (`device`), refusing a packet (`processor.report`). Next: `device`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def fault_report(device: str, pool: Pool, queue: str) -> FaultReport:
 
 
 def described(op: int, first: int, second: int, kernels: Mapping[int, str]) -> str:
-    """Describe a packet in execution from its op and first operands; "" if there is nothing to wait for.
+    """Describe a packet in execution from its op and first two operands; "" for NOP and BARRIER.
 
-    `kernels` are the names of the loaded kernels, by address.
+    `kernels` maps the address of each loaded kernel to its name.
     """
     if op in {Op.NOP, Op.BARRIER}:
         return ""

@@ -1,11 +1,12 @@
 """Native code for the clock, for sleeping (the futex calls `sleep` and `wake`), and for waiting for signals.
 
-A thread announces that it goes to sleep with a sequentially consistent operation, checks the condition again,
-and then sleeps with the value that it read. A thread that publishes something stores with such an operation,
-and then checks for sleepers. Source of the numbers: Linux's syscall tables and include/uapi/linux/futex.h.
+No wake-up is lost: before a thread sleeps, it announces the sleep with a sequentially consistent operation,
+checks the condition again, and passes the value that it read to the kernel, which compares it. A thread that
+makes the condition true stores with a sequentially consistent operation, and then checks for sleepers.
 
-Not here: the WAIT and SIGNAL packets (`processor`), waits of `workers` and of the host (`host`).
-The functions are in the subset of Python that `drivers.cpu.native` translates.
+Not here: the WAIT and SIGNAL packets (`processor`), waits of `workers` and of the host (`host`). The
+functions are in the subset of Python that `drivers.cpu.native` translates. Source of the numbers: Linux's
+syscall tables and include/uapi/linux/futex.h.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FUTEX_WAIT_PRIVATE = 128
 FUTEX_WAKE_PRIVATE = 129
 CLOCK_MONOTONIC = 1
 ALL_THREADS = 0x7FFF_FFFF
+"""The `count` of `wake` for all threads."""
 LOW = 0xFFFF_FFFF
 SECOND = 1_000_000_000
 
@@ -34,7 +36,7 @@ def now(pool: Pool) -> u64:
 def sleep(pool: Pool, word: u64, seen: u64, timeout: u64) -> None:
     """Sleep while the low half of the u64 at `word` equals that of `seen`.
 
-    `timeout`: address of a timespec, or 0.
+    May also return early. `timeout` is the address of a timespec; 0: no limit.
     """
     syscall(pool.syscall, SYS_FUTEX, word, FUTEX_WAIT_PRIVATE, seen & LOW, timeout, 0, 0)
 
@@ -45,7 +47,7 @@ def wake(pool: Pool, word: u64, count: u64) -> None:
 
 
 def counter(pool: Pool, signal: u64) -> u64:
-    """Return the address of the counter of sleeping waiters of a signal; few signals share one."""
+    """Return the address of the counter of a signal's sleeping waiters; several signals may share one."""
     return pool.waiters + (signal >> 6 & 63) * 8
 
 
@@ -69,7 +71,7 @@ def set_signal(pool: Pool, at: u64, value: u64) -> None:
 def sleep_until(pool: Pool, at: u64, value: u64, timeout: u64) -> u64:
     """Sleep at most once until a signal has reached `value`; return whether it has.
 
-    `timeout` is the address of a timespec or 0.
+    `timeout` is the address of a timespec; 0: no limit.
     """
     signal = view(Slot, at)
     waiters = view(Slot, counter(pool, at))
@@ -84,7 +86,7 @@ def sleep_until(pool: Pool, at: u64, value: u64, timeout: u64) -> u64:
 def wait_signal(pool: Pool, at: u64, value: u64, timeout: u64) -> u64:
     """Spin, then sleep at most once; return 1 if the signal has reached `value`, else 0.
 
-    `timeout` is the address of a timespec or 0.
+    `timeout` is the address of a timespec; 0: no limit.
     """
     signal = view(Slot, at)
     spins = 0

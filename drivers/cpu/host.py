@@ -1,9 +1,9 @@
-"""Native code that host threads call: the doorbell, waits and stop; all functions of the compiled module.
+"""Native code that host threads call: the doorbell, waits and stop; and the list of all compiled functions.
 
-A host thread that waits for a queue's signal does not leave the work to others, which must be woken first: it
-executes the queue's packets if no other thread does, and takes workgroups of a shared dispatch. It does so on
-a stack of the device with the floating-point control of the device's threads, one host thread at a time, and
-only for work whose estimated time is known and short.
+A host thread that waits for a queue's signal helps, because waking another thread takes long: it executes the
+queue's packets if no other thread does, and takes workgroups of a shared dispatch. It helps on a stack of the
+device, with the floating-point control of the device's threads. Only one host thread of a device helps at a
+time, and only with work whose estimated time is known and short.
 
 Not here: the packets (`processor`), workgroups (`workers`), signals (`futex`). The functions are in the
 subset of Python that `drivers.cpu.native` translates. Next: `device`, the caller.
@@ -65,12 +65,12 @@ from drivers.cpu.workers import (
 )
 
 LOOK = 16
-"""PAUSE instructions before a host thread first looks for work, and between two looks for packets without a
-runner."""
+"""PAUSE instructions of a host thread before it first checks for work, and between two checks for packets
+that no thread executes."""
 
 
 def queue_of(pool: Pool, signal: u64) -> u64:
-    """Return the address of the queue whose last packet sets a signal, or 0."""
+    """Return the address of the queue whose last packet sets a signal; 0 if there is none."""
     at = pool.queues
     while at < pool.queues_end:
         queue = view(Queue, at)
@@ -84,24 +84,24 @@ def queue_of(pool: Pool, signal: u64) -> u64:
 
 
 def drive(pool: Pool, queue: Queue, signal: u64, value: u64) -> u64:
-    """Execute packets as the queue's runner until the signal is reached; return whether all were executed.
+    """Execute packets as the queue's runner until the signal is reached; return 1 if none is left.
 
-    The processor continues with the rest.
+    Otherwise wake the processor, which executes the rest, and return 0.
     """
     drain(pool, queue, signal, value)
     cas(queue.runner, Runner.HOST, Runner.FREE)  # not if the processor has returned
     if queue.read == acquire(queue.write):
         return 1
     fetch_add(queue.bell, 1)
-    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one system call, also if it wakes late
+    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one system call, even if the thread wakes late
         wake(pool, address(queue.bell), 1)
     return 0
 
 
 def assist(pool: Pool, queue: Queue, at: u64, value: u64) -> u64:
-    """Work for a queue until a signal is reached or there is nothing to do for a while.
+    """Work for a queue until a signal is reached or there is nothing to do for a while; then return 0.
 
-    Return 1 if the turn is over before.
+    Return 1 if the thread's time to help (`Pool.help_until`) ends before.
     """
     signal = view(Slot, at)
     spins = 0
@@ -139,10 +139,10 @@ def assist(pool: Pool, queue: Queue, at: u64, value: u64) -> u64:
 def wait_host(pool: Pool, at: u64, value: u64, timeout: u64, turn_ns: u64) -> u64:
     """Work for the signal's queue for at most `turn_ns`, spin, then sleep at most once.
 
-    Return 1 if the signal has reached `value`, else 0. `timeout` is the address of a timespec. To sleep and
-    to be woken takes longer than a small kernel. So if the host last slept only briefly, it spins for longer
-    the next time; a long spin in vain makes the next one short. It does not spin for longer beside a dispatch
-    that is shared with workers only: one may need its core.
+    Return 1 if the signal has reached `value`, else 0. `timeout` is the address of a timespec. A sleep with a
+    wake-up takes longer than a small kernel. So if the last sleep was brief, the thread spins for longer the
+    next time; after a long spin without success the next spin is short. The thread does not spin for longer
+    while a dispatch is shared with workers, unless it helps, because a worker may need its core.
     """
     signal = view(Slot, at)
     if acquire(signal.value) >= value:
@@ -155,7 +155,7 @@ def wait_host(pool: Pool, at: u64, value: u64, timeout: u64, turn_ns: u64) -> u6
     elif pool.brief:
         budget = pool.long_spins
     spins = 0
-    while acquire(signal.value) < value and spins < min(budget, LOOK):  # a processor that spins is fast
+    while acquire(signal.value) < value and spins < min(budget, LOOK):  # the processor may be quick
         pause()
         spins += 1
     if acquire(signal.value) >= value:
@@ -195,7 +195,7 @@ def ring(queue: Queue, write_at: u64) -> None:
         pool.host_cpu = cpu
     release(queue.write, write_at)
     fetch_add(queue.bell, 1)
-    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one wake-up, also if it wakes late
+    if acquire(queue.asleep) and swap(queue.asleep, 0):  # one system call, even if the thread wakes late
         keep_off(pool, queue, cpu)
         wake(pool, address(queue.bell), 1)
 
@@ -215,11 +215,11 @@ def wait_space(queue: Queue, read: u64, timeout: u64) -> u64:
 
 
 def stop_all(pool: Pool) -> u64:
-    """Stop every thread, wake those that sleep, and return the number of threads that have returned.
+    """Tell every thread to stop, wake the sleeping ones, and return the number of threads that have returned.
 
-    It is 0 while a host thread helps: that one may still execute a kernel. The stop flag is not the word on
-    which threads sleep, so a wake-up may come between a thread's check of the flag and its sleep. Therefore
-    the host repeats the call until all threads have returned.
+    Returns 0 while a host thread helps, because it may still execute a kernel. Threads do not sleep on the
+    stop flag, so a wake-up may come between a thread's check of the flag and its sleep. Therefore the host
+    repeats the call until all threads have returned.
     """
     swap(pool.stop, 1)
     swap(pool.halt, 1)

@@ -2,7 +2,7 @@
 
 A warm start reads one file, checks its digest and maps it; it loads neither the translator nor LLVM.
 
-Not here: the translator (`native`), kernels of users (`program`), linking (`link`).
+Not here: the translator (`native`), kernels of users (`program`), linking (`link`). Next: `link`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ KIND = "cpu"
 class HostCode:
     """Functions of a `HostImage`, mapped readable and executable. It owns the mapping until `close`.
 
-    `resolve` returns the address of an external function, or raises.
+    `resolve` returns the address of an external function, or raises. Raises as `HostImage.at` does,
+    `OutOfMemoryError` or `DriverError` if the code cannot be mapped.
     """
 
     def __init__(self, kernel: Kernel, image: HostImage, resolve: Callable[[str], int]) -> None:
@@ -54,7 +55,7 @@ class HostCode:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first address and the end address."""
+        """The first address of the mapping, and the address after its end."""
         return self._mapping.va, self._mapping.va + self._mapping.size
 
     def close(self) -> None:
@@ -63,14 +64,14 @@ class HostCode:
 
 
 def nothing_from_outside(name: str) -> int:
-    """Raise `UnsupportedError`: a `resolve` function for code that must not call external functions."""
+    """Raise `UnsupportedError`: the `resolve` function of code that must not call external functions."""
     raise UnsupportedError(f"host code calls {name}, which it does not define; nothing is linked to it")
 
 
 def processor_code(kernel: Kernel) -> HostCode:
-    """Return the command processor, from the cache or newly compiled.
+    """Return the command processor, from the cache or newly compiled. A damaged cache entry is replaced.
 
-    A cache entry that cannot be mapped is replaced.
+    The caller closes it when no thread executes it.
     """
     machine = os.uname().machine
     key = processor_key(machine)
@@ -89,7 +90,7 @@ def processor_code(kernel: Kernel) -> HostCode:
 
 
 def processor_key(machine: str) -> str:
-    """Return the cache key of the processor, from its sources, the compiler and the architecture."""
+    """Return the cache key of the command processor, from its sources, the compiler and the architecture."""
     compiler = folder_of("compiler")
     assert compiler is not None, "drivers and compiler are installed together"
     files = [*(Path(__file__).with_name(name) for name in SOURCES), compiler / "llvm.py"]

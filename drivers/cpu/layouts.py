@@ -1,11 +1,12 @@
 """The layouts of memory that the host and the command processor share: packets, queues, the pool.
 
-The processor's translator, the encoder, the dumper and the host use these definitions. A packet is one cache
+The translator of native code, the encoder, dumps and the host use these definitions. A packet is one cache
 line of 8 u64 words, so no packet wraps in a ring whose size is a power of two; undeclared bits are zero.
 `Queue`, `Pool` and the smaller records consist of u64 fields that both sides access in place. There is no
 hardware document: this file defines the `cpu` device.
 
-Next: `encode`, which writes packets; `processor`, which executes them.
+Not here: where the records lie (`control`). Next: `encode`, which writes packets; `processor`, which executes
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PACKET = 64
 """Bytes of a packet."""
 PACKET_WORDS = PACKET // 8
 WAITERS = 64
-"""Number of counters of sleeping waiters; the address of a signal selects its counter."""
+"""The number of counters of sleeping waiters; the address of a signal selects its counter."""
 
 
 class Op(enum.IntEnum):
@@ -59,8 +60,9 @@ class Runner(enum.IntEnum):
     """The thread that executes the packets of a queue at present."""
 
     CLOSED = 0
-    """None may: the processor has not started, or has returned."""
+    """No thread may: the processor has not started, or has returned."""
     FREE = 1
+    """None; a thread may become the runner."""
     PROCESSOR = 2
     HOST = 3
     """A host thread that waits for the queue."""
@@ -84,7 +86,7 @@ class Nop(BitStruct, words=PACKET_WORDS, word_bits=64):
 class Exec(BitStruct, words=PACKET_WORDS, word_bits=64):
     """Runs a grid of workgroups; the next packet starts when all of them are done.
 
-    The widths of `x`, `y` and `z` keep their product below 2^63 for all patched values.
+    The product of `x`, `y` and `z` is below 2^63 for all values that fit the fields, also patched ones.
     """
 
     _op = const(63, 0, Op.EXEC)
@@ -93,7 +95,7 @@ class Exec(BitStruct, words=PACKET_WORDS, word_bits=64):
     x: int = bits(30, 0, word=3, doc="workgroups")
     y: int = bits(15, 0, word=4, doc="workgroups")
     z: int = bits(15, 0, word=5, doc="workgroups")
-    group_ns: int = optional(63, 0, word=6, doc="estimated nanoseconds a workgroup takes; 0 is unknown")
+    group_ns: int = optional(63, 0, word=6, doc="estimated nanoseconds of a workgroup; 0: not known")
 
 
 class Copy(BitStruct, words=PACKET_WORDS, word_bits=64):
@@ -106,7 +108,7 @@ class Copy(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Fill(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Fills memory with a repeated u32; the last one is cut if `size` is not a multiple of 4."""
+    """Fills memory with a repeated u32; the last copy is cut if `size` is not a multiple of 4."""
 
     _op = const(63, 0, Op.FILL)
     dst: int = bits(63, 0, word=1)
@@ -129,9 +131,7 @@ class Wait(BitStruct, words=PACKET_WORDS, word_bits=64):
     _op = const(63, 0, Op.WAIT)
     signal: int = bits(63, 0, word=1)
     value: int = bits(63, 0, word=2)
-    foreign: int = optional(
-        63, 0, word=3, doc="1 if anything other than a cpu device or the host may set it: poll often"
-    )
+    foreign: int = optional(63, 0, word=3, doc="1: others than cpu devices and the host may set it: poll")
 
 
 class SetSignal(BitStruct, words=PACKET_WORDS, word_bits=64):
@@ -150,10 +150,7 @@ class Timestamp(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Barrier(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Does nothing, because packets execute in order.
-
-    It marks a point that the encoder must not reorder across.
-    """
+    """Does nothing, because packets execute in order. It shows a `hcq.commands.Barrier` in dumps."""
 
     _op = const(63, 0, Op.BARRIER)
 
@@ -183,7 +180,7 @@ LAYOUTS: dict[Op, type[BitStruct]] = {
 
 
 def decode(words: Sequence[int]) -> list[BitStruct]:
-    """Return the packets in a sequence of words; a packet with an unknown op is returned as a `Packet`."""
+    """Return the packets in a sequence of words; one with an unknown op becomes a `Packet`."""
     out: list[BitStruct] = []
     for at in range(0, len(words), PACKET_WORDS):
         kind = LAYOUTS.get(words[at], Packet) if words[at] <= max(Op) else Packet  # type: ignore[call-overload]  # an int equals its IntEnum
@@ -192,17 +189,18 @@ def decode(words: Sequence[int]) -> list[BitStruct]:
 
 
 class Line:
-    """The annotation of a name in a record that starts a new cache line and is not a field."""
+    """The annotation of a name in a record that is no field: the next field starts a new cache line."""
 
 
 class Record:
     """Named u64 fields at increasing offsets, accessed in place at host address `va`.
 
     A subclass declares its fields as annotations; an annotation `Line` starts a new cache line. The caller
-    keeps the memory mapped.
+    owns the memory and keeps it mapped.
     """
 
     OFFSETS: ClassVar[dict[str, int]] = {}
+    """Field -> offset in bytes."""
     SIZE: ClassVar[int] = 0
     """Size in bytes, a multiple of a cache line for records with a `Line`, else of 8."""
 
@@ -244,7 +242,7 @@ class Field:
 def place_of(kind: type[Record | BitStruct], name: str) -> Field | None:
     """Return the position of a field of a record or packet.
 
-    None if there is no such field within one word.
+    None if there is no such field, or if it crosses a word.
     """
     if issubclass(kind, Record):
         return Field(kind.OFFSETS[name], 0, 64) if name in kind.OFFSETS else None
@@ -258,7 +256,9 @@ class Pair(Record):
     """One entry of a patch plan."""
 
     destination: u64
+    """Address of the u64 that is stored."""
     slot: u64
+    """Index in the table of values."""
 
 
 class Slot(Record):
@@ -278,12 +278,13 @@ class Pool(Record):
     """The state that all threads of a device share, with the words on which idle threads sleep."""
 
     syscall: u64
-    """Addresses of four libc functions; keeping them in memory means that the code needs no relocation."""
+    """Address of a libc function, as the next three fields. In memory, so that the code needs no
+    relocation."""
     clock_gettime: u64
     memcpy: u64
     sched_getcpu: u64
     workers: u64
-    """Number of worker threads."""
+    """The number of worker threads."""
     spins: u64
     """PAUSE instructions before a thread sleeps."""
     grain_ns: u64
@@ -292,42 +293,45 @@ class Pool(Record):
     """Address of the counters of sleeping waiters."""
     _line_queues: Line
     queues: u64
+    """Address of the first `Queue` record."""
     queues_end: u64
+    """Address after the last `Queue` record."""
     copy_group: u64
     """Address of the processor's function `copy_group`."""
     peek: u64
     """Address of a timespec: the polling interval of a wait for a foreign signal."""
     long_spins: u64
     """PAUSE instructions before a processor sleeps, while doorbells are frequent or workers run its dispatch;
-    and before the host does, while its waits are brief."""
+    and before a host thread sleeps, while its sleeps are brief."""
     often_ns: u64
-    """A doorbell within this time after the queue became empty counts as frequent; a host thread that slept
-    for less, as brief."""
+    """A doorbell is frequent if it comes within this time after the queue became empty. A shorter sleep of a
+    host thread is brief."""
     cores: u64
     """Address of the set of cores that this process may use, as sched_setaffinity takes it."""
     cores_bytes: u64
-    """Size of that set in bytes; 0 if there is only one core, and processors never move."""
+    """Size of the set of cores in bytes; 0: there is only one core, and threads are not moved."""
     move_ns: u64
     """Minimum interval between two moves of a processor away from the host's core."""
     threads: u64
-    """Address of the numbers of the worker threads, as sched_setaffinity takes them; 0 before one starts."""
+    """Address of an array of the ids of the worker threads, for sched_setaffinity; 0: not started yet."""
     assist: u64
     """Address of the function `assist`."""
     stack_top: u64
-    """The end of the stack on which a host thread helps."""
+    """Address after the end of the stack on which a host thread helps."""
     help_ns: u64
-    """A host thread that waits takes no workgroup with more estimated time, and at most that much at once."""
+    """The most estimated time of the workgroups that a waiting host thread takes at once."""
     wake_ns: u64
     """A dispatch with less estimated work wakes no sleeping worker."""
     _line_halt: Line
     halt: u64
-    """Not 0 if the queues must not start another packet, because of a stop or a fault."""
+    """Not 0: the queues must not start another packet, because of a stop or a fault."""
     stop: u64
-    """1 if the threads must return."""
+    """1: the threads must return."""
     left: u64
-    """Number of threads that have returned."""
+    """The number of threads that have returned."""
     fault: u64
-    """The first `Fault`; the next three fields give its queue, packet and op."""
+    """The first `Fault`, 0 for none; the next fields have the addresses of its queue and packet, and the
+    op."""
     fault_queue: u64
     fault_packet: u64
     fault_op: u64
@@ -335,34 +339,35 @@ class Pool(Record):
     epoch: u64
     """Incremented when a dispatch is published; workers sleep on its low half."""
     shared: u64
-    """Number of dispatches that are shared with the workers at present."""
+    """The number of dispatches that are shared with the workers at present."""
     _line_sleepers: Line
     sleepers: u64
-    """Number of workers that sleep."""
+    """The number of sleeping workers."""
     _line_helping: Line
     helping: u64
-    """Address of the queue for which a host thread that waits helps, or 0. Unlike the rest it is never reset,
-    as such a thread may still be there when the device starts again."""
+    """Address of the queue that a waiting host thread helps; 0: none. `Control.clear` does not reset it,
+    because the host thread may still help when the device starts again."""
     help_until: u64
-    """The time at which that thread stops to help, in nanoseconds."""
+    """The time at which the host thread stops helping, in nanoseconds of CLOCK_MONOTONIC."""
     turn_ns: u64
-    """The longest time in nanoseconds for which a host thread helps until it looks for faults and signals."""
+    """The longest time in nanoseconds for which a host thread helps before it checks for faults and Unix
+    signals."""
     help_spins: u64
-    """PAUSE instructions for which it looks for work in vain."""
+    """PAUSE instructions without work after which the host thread stops helping."""
     float_mode: u64
-    """The floating-point control of the threads of the device."""
+    """The floating-point control of the device's threads (`primitives.float_mode`)."""
     _line_host: Line
     host_cpu: u64
     """The core on which the host last wrote a doorbell or waited."""
     brief: u64
-    """1 if a host thread last slept only briefly: it would rather have spun for longer."""
+    """1: the last sleep of a host thread was brief, so the next wait spins for longer."""
     _line_device: Line
     device_cpu: u64
     """The core on which a processor last started to execute."""
     apart: u64
-    """The core from which the workers are kept, that of the last shared dispatch; `NO_CORE` before it."""
+    """The core off which the workers are kept: that of the last shared dispatch; `NO_CORE`: none yet."""
     joined: u64
-    """Number of worker threads that have started."""
+    """The number of worker threads that have started."""
     fence: u64
     """Incremented by the host between its store to a signal and its check for sleepers, as a full fence."""
 
@@ -373,25 +378,25 @@ class Queue(Record):
     write: u64
     """Total bytes written to the ring."""
     bell: u64
-    """Incremented by every doorbell, and when a host thread leaves packets to the processor, which sleeps on
-    its low half."""
+    """Incremented by every doorbell, and when a host thread leaves packets to the processor. The processor
+    sleeps on its low half."""
     wanted: u64
-    """The value of `read` at which a host thread that waits for space is woken; 0 if none waits."""
+    """The value of `read` at which a host thread that waits for space is woken; 0: none waits."""
     freed: u64
     """Incremented when `read` has reached `wanted`; the host thread sleeps on its low half."""
     _line_read: Line
     read: u64
     """Total bytes consumed from the ring."""
     stuck: u64
-    """Address of the signal that a WAIT waits for, or 0."""
+    """Address of the signal of a WAIT in execution; 0: none."""
     op: u64
-    """The op of the packet in execution, also within an INDIRECT (0 is none); its operands follow."""
+    """The op of the packet in execution, also within an INDIRECT; 0: none. Its operands follow."""
     first: u64
     second: u64
     runner: u64
     """Which thread executes the packets, a `Runner`."""
     resume: u64
-    """Address of the next packet of an INDIRECT that is not complete, or 0 at its beginning."""
+    """Address of the next packet of an unfinished INDIRECT; 0: its first packet."""
     _line_ring: Line
     pool: u64
     ring: u64
@@ -401,10 +406,10 @@ class Queue(Record):
     moved: u64
     """The time at which the processor last moved away from the host's core, in nanoseconds."""
     thread: u64
-    """Number of the processor's thread, as sched_setaffinity takes it; 0 before it starts."""
+    """Id of the processor's thread, for sched_setaffinity; 0: not started yet."""
     avoided: u64
-    """One more than the core from which the processor is kept, that of the host thread that last woke it.
-    0 before a host thread did."""
+    """Number of the core off which the processor is kept, plus 1: the core of the host thread that last woke
+    it. 0: none yet."""
     copy_dst: u64
     """The destination of the running shared copy; source, size and the address of memcpy follow."""
     copy_src: u64
@@ -418,15 +423,16 @@ class Queue(Record):
     y: u64
     total: u64
     group_ns: u64
-    """Estimated nanoseconds of a workgroup; 0 is unknown."""
+    """Estimated nanoseconds of a workgroup; 0: not known."""
     reserve: u64
-    """1 if a thread that is no worker is expected to take workgroups: one worker may sleep on."""
+    """1: a thread that is no worker is expected to take workgroups, so one worker is not woken."""
     helped: u64
-    """1 if a host thread took workgroups of the last dispatch that could have been given to one."""
+    """1: a host thread took workgroups of the last dispatch that it was allowed to take."""
     _line_ticket: Line
     ticket: u64
-    """Dispatch number << 32 | workgroups not yet taken."""
+    """Number of the dispatch << 32 | workgroups that no thread has taken yet."""
     _line_done: Line
     done: u64
-    """Number of finished workgroups; the processor sleeps on its low half."""
+    """The number of finished workgroups; the processor sleeps on its low half."""
     waiting: u64
+    """1 while the processor sleeps on `done`."""

@@ -1,11 +1,11 @@
 """The linker of host code: relocations of x86-64 and aarch64, and jumps to external functions.
 
-`HostImage` lays out an object or shared object, adds an address slot and a far jump for each external
-function, and produces the bytes for a given base address. Kernels must be pure code: writable data,
-thread-local data and constructors are refused, so one readable and executable mapping holds the whole kernel.
-Sources: System V ABI for x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
+`HostImage` places the sections of an object or shared object, adds an address slot and a far jump for each
+external function, and returns the bytes for a base address. Kernels must be pure code: writable data and
+thread-local data are refused, so one readable and executable mapping holds the whole kernel.
 
-Not here: parsing ELF (`drivers.elf`), mapping the bytes (`image`).
+Not here: parsing ELF (`drivers.elf`), mapping the bytes (`image`). Next: `image`. Sources: System V ABI for
+x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ENTRY = 24
-"""Bytes that an external function takes after the image: its address, then a jump to it."""
+"""Bytes after the image for each external function: its address, then a jump to it."""
 SLOT = 8
+"""Bytes of the address in an entry; the jump follows."""
 JUMPS = {
     ElfMachine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
     ElfMachine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
 }
 LARGEST = 1 << 26
-"""The largest kernel in bytes; a file that needs more is rejected as invalid."""
+"""The largest kernel, in bytes; a file that needs more is rejected as invalid."""
 READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
+"""Sections with the flag WRITE that nothing writes after relocation, so they are allowed."""
 
 
 def _put(site: ElfSite, form: str, value: int) -> None:
@@ -111,7 +113,7 @@ def _reach(site: ElfSite, value: int, bits: int, unit: int) -> int:
 
 
 def _page(site: ElfSite) -> None:
-    """ADRP: write the distance in 4 KiB pages; its low 2 bits are a separate field."""
+    """Patch an ADRP instruction: the distance in 4 KiB pages, whose low 2 bits are a field of their own."""
     pages = _reach(site, (_sum(site) & ~0xFFF) - (site.place & ~0xFFF), 33, 4096)
     _insert(site, pages & 3, 29, 2)
     _insert(site, pages >> 2, 5, 19)
@@ -166,18 +168,18 @@ AARCH64: Mapping[int, Formula] = {
 
 FORMULAS = {ElfMachine.X86_64: X86_64, ElfMachine.AARCH64: AARCH64}
 THROUGH_SLOT = {ElfMachine.X86_64: (9, 41, 42), ElfMachine.AARCH64: (311, 312)}
-"""Relocation types whose value is the address of a slot that holds the symbol's address."""
+"""Relocation types that take the address of a slot, which holds the symbol's address."""
 TRUE_ADDRESS = {ElfMachine.X86_64: (1, 6, 7), ElfMachine.AARCH64: (257, 1025, 1026)}
-"""Relocation types of 64 bits, which can hold any address and need no jump."""
+"""Relocation types of 64 bits, which can hold any address: an external function needs no jump."""
 MACHINES = {"x86_64": ElfMachine.X86_64, "aarch64": ElfMachine.AARCH64}
 
 
 class HostImage:
     """An object or shared object for this host, ready to be placed at an address.
 
-    `machine` is the name of the host's architecture, as `os.uname` gives it. Raises `UnsupportedError` if it
-    has no relocations here, `UsageError` if the code is for another machine or not pure, `ElfError` if it is
-    invalid.
+    `machine` is the host's architecture, as `os.uname().machine`. Raises `UnsupportedError` for another
+    architecture than `MACHINES`, `UsageError` if the code is for another machine or not pure, `ElfError` if
+    the file is invalid.
     """
 
     def __init__(self, data: bytes, machine: str) -> None:
@@ -227,7 +229,11 @@ class HostImage:
         return self._functions
 
     def at(self, base: int, resolve: Callable[[str], int]) -> bytes:
-        """Return the bytes for address `base`; `resolve` returns the address of an external function."""
+        """Return the bytes for address `base`; `resolve` returns the address of an external function.
+
+        Raises what `resolve` raises, `UnsupportedError` for a relocation type without a formula, `ElfError`
+        for a relocation that cannot reach its symbol.
+        """
         content = self._image.content
         elf, machine = self._elf, self._machine
         addresses: dict[str, int] = {}
@@ -258,5 +264,5 @@ def _pure(flags: int, name: str) -> bool:
 
 
 def _needed(section: Section) -> bool:
-    """Return whether a section is loaded; unwind tables and notes are not, because nothing unwinds."""
+    """Return whether a section is loaded: not unwind tables, because nothing unwinds, and not notes."""
     return section.name != ".eh_frame" and section.type != SectionType.NOTE

@@ -1,6 +1,6 @@
 """The host machine: cores and memory that this process may use, and the name of its architecture.
 
-Not here: code for that architecture (`compiler.targets.host.target`). Next: `driver`, the caller.
+Not here: code generation for the architecture (`compiler.targets.host.target`). Next: `driver`, the caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ CGROUP = "/sys/fs/cgroup"
 
 
 def identify(kernel: Kernel) -> tuple[str, str]:
-    """Return the processor's display name and the architecture: machine, and digest of model and features."""
+    """Return the processor's display name and the name of its architecture.
+
+    The architecture is the machine and a digest of model and features: "x86_64-1a2b3c4d".
+    """
     machine = os.uname().machine
     first, _, _ = _text(kernel, "/proc/cpuinfo").partition("\n\n")
     lines = dict(line.split("\t", 1) for line in first.splitlines() if "\t" in line)
@@ -32,7 +35,10 @@ def identify(kernel: Kernel) -> tuple[str, str]:
 
 
 def cores(kernel: Kernel) -> int:
-    """Return the number of cores that this process may use, by affinity and control groups' quotas."""
+    """Return the number of cores that this process may use, by its affinity and the quotas of control groups.
+
+    At least 1; a quota of parts of cores is rounded down.
+    """
     count = len(os.sched_getaffinity(0))
     for folder in _groups(kernel):
         quota, _, period = _text(kernel, f"{folder}/cpu.max").partition(" ")
@@ -68,7 +74,8 @@ def _groups(kernel: Kernel) -> Iterator[str]:
 
 
 def _text(kernel: Kernel, path: str) -> str:
+    """Return the text of a file; "" if it cannot be read."""
     try:
         return kernel.read_file(path).decode(errors="replace")
-    except DriverError:  # a container may hide the file; then it sets no limit
+    except DriverError:  # a container may hide the file: then the file sets no limit
         return ""

@@ -4,14 +4,14 @@ Every value is an unsigned 64-bit integer. The subset has `while` with `break` a
 `if`/`elif`/`else`, `a if c else b`, `and`/`or`/`not` in conditions, `+ - * // % & | ^ << >>` and comparisons,
 calls of other functions of the module, `min` and `max` of two values, named constants, the fields of records
 and packets (`queue.read` for a parameter `queue: Queue` or a local `queue = view(Queue, at)`), and the
-functions of `drivers.cpu.primitives`. Arithmetic wraps at 64 bits; divisors must not be 0, and shifts must be
-below 64. Anything else raises `NativeSyntaxError` with its source text. Locals become allocas, which LLVM's
-mem2reg turns into values.
+functions of `drivers.cpu.primitives`. Arithmetic wraps at 64 bits. The result is undefined for a divisor of 0
+and for a shift by 64 or more. Other Python raises `NativeSyntaxError` with its source text. Locals become
+allocas, which LLVM's mem2reg turns into values. A function without `return` returns 0.
 
 The resulting module has no data, no external symbol and no relocation of its code.
 
-Not here: the text of the primitives that are functions of their own (`primitives`). Next: `processor`, the
-program; `image`, which compiles it.
+Not here: the IR text of primitives that are functions (`primitives`). Next: `processor`, the program;
+`image`, which compiles it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "ult", ast.LtE: "ule", ast.Gt: "ugt", ast.GtE: "uge",
 }  # fmt: skip
 STORES = {"store8": 8, "store32": 32, "store64": 64}
+"""Name of a primitive -> bits that it stores."""
 
 
 class NativeSyntaxError(SyntaxError):
@@ -46,7 +47,8 @@ class NativeSyntaxError(SyntaxError):
 def translate(functions: Sequence[Callable[..., object]], machine: str) -> str:
     """Return the IR text of a module with these functions, each under its own name, for `machine`.
 
-    Raises `NativeSyntaxError` if a function is outside the subset, or the machine is unknown.
+    Raises `NativeSyntaxError` if a function is outside the subset, or for a machine that is not in
+    `MACHINES`.
     """
     if machine not in MACHINES:
         supported = ", ".join(MACHINES)
@@ -102,13 +104,13 @@ class _Function:
         return NativeSyntaxError(f"{self.name}, line {line}: {why}: {ast.unparse(node)}")
 
     def declare(self, name: str) -> None:
-        """Declare a local variable with the value 0, unless it is declared."""
+        """Declare a local variable with the initial value 0, unless it is declared already."""
         if name not in self.locals:
             self.locals.add(name)
             self.allocas += [f"%{name} = alloca i64", f"store i64 0, ptr %{name}"]
 
     def layout(self, node: ast.expr) -> type[Record | BitStruct] | None:
-        """Return the record or packet class that an expression names."""
+        """Return the record or packet class that an expression names; None if it names none."""
         kind = self.scope.get(node.id) if isinstance(node, ast.Name) else None
         return kind if isinstance(kind, type) and issubclass(kind, (Record, BitStruct)) else None
 
@@ -124,7 +126,7 @@ class _Function:
         return f"b{self.count}"
 
     def jump(self, to: str, then: str | None = None) -> None:
-        """End the block with a jump and begin block `then`, or an unreachable one."""
+        """End the block with a jump, and begin the block `then`; None: an unreachable block."""
         self.body += [f"br label %{to}", f"{then or self.label()}:"]
 
     # statements
@@ -253,7 +255,7 @@ class _Function:
                 raise self.error(node, "not in the native subset")
 
     def constant(self, node: ast.AST, number: object) -> str:
-        """Return a constant as an operand; refuse one that does not fit 64 bits."""
+        """Return a constant as an operand. Raises `NativeSyntaxError` if it does not fit 64 bits."""
         if not isinstance(number, int):
             raise self.error(node, "not a number or a field")
         if not -(1 << 63) <= number < 1 << 64:
@@ -279,7 +281,7 @@ class _Function:
         return self.result(f"load i64, ptr {slot}")
 
     def place(self, node: ast.expr) -> tuple[str, int, int]:
-        """Return a `ptr` operand to the word of `name.field`, and the field's lowest bit and width in it."""
+        """Return (`ptr` operand to the word of `name.field`, lowest bit of the field, width in bits)."""
         match node:
             case ast.Attribute(value=ast.Name(id=name) as record, attr=attribute) if name in self.kinds:
                 where = place_of(self.kinds[name], attribute)
@@ -368,7 +370,7 @@ class _Function:
         return ", ".join(f"i64 {self.value(argument)}" for argument in arguments)
 
     def pointer(self, node: ast.expr) -> str:
-        """Return a `ptr` operand for the address that an expression gives."""
+        """Return a `ptr` operand for the address that is the value of an expression."""
         return self.result(f"inttoptr i64 {self.value(node)} to ptr")
 
     def store(self, width: int, at: ast.expr, value: ast.expr) -> None:

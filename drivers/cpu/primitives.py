@@ -1,11 +1,13 @@
 """Primitives of the native subset: atomic accesses, raw memory, calls by address.
 
-`drivers.cpu.native` translates calls of these functions by name. An argument named `field` is written
+`drivers.cpu.native` translates calls of these functions by name. For a parameter `field` the caller writes
 `record.field`. The primitive determines the memory order; a plain `record.field` is a monotonic access.
-Python can also execute `acquire`, `view` of a `Record`, and `pause`; the others raise NotImplementedError.
+Python can also execute `acquire`, `view` of a `Record`, and `pause`; the other functions raise
+`NotImplementedError`.
 
-The IR text of those that are functions (`pause`, the floating-point control, `on_stack`) depends on the
-machine. Not here: primitives that are one instruction (`native`). Next: `processor`, the user.
+`pause`, the floating-point control and `on_stack` are functions in IR, whose text depends on the machine.
+
+Not here: the translation of primitives to one instruction (`native`). Next: `processor`, the user.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def acquire(field: u64) -> u64:
 
 
 def release(field: u64, value: u64) -> None:
-    """Store to a field with release order: whoever acquires the value sees all earlier stores."""
+    """Store to a field with release order: a thread that acquires the value sees all earlier stores."""
     raise _native_only("release", field, value)
 
 
@@ -97,12 +99,12 @@ def pause() -> None:
 
 
 def call(function: u64, *arguments: u64) -> u64:
-    """Call the C function at an address."""
+    """Call the C function at address `function`, whose parameters and result are 64 bits wide."""
     raise _native_only("call", function, *arguments)
 
 
 def syscall(function: u64, number: u64, *arguments: u64) -> u64:
-    """Call libc's variadic `syscall`, whose address is `function`."""
+    """Call libc's variadic `syscall`, whose address is `function`; a failure returns -1, as 2^64 - 1."""
     raise _native_only("syscall", function, number, *arguments)
 
 
@@ -117,9 +119,9 @@ def set_float_mode(mode: u64) -> None:
 
 
 def on_stack(top: u64, function: u64, a: u64, b: u64, c: u64, d: u64) -> u64:  # noqa: PLR0917
-    """Call the function at an address with four arguments on another stack, which ends below `top`.
+    """Call the function at an address with four arguments on another stack.
 
-    `top` is a multiple of 16.
+    `top` is the address after the stack's highest byte, a multiple of 16; the stack grows down.
     """
     raise _native_only("on_stack", top, function, a, b, c, d)
 
@@ -136,6 +138,7 @@ _PAUSE: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 )
 """Machine -> intrinsic of the spin-loop hint, types of its arguments, the arguments."""
 MACHINES: Final = tuple(_PAUSE)
+"""The machines that the native subset supports, by `os.uname().machine`."""
 
 _FLOAT_MODE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -183,12 +186,12 @@ call void @llvm.stackrestore.p0(ptr %old)
 ret i64 %result
 }
 attributes #1 = { noinline optnone nounwind "frame-pointer"="all" }"""
-"""The allocation of dynamic size makes LLVM address this frame by the frame pointer and not by the stack
-pointer, which the function sets; no pass may change the function."""
+"""The allocation of dynamic size makes LLVM address this frame by the frame pointer, because the function
+changes the stack pointer. `optnone`: no pass may change the function."""
 
 
 def intrinsics(machine: str) -> str:
-    """Return the definitions of these functions for one of `MACHINES`."""
+    """Return the IR of `pause`, the floating-point control and `on_stack` for one of `MACHINES`."""
     name, kinds, arguments = _PAUSE[machine]
     pause = f"define internal void @pause() alwaysinline {{\ncall void @{name}({arguments})\nret void\n}}"
     return "\n".join((f"declare void @{name}({kinds})", pause, _FLOAT_MODE[machine], _ON_STACK))

@@ -1,10 +1,11 @@
 """The command processor of the `cpu` device, in the subset of Python that `drivers.cpu.native` translates.
 
-One thread at a time executes the packets of a queue in order, each finished before the next begins: the
-queue's `processor`, or a host thread that waits for the queue (`host`).
+One thread at a time executes the packets of a queue in order, and finishes each before the next. It is the
+queue's `processor` thread, or a host thread that waits for the queue (`host`).
 
 Not here: what host threads call (`host`), launches and worker threads (`workers`), the threads' cores
-(`cores`), signals (`futex`), compiling (`native`, `image`), writing packets (`encode`, `ring`).
+(`cores`), signals (`futex`), compiling (`native`, `image`), writing packets (`encode`, `ring`). Next:
+`workers`.
 """
 # ruff: noqa: PLW3301 - native code, in the subset of Python that `native` translates
 
@@ -57,7 +58,7 @@ BLOCK = 1 << 16
 
 
 def fill(pool: Pool, dst: u64, pattern: u64, size: u64) -> None:
-    """Execute a FILL: store the pattern, then copy the filled bytes behind themselves, doubling."""
+    """Execute a FILL: store the pattern, then copy the filled bytes to the bytes after them, doubling."""
     if size < 4:
         while size:
             store8(dst, pattern)
@@ -74,7 +75,7 @@ def fill(pool: Pool, dst: u64, pattern: u64, size: u64) -> None:
 
 
 def wait(pool: Pool, queue: Queue, packet: Wait) -> u64:
-    """Execute a WAIT; return 0 only if the device stops or faults in the meantime."""
+    """Execute a WAIT and return 1; 0 if the device stops or faults in the meantime."""
     swap(queue.stuck, packet.signal)
     timeout = pool.peek if packet.foreign else 0
     while not wait_signal(pool, packet.signal, packet.value, timeout):
@@ -94,7 +95,7 @@ def patch(values: u64, plan: u64, count: u64) -> None:
 
 
 def report(pool: Pool, queue: Queue, packet: Packet, fault: u64) -> u64:
-    """Halt the device and record the fault if it is the first one; return 0, as `step` does."""
+    """Halt the device and record the fault if it is the first one; return 0, the result of `step`."""
     if cas(pool.fault, 0, fault):
         pool.fault_queue = base(queue)
         pool.fault_op = packet.op
@@ -142,10 +143,10 @@ def step(pool: Pool, queue: Queue, packet: Packet) -> u64:
 
 
 def host_continues(pool: Pool, packet: Packet, signal: u64, value: u64) -> u64:
-    """Return whether a host thread that waits for a signal may execute a packet itself.
+    """Return whether a host thread that waits for `signal` to reach `value` may execute a packet itself.
 
-    Not after the signal, and not a packet that may take long by its estimate: the host also looks for faults
-    and Python's signals.
+    It may not if the signal has the value, or if the packet may take long: the host thread must also check
+    for faults and Unix signals.
     """
     awaited = view(Slot, signal)
     if acquire(awaited.value) >= value:
@@ -170,7 +171,7 @@ def host_continues(pool: Pool, packet: Packet, signal: u64, value: u64) -> u64:
 def indirect(pool: Pool, queue: Queue, packet: Indirect, signal: u64, value: u64) -> u64:
     """Execute the packets of an INDIRECT in place. Return 0 if the queue, or this thread, must not continue.
 
-    Another thread may continue later. `signal` and `value` as in `drain`.
+    The same or another thread may continue it later. `signal` and `value` as in `drain`.
     """
     at = queue.resume
     if at == 0:
@@ -189,7 +190,7 @@ def indirect(pool: Pool, queue: Queue, packet: Indirect, signal: u64, value: u64
 
 
 def free_space(pool: Pool, queue: Queue) -> None:
-    """Wake the host thread that waits for space in the ring, if there is enough."""
+    """Wake the host thread that waits for space in the ring, if there is enough space."""
     wanted = acquire(queue.wanted)
     if wanted and queue.read >= wanted:
         swap(queue.wanted, 0)
@@ -200,8 +201,8 @@ def free_space(pool: Pool, queue: Queue) -> None:
 def drain(pool: Pool, queue: Queue, signal: u64, value: u64) -> None:
     """Execute packets, as the queue's runner, until the ring is empty, or the device stops or faults.
 
-    A host thread gives the signal and the value for which it waits, and stops there, or before a packet that
-    may take long; the processor gives 0.
+    `signal` and `value` are 0 for the processor. A host thread passes the signal and the value for which it
+    waits; it also stops when they are reached, and before a packet that may take long.
     """
     read = queue.read
     while read != acquire(queue.write) and not acquire(pool.halt):
@@ -222,11 +223,11 @@ def drain(pool: Pool, queue: Queue, signal: u64, value: u64) -> None:
 
 
 def processor(queue: Queue) -> u64:
-    """Execute the queue's packets until the device stops; sleep while there is none. A thread's entry.
+    """Execute the queue's packets until the device stops; sleep while there are none. A thread's entry.
 
-    Waking a thread costs the host more than the rest of a launch. So if a doorbell comes soon after the queue
-    became empty, the processor spins for longer the next time; a long spin that finds no packet makes the
-    next spin short. While a host thread that waits executes the packets, it takes workgroups.
+    To wake a thread takes the host longer than the rest of a launch. So if a doorbell comes soon after the
+    queue became empty, the processor spins for longer the next time; after a long spin without a packet the
+    next spin is short. While a host thread executes the packets, the processor takes workgroups.
     """
     pool = view(Pool, queue.pool)
     pool.float_mode = float_mode()

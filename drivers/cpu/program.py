@@ -1,6 +1,6 @@
 """A kernel that is loaded into this process: its mapped code, and the entry address for the encoder.
 
-Not here: relocations (`link`), the neutral program and its arguments (`hcq.program`).
+Not here: relocations (`link`), the neutral program and its arguments (`hcq.program`). Next: `link`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class CpuProgram:
-    """A kernel's code in executable memory; `entry` is its address, `group_ns` a workgroup's estimated time.
+    """A kernel's code in executable memory, which the device unmaps.
 
-    The kernel runs in this process with all its rights: a store outside its buffers corrupts memory, and a
-    fault ends the process, as in any native library. The compiler and the validation layer keep kernels
-    inside their buffers. Raises `UnsupportedError` if the code calls other functions than `KERNEL_IMPORTS`,
-    `UsageError` if the kernel is not in the code.
+    `entry` is the kernel's address, `group_ns` the estimated nanoseconds of a workgroup (0: not known). The
+    kernel runs in this process with all its rights: a store outside its buffers corrupts memory, and a fault
+    ends the process, as in any native library. Raises `UnsupportedError` if the code calls other functions
+    than `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` does.
     """
 
     __slots__ = ("code", "entry", "group_ns", "image")

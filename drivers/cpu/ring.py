@@ -1,8 +1,7 @@
 """A ring of the `cpu` device: words are copied into it, then a native call writes the doorbell.
 
-Not here: its memory and the threads, which the device owns (`device`); the packets (`layouts`).
-
-Next: `device`, the owner; `processor`, the reader.
+Not here: its memory and the threads, which the device owns (`device`), the packets (`layouts`). Next:
+`processor`, the reader.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 RING_PACKETS = 4096
+"""The size of a ring in packets, a power of two."""
 RING_BYTES = RING_PACKETS * PACKET
 _RING_WORDS = RING_BYTES // 8
 
@@ -80,9 +80,10 @@ class CpuRing:
         self._doorbell(self._state, end)
 
     def unread(self, ending_words: int) -> int:
-        """Return the bytes of a submission that are unread while the queue waits inside it, at least.
+        """Return the least number of unread bytes of a submission while the queue waits inside it.
 
-        A packet is read when it is done, so they are its end and the wait.
+        A packet counts as read when it is done, so they are the packets that end the submission, and the
+        wait.
         """
         return 8 * ending_words + PACKET
 
@@ -91,6 +92,7 @@ class CpuRing:
         self._write = self._read = 0
 
     def _wait_for_space(self, size: int) -> None:
+        """Wait until `size` bytes are free. Raises as `submit` does."""
         if size > RING_BYTES:
             raise UsageError(
                 f"{size // PACKET} packets do not fit the ring of {RING_PACKETS}\n"
@@ -112,9 +114,9 @@ class CpuRing:
         self._read = queue.read
 
     def stuck(self) -> str:
-        """Describe the packet in execution and the number of packets behind it.
+        """Describe the packet in execution and the number of packets after it.
 
-        "" if none can be read reliably.
+        "" if there is none, or if the processor is between two packets and their operands may be mixed.
         """
         queue = self.queue
         op, signal, first, second = queue.op, queue.stuck, queue.first, queue.second

@@ -1,9 +1,10 @@
 """Functions of libc for native code: their addresses, and threads.
 
-Threads that are started here run native code only: they never hold the interpreter lock, and all their
-signals are blocked.
+The threads run native code only: they never hold the interpreter lock, and all Unix signals are blocked in
+them.
 
-Not here: what the threads run (`processor`), when they start and stop (`device`).
+Not here: the code of the threads (`processor`, `workers`), when they start and stop (`device`). Next:
+`device`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from drivers.kernel import fail
 IMPORTS = ("syscall", "clock_gettime", "memcpy", "sched_getcpu")
 """Functions that the command processor calls, through addresses in `Pool`."""
 KERNEL_IMPORTS = ("memcpy", "memmove", "memset")
-"""Functions that a kernel may call: those to which LLVM itself may emit calls."""
+"""Functions that a kernel may call: LLVM itself may emit calls of them."""
 STACK_BYTES = 16 << 20
-"""Stack size of a thread, independent of the process's default; a kernel may use 12 MiB of it.
+"""Stack size of a thread in bytes, independent of the process's default; a kernel may use 12 MiB of it.
 
-Linux backs only the pages that were touched.
+Linux provides memory only for the pages that were accessed.
 """
 _ATTRIBUTES_BYTES = 128
 """An upper bound of `sizeof(pthread_attr_t)`, which is 56 or 64."""
 
 
 class Libc:
-    """The C library of this process."""
+    """The C library of this process; `address` maps the names of its imported functions to addresses."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)
@@ -45,9 +46,10 @@ class Libc:
         self._name.argtypes = (ctypes.c_ulong, ctypes.c_char_p)
 
     def start(self, entry: int, argument: int, name: str) -> int:
-        """Start a thread at the native function `entry`; return its handle, which the caller must join.
+        """Start a thread at the native function `entry` with one argument; return its handle.
 
-        Raises `DriverError` if the thread cannot be created.
+        `name` is shown by tools, cut to 15 bytes. The caller must join the thread. Raises `DriverError`, or
+        `OutOfMemoryError` for ENOMEM, if the thread cannot be created.
         """
         handle = ctypes.c_ulong()
         before = signal.pthread_sigmask(
@@ -73,5 +75,5 @@ class Libc:
         return handle.value
 
     def join(self, handle: int) -> None:
-        """Wait for a thread, which has returned or is about to, and free its resources."""
+        """Wait until a thread has returned, and free its resources."""
         self._join(handle, None)

@@ -1,12 +1,12 @@
 """Native code for launches: workgroups of a dispatch, shared between a queue's processor and worker threads.
 
 A dispatch with enough work is published in its queue's record, and worker threads (one for each usable core,
-minus one) take workgroups from all queues. A thread claims workgroups with one compare-and-swap on `ticket`:
-(dispatch number, workgroups left). A ticket with workgroups left proves that the dispatch is not over, so the
-other fields, which were read before the swap, belong to this dispatch.
+minus one) take workgroups from all queues. A thread claims workgroups with one compare-and-swap on `ticket`,
+which holds the number of the dispatch and the workgroups left. If the swap succeeds, the dispatch was not
+over while the thread read the other fields of the record, so they belong to this dispatch.
 
 Not here: the packets (`processor`), the sleep (`futex`), the threads' cores (`cores`). The functions are in
-the subset of Python that `drivers.cpu.native` translates.
+the subset of Python that `drivers.cpu.native` translates. Next: `processor`.
 """
 # ruff: noqa: ARG001, PLR0917, SIM102 - native code, in the subset of Python that `native` translates
 
@@ -30,15 +30,15 @@ from drivers.cpu.primitives import (
 )
 
 CHUNK = 1 << 20
-"""Bytes of a copy that one workgroup copies; a copy of several chunks is shared like a dispatch."""
+"""Bytes that one workgroup of a shared copy copies."""
 CHUNK_NS = 100_000
-"""The estimated time to copy one chunk."""
+"""The estimated nanoseconds to copy one chunk."""
 SLICE = 1 << 31
 """The most workgroups that one ticket can count."""
 
 
 def run(function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
-    """Run workgroups [first, end) of a grid on this thread; x varies fastest."""
+    """Run workgroups [first, end) of a grid of x * y * ... workgroups on this thread; x varies fastest."""
     gx = 0
     gy = 0
     gz = 0
@@ -59,9 +59,9 @@ def run(function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
 
 
 def wake_some(pool: Pool, groups: u64, reserve: u64) -> None:
-    """Wake at most two workers, and let `reserve` of them sleep on.
+    """Wake at most two workers; `reserve` (0 or 1) sleeping workers are not woken.
 
-    Each of them wakes two more while work is left, so no thread wakes all workers.
+    Each woken worker wakes two more while work is left, so no thread wakes all workers.
     """
     sleepers = acquire(pool.sleepers)
     if groups > 1 and sleepers > reserve:
@@ -69,10 +69,11 @@ def wake_some(pool: Pool, groups: u64, reserve: u64) -> None:
 
 
 def take(pool: Pool, queue: Queue, chain: u64, most: u64) -> u64:
-    """Claim and run workgroups of the queue's dispatch; return the number that were run.
+    """Claim and run workgroups of the queue's dispatch; return the number of workgroups that were run.
 
-    `chain` is not 0 for a worker that was woken: it wakes others. If `most` is 0, until none is left. Else
-    claim once, and at most that much estimated time in nanoseconds; nothing if one workgroup may take longer.
+    `chain` is not 0 for a worker that was woken: it wakes others. With `most` 0 the thread continues until no
+    workgroup is left. Otherwise it claims once, at most `most` nanoseconds of estimated work, and nothing if
+    a workgroup may take longer.
     """
     finished = 0
     total = 0
@@ -134,10 +135,10 @@ def worker(pool: Pool) -> u64:
 
 
 def expected(pool: Pool, queue: Queue, group_ns: u64) -> u64:
-    """Return whether a thread that is no worker will take workgroups of the next dispatch.
+    """Return whether a thread that is no worker is expected to take workgroups of the next dispatch.
 
-    It is the processor while a host thread executes the packets, else a host thread that waits: now, or
-    during the last dispatch.
+    While a host thread executes the packets, this is the processor. Otherwise it is a host thread that waits
+    now or that helped with the last dispatch.
     """
     if queue.runner == Runner.HOST:
         return 0 if acquire(queue.asleep) else 1
@@ -151,8 +152,8 @@ def share(
 ) -> None:
     """Publish workgroups [first, end), run some of them, and return when all are done or the device stops.
 
-    If another thread is expected to help, one worker sleeps on, unless nobody has helped after the first
-    part. A dispatch with little work wakes no worker.
+    If another thread is expected to help, one worker is not woken, unless no thread has helped after the
+    first part. A dispatch with little work wakes no worker.
     """
     groups = end - first
     reserve = expected(pool, queue, group_ns)
@@ -199,7 +200,7 @@ def share(
 
 
 def dispatch(pool: Pool, queue: Queue, packet: Exec) -> None:
-    """Execute an EXEC: on this thread if it is small by the packet's estimate, else with the workers."""
+    """Execute an EXEC: on this thread if its estimated work is small, else together with the workers."""
     x = packet.x
     y = packet.y
     total = x * y * packet.z
@@ -216,7 +217,7 @@ def dispatch(pool: Pool, queue: Queue, packet: Exec) -> None:
 
 
 def copy_group(queue: Queue, group: u64, y: u64, z: u64) -> None:
-    """Copy one chunk: the kernel of a shared copy, whose argument block is the queue's record."""
+    """Copy chunk `group`: the kernel of a shared copy, whose argument block is the queue's record."""
     at = group * CHUNK
     size = min(queue.copy_size - at, CHUNK)
     call(queue.copy_memcpy, queue.copy_dst + at, queue.copy_src + at, size)

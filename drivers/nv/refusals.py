@@ -46,7 +46,6 @@ _NODE_CURES = {
     ),
 }
 
-
 _ENGINE_CLASSES = range(0x9000, 0x10000)
 """Classes of engines; lower numbers are classes of the resource manager itself."""
 

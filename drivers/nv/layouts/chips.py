@@ -37,7 +37,6 @@ COMPUTE_LOW_BYTE: Final = 0xC0
 """The low byte of the number of every compute class."""
 COPY_CLASSES: Final = (0xCAB5, 0xC9B5, 0xC8B5, 0xC7B5, 0xC6B5)
 
-
 _KIB_100: Final = (0, 8, 16, 32, 64, 100)
 _KIB_164: Final = (*_KIB_100, 132, 164)
 _KIB_228: Final = (*_KIB_164, 196, 228)

@@ -12,8 +12,6 @@ Not here: the parameters of RM_ALLOC (`rm_classes`) and of RM_CONTROL (`controls
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from drivers.nv.layouts.status import NvStatus
@@ -313,27 +311,3 @@ class NVOS46_PARAMETERS_570(Struct, size=56, source="open-gpu-kernel-modules 570
     flags: int = u32(0x20)
     dmaOffset: int = u64(0x28)
     status: NvStatus = u32(0x30)
-
-
-ESCAPE_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
-    {
-        Escape.NV_ESC_RM_ALLOC_MEMORY: nv_ioctl_nvos02_parameters_with_fd,
-        Escape.NV_ESC_RM_FREE: NVOS00_PARAMETERS,
-        Escape.NV_ESC_RM_CONTROL: NVOS54_PARAMETERS,
-        Escape.NV_ESC_RM_ALLOC: NVOS64_PARAMETERS,
-        Escape.NV_ESC_RM_DUP_OBJECT: NVOS55_PARAMETERS,
-        Escape.NV_ESC_RM_MAP_MEMORY: nv_ioctl_nvos33_parameters_with_fd,
-        Escape.NV_ESC_RM_UNMAP_MEMORY: NVOS34_PARAMETERS,
-        Escape.NV_ESC_RM_MAP_MEMORY_DMA: NVOS46_PARAMETERS,
-        Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: NVOS47_PARAMETERS,
-        Escape.NV_ESC_CARD_INFO: nv_ioctl_card_info_t,
-        Escape.NV_ESC_REGISTER_FD: nv_ioctl_register_fd_t,
-        Escape.NV_ESC_ALLOC_OS_EVENT: nv_ioctl_alloc_os_event_t,
-        Escape.NV_ESC_FREE_OS_EVENT: nv_ioctl_free_os_event_t,
-        Escape.NV_ESC_CHECK_VERSION_STR: nv_ioctl_rm_api_version_t,
-        Escape.NV_ESC_IOCTL_XFER_CMD: nv_ioctl_xfer_t,
-        Escape.NV_ESC_SYS_PARAMS: nv_ioctl_sys_params_t,
-        Escape.NV_ESC_WAIT_OPEN_COMPLETE: nv_ioctl_wait_open_complete_t,
-    }
-)
-"""Escape -> its structure at branch 580 (RM_ALLOC also accepts NVOS21; CARD_INFO uses an array)."""

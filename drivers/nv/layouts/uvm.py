@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from drivers.nv.layouts.status import NvStatus
@@ -248,25 +247,8 @@ class UVM_FREE_PARAMS_590(Struct, size=16, source=SOURCE_590):
     rmStatus: NvStatus = u32(0x8)
 
 
-COMMAND_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
-    {
-        UvmCommand.UVM_INITIALIZE: UVM_INITIALIZE_PARAMS,
-        UvmCommand.UVM_MM_INITIALIZE: UVM_MM_INITIALIZE_PARAMS,
-        UvmCommand.UVM_REGISTER_GPU: UVM_REGISTER_GPU_PARAMS,
-        UvmCommand.UVM_UNREGISTER_GPU: UVM_UNREGISTER_GPU_PARAMS,
-        UvmCommand.UVM_REGISTER_GPU_VASPACE: UVM_REGISTER_GPU_VASPACE_PARAMS,
-        UvmCommand.UVM_UNREGISTER_GPU_VASPACE: UVM_UNREGISTER_GPU_VASPACE_PARAMS,
-        UvmCommand.UVM_REGISTER_CHANNEL: UVM_REGISTER_CHANNEL_PARAMS,
-        UvmCommand.UVM_UNREGISTER_CHANNEL: UVM_UNREGISTER_CHANNEL_PARAMS,
-        UvmCommand.UVM_CREATE_EXTERNAL_RANGE: UVM_CREATE_EXTERNAL_RANGE_PARAMS,
-        UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION: UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
-        UvmCommand.UVM_UNMAP_EXTERNAL: UVM_UNMAP_EXTERNAL_PARAMS,
-        UvmCommand.UVM_FREE: UVM_FREE_PARAMS,
-        UvmCommand.UVM_VALIDATE_VA_RANGE: UVM_VALIDATE_VA_RANGE_PARAMS,
-        UvmCommand.UVM_PAGEABLE_MEM_ACCESS: UVM_PAGEABLE_MEM_ACCESS_PARAMS,
-        UvmCommand.UVM_ENABLE_PEER_ACCESS: UVM_ENABLE_PEER_ACCESS_PARAMS,
-        UvmCommand.UVM_DISABLE_PEER_ACCESS: UVM_ENABLE_PEER_ACCESS_PARAMS,
-        UvmCommand.UVM_ALLOC_SEMAPHORE_POOL: UVM_ALLOC_SEMAPHORE_POOL_PARAMS,
-    }
-)
+COMMAND_STRUCTS: Final[Mapping[int, type[Struct]]] = {
+    **{one: globals()[f"{one.name}_PARAMS"] for one in UvmCommand if f"{one.name}_PARAMS" in globals()},
+    UvmCommand.UVM_DISABLE_PEER_ACCESS: UVM_ENABLE_PEER_ACCESS_PARAMS,
+}
 """Command -> its structure at branch 580."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from drivers.kernel import view_at
 from drivers.nv.layouts.chips import COMPUTE_CLASSES, COPY_CLASSES, GPFIFO_CLASSES, USERMODE_CLASSES
 from drivers.nv.layouts.controls import CONTROL_STRUCTS
-from drivers.nv.layouts.rm import ESCAPE_STRUCTS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
+from drivers.nv.layouts.rm import NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from drivers.nv.layouts.rm_classes import (
     ALLOC_STRUCTS,
     NV_CHANNEL_ALLOC_PARAMS,
@@ -19,6 +19,7 @@ from drivers.nv.layouts.rm_classes import (
     NVB0B5_ALLOCATION_PARAMETERS,
 )
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS
+from tests.facts.nv_escapes import ESCAPES
 from tests.mutants.emulated import Block, Call
 
 if TYPE_CHECKING:
@@ -28,14 +29,13 @@ if TYPE_CHECKING:
 
 
 def call(structs: Mapping[str, type[Struct]], request: int, argument: bytearray) -> Call:
-    """Describe an ioctl; `structs` are the structures by name in which a driver branch differs."""
+    """Describe an ioctl; `structs` are the structures of a driver branch by their names at branch 580."""
     if request in COMMAND_STRUCTS:
         command = COMMAND_STRUCTS[request]
         return Call(command.__name__, structs.get(command.__name__, command), encoded=False)
-    number = Request.from_int(request).NR
-    known = ESCAPE_STRUCTS.get(number)
-    layout = structs.get(known.__name__, known) if known is not None else None
-    name = Escape(number).name
+    name = Escape(Request.from_int(request).NR).name
+    struct = ESCAPES[name][1]
+    layout = structs[struct] if struct is not None else None
     if layout is NVOS54_PARAMETERS:
         control = NVOS54_PARAMETERS.from_bytes(argument)
         named = CONTROL_STRUCTS.get(control.cmd)
