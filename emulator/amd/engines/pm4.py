@@ -41,12 +41,7 @@ from drivers.amd.layouts.pm4 import (
     WriteData,
     WriteDst,
 )
-from drivers.amd.layouts.pm4_generations import (
-    AcquireMem,
-    AcquireMemGfx9,
-    GcrCntl,
-    ReleaseMem,
-)
+from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, GcrCntl, ReleaseMem
 from emulator.amd.engines.bus import run_atomic
 from emulator.amd.engines.dispatch import ShRegisters, from_registers
 from emulator.amd.engines.errors import changed_fault, packet_fault, unsupported

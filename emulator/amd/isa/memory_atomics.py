@@ -79,15 +79,7 @@ def apply_atomic(
     if t.wf.counting is not None:
         t.wf.counting.access(space, "atomic", address, bits // 8, lanes)
     helper = atomics.atomic(t.lib, space, operation, bits, format_, how=how)
-    old = c.call(
-        helper,
-        t.v(f"i{bits}"),
-        t.wf.warp,
-        address,
-        *values,
-        lanes,
-        i32(t.site()),
-    )
+    old = c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, *values, lanes, i32(t.site()))
     return [old] if bits == 32 else list(t.known.split(c, old))
 
 

@@ -13,32 +13,17 @@ import re
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.immediates import swizzle
-from emulator.amd.isa.instruction import Instruction
 from emulator.amd.isa.operands import NULL, Operand, Reg, Word, inline, number
+from emulator.amd.isa.reading import made
 
 if TYPE_CHECKING:
+    from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.opcodes import Opcode, Slot
     from emulator.amd.isa.reading import Reading
 
 _SCOPES = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
-_LOAD_HINTS = (
-    "TH_LOAD_RT",
-    "TH_LOAD_NT",
-    "TH_LOAD_HT",
-    "TH_LOAD_LU",
-    "TH_LOAD_NT_RT",
-    "TH_LOAD_RT_NT",
-    "TH_LOAD_NT_HT",
-)
-_STORE_HINTS = (
-    "TH_STORE_RT",
-    "TH_STORE_NT",
-    "TH_STORE_HT",
-    "TH_STORE_RT_WB",
-    "TH_STORE_NT_RT",
-    "TH_STORE_RT_NT",
-    "TH_STORE_NT_HT",
-)
+_LOAD_HINTS = ("RT", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT")
+_STORE_HINTS = ("RT", "NT", "HT", "RT_WB", "NT_RT", "RT_NT", "NT_HT")
 _TWO = re.compile(r"2addr|read2|write2|wrxchg2")
 """DS instructions with two offsets."""
 _CACHE = ("glc", "slc", "dlc", "sc0", "nt", "sc1")
@@ -51,13 +36,6 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def _finish(
-    reading: Reading, opcode: Opcode, items: list[Operand], modifiers: dict[str, int], tail: str
-) -> Instruction:
-    kept = {k: v for k, v in modifiers.items() if v}
-    return Instruction(reading.address, 4 * reading.taken, opcode, opcode.name, tuple(items), kept, tail)
-
-
 def _cache(reading: Reading, opcode: Opcode) -> tuple[dict[str, int], str]:
     """Return the fields of the cache policy, and their text."""
     if reading.target.family != "gfx12":
@@ -65,24 +43,13 @@ def _cache(reading: Reading, opcode: Opcode) -> tuple[dict[str, int], str]:
         return found, "".join(f" {name}" for name, on in found.items() if on)
     scope, hint = reading.field("scope"), reading.field("th")
     text = ""
-    if hint:
-        if "atomic" in opcode.name:
-            names = ["TH_ATOMIC_RETURN"] if hint & 1 else []
-            names += ["TH_ATOMIC_NT"] if hint & 2 else []
-            names += ["TH_ATOMIC_CASCADE"] if hint & 4 else []
-            word = {1: "TH_ATOMIC_RETURN", 2: "TH_ATOMIC_NT", 3: "TH_ATOMIC_NT_RETURN", 4: "TH_ATOMIC_CASCADE_RT",
-                    6: "TH_ATOMIC_CASCADE_NT"}.get(hint, f"{hint:#x}")  # fmt: skip
-        else:
-            table = _STORE_HINTS if "store" in opcode.name else _LOAD_HINTS
-            if hint == 7 or (hint == 3 and scope == 3):
-                word = (
-                    ("TH_STORE_BYPASS" if "store" in opcode.name else "TH_LOAD_BYPASS")
-                    if hint == 3
-                    else f"{hint:#x}"
-                )
-            else:
-                word = table[hint]
-        text = f" th:{word}"
+    if hint and "atomic" in opcode.name:
+        names = {1: "RETURN", 2: "NT", 3: "NT_RETURN", 4: "CASCADE_RT", 6: "CASCADE_NT"}
+        text = f" th:TH_ATOMIC_{names[hint]}" if hint in names else f" th:{hint:#x}"
+    elif hint:
+        kind, table = ("STORE", _STORE_HINTS) if "store" in opcode.name else ("LOAD", _LOAD_HINTS)
+        word = "BYPASS" if hint == scope == 3 else table[hint] if hint < len(table) else ""
+        text = f" th:TH_{kind}_{word}" if word else f" th:{hint:#x}"
     return {"scope": scope, "th": hint}, text + (f" scope:{_SCOPES[scope]}" if scope else "")
 
 
@@ -136,7 +103,7 @@ def _smem(reading: Reading, opcode: Opcode) -> Instruction:
         else:
             items.append(Word(text, offset))
         modifiers |= {"offset": offset if shown else 0, "soffset": int(used)}
-    return _finish(reading, opcode, items, modifiers, tail + cache_text)
+    return made(reading, opcode, opcode.name, items, modifiers, tail + cache_text)
 
 
 def _data(reading: Reading, slot: Slot) -> Reg:
@@ -161,7 +128,7 @@ def _ds(reading: Reading, opcode: Opcode) -> Instruction:
         tail += f" offset:{offset}"
     gds = reading.field("gds")
     modifiers = {"offset0": low, "offset1": high, "offset": offset, "gds": gds}
-    return _finish(reading, opcode, items, modifiers, tail + (" gds" if gds else ""))
+    return made(reading, opcode, opcode.name, items, modifiers, tail + (" gds" if gds else ""))
 
 
 def _returns(reading: Reading, opcode: Opcode) -> bool:
@@ -205,7 +172,7 @@ def _flat(reading: Reading, opcode: Opcode) -> Instruction:
         "addressed": int(addressed),
         "lds": reading.field("lds"),
     }
-    return _finish(reading, opcode, items, modifiers, tail + cache_text)
+    return made(reading, opcode, opcode.name, items, modifiers, tail + cache_text)
 
 
 def _address(reading: Reading, items: list[Operand], *, off: bool, scratch: bool) -> bool:
@@ -221,8 +188,6 @@ def _address(reading: Reading, items: list[Operand], *, off: bool, scratch: bool
 
 def _mubuf(reading: Reading, opcode: Opcode) -> Instruction:
     cache, cache_text = _cache(reading, opcode)
-    if reading.target.family == "gfx12":
-        cache.pop("format", None)
     by_offset, by_index = reading.field("offen"), reading.field("idxen")
     items: list[Operand] = []
     for slot in opcode.operands:
@@ -247,4 +212,4 @@ def _mubuf(reading: Reading, opcode: Opcode) -> Instruction:
     modifiers = cache | {
         "offen": by_offset, "idxen": by_index, "offset": offset, "lds": reading.field("lds"), "tfe": reading.field("tfe")
     }  # fmt: skip
-    return _finish(reading, opcode, items, modifiers, tail)
+    return made(reading, opcode, opcode.name, items, modifiers, tail)

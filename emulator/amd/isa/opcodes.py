@@ -167,11 +167,7 @@ GFX12 = (
             th=(52, 3), format=(55, 7), offen=(62, 1), idxen=(63, 1), vaddr=(64, 8), offset=(72, 24)),
 )  # fmt: skip
 GFX9 = (
-    _format("SOP1", "101111101", op=(8, 8), sdst=(16, 7), ssrc0=(0, 8)),
-    _format("SOPC", "101111110", op=(16, 7), ssrc1=(8, 8), ssrc0=(0, 8)),
-    _format("SOPP", "101111111", op=(16, 7), simm16=(0, 16)),
-    _format("SOPK", "1011", op=(23, 5), sdst=(16, 7), simm16=(0, 16)),
-    _format("SOP2", "10", op=(23, 7), sdst=(16, 7), ssrc1=(8, 8), ssrc0=(0, 8)),
+    *_SCALAR,
     _format("SMEM", "110000", 2, op=(18, 8), imm=(17, 1), glc=(16, 1), soffset_en=(14, 1), sdata=(6, 7), sbase=(0, 6),
             offset=(32, 21), soffset=(57, 7)),
     *_VECTOR,

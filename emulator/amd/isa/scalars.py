@@ -343,13 +343,7 @@ def _register_float(
 for _type in ("f16", "f32"):
     for _name, _op in (("add", "fadd"), ("sub", "fsub"), ("mul", "fmul")):
         _register_float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.op(_op, a, b))
-    _register_float(
-        f"fmac_{_type}",
-        (_type,) * 3,
-        _type,
-        fused,
-        accumulates=True,
-    )
+    _register_float(f"fmac_{_type}", (_type,) * 3, _type, fused, accumulates=True)
     for _name, _op in (
         ("min", "minimumnum"),
         ("max", "maximumnum"),

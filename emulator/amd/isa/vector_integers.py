@@ -97,71 +97,37 @@ def _define(name: str, result: str, *sources: str, compute: Callable[..., IrValu
     LANEWISE[name] = Lanewise(compute, result, sources)
 
 
-_define("v_mov_b32", "b32", "b32", compute=lambda t, a: a)
-_define("v_mov_b16", "b16", "b16", compute=lambda t, a: a)
-_define("v_mov_b64", "b64", "b64", compute=lambda t, a: a)
-_define("v_accvgpr_read_b32", "b32", "b32", compute=lambda t, a: a)
-_define("v_accvgpr_write_b32", "b32", "b32", compute=lambda t, a: a)
-_define("v_accvgpr_mov_b32", "b32", "b32", compute=lambda t, a: a)
-_define("v_not_b32", "b32", "b32", compute=lambda t, a: t.c.not_(a))
-_define("v_not_b16", "b16", "b16", compute=lambda t, a: t.c.not_(a))
+def _three(type_: str, **computes: Callable[..., IrValue]) -> None:
+    """Define v_NAME_TYPE for each name, with three sources of the result's type."""
+    for name, compute in computes.items():
+        _define(f"v_{name}_{type_}", type_, type_, type_, type_, compute=compute)
+
+
+for _name in ("mov_b16", "mov_b32", "mov_b64", "accvgpr_read_b32", "accvgpr_write_b32", "accvgpr_mov_b32"):
+    _define(f"v_{_name}", _name[-3:], _name[-3:], compute=lambda t, a: a)
+for _type in ("b16", "b32"):
+    _define(f"v_not_{_type}", _type, _type, compute=lambda t, a: t.c.not_(a))
 _define("v_xnor_b32", "b32", "b32", "b32", compute=lambda t, a, b: t.c.not_(t.c.op("xor", a, b)))
 _define("v_bfrev_b32", "b32", "b32", compute=lambda t, a: t.c.intrinsic("bitreverse", a))
 _define(
     "v_bcnt_u32_b32", "u32", "b32", "u32", compute=lambda t, a, b: t.c.op("add", t.c.intrinsic("ctpop", a), b)
 )
-_define(
-    "v_add3_u32", "u32", "u32", "u32", "u32", compute=lambda t, a, b, d: t.c.op("add", t.c.op("add", a, b), d)
+_three(
+    "u32",
+    add3=lambda t, a, b, d: t.c.op("add", t.c.op("add", a, b), d),
+    xad=lambda t, a, b, d: t.c.op("add", t.c.op("xor", a, b), d),
+    lshl_add=lambda t, a, b, d: t.c.op("add", _left(t, a, b), d),
+    add_lshl=lambda t, a, b, d: _left(t, t.c.op("add", a, b), d),
 )
-_define(
-    "v_or3_b32", "b32", "b32", "b32", "b32", compute=lambda t, a, b, d: t.c.op("or", t.c.op("or", a, b), d)
-)
-_define(
-    "v_xor3_b32", "b32", "b32", "b32", "b32", compute=lambda t, a, b, d: t.c.op("xor", t.c.op("xor", a, b), d)
-)
-_define(
-    "v_and_or_b32",
+_three(
     "b32",
-    "b32",
-    "b32",
-    "b32",
-    compute=lambda t, a, b, d: t.c.op("or", t.c.op("and", a, b), d),
-)
-_define(
-    "v_xad_u32", "u32", "u32", "u32", "u32", compute=lambda t, a, b, d: t.c.op("add", t.c.op("xor", a, b), d)
-)
-_define(
-    "v_lshl_add_u32", "u32", "u32", "u32", "u32", compute=lambda t, a, b, d: t.c.op("add", _left(t, a, b), d)
-)
-_define(
-    "v_lshl_or_b32", "b32", "b32", "b32", "b32", compute=lambda t, a, b, d: t.c.op("or", _left(t, a, b), d)
-)
-_define(
-    "v_add_lshl_u32", "u32", "u32", "u32", "u32", compute=lambda t, a, b, d: _left(t, t.c.op("add", a, b), d)
-)
-_define(
-    "v_bfi_b32",
-    "b32",
-    "b32",
-    "b32",
-    "b32",
-    compute=lambda t, a, b, d: t.c.op("or", t.c.op("and", a, b), t.c.op("and", t.c.not_(a), d)),
-)
-_define(
-    "v_alignbit_b32",
-    "b32",
-    "b32",
-    "b32",
-    "b32",
-    compute=lambda t, a, b, d: t.c.intrinsic("fshr", a, b, t.c.op("and", d, 31)),
-)
-_define(
-    "v_alignbyte_b32",
-    "b32",
-    "b32",
-    "b32",
-    "b32",
-    compute=lambda t, a, b, d: t.c.intrinsic("fshr", a, b, t.c.op("shl", t.c.op("and", d, 3), 3)),
+    or3=lambda t, a, b, d: t.c.op("or", t.c.op("or", a, b), d),
+    xor3=lambda t, a, b, d: t.c.op("xor", t.c.op("xor", a, b), d),
+    and_or=lambda t, a, b, d: t.c.op("or", t.c.op("and", a, b), d),
+    lshl_or=lambda t, a, b, d: t.c.op("or", _left(t, a, b), d),
+    bfi=lambda t, a, b, d: t.c.op("or", t.c.op("and", a, b), t.c.op("and", t.c.not_(a), d)),
+    alignbit=lambda t, a, b, d: t.c.intrinsic("fshr", a, b, t.c.op("and", d, 31)),
+    alignbyte=lambda t, a, b, d: t.c.intrinsic("fshr", a, b, t.c.op("shl", t.c.op("and", d, 3), 3)),
 )
 _define(
     "v_cvt_pk_u16_u32",

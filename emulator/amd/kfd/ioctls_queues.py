@@ -24,14 +24,7 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_destroy_queue_args,
     kfd_ioctl_update_queue_args,
 )
-from emulator.amd.kfd.queues import (
-    COMPUTE,
-    QueueObject,
-    acquire,
-    check_create,
-    check_numbers,
-    whole,
-)
+from emulator.amd.kfd.queues import COMPUTE, QueueObject, acquire, check_create, check_numbers, whole
 from emulator.amd.kfd.refusal import refuse
 from hcq.errors import DriverError
 

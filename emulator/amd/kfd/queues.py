@@ -160,10 +160,7 @@ def whole(gpu: KfdGpu, what: str, va: int, size: int, number: int = errno.EINVAL
     if buffer is None:
         refuse(number, f"{what} {va:#x} is not mapped to {gpu.name}; nearest: {gpu.space.map.nearest(va)}")
     if buffer.va != va // PAGE * PAGE or page_up(buffer.size) != page_up(size):
-        refuse(
-            number,
-            f"{what} [{va:#x}, +{page_up(size):#x}) is not a whole mapping: it lies in {buffer}",
-        )
+        refuse(number, f"{what} [{va:#x}, +{page_up(size):#x}) is not a whole mapping: it lies in {buffer}")
     return buffer
 
 

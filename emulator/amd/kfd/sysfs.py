@@ -76,11 +76,7 @@ class Sysfs:
             self._files[f"{root}/{path}"] = text
 
     def _cpu(self, gpus: Sequence[KfdGpu], host_bytes: int) -> None:
-        values = {
-            "cpu_cores_count": _CPU_CORES,
-            "mem_banks_count": 1,
-            "io_links_count": len(gpus),
-        }
+        values = {"cpu_cores_count": _CPU_CORES, "mem_banks_count": 1, "io_links_count": len(gpus)}
         self._node(0, 0, "", values, gpu=False)
         self._bank(0, HeapType.SYSTEM, host_bytes)
         for at, gpu in enumerate(gpus):

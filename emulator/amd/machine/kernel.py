@@ -22,14 +22,7 @@ from drivers.amd.layouts.kfd import (
     MmapType,
 )
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
-from drivers.kernel import (
-    MAP_FIXED,
-    MAP_SHARED,
-    PROT_READ,
-    PROT_WRITE,
-    Mapping,
-    fail,
-)
+from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE, Mapping, fail
 from emulator.amd.kfd import ioctls, render
 from emulator.amd.kfd.files import AmdNode, KfdFile
 from emulator.amd.kfd.refusal import CallRefused, NotEmulated, Refusal, refuse
