@@ -100,9 +100,9 @@ class Aql:
         self._any = False
         """Whether one of these signals ends the wait; else all must."""
         self._barrier: BitStruct | None = None
-        """The barrier packet that the queue stands at; None for none."""
+        """The barrier packet that the queue waits at; None for none."""
         self._unordered: dict[type[BitStruct], str] = {}
-        """`KernelDispatch`, `Pm4Ib` -> name of the last such packet since the last barrier bit."""
+        """Class of a packet -> name of the last packet of the class since the last barrier bit."""
         self._at = ""
 
     @property
@@ -142,6 +142,7 @@ class Aql:
             raise
 
     def _advance(self) -> None:
+        """End the wait of a barrier packet, step one XCC at random, or fetch a packet."""
         if self._barrier is not None:
             for wait in self._waits:
                 if wait.satisfied(self._bus.load(wait.va, 8, wait.name)):
@@ -185,6 +186,10 @@ class Aql:
         return rptr - offset
 
     def _fetch(self) -> None:
+        """Fetch a packet, check it, do its acquire fence, and execute it.
+
+        Then set it to INVALID in memory.
+        """
         place = self._ring.fetched % self._ring.words
         va = self._bus.queue.ring_va + 4 * place
         words = self._ring.take(PACKET_WORDS, checked=self._ring.head(1)[0] & 0xFF != Type.INVALID)
@@ -233,6 +238,7 @@ class Aql:
         self._unordered[type(packet)] = self._at
 
     def _execute(self, packet: BitStruct, words: list[int], va: int) -> None:
+        """Launch a kernel, start PM4, or begin the waits of a barrier; other packets are not emulated."""
         if isinstance(packet, KernelDispatch):
             self._dispatch(packet, va)
         elif isinstance(packet, Pm4Ib):
@@ -261,6 +267,7 @@ class Aql:
         return not self._waits or (any(done) if self._any else all(done))
 
     def _buffer(self, packet: Pm4Ib, words: list[int]) -> None:
+        """Let every XCC execute the indirect buffer of a PM4_IB packet."""
         inner = words[1 : 1 + IndirectBuffer.WORDS]
         if length(inner[0]) != IndirectBuffer.WORDS:
             raise packet_fault(

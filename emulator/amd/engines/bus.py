@@ -1,4 +1,4 @@
-"""Memory, clock and interrupts as the engine of one queue reaches them, and the atomics of packets.
+"""Memory, clock and interrupts of one queue's engine, and the atomics of packets.
 
 Each access names a device address and `what` accesses it, for reports. It is checked against the page tables,
 and recorded if races or caches are checked. An access that the page tables refuse raises `MemoryFault`.

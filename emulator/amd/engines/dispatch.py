@@ -280,6 +280,7 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
 
 @functools.lru_cache(maxsize=256)
 def _check_initiator(initiator: Initiator, generation: int) -> None:
+    """Raise `QueueFault` for an initiator that starts nothing, is not legal, or is not emulated."""
     found = initiator.check()
     if found:
         raise dispatch_fault(

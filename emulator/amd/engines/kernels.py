@@ -221,6 +221,7 @@ class Kernels:
         kernarg: tuple[int, bytes] | None,
         began: Dispatch | None,
     ) -> Iterator[SlicedLaunch]:
+        """Return the steps of a checked launch; its seeds come from the machine's generator."""
         rng = bus.machine.rng
         options = LaunchOptions(
             group_seed=rng.randrange(1, 1 << 30),
@@ -255,6 +256,7 @@ def _run(  # noqa: PLR0917 - a launch has that many parts
     turns: Turns,
     began: Dispatch | None,
 ) -> Iterator[SlicedLaunch]:
+    """Yield the slices of a launch; then check faults, findings, loads through caches, and arguments."""
     pages = HeldPages(bus.machine.lock)
     counts = bus.gpu.gpu_id in bus.machine.counters
     program = code.counting() if counts else code.program
@@ -413,6 +415,7 @@ def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, byte
 
 
 def _check_registers(bus: Bus, launch: DispatchLaunch, code: CachedCode, descriptor: Descriptor) -> None:
+    """Raise `QueueFault` if a field of RSRC1 to 3 differs from the descriptor, except the driver's own."""
     generation = int(bus.gpu.profile.target.generation)
     pairs = (
         ("RSRC1", type(launch.rsrc1), int(launch.rsrc1), descriptor.compute_pgm_rsrc1),

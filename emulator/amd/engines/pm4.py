@@ -94,7 +94,7 @@ class Pm4:
         self._registers = ShRegisters(bus, self.generation)
         self.frames: list[Frame] = []
         self.waiting: PacketWait | None = None
-        """The wait that the current packet stands at; None if it does not wait for memory."""
+        """The wait of the current packet; None if it does not wait for memory."""
         self._draining: frozenset[Sort] = frozenset()
         """The kinds of work in flight that the current packet waits for."""
         self._before: object = None
@@ -160,6 +160,7 @@ class Pm4:
         return True
 
     def _packet(self) -> None:
+        """Decode and execute the next packet of the innermost frame."""
         frame = self.frames[-1]
         head, left = frame.words[frame.at], len(frame.words) - frame.at
         size = length(head)
@@ -186,6 +187,7 @@ class Pm4:
                 self._execute(packet, words)
 
     def _execute(self, packet: object, words: list[int]) -> None:
+        """Execute a decoded packet. Raises `QueueFault` for a packet that is not emulated."""
         match packet:
             case SetShReg():
                 self._registers.write(packet, words[SetShReg.WORDS :])
@@ -219,6 +221,7 @@ class Pm4:
             raise packet_fault(f"SET_UCONFIG_REG of {words[1]:#x}: compute queues write GRBM_GFX_INDEX alone")
 
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
+        """Record cache maintenance of all memory; a range of memory is not emulated."""
         if packet.BASE_LO or packet.BASE_HI or packet.SIZE_LO != 0xFFFF_FFFF or packet.SIZE_HI != 0xFF:
             raise unsupported(
                 f"{self.at} of a range is not emulated: sources differ in its unit (docs/sources-amd.md, "
@@ -251,6 +254,7 @@ class Pm4:
         self._flights.begin(Sort.RELEASE, self.at, act, after_all=(Sort.KERNEL, Sort.RELEASE))
 
     def _wait(self, packet: WaitRegMem) -> None:
+        """Begin a wait for memory, or flush the host data path."""
         if packet.ENGINE:
             raise packet_fault("WAIT_REG_MEM names an engine, which compute queues have not")
         registers = packet.MEM_SPACE is MemSpace.REGISTER
@@ -286,6 +290,7 @@ class Pm4:
         self._draining = frozenset({Sort.KERNEL})
 
     def _predicate(self, packet: PredExec) -> None:
+        """Skip the next dwords unless this XCC is selected."""
         frame = self.frames[-1]
         if not frame.va:
             raise packet_fault("PRED_EXEC in the ring: it has an effect in indirect buffers only")
@@ -354,6 +359,7 @@ class Pm4:
         self._bus.store_words(va, data, "WRITE_DATA")
 
     def _copy(self, packet: CopyData) -> None:
+        """Copy 4 or 8 bytes from memory, an immediate or a clock to memory."""
         self._check_once()
         size = 8 if packet.COUNT_SEL else 4
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
@@ -374,6 +380,7 @@ class Pm4:
         self._bus.store(target, value, size, "COPY_DATA")
 
     def _dma(self, packet: DmaData) -> None:
+        """Put a copy or a fill in flight; with CP_SYNC later packets wait for it."""
         if packet.SAS or packet.DAS or packet.SAIC or packet.DAIC:
             raise packet_fault("DMA_DATA of registers, or with an address that stays: not for user queues")
         source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)

@@ -49,7 +49,7 @@ class PacketEngine(Protocol):
         """Whether packets are left, or one is not complete."""
 
     def waits(self) -> list[PacketWait]:
-        """Return the waits that the current packet stands at; empty if it waits for no memory."""
+        """Return the waits of the current packet; empty if it waits for no memory."""
 
     def can_advance(self) -> bool:
         """Return whether `advance` can do something. Raises `QueueFault` for a poll that gives up."""
@@ -115,7 +115,7 @@ class EngineRun:
 
     @property
     def halted(self) -> bool:
-        """Whether the queue stands at an AQL packet whose header is still INVALID."""
+        """Whether the queue waits for an AQL packet whose header is still INVALID."""
         idle = self.busy and not self._flights.all and not self._engine.waits()
         return idle and not self._engine.can_advance()
 
@@ -130,7 +130,7 @@ class EngineRun:
 
     @property
     def waiting(self) -> PacketWait | None:
-        """The first wait that the queue stands at; None if it does not wait."""
+        """The first wait of the current packet; None if it does not wait for memory."""
         return next(iter(self._engine.waits()), None)
 
     def standing(self) -> str:

@@ -75,7 +75,7 @@ class Sdma:
         self._pending: BitStruct | None = None
         """The packet that waits for all earlier copies; None for none."""
         self.waiting: PacketWait | None = None
-        """The poll that the queue stands at; None for none."""
+        """The poll of the current packet; None if it does not poll."""
         self._retries = 0
         """Polls until the current poll gives up; 0 for a poll without end."""
         self._late: list[Callable[[], None]] = []
@@ -126,6 +126,7 @@ class Sdma:
                 raise changed_fault(f"{frame.name} changed while it was being executed")
 
     def _fetch(self) -> None:
+        """Execute the next packet of the ring, which must not cross the ring's end."""
         ahead = self._ring.head(WriteUntiled.WORDS)
         place = self._ring.fetched % self._ring.words
         size = self._length(ahead, 0, "the ring", self._ring.left)
@@ -165,6 +166,7 @@ class Sdma:
         return size
 
     def _execute(self, words: list[int]) -> None:
+        """Execute a packet, or keep it pending until all earlier copies are complete."""
         if tuple(words) == _HOST_FLUSH:
             return
         layout = self._layouts[words[0] & 0xFF]
@@ -217,6 +219,7 @@ class Sdma:
         self._flights.begin(Sort.COPY, self.at, once(act), after_all=(Sort.COPY,))
 
     def _poll(self, packet: PollRegmem) -> None:
+        """Begin a poll of memory, or flush the host data path."""
         if packet.HDP_FLUSH:
             done, request = packet.ADDRESS_LO // 4, packet.ADDRESS_HI // 4
             wait = PacketWait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)

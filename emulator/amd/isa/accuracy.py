@@ -71,6 +71,7 @@ def decided(instructions: list[Instruction], family: str, lanes: int) -> tuple[S
 
 
 def _step(i: Instruction, family: str, *, full: bool) -> AccuracyStep:
+    """Return an instruction as `steerings` needs it."""
     stem = canonical(i.stem, family)
     parts = [stem] if i.second is None else [stem, canonical(i.second.stem, family)]
     parts = [part.replace("v_dual_", "v_") for part in parts]

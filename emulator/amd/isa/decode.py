@@ -103,6 +103,7 @@ _INDEXED = ("SRC0", "SRC1", "SRC2", "DST")
 
 
 def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode an instruction of the formats SOP1, SOP2, SOPC, SOPK and SOPP."""
     name, family = opcode.name, reading.target.family
     items: list[Operand] = []
     value = reading.field("simm16")
@@ -145,6 +146,7 @@ def _scalar(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def _vector(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode an instruction of a vector format; its first source may announce DPP or SDWA."""
     form = opcode.form
     code = reading.field("src0")
     if form.name not in ("MFMA", "XF32") and any(s.field == "src0" for s in opcode.operands):

@@ -93,6 +93,7 @@ def _div_fmas(t: IsaTranslator) -> None:
 
 
 def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes: IrValue) -> IrValue:
+    """Return a * b + e, scaled back in the lanes of an integer mask."""
     c = t.c
     wide = bits_of(a.type) == 64
     value = c.intrinsic("fma", a, b, e)

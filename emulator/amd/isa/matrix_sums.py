@@ -1,4 +1,4 @@
-"""The products and sums of matrix operations: a helper function for each shape, called by each such instruction.
+"""The products and sums of matrix operations: a helper function for each shape, which its instructions call.
 
 The helper stores its operands to memory as rows. A row of B lies in the lanes of one register, and so does a row of
 D. So each step of k adds, for each row of D, one element of A times a row of B. An element of a sparse A is

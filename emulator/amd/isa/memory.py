@@ -364,6 +364,7 @@ for _segment in _SPACES:
 
 
 def _local_access(t: IsaTranslator) -> None:
+    """ds_load and ds_store. In a kernel that polls LDS, a store may be atomic, and then publishes."""
     verb, what = t.stem.split("_", 2)[1:]
     i = t.instruction
     if i.get("gds"):

@@ -95,6 +95,7 @@ def _flat_atomic(t: IsaTranslator) -> None:
 
 
 def _local_atomic(t: IsaTranslator) -> None:
+    """An atomic operation on LDS: it publishes earlier stores; with a result it observes those of others."""
     i = t.instruction
     if i.get("gds"):
         raise t.error("global data share does not exist")

@@ -75,6 +75,7 @@ def decode(reading: Reading, opcode: Opcode) -> Instruction:
 
 
 def _smem(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode SMEM: scalar loads, prefetches and cache instructions."""
     items: list[Operand] = []
     tail = ""
     cache, cache_text = _cache(reading, opcode)
@@ -112,6 +113,7 @@ def _data(reading: Reading, slot: Slot) -> Reg:
 
 
 def _ds(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode DS: LDS and permutations."""
     items: list[Operand] = [
         _data(reading, s) if s.field != "addr" else Reg("v", reading.field("addr"), s.dwords)
         for s in opcode.operands
@@ -139,6 +141,7 @@ def _returns(reading: Reading, opcode: Opcode) -> bool:
 
 
 def _flat(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode FLAT, SCRATCH and GLOBAL."""
     cache, cache_text = _cache(reading, opcode)
     family = reading.target.family
     scratch, flat = opcode.name.startswith("scratch_"), opcode.name.startswith("flat_")
@@ -187,6 +190,7 @@ def _address(reading: Reading, items: list[Operand], *, off: bool, scratch: bool
 
 
 def _mubuf(reading: Reading, opcode: Opcode) -> Instruction:
+    """Decode MUBUF: accesses through buffer descriptors."""
     cache, cache_text = _cache(reading, opcode)
     by_offset, by_index = reading.field("offen"), reading.field("idxen")
     items: list[Operand] = []

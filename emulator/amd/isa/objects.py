@@ -87,6 +87,7 @@ def _offset(elf: Elf, section: int, value: int) -> int:
 
 
 def _kernel(name: str, code: bytes, known: IsaTarget, descriptor: Descriptor) -> KernelCode:
+    """Return a kernel with the entry and sizes that its descriptor states."""
     resources = RSRC2[int(known.family.removeprefix("gfx"))].from_int(descriptor.compute_pgm_rsrc2)
     properties = Properties.from_int(descriptor.kernel_code_properties)
     entry = KernelEntry(

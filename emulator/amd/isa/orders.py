@@ -123,6 +123,7 @@ def _invalidates(i: Instruction, flight: _Flight, family: str) -> bool:
 
 
 def _step(i: Instruction, flight: _Flight, family: str) -> _Flight:
+    """Return the state after an instruction."""
     writes, reads = dict(flight.writes), dict(flight.reads)
     for counter, left in waited(i, family).items():
         for pending in (writes, reads):

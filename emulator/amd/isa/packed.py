@@ -224,6 +224,7 @@ def _dot4_u8(t: IsaTranslator, a: IrValue, b: IrValue, total: IrValue) -> IrValu
 
 @meaning("v_dot4_i32_iu8", "v_dot4_i32_i8")
 def _dot4_i8(t: IsaTranslator) -> None:
+    """Sum of the products of four bytes and an addend; for iu8, neg says which source is signed."""
     c, i = t.c, t.instruction
     if i.get("clamp"):
         raise t.error("clamp is not supported")

@@ -319,6 +319,7 @@ def _count(t: IsaTranslator, instruction: Instruction) -> None:
 
 
 def _branch(t: IsaTranslator, last: Instruction) -> None:
+    """Write a branch on SCC, or on whether VCC or EXEC is 0."""
     target = branch_target(last)
     how = last.stem.removeprefix("s_cbranch_")
     if last.stem == "s_branch" or target == last.next:
@@ -395,6 +396,7 @@ def _write(t: IsaTranslator, instruction: Instruction) -> None:
 
 
 def _one(t: IsaTranslator) -> None:
+    """Write the code of one operation by the table that defines it. Raises `IsaError` if none does."""
     stem = t.stem.replace("v_dual_", "v_")
     if modes.unknown(stem, t.modes):
         raise t.error(f"no public source documents it in float mode {t.modes:#x}; try {KEEP_ALL:#x}")

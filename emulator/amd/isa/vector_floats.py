@@ -297,6 +297,7 @@ def _trig_preop(t: IsaTranslator, a: IrValue, segment: IrValue) -> IrValue:
 
 
 def _two_over_pi(t: IsaTranslator, a: IrValue, segment: IrValue) -> IrValue:
+    """Return the result of `_trig_preop`."""
     c = t.c
     exponent = c.resize(c.op("and", c.op("lshr", c.as_int(a), 52), 0x7FF), 32)
     zero = c.const(exponent.type, 0)

@@ -238,6 +238,7 @@ def _24(t: IsaTranslator, a: IrValue, *, signed: bool) -> IrValue:
 
 
 def _small_products() -> None:
+    """Define products, high halves and multiply-adds of 24-bit and 16-bit values."""
     for sign in "iu":
         signed = sign == "i"
 
@@ -272,6 +273,7 @@ _small_products()
 
 
 def _medians() -> None:
+    """Define med3, maxmin and minmax."""
     for sign in "iu":
         for size in ("16", "32"):
 
@@ -304,6 +306,7 @@ def _perm(t: IsaTranslator, a: IrValue, b: IrValue, select: IrValue) -> IrValue:
 
 
 def _picked_bytes(t: IsaTranslator, a: IrValue, b: IrValue, select: IrValue) -> IrValue:
+    """Return the result of `_perm`."""
     c = t.c
     both = c.op("or", c.op("shl", c.resize(a, 64), 32), c.resize(b, 64))
     result = c.const(a.type, 0)

@@ -98,6 +98,7 @@ _WRITES = "v_accvgpr_write_b32"
 
 
 def _source(reading: Reading, opcode: Opcode, slot: Slot, count: int, constant: Imm | None) -> Operand:
+    """Return a source operand; ACC and ACC_CD select accumulation registers."""
     code = reading.field(slot.field)
     if slot.field == "vsrc1":
         if slot.scalar:
@@ -199,6 +200,7 @@ def _op_sel_text(reading: Reading, opcode: Opcode, sources: list[Operand], op_se
 def _packed_modifiers(
     reading: Reading, opcode: Opcode, items: list[Operand], found: dict[str, int]
 ) -> tuple[dict[str, int], str]:
+    """Return the modifiers of VOP3P and their text, as `modifiers_of`."""
     count = len(items) - 1
     found["op_sel_hi"] = reading.field("op_sel_hi") | reading.field("op_sel_hi2") << 2
     if opcode.stem.startswith(("v_fma_mix", "v_mad_mix")):

@@ -107,7 +107,7 @@ def _text(register: Half) -> str:
 def missing_waits(instructions: list[Instruction], family: str, *, kernel: str) -> list[KernelReport]:
     """Return a report for each instruction that uses a register too early, and each barrier before LDS stores end.
 
-    In the order of addresses, one an instruction. `instructions` are those of `read_kernel`, `family` is "gfx9",
+    The reports are in the order of addresses, at most one for an instruction. `instructions` are those of `read_kernel`, `family` is "gfx9",
     "gfx11" or "gfx12", `kernel` names the kernel in reports.
     """
     blocks = cut(instructions)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AmdNode(enum.Enum):
-    """The kind of file behind a descriptor."""
+    """The kind of an open file."""
 
     KFD = "/dev/kfd"
     RENDER = "render node"

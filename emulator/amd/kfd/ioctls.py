@@ -167,6 +167,7 @@ def _set_xnack_mode(ask: Asked, args: kfd_unused.kfd_ioctl_set_xnack_mode_args) 
 
 
 def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None:
+    """Run RUNTIME_ENABLE; with ENABLE it must precede the first queue."""
     mode = int(args.mode_mask)
     if mode & ~_KNOWN_MODES:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")

@@ -83,6 +83,7 @@ class Sysfs:
             self._link("io_links", at, 0, gpu.node, LinkType.PCIEXPRESS)
 
     def _gpu(self, gpu: KfdGpu, gpus: Sequence[KfdGpu]) -> None:
+        """Add the node of a GPU: properties, memory banks, caches and links."""
         profile, peers = gpu.profile, [other for other in gpus if other is not gpu and gpu.reaches(other)]
         xgmi = profile.xgmi_engines > 0
         area = profile.save_area(self._kernel)
@@ -167,6 +168,7 @@ class Sysfs:
         self._topology(f"nodes/{source}/{folder}/{at}/properties", text)
 
     def _discovery(self, gpu: KfdGpu) -> None:
+        """Add the IP discovery of a GPU's render node: a folder for each block and instance."""
         profile = gpu.profile
         versions = {"GC": profile.gc_version, "NBIF": profile.nbif_version}
         for name, (number, bases) in _BLOCKS.items():

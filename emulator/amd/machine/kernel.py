@@ -151,6 +151,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         request: int,
         argument: bytearray | int,
     ) -> None:
+        """Run an ioctl; a structure given by its address is copied in, and back."""
         if not isinstance(argument, int):
             run(self, file, request, argument)
             return
@@ -275,6 +276,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
             self._refused("mmap", f"mmio of {file.path}", refusal)
 
     def _registers(self, file: KfdFile, size: int, offset: int) -> Mmio:
+        """Return the MMIO page at an offset of /dev/kfd; refuse another offset or size."""
         if file.node is not AmdNode.KFD:
             refuse(errno.EINVAL, f"{file.path} has no registers: they are mapped through {KFD_NODE}")
         token = MmapOffset.from_int(offset)

@@ -350,7 +350,8 @@ class AmdMachine(ReportLog):
     def new_texts(self) -> tuple[str, ...]:
         """Return the texts of the faults since the last call, the oldest first.
 
-        If there are none, return where each queue with work left stands: the caller waits for one of them.
+        If there are none, return the current packet or wait of each queue with work left, one of which the
+        caller waits for.
         """
         with self.lock:
             texts = self.fresh_texts()

@@ -92,6 +92,7 @@ class Machines:
             return found
 
     def _make(self, variant: Variant, other: Otherwise | None = None) -> AmdKernel:
+        """Open a new machine of a variant."""
         from emulator.amd.machine import open_machine  # noqa: PLC0415 - loaded when a machine is opened
         from emulator.ir.library import Sanitizers  # noqa: PLC0415 - the same
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
