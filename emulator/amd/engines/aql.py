@@ -160,10 +160,7 @@ class Aql:
             self._fetch()
 
     def _give_up(self, fault: QueueFault) -> None:
-        """Store the reason of a fault to queue_inactive_signal, as firmware does.
-
-        Nothing if there is no signal.
-        """
+        """Store the reason of a fault to queue_inactive_signal, if the queue has one, as firmware does."""
         signal = self._queue().queue_inactive_signal
         if signal:
             value = int(INACTIVE.get(fault.exception, Inactive.FORMAT))
@@ -186,10 +183,7 @@ class Aql:
         return rptr - offset
 
     def _fetch(self) -> None:
-        """Fetch a packet, check it, do its acquire fence, and execute it.
-
-        Then set it to INVALID in memory.
-        """
+        """Fetch, check and execute a packet after its acquire fence; then set it to INVALID in memory."""
         place = self._ring.fetched % self._ring.words
         va = self._bus.queue.ring_va + 4 * place
         words = self._ring.take(PACKET_WORDS, checked=self._ring.head(1)[0] & 0xFF != Type.INVALID)
@@ -314,10 +308,7 @@ class Aql:
             self._flights.begin(Sort.RELEASE, self._at, once(act), after=after, after_all=after_all)
 
     def _completed(self, signal: int, started: int) -> None:
-        """Decrement a completion signal.
-
-        Timestamps if the queue profiles, an interrupt if it has an event.
-        """
+        """Decrement a completion signal; store timestamps if the queue profiles; raise its event, if any."""
         what = "a completion signal"
         if signal % Signal.SIZE:
             raise packet_fault(f"{what} at {signal:#x} is not aligned to {Signal.SIZE} bytes")

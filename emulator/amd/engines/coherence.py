@@ -123,10 +123,7 @@ class Covered:
     """The work that one kind of maintenance covers, for each XCC of a GPU: all that happens before it."""
 
     def __init__(self, clocks: Iterable[VectorClock], last: int = 0) -> None:
-        """`clocks` are those of the last maintenance of each XCC.
-
-        `last` is its number, 0 before the first.
-        """
+        """`clocks` has, for each XCC, the clock of its maintenance; `last` is the number of the last one."""
         self._clocks = [dict(one) for one in clocks]
         self._at = [last] * len(self._clocks)
 
@@ -221,10 +218,7 @@ class Coherence:
         return Dispatch(covered, {name: _changed(gpu, held) for name, held in one.held.items()})
 
     def done(self, gpu: KfdGpu, work: QueueWork, *, through_l2: bool) -> None:
-        """Record the stores of completed work.
-
-        `through_l2`: they went through the GPU's L2, as kernels' do.
-        """
+        """Record the stores of completed work; `through_l2` says that they went through the GPU's L2."""
         self._log.record(work)
         stores: Masks = {}
         cached, visible = set(), False

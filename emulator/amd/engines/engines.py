@@ -78,7 +78,8 @@ class AmdEngines:
     def endless_waits(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return the runs that wait without end, with the reason of each; empty if there is none.
 
-        They wait for each other; or, if none do, for a value that their word has passed. Changes nothing.
+        They wait for each other. If none do, the runs are returned whose word has passed the awaited value.
+        Changes nothing.
         """
         runs = [run for run in stuck if isinstance(run, EngineRun)]
         found = find_deadlock(runs, lambda run: run.ahead())

@@ -91,10 +91,7 @@ def kernel_fault(
 
 
 def kernel_findings(findings: Sequence[KernelReport], code: int) -> QueueFault:
-    """Return the error of a kernel that ended with findings of the sanitizers.
-
-    `code` is its device address.
-    """
+    """Return the error of a kernel at device address `code` that ended with findings of the sanitizers."""
     return QueueFault(FindingKind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
 
 

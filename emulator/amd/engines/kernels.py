@@ -98,10 +98,9 @@ class Kernels:
     def __init__(
         self, settings: Settings, ledgers: Ledgers | None = None, *, patience_s: float = PATIENCE_S
     ) -> None:
-        """`settings` are those of the SIMT engine.
+        """`settings` are those of the SIMT engine; `ledgers` records the accuracy of what runs, if given.
 
-        `ledgers` records the accuracy of what runs; None does not. Other queues run beside a slice of a
-        kernel that takes longer than `patience_s`.
+        Other queues run while a slice of a kernel takes longer than `patience_s` seconds.
         """
         self.ledgers = ledgers
         self._settings = settings
@@ -313,10 +312,7 @@ def _entry(launch: DispatchLaunch, processor: str) -> KernelEntry:
 
 
 def _same(bus: Bus, launch: DispatchLaunch, before: CachedCode, mapping: GpuMapping) -> bool:
-    """Return whether code and descriptor are unchanged in memory, at the same addresses.
-
-    False without descriptor.
-    """
+    """Return whether code and descriptor are unchanged in memory; False if there was no descriptor."""
     first = launch.code - before.decoded.before
     if before.place is None or first < mapping.va or first + len(before.decoded.code) > mapping.end:
         return False
@@ -331,8 +327,8 @@ def _same(bus: Bus, launch: DispatchLaunch, before: CachedCode, mapping: GpuMapp
 def _descriptor_of(bus: Bus, launch: DispatchLaunch, mapping: GpuMapping) -> int | None:
     """Return the address of a descriptor in the code's allocation that points to the code.
 
-    None if there is none. Of several, the first whose RSRC1 is that of the launch; else the first.
-    Allocations above `_MOST_CODE` bytes are not searched.
+    Returns the first whose RSRC1 is that of the launch, else the first, else None. Allocations above
+    `_MOST_CODE` bytes are not searched.
     """
     if mapping.size > _MOST_CODE:
         return None
@@ -364,7 +360,7 @@ def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int
 def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, bytes] | None:
     """Check a launch against its code and the kernel's descriptor.
 
-    Return the address and bytes of its arguments. None if there is no descriptor, or the kernel has no
+    Returns the address and bytes of its arguments, or None if there is no descriptor, or the kernel has no
     arguments. Raises `QueueFault` for a launch that does not fit, `MemoryFault` for arguments that are not
     mapped.
     """

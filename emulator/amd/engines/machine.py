@@ -48,10 +48,7 @@ class EngineMachine(Protocol):
         """Report, once a message, something that works but is probably a mistake."""
 
     def event_of(self, gpu: KfdGpu, va: int) -> int | None:
-        """Return the number of the event whose slot is at an address of a GPU.
-
-        None outside the signal page.
-        """
+        """Return the number of the event whose slot is at `va`; None outside the signal page."""
 
     def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number.

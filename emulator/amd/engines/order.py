@@ -57,7 +57,7 @@ class Flight:
     steps: Iterator[SlicedLaunch]
     """The steps that are left. A kernel yields at the end of each slice; other work yields nothing."""
     after: tuple[Flight, ...]
-    """Work that must complete before this begins."""
+    """The work that must complete before this work begins."""
     work: QueueWork | None = None
     """Its clock and its accesses; None if accesses are not recorded."""
     through_l2: bool = False
@@ -103,7 +103,7 @@ class Flights:
         after_all: Collection[Sort] = (),
         through_l2: bool = False,
     ) -> Flight:
-        """Put work in flight.
+        """Put work in flight, and return it.
 
         It runs once `after`, and all earlier work of the kinds `after_all`, is complete. `at` names the
         packet for reports. `through_l2`: see `Flight`.

@@ -149,7 +149,7 @@ class EngineRun:
     def passed(self) -> str:
         """Return why the queue's wait never ends: the word only rises, and is past the value.
 
-        "" if it may end. Always "" if accesses are not recorded.
+        Returns "" if it may end, and always if accesses are not recorded.
         """
         wait = self.waiting
         if wait is None or self._order is None:
@@ -162,10 +162,7 @@ class EngineRun:
         return f"{wait}, which is {seen:#x}: the value has passed, and only rises"
 
     def step(self) -> StepOutcome:
-        """Advance one piece of work in flight, or execute one packet.
-
-        Raises `QueueFault` or `MemoryFault`.
-        """
+        """Advance one piece of work, or execute a packet. Raises `QueueFault` or `MemoryFault`."""
         if self._dead:
             return StepOutcome.IDLE
         self.yielded = False
@@ -186,7 +183,7 @@ class EngineRun:
     def _continue(self, *, can: bool) -> StepOutcome | None:
         """Advance one piece of work in flight; return None if the queue's packets are to go on instead.
 
-        `can` says whether the engine can advance. If it can, a release advances beside it and None is
+        `can` says whether the engine can advance. If it can, a release may advance as well, and None is
         returned.
         """
         ready = [one for one in self._flights.ready() if not one.in_background]

@@ -144,9 +144,9 @@ class Sdma:
         self._execute(self._ring.take(size))
 
     def _length(self, words: Sequence[int], at: int, where: str, left: int | None = None) -> int:
-        """Return the dwords of the packet at index `at`.
+        """Return the length of the packet at index `at`. Raises `QueueFault` if more than `left` dwords.
 
-        Raises `QueueFault` if more than `left` (None: all).
+        `left` of None counts all of `words`.
         """
         head, left = words[at], len(words) - at if left is None else left
         op = head & 0xFF

@@ -32,7 +32,8 @@ Addresses = frozenset[int]
 def leads(instructions: Iterable[Instruction], joins: Collection[int]) -> dict[int, tuple[int, ...]]:
     """Return the address of each call and return -> the sorted addresses of its possible targets.
 
-    () if unknown. `instructions` are in the order of addresses, `joins` are the targets of branches.
+    Unknown targets give (). `instructions` are in the order of addresses, `joins` are the targets of
+    branches.
     """
     now: dict[int, Addresses] = {}
     """The lower register of a pair -> the addresses that it may hold here."""

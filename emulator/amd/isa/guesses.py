@@ -56,10 +56,7 @@ def _registers(operand: Operand) -> frozenset[Register]:
 
 
 def _address(i: Instruction, at: int) -> _Address | None:
-    """Return the address of a vector access whose operand `at` has the address.
-
-    None without vector register.
-    """
+    """Return the address in operand `at` of a vector access; None if it is no vector register."""
     vector, last = i.operands[at], i.operands[-1]
     if not isinstance(vector, Reg):
         return None

@@ -34,10 +34,7 @@ def dpp_sources(control: int, lanes: int) -> list[int]:
 
 
 def _dpp_source(control: int, lane: int, row: int, at: int, lanes: int) -> int:
-    """Return the source lane of one lane, -1 for none.
-
-    `row` is its row's first lane, `at` its number there.
-    """
+    """Return the source lane of lane `row` + `at` (`row` is the first of its row); -1 for none."""
     if control < 0x100:
         return lane // 4 * 4 + (control >> 2 * (lane % 4) & 3)
     kind, amount = control & 0x1F0, control & 15

@@ -46,10 +46,7 @@ def _from_results(c: CodeBuilder, shape: MatrixShape, value: IrValue) -> IrValue
 
 
 def _registers(t: IsaTranslator, operand: Operand, count: int, type_: str = "") -> list[IrValue]:
-    """Return the registers of a matrix operand; a constant of `type_` fills all.
-
-    Raises for another number.
-    """
+    """Return `count` registers of a matrix operand; a constant of `type_` fills all of them."""
     if isinstance(operand, Imm) and type_[-2:] == "16":  # in both halves; a bf16 is the upper half of an f32
         half = operand.bits >> 16 if type_ == "bf16" and 0 < operand.bits >> 16 < 0xFFFF else operand.half
         return [t.c.const(t.v("i32"), half * 0x1_0001)] * count
@@ -135,7 +132,7 @@ def _broadcast(
 ) -> tuple[list[IrValue], tuple[int, ...]]:
     """Return B with BLGP applied, and the block of A for each block, by CBSZ and ABID.
 
-    () if each uses its own.
+    The blocks are () if each block uses its own.
     """
     cbsz, abid, blgp = (t.instruction.get(field) for field in ("cbsz", "abid", "blgp"))
     if blgp:

@@ -70,10 +70,7 @@ def _destinations(i: Instruction) -> int:
 
 
 def used(i: Instruction, family: str) -> tuple[set[Register], set[Register]]:
-    """Return the registers that an instruction reads, and those that it writes.
-
-    Of both halves if dual-issue.
-    """
+    """Return the registers that an instruction, with its dual-issue half, reads, and those that it writes."""
     if i.second is not None:
         one, other = used_alone(i, family), used_alone(i.second, family)
         return one[0] | other[0], one[1] | other[1]
@@ -120,10 +117,7 @@ def used_halves(i: Instruction, family: str) -> tuple[set[Half], set[Half]]:
 
 
 def _data_half(i: Instruction) -> tuple[Reg, str] | None:
-    """Return the data register of an access to memory and the half that it uses.
-
-    None if it uses both or none.
-    """
+    """Return the data register and the half that an 8- or 16-bit access uses; None for other accesses."""
     if not i.stem.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_")) or "format" in i.stem:
         return None
     if "d16" not in i.stem and not i.stem.endswith(("_store_b8", "_store_b16")):

@@ -77,10 +77,7 @@ def _dwords(lib: Library, count: int) -> str:
 
 
 def define_core(lib: Library) -> None:
-    """Write the helpers of `_dwords`, at the start of an engine.
-
-    None if accesses are checked by sanitizers.
-    """
+    """Write the helpers of `_dwords` at the start of an engine, unless sanitizers check accesses."""
     if not lib.checks.any:
         for count in (1, 2, 3, 4, 8, 16):
             _dwords(lib, count)

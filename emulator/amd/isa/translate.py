@@ -98,7 +98,7 @@ def read_kernel(
 ) -> list[Instruction]:
     """Decode the instructions that a kernel can reach from its first byte.
 
-    Return them in the order of addresses. The kernel begins `before` bytes after the start of `code`.
+    Returns them in the order of addresses. The kernel begins `before` bytes after the start of `code`.
     Functions that it calls may lie before it, at negative addresses. Raises `IsaError` for an unknown
     encoding, or an address outside of `code`.
     """

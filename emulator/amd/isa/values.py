@@ -114,7 +114,7 @@ class IsaTranslator:
     def called(self, name: str, result: str, compute: Callable[..., IrValue], *values: IrValue) -> IrValue:
         """Return `compute(translator, *values)` by a call of a helper function, which is written once a kernel.
 
-        For long computations, which would be compiled again at each use. `name` identifies the function with the
+        It serves long computations, which would else be compiled again at each use. `name` identifies the function with the
         values' types. `result` is its type. `compute` may use only its arguments and the translator's `c`.
         """
 

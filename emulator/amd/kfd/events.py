@@ -85,10 +85,7 @@ class KfdEvents:
         page.view[:EVENT_PAGE_BYTES] = b"\xff" * EVENT_PAGE_BYTES
 
     def create(self, kind: EventType, *, auto_reset: bool) -> KfdEvent:
-        """Create an event with the lowest free number of its kind.
-
-        Refuses with ENOSPC if all slots are used.
-        """
+        """Create an event with the lowest free number. Refuses with ENOSPC if all slots are used."""
         with self.changed:
             if kind in _SIGNAL_LIKE:
                 free = (one for one in range(1, EVENT_SLOTS) if one not in self.table)
@@ -156,9 +153,9 @@ class KfdEvents:
     def interrupt(self, context: int, bits: int) -> list[int]:
         """Handle an interrupt that carries the low `bits` of an event's number.
 
-        Return the events that it set. An event can be set if its slot does not hold `UNSIGNALLED`; the slot
-        then gets that value. The first such event with a matching number is set. If there is none, or
-        `context` is 0, all such events are set.
+        Returns the numbers of the events that it set. An event can be set if its slot does not hold
+        `UNSIGNALLED`; the slot then gets that value. The first such event with a matching number is set. If
+        there is none, or `context` is 0, all such events are set.
         """
         mask = (1 << bits) - 1
         with self.changed:

@@ -59,10 +59,7 @@ class DoorbellIds:
         self._taken: dict[int, tuple[QueueType, tuple[int, int]]] = {}
 
     def compute(self) -> int:
-        """Take the lowest free doorbell for a compute queue; return its number.
-
-        Refuses with ENOSPC if none.
-        """
+        """Take the lowest free doorbell of compute queues, and return it. Refuses with ENOSPC if none."""
         if not self._compute:
             refuse(errno.ENOSPC, "no doorbell is left")
         return self._compute.pop(0)
@@ -254,7 +251,7 @@ class KfdGpu:
         return f"{self.profile.name}:{self.index}"
 
     def reaches(self, other: KfdGpu) -> bool:
-        """Return whether this GPU can access another one's video memory."""
+        """Return whether this GPU can access the video memory of another GPU."""
         return self is other or (self._peers and other._peers and other.profile.large_bar)
 
     def new_offset(self, buffer: KfdBuffer) -> int:

@@ -32,7 +32,7 @@ MOST_QUEUES: Final = 1024
 
 
 class Hardware(Protocol):
-    """The interface of the emulated GPUs to the kernel driver; called with the machine's lock held."""
+    """The interface of the emulated GPUs to the kernel driver."""
 
     other: Otherwise
     """The quirks whose default value the machine refuses (`emulator.shared.otherwise`)."""
@@ -128,10 +128,7 @@ class KfdProcess:
         return found
 
     def slots(self, gpu: KfdGpu) -> range:
-        """Return the addresses on a GPU of the signal page that the process gave.
-
-        Empty if none is mapped there.
-        """
+        """Return a GPU's addresses of the signal page that the process gave; empty if it is not mapped."""
         handle = self.events.page_handle
         page = None if handle is None else self.buffer(handle, errno.EINVAL)
         mapped = page is not None and gpu in page.mapped

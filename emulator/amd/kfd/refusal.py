@@ -1,6 +1,7 @@
 """Refused calls of the emulated kernel: the errno, and the rule that the call broke.
 
-Not here: faults of queues (`emulator.amd.reports`). Next: `ioctls`, which raises and records them.
+Not here: faults of queues (`emulator.amd.reports`). Next: `ioctls`, which raises
+them; `emulator.amd.machine.kernel` records them.
 """
 
 from __future__ import annotations

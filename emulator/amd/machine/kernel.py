@@ -196,10 +196,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
             return linux.mmap(size, fd=backing_fd, va=va, prot=prot, flags=flags)
 
     def _shown(self, file: KfdFile, size: int, offset: int, prot: int) -> int:
-        """Return the real descriptor of the pages that a descriptor maps at an offset.
-
-        Refuse with `CallRefused`.
-        """
+        """Return the real descriptor of the pages that `file` maps at an offset, or refuse."""
         if file.node is AmdNode.KFD:
             return self._kernel_page(size, offset)
         gpu = file.gpu

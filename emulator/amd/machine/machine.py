@@ -216,9 +216,9 @@ class AmdMachine(ReportLog):
     def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
         """Raise an interrupt that carries the low `bits` of an event's number.
 
-        The event's slot is written before. `written` says that the queue itself wrote the slot. Then no slot
-        may be left, because another queue's interrupt reset it; that is no mistake. `bits` is 32 for the end
-        of a pipe, 28 for an SDMA trap, 24 for a kernel's message.
+        The event's slot must be written before. `written` says that the queue itself wrote it; the interrupt
+        of another queue may have reset it since, which is no mistake. `bits` is 32 for the end of a pipe, 28
+        for an SDMA trap, 24 for a kernel's message.
         """
         if self.surprises.at("interrupt") is not None:
             return
@@ -288,7 +288,7 @@ class AmdMachine(ReportLog):
     def memory_fault(self, queue: QueueObject, fault: MemoryFault) -> None:
         """Evict every queue of the process on the queue's GPU, and fire MEMORY events.
 
-        Nothing if it is evicted.
+        Does nothing if the GPU is evicted already.
         """
         with self.lock:
             gpu = queue.gpu
@@ -319,7 +319,7 @@ class AmdMachine(ReportLog):
     ) -> None:
         """Reset a GPU that hangs: evict its queues, and fire HW_EXCEPTION events.
 
-        Nothing if it is evicted.
+        Does nothing if the GPU is evicted already.
         """
         with self.lock:
             if gpu.evicted:
@@ -391,10 +391,7 @@ class AmdMachine(ReportLog):
         self.reset(queue.queue.gpu, FindingKind.DEADLOCK, f"{queue.queue.name}: {why}", at=queue.at)
 
     def end_process(self) -> None:
-        """Release the resources of the process.
-
-        Those that it did not release itself are reported as leaks.
-        """
+        """Release the resources of the process, and report those that it did not release as leaks."""
         with self.lock:
             left = self.process.end()
             for gpu in self.gpus:
