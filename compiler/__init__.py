@@ -1,8 +1,8 @@
 """The compiler: tensor graphs to machine code. It opens no device.
 
-`compiler.schedule` turns tensor graphs (`compiler.ir.graph`) into kernels (`compiler.ir.ops` defines the
-nodes), `compiler.compile` turns a kernel into an image for one architecture. Names load on first use:
-importing this package loads nothing.
+`compiler.schedule` turns tensor graphs (`compiler.ir.graph`) into kernels; `compiler.ir.ops` defines the
+nodes of both. `compiler.compile` turns a kernel into an image for one architecture. Names load on first use:
+importing this package loads no other module.
 
 Not here: loading images and launching them (`hcq`), tensors and gradients (`frontend`). Next:
 `compiler.pipeline`, the steps of one kernel; docs/way-of-a-tensor.md, one example through all stages.

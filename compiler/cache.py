@@ -1,7 +1,7 @@
 """The caches of compiled kernels: `Recent` in this process, and the keys of the disk cache (`hcq.store`).
 
 A key covers the kernel's canonical text, the architecture, the settings of the target, LLVM's version and a
-digest of the compiler's sources. Therefore entries are never invalidated; outdated ones are not found. A
+digest of the compiler's sources. Therefore no entry is ever invalidated: a changed compiler has other keys. A
 lookup does not load LLVM.
 
 Not here: the files (`hcq.store`). Next: `compile`, which looks kernels up.
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 KIND = "kernels"
+"""The kind under which `hcq.store` keeps kernels."""
 
 
 @functools.cache
 def sources_digest() -> str:
-    """Return the digest of this package's sources."""
+    """Return the digest of the paths and contents of this package's Python files."""
     folder = Path(__file__).parent
     parts: list[str | bytes] = []
     for path in sorted(folder.rglob("*.py")):
@@ -44,12 +45,12 @@ def compiler_digest() -> str:
 
 
 def key_of(text: str, arch: str, settings: str) -> str:
-    """Return the key of a kernel: of its canonical text, its architecture and the target's settings."""
+    """Return the key of a kernel by its canonical text, its architecture and the target's settings."""
     return _key_of(compiler_digest(), arch, settings, text)
 
 
 def get(key: str, settings: Config) -> bytes | None:
-    """Return the payload of a key, or None."""
+    """Return the payload of a key; None if the disk cache has none."""
     return store(settings.cache, settings.cache_bytes).get(KIND, key)
 
 

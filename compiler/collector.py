@@ -1,9 +1,10 @@
 """Pause Python's garbage collector while graphs are made.
 
-Nodes of graphs, schedules and programs form no cycles, and a full pass over them takes longer than making
-them.
+Nodes of graphs, schedules and programs form no cycles, and a full collection over them takes longer than
+making them.
 
-Next: `compiler.schedule.scheduler` and `frontend.evaluation.plan`, which pause it.
+Not here: nodes that are dropped (`compiler.ir.uop.trim_table`). Next: `compiler.schedule.scheduler` and
+`frontend.evaluation.plan`, which pause the collector.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Keep the collector off in a block or, as a decorator, in a function; leave it as it was before."""
+    """Keep the collector off in a block or, as a decorator, in a function; then restore its state."""
     was_on = gc.isenabled()
     gc.disable()
     try:

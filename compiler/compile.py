@@ -1,12 +1,11 @@
 """`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
 
-A kernel is looked up in this process, then on disk, and then compiled. With `BEAM=n` it is planned by the
-stored winner of a search, if there is one, and kernels are not kept in this process. The lookups use only the
-kernel's text and load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises
-the audit event "compiler.kernel" with its text and architecture (`sys.addaudithook`), also if the kernel is
-not compiled.
+A kernel is looked up in this process, then on disk; if neither has it, it is compiled. With `BEAM=n` it is
+planned by the stored winner of a search, if there is one, and kernels are not kept in this process. Lookups
+use only the kernel's text, and load neither LLVM nor the lowering code. A lookup that reaches the disk cache
+raises the audit event "compiler.kernel" with the kernel's text and architecture (`sys.addaudithook`).
 
-Not here: the steps of a compilation (`pipeline`), compilation in worker processes (`workers`).
+Not here: compilation in worker processes (`workers`), the keys (`cache`). Next: `pipeline`, the steps.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 OPT_LEVEL = 0
 """LLVM's optimisation level: no passes, because the linear form has no repeated or loop-invariant work."""
 SEVERAL = 3
-"""Number of missing kernels from which on they are compiled in parallel."""
+"""At least as many missing kernels are compiled in parallel."""
 
 MADE_BYTES = 64 << 20
 """Limit, in bytes, of the kernels that this process keeps in memory."""
@@ -46,13 +45,14 @@ NODE_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """Where the caches have a kernel."""
+    """The key of a kernel in the disk cache, and what its compilation needs."""
 
     key: str
+    """The key; "" for a kernel that was found in this process or is not cached."""
     text: str
-    """The kernel's canonical text."""
+    """The kernel's canonical text; "" for a kernel that was found in this process."""
     choice: str = ""
-    """The text of the choice by which it is planned; empty for the estimated plan."""
+    """The text of the choice by which it is planned; "" for the estimated plan."""
 
 
 _NOWHERE = CachePlace("", "")
@@ -65,8 +65,8 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     The argument block of the image has an 8-byte pointer for each BUFFER slot, in order, then an int64 for
     each VAR in order of name. A buffer that the kernel stores to must not be accessible through another slot.
     Buffers of GPU kernels start at multiples of 16 bytes. Host kernels use up to 12 MiB of their thread's
-    stack. Raises `CompileError` with the kernel's text, or `UnsupportedError` for an architecture without a
-    target.
+    stack. Raises `CompileError` with the kernel's text, and `UnsupportedError` for an architecture without a
+    target or a missing library.
     """
     settings = config()
     target = target_of(arch, settings)
@@ -82,9 +82,9 @@ def compile_many(
     """Compile several kernels, and return them in order; three or more missing ones are compiled in parallel.
 
     Threads compile for targets on which LLVM does not abort. Spawned worker processes compile for other
-    targets, or with `isolate`; a kernel on which LLVM aborts becomes a `CompileError` with its text. Equal
-    kernels are compiled once. Before the first error is raised, all other kernels are compiled and cached.
-    `settings` are those of the process, if the caller has them.
+    targets, and with `isolate` for all. A kernel on which LLVM aborts becomes a `CompileError` with its text.
+    Equal kernels are compiled once. Errors are those of `compile_kernel`; before the first is raised, all
+    other kernels are compiled and cached. `settings` is `config()`, if the caller has read it already.
     """
     settings = settings or config()
     target = target_of(arch, settings)
@@ -152,14 +152,14 @@ def _on_threads(
 
 
 def _variant(arch: str, settings: Config) -> str:
-    """Return the name of an architecture with the settings that can change in a process."""
+    """Return a name for an architecture and the settings of a plan that can change in a process."""
     return arch if settings.winograd else f"{arch} without winograd"
 
 
 def _lookup(
     ast: UOp, arch: str, target: Target, settings: Config
 ) -> tuple[CompiledKernel | None, CachePlace]:
-    """Return the kernel if a cache has it, else None; and its place in the caches."""
+    """Return the kernel, None if no cache has it; and its place in the caches."""
     beam = settings.beam
     made = _made.get((ast, _variant(arch, settings))) if not beam else None
     if made is not None:
@@ -208,9 +208,9 @@ def forget() -> None:
 
 
 def compile_uncached(ast: UOp, arch: str, choice: Choice | None = None) -> CompiledKernel:
-    """Compile a kernel without the caches, as workers do: under a choice, or under the estimated plan.
+    """Compile a kernel without the caches, under a choice or, without one, under the estimated plan.
 
-    Raises `CompileError` as `compiler.pipeline.planned_by`.
+    Raises as `compile_kernel`, and `CompileError` if the kernel has no plan of the choice.
     """
     chosen = "" if choice is None else to_text(choice)
     return _compile(ast, target_of(arch), CachePlace("", kernel_key(ast), chosen))
@@ -256,7 +256,7 @@ def _emit(made: Steps, target: Target) -> CompiledKernel:
 
 
 def _show(ast: UOp, kernel: CompiledKernel, level: int, *, cached: bool) -> None:
-    """Print what DEBUG asks for: compiled kernels from 1 on, from 3 on also those of the disk cache."""
+    """Print a kernel if DEBUG is at least 1, or 3 for a kernel of the disk cache."""
     if level >= (3 if cached else 1):
         from compiler import show  # noqa: PLC0415  # rarely needed
 

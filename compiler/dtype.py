@@ -1,10 +1,9 @@
 """Element types: singletons compared by identity, and the promotion of two types.
 
-Not here: LLVM's types (`compiler.text.llvm_ir`), NumPy's dtypes (only their names, so that this module
-does not import NumPy).
+A type has the name of NumPy's dtype, so that this module does not import NumPy.
 
-Next: `compiler.ir.uop`, nodes with a dtype; `frontend.ops.elementwise`, which operands take part in a
-promotion.
+Not here: LLVM's types (`compiler.text.llvm_ir`). Next: `compiler.ir.uop`, nodes with a dtype;
+`frontend.ops.elementwise`, the operands that take part in a promotion.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ class DType:
 
     @property
     def min(self) -> int:
-        """The smallest value of an integer type or bool; `UsageError` for floats."""
+        """The smallest value of an integer type or bool. Raises `UsageError` for floats."""
         self._integral("min")
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
     def max(self) -> int:
-        """The largest value of an integer type or bool; `UsageError` for floats."""
+        """The largest value of an integer type or bool. Raises `UsageError` for floats."""
         self._integral("max")
         return (1 << (self.bits - (self.kind == "int"))) - 1
 
@@ -92,7 +91,7 @@ class dtypes:  # noqa: N801 - the field's name for this namespace
 
     @staticmethod
     def all() -> Iterator[DType]:
-        """Return all types that a tensor can have."""
+        """Return all types that a tensor can have: neither `index` nor `void`."""
         return iter(_TENSOR)
 
 
@@ -116,7 +115,7 @@ _SIGNED: Final = {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64, 64: dtype
 
 
 def by_name(name: str) -> DType:
-    """Return the type with a name, or with a short name of PyTorch's; `UsageError` if there is none."""
+    """Return the type with a name, or with PyTorch's short name. Raises `UsageError` if there is none."""
     found = _KERNEL.get(name) or _OTHER_NAMES.get(name)
     if found is None:
         raise UsageError(
@@ -173,9 +172,9 @@ _STORED: Final = {
 
 
 def register_type(dtype: DType) -> DType:
-    """Return the dtype of the register of a value.
+    """Return the dtype of the register that holds a value.
 
-    Floats of 8 and 16 bits are in float32 registers, an index is in an int64 register.
+    It is float32 for floats of 8 and 16 bits, int64 for an index, and the dtype itself for all others.
     """
     return _REGISTERS.get(dtype, dtype)
 

@@ -1,6 +1,7 @@
 """Compiled kernels: an image with its launch size, and its serialization for caches and pipes.
 
-Not here: making images (`compile`), the caches (`cache`), loading images (`hcq.program`).
+Not here: making images (`compile`), the caches (`cache`). Next: `hcq.program`, images and how they are
+loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel's image, and the numbers of workgroups and of threads per workgroup to launch, by axis."""
+    """A kernel's image, with the workgroups of its launch and the threads of a workgroup, by axis."""
 
     image: KernelImage
     groups: Dim3
@@ -27,7 +28,7 @@ class CompiledKernel:
 
 
 def slots(arguments: Arguments) -> tuple[ArgSlot, ...]:
-    """Return the slots of the argument block: a pointer per buffer, then an int64 per variable."""
+    """Return the slots of the argument block: a pointer for each buffer, then an int64 for each variable."""
     out = []
     for k, access in enumerate(arguments.access):
         mode = "rw" if access == "rw" else "w" if access == "w" else "r"
@@ -60,7 +61,7 @@ class MalformedError(ValueError):
 
 
 def from_bytes(data: bytes, *, arch: str) -> CompiledKernel:
-    """Deserialize a kernel for `arch`; `MalformedError` for bytes that `to_bytes` did not make for it."""
+    """Return the kernel of bytes that `to_bytes` made for `arch`. Raises `MalformedError` for other bytes."""
     head, _, code = data.partition(b"\n")
     try:
         facts = json.loads(head)

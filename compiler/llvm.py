@@ -1,14 +1,14 @@
 """The binding to LLVM: it compiles IR text to object bytes or to assembly text.
 
-It calls the C functions of llvmlite's shared library through cffi and does not import the `llvmlite` package,
-which takes a process-wide lock around every call and leaks pass managers. Every call here has its own LLVM
-context, so threads compile in parallel (cffi releases the GIL). The functions are not a stable ABI, so only
-pinned versions are accepted, when the library is loaded.
+It calls the C functions of llvmlite's shared library through cffi. It does not import the package `llvmlite`,
+which takes a process-wide lock around every call and leaks pass managers. Every call has its own LLVM
+context, so threads compile in parallel (cffi releases the GIL). The functions are no stable ABI: the library
+is loaded only if its version is in `SUPPORTED`.
 
-Code that LLVM cannot select (an intrinsic that the target lacks, an unknown library call) ends the *process*;
-kernels that may contain such code are compiled in a worker (`workers`).
+Code that LLVM cannot select (an intrinsic that the target lacks, an unknown library call) ends the *process*.
+Kernels that may contain such code are compiled in a worker (`workers`).
 
-Not here: the IR text (`compiler.text.llvm_ir`), PTX to cubin (`compiler.targets.nvptx.assembler`).
+Not here: the IR text (`compiler.text.llvm_ir`). Next: `compiler.targets.nvptx.assembler`, PTX to cubin.
 """
 
 from __future__ import annotations
@@ -58,17 +58,14 @@ class Machine:
     triple: str
     cpu: str
     features: str = ""
-    """Features as a list for LLVM: "+a,-b"."""
+    """Features that are added or removed, in LLVM's form: "+a,-b"."""
     reloc: str = "pic"
     codemodel: str = "small"
 
 
 @functools.cache
 def library_path() -> Path:
-    """Return the path of llvmlite's shared library without importing llvmlite.
-
-    `UnsupportedError` without it.
-    """
+    """Return the path of llvmlite's shared library. Raises `UnsupportedError` without llvmlite."""
     folder = folder_of("llvmlite")
     if folder is None:
         raise UnsupportedError(
@@ -85,7 +82,10 @@ def version() -> str:
 
 @functools.cache
 def major() -> int:
-    """Return LLVM's major version, which determines the supported processors; it loads the library."""
+    """Return LLVM's major version, which determines the supported processors. The library is loaded.
+
+    Raises `UnsupportedError` if llvmlite is missing or of another version than `SUPPORTED`.
+    """
     _, lib = _library()
     return int(lib.LLVMPY_GetVersionInfo()) >> 16
 
@@ -119,7 +119,7 @@ def _library() -> tuple[Any, Any]:
 
 
 def _take(ffi: Any, lib: Any, out: Any) -> str:
-    """Return a string that LLVM allocated, and free it."""
+    """Return a string that LLVM allocated, and free it; "" for a null pointer."""
     if out[0] == ffi.NULL:
         return ""
     text: str = ffi.string(out[0]).decode(errors="replace")
@@ -129,7 +129,7 @@ def _take(ffi: Any, lib: Any, out: Any) -> str:
 
 @functools.cache
 def host() -> Machine:
-    """Return this machine with LLVM's triple, CPU name and features."""
+    """Return this machine with LLVM's triple, CPU name and features. Raises as `major`."""
     ffi, lib = _library()
 
     def read(function: Any) -> str:
@@ -147,14 +147,15 @@ def host() -> Machine:
 def emit_object(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> bytes:
     """Compile IR text to the bytes of an ELF object.
 
-    `level` is the optimisation level of the passes (0 runs none), `codegen` that of the code generator, 0 to
-    3. Raises `CompileError` if the text does not parse or verify, `UnsupportedError` for an unknown triple.
+    `level` is the optimisation level of the passes, 0 to 3; 0 runs none. `codegen` is the level of the code
+    generator, 0 to 3. Raises `CompileError` if the text does not parse or verify or no code is emitted,
+    `UnsupportedError` for an unknown triple, and as `major`. Ends the process if LLVM cannot select the code.
     """
     return _emit(ir, machine, level, codegen, assembly=False)
 
 
 def emit_assembly(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> str:
-    """Compile IR text to assembly, for NVPTX to PTX. Arguments and errors are those of `emit_object`."""
+    """Compile IR text to assembly text, PTX for NVPTX. Arguments and errors are as in `emit_object`."""
     return _emit(ir, machine, level, codegen, assembly=True).decode()
 
 
@@ -206,7 +207,7 @@ def _set_layout(ffi: Any, lib: Any, module: Any, target_machine: Any) -> None:
 
 
 def _optimise(lib: Any, undo: ExitStack, module: Any, target_machine: Any, level: int) -> None:
-    """Run the default passes; a pass manager must not run twice."""
+    """Run LLVM's default passes of a level, by a new pass manager: none may run twice."""
     tuning = lib.LLVMPY_CreatePipelineTuningOptions()
     undo.callback(lib.LLVMPY_DisposePipelineTuningOptions, tuning)
     builder = lib.LLVMPY_CreatePassBuilder(target_machine, tuning)

@@ -1,7 +1,8 @@
 """Write graphs, schedules and the steps of a kernel as text, as DEBUG prints them.
 
-Levels: 1 a line for each compiled kernel; 2 also graph and schedule of each launch; 3 also the loop nest of
-each kernel, 4 its lines, 5 its LLVM IR, 6 its assembly. From 3 on kernels from the disk cache are shown, too.
+Level 1 prints a line for each compiled kernel. Level 2 adds graph and schedule of each launch, level 3 the
+loop nest of each kernel, level 4 its lines, level 5 its LLVM IR, level 6 its assembly. From level 3 on
+kernels from the disk cache are printed, too.
 
 Not here: the page of a run (`tools.page`). Next: `compiler.pipeline`, whose steps are shown.
 """
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
 
 NEST, LINES, IR, ASSEMBLY = 3, 4, 5, 6
-"""The level from which on each form of a kernel is shown."""
+"""The lowest level that shows each form of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """All forms of one kernel; a form beyond the level that was asked for is empty."""
+    """The forms of one kernel, as text; a form above the requested level is ""."""
 
     name: str
     plan: LoopNest
@@ -48,7 +49,11 @@ class Forms:
 
 
 def forms(ast: UOp, arch: str, *, level: int = ASSEMBLY) -> Forms:
-    """Return the forms of a kernel up to a level. Raises as `compiler.pipeline.steps`."""
+    """Return the forms of a kernel up to a level; the kernel is lowered again for them.
+
+    With `BEAM=n` its plan is the stored winner of a search. Raises as `compiler.pipeline.steps`, and
+    `UnsupportedError` for an architecture without a target.
+    """
     target = target_of(arch)
     made = steps(ast, target, choice=winners.choice_of(kernel_key(ast), target))
     return Forms(
@@ -86,9 +91,9 @@ def reference(ref: BufRef) -> str:
 
 
 def moved(item: ScheduleItem) -> int:
-    """Return the bytes of the buffers that a kernel loads or stores, each once; twice if it does both.
+    """Return the bytes of the buffers that a kernel loads or stores; a buffer of both counts twice.
 
-    Matrices between the parts of a chain are no buffers.
+    Matrices between the parts of a chain do not count.
     """
     loads = {n.src[0].arg for n in postorder((item.ast,)) if n.op is Ops.LOAD}
     both = loads | set(item.stores)
@@ -108,7 +113,11 @@ def schedule(items: Sequence[ScheduleItem]) -> str:
 
 
 def kernel(ast: UOp, image: KernelImage, *, level: int, cached: bool, colour: bool) -> str:
-    """Return what DEBUG prints of a kernel at a level: its label with facts, then its forms."""
+    """Return what DEBUG prints for a kernel at a level: its label with facts, then its forms.
+
+    `cached` says whether the kernel comes from the disk cache, `colour` whether the label has colours of a
+    terminal.
+    """
     made = forms(ast, image.arch, level=level)
     how = "from the cache" if cached else f"compiled for {image.arch}"
     facts = f"{how}, {len(image.code)} bytes, {image.group_ns} ns a workgroup"

@@ -1,6 +1,6 @@
 """Counters of the compiler's work in this process, for tests and tools.
 
-Not here: launches (`frontend.stats`, which includes these counts).
+Not here: counters of launches. Next: `frontend.stats`, which has both.
 """
 
 from __future__ import annotations

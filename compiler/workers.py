@@ -1,11 +1,11 @@
 """Compilation in worker processes, for kernels on which LLVM may abort the process.
 
-LLVM aborts on code that it cannot select. A worker is a spawned, not a forked, interpreter that imports this
-package and serves requests on its pipes. Kernels are sent as canonical text, results as the bytes of the disk
-cache. If a worker aborts, its kernel becomes a `CompileError` with the kernel's text and the worker's last
-output, and a new worker replaces it.
+LLVM aborts on code that it cannot select. A worker is a new interpreter, spawned and not forked, that imports
+this package and serves requests on its pipes. Kernels are sent as canonical text, results as the bytes of the
+disk cache. If a worker aborts, its kernel becomes a `CompileError` with the kernel's text and the worker's
+last output, and a new worker takes the next kernel.
 
-Not here: the choice of kernels for workers (`compile`).
+Not here: which kernels are compiled in workers. Next: `compile`, the caller.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("<cI")
 _DONE, _REFUSED, _UNSUPPORTED = b"k", b"c", b"u"
+"""Kinds of replies: a kernel, the text of a `CompileError`, the text of an `UnsupportedError`."""
 STDERR_SHOWN = 2000
 """Characters of a dead worker's stderr that an error shows."""
 
@@ -40,7 +41,7 @@ def _write(pipe: IO[bytes], kind: bytes, data: bytes) -> None:
 
 
 def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Return one message as (kind, data), or None if the other side closed the pipe."""
+    """Return one message as (kind, data); None if the other process closed the pipe before its end."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -53,9 +54,9 @@ class Worker:
     """One worker process for an architecture. Not thread-safe."""
 
     def __init__(self, arch: str, *, prelude: str = "") -> None:
-        """Start a process.
+        """Start a process; `prelude` is Python code that it runs first, for tests.
 
-        `prelude` is Python code that the process runs first, for tests.
+        Raises `UnsupportedError` for an architecture without a target.
         """
         home = str(Path(__file__).resolve().parent.parent)
         start = (
@@ -73,9 +74,9 @@ class Worker:
         self.dead = False
 
     def compile(self, text: str, choice: str = "") -> CompiledKernel | HcqError:
-        """Compile the kernel of a canonical text by the text of a choice; return it, or its error.
+        """Compile the kernel of a canonical text, and return it or its error; no error is raised.
 
-        After an abort the worker is `dead`.
+        `choice` is the text of a choice, "" for the estimated plan. After an abort the worker is `dead`.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -107,7 +108,7 @@ class Worker:
         )
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and wait for its end."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 try:
@@ -127,8 +128,9 @@ def compile_texts(
 ) -> list[CompiledKernel | HcqError]:
     """Compile kernels on up to `processes` workers; return a result or an error for each, in order.
 
-    `texts` are canonical texts, or pairs of one and the text of a choice (empty: the estimated plan).
-    0 means one worker for each CPU that this process may use.
+    `texts` are canonical texts, or pairs (canonical text, text of a choice or ""). With `processes` 0 there
+    is a worker for each CPU that this process may use. `start` makes a worker. Errors of kernels are results;
+    others, such as an architecture without a target, are raised.
     """
     processes = processes or len(os.sched_getaffinity(0))
     results: list[CompiledKernel | HcqError | None] = [None] * len(texts)

@@ -1,9 +1,9 @@
 """Scalar values of kernels: each constructor returns the simplest equal node, under strict floating point.
 
-The scheduler builds values bottom-up through `alu`, which folds constants and applies the rule of the
-operation, a function in a table. No rule changes a bit of a result, also not of signed zeros and NaN: `x +
-0.0` is kept, because it turns -0.0 into 0.0; `x - 0.0` and `x * 1.0` become x. Integer arithmetic on
-coordinates becomes index arithmetic.
+The scheduler builds values bottom-up through `alu`. It folds constants and applies the rule of the operation,
+a function in the table `RULES`. No rule changes a bit of a result, not even of signed zeros: `x + 0.0` is
+kept, because it makes 0.0 of -0.0; `x - 0.0` and `x * 1.0` become x. Integer arithmetic on coordinates
+becomes index arithmetic. A rule returns None if it does not apply.
 
 Not here: the arithmetic on constants (`scalar`), index arithmetic (`index`), reductions (`fold_reduce`).
 Next: `compiler.schedule.lower`, which builds kernels with these constructors.
@@ -27,7 +27,7 @@ Sources = tuple[UOp, ...]
 
 
 def alu(op: str, dtype: DType, src: Sources) -> UOp:
-    """Return the simplest node equal to op(src); `src` are values of kernels."""
+    """Return the simplest node equal to op(src) with a result of `dtype`; `src` are values of kernels."""
     if all([s.op is Ops.CONST for s in src]):  # noqa: C419 - a list is faster, and this is hot
         value = compute(op, dtype, [s.arg for s in src], src[0].dtype)
         if value is not None:
@@ -48,7 +48,7 @@ def number(index: UOp, dtype: DType) -> UOp:
 
 
 def index_of(value: UOp) -> UOp:
-    """Return an integer value as an index: index arithmetic for coordinates, an INDEXOF atom for others."""
+    """Return an integer value as an index: a coordinate as index arithmetic, any other value as INDEXOF."""
     if value.op is Ops.CONST:
         return symbolic.const(int(value.arg))
     if value.op is Ops.IVALUE:
@@ -71,7 +71,7 @@ def is_constant(x: UOp, value: float) -> bool:
 
 
 def _affine(x: UOp) -> UOp | None:
-    """Return a coordinate or an integer constant as an index, or None for other values."""
+    """Return a coordinate or an integer constant as an index; None for other values."""
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
         return x.src[0]
     if x.op is Ops.CONST:
@@ -80,7 +80,7 @@ def _affine(x: UOp) -> UOp | None:
 
 
 def _coordinate(dtype: DType, index: UOp) -> UOp | None:
-    """Return an index as a value of dtype, or None if it may overflow."""
+    """Return an index as a value of dtype; None if it may overflow or dtype is not int32 or int64."""
     if dtype in (dtypes.int32, dtypes.int64) and dtype.min <= index.vmin and index.vmax <= dtype.max:
         return number(index, dtype)
     return None
@@ -258,8 +258,8 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
     """CAST to the same dtype → x; CAST CAST x → CAST x if the intermediate dtype has every value of x.
 
-    The second is not applied from an integer through a float to an integer without some values of x, because
-    floats saturate and integers wrap.
+    The second rule does not apply to integer → float → integer if the last dtype lacks a value of x: a cast
+    of a float saturates, a cast of an integer wraps.
     """
     x = src[0]
     if x.dtype is dtype:
@@ -287,7 +287,7 @@ def exact_cast(a: DType, b: DType) -> bool:
     return False
 
 
-_FLOAT: Final = {
+_FLOAT: Final[dict[DType, tuple[int, int]]] = {
     dtypes.float8_e4m3fn: (4, 8),
     dtypes.float8_e5m2: (3, 15),
     dtypes.float8_e4m3fnuz: (4, 7),
@@ -297,6 +297,7 @@ _FLOAT: Final = {
     dtypes.float32: (24, 127),
     dtypes.float64: (53, 1023),
 }
+"""Float dtype -> (significant bits, largest exponent)."""
 
 
 def fold_bitcast(dtype: DType, src: Sources) -> UOp | None:

@@ -1,6 +1,7 @@
-"""REDUCE nodes of kernels, and the values that they reduce to without a loop.
+"""REDUCE nodes of kernels, and reductions that need no loop.
 
-A range that the value does not depend on needs no loop: a sum over it is a product, a product a power.
+A range on which the value does not depend needs no loop: a sum over it is a multiplication, a product a
+power.
 
 Not here: the rules of elementwise operations (`fold`), the loops (`compiler.emit.reductions`). Next:
 `compiler.schedule.lower`, the caller.
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def identity(op: str, dtype: DType) -> UOp:
-    """Return the result of a reduction over no elements."""
+    """Return the result of a reduction by ADD, MUL, MAX or MIN over no elements."""
     if op is Ops.ADD:
         return const(0, dtype)
     if op is Ops.MUL:
@@ -34,8 +35,8 @@ def identity(op: str, dtype: DType) -> UOp:
 def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
     """Return the reduction of value over ranges; bit n of `used` is set if value depends on range n.
 
-    Ranges that the value does not depend on are removed: MAX and MIN keep the value, ADD multiplies it by
-    their size, MUL raises it to their size.
+    Other ranges are left out of the REDUCE. For them ADD multiplies the result by the product of their sizes,
+    and MUL raises it to that power; MAX and MIN keep it.
     """
     kept = tuple([r.arg[0] for r in ranges if used >> r.arg[0] & 1])
     times = math.prod([r.arg[1] for r in ranges if not used >> r.arg[0] & 1])

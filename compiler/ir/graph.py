@@ -1,8 +1,8 @@
 """Constructors of tensor graphs: they infer shapes and dtypes, and raise `UsageError` for invalid arguments.
 
-They build exactly what they are asked for. Broadcasting, promotion and default arguments belong to the
-frontend; arithmetic simplification belongs to `compiler.ir.fold`. The only shortcut: a movement that changes
-nothing returns its source.
+They build the requested node. Broadcasting, promotion and default arguments belong to the frontend,
+arithmetic simplification to `compiler.ir.fold`. There are two shortcuts: a movement that changes nothing
+returns its source, and two reshapes, permutes or expands in a row become one.
 
 Not here: the meaning of the operations (`ops`). Next: `compiler.schedule.scheduler`, which turns these graphs
 into kernels.
@@ -115,8 +115,8 @@ def pad(x: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
 def shrink(x: UOp, bounds: Sequence[tuple[Bound, Bound]]) -> UOp:
     """Return the part begin <= i < end of each axis.
 
-    `begin` and `end` may contain Variables if their difference is a number: a slice of a fixed size at a
-    variable position.
+    `begin` and `end` may contain Variables if their difference is a number: such a slice has a fixed size at
+    a variable position. Raises `UsageError` for bounds outside of the axis for some value of a Variable.
     """
     if len(bounds) != len(x.shape):
         raise UsageError(f"SHRINK of {_show(x)} by {tuple(bounds)}: wanted one (begin, end) for each axis")
@@ -167,7 +167,10 @@ def flip(x: UOp, axes: Sequence[int]) -> UOp:
 def window(
     x: UOp, axes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> UOp:
-    """Append an axis of windows per entry: out[..., o, ..., w] = x[..., o * stride + w * dilation, ...]."""
+    """Return x with sliding windows along `axes`, and a new last axis for each, over the window's elements.
+
+    out[..., o, ..., w] = x[..., o * stride + w * dilation, ...]; `sizes` are the windows' elements.
+    """
     if not len(axes) == len(sizes) == len(strides) == len(dilations):
         raise UsageError(
             f"WINDOW of {_show(x)}: axes {tuple(axes)}, sizes {tuple(sizes)}, strides {tuple(strides)} and"
@@ -264,7 +267,7 @@ def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
 
 
 def reduce(x: UOp, op: str, axes: Sequence[int]) -> UOp:
-    """Return x reduced by ADD, MUL, MAX or MIN over axes, which the result lacks; over no axis return x."""
+    """Return x reduced by ADD, MUL, MAX or MIN over axes; the result lacks them. Over no axis return x."""
     if op not in ops.REDUCERS:
         raise UsageError(f"REDUCE by {op}: wanted one of {', '.join(sorted(ops.REDUCERS))}")
     found = tuple(sorted({_axis(a, len(x.shape), "REDUCE", x.shape) for a in axes}))
@@ -278,7 +281,7 @@ def reduce(x: UOp, op: str, axes: Sequence[int]) -> UOp:
 
 
 def gather(x: UOp, indices: UOp, axis: int) -> UOp:
-    """Return x[..., indices, ...] along one axis; indices outside [0, n) give 0."""
+    """Return x[..., indices, ...] along one axis of n elements; indices outside [0, n) give 0."""
     axis = _axis(axis, len(x.shape), "GATHER", x.shape)
     if indices.dtype not in (dtypes.int32, dtypes.int64):
         raise UsageError(f"GATHER: indices {_show(indices)} must be int32 or int64; CAST them")
@@ -291,14 +294,14 @@ def contiguous(x: UOp) -> UOp:
 
 
 def after(x: UOp, *others: UOp) -> UOp:
-    """Return the values of x, for kernels that run after those that compute `others`."""
+    """Return the values of x; kernels that use the result run after the kernels that compute `others`."""
     return uop(Ops.AFTER, x.dtype, (x, *others))
 
 
 def assign(target: UOp, value: UOp) -> UOp:
     """Return `value` stored in place to `target`: a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one.
 
-    Every other use of the PARAM reads the contents before the ASSIGN; uses of the result read the new ones.
+    Uses of the result read the new contents; every other use of the PARAM reads the contents before.
     """
     if target.shape != value.shape or target.dtype is not value.dtype:
         raise UsageError(f"ASSIGN of {_show(value)} to {_show(target)}: shapes and dtypes must be equal")
@@ -314,9 +317,9 @@ def assign(target: UOp, value: UOp) -> UOp:
 
 
 def build(rows: Iterable[Row]) -> list[UOp]:
-    """Return the nodes of rows (operation, numbers of earlier nodes, argument), in order, in one pass.
+    """Return the nodes of rows (operation, numbers of earlier rows, argument), in order, in one pass.
 
-    An operation without a constructor here is itself the function that makes its node.
+    An operation may also be a function that makes its node from (sources, argument).
     """
     nodes: list[UOp] = []
     for op, sources, arg in rows:

@@ -1,12 +1,12 @@
 """Index arithmetic with canonical constructors: a sum is always atoms with integer coefficients.
 
 Each constructor returns the canonical node, so there is no simplification pass. Sums are affine by
-construction; constant folding, collection of terms, re-association and distribution are merges of
+construction: constant folding, collection of terms, re-association and distribution are merges of
 dictionaries. Only division, modulo and comparison have rules. Atoms are ranges, variables, divisions, modulos
-and computed indices; every node has bounds. The order of terms is structural, so equal arithmetic has equal
-text in every process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
+and computed indices. Every node has bounds. The order of terms depends on the structure alone, so equal
+arithmetic has equal text in every process. A mask is a conjunction of `x < c`, or the constant TRUE or FALSE.
 
-Not here: other values of kernels (`fold`), index arithmetic on registers (`compiler.emit.indexing`).
+Not here: other values of kernels (`fold`). Next: `compiler.emit.indexing`, index arithmetic on registers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ FALSE: Final = _const(value=False, dtype=_BOOL)
 
 
 def loop(number: int, size: int) -> UOp:
-    """Return the loop variable with a number, 0 <= r < size; for size 1 the constant 0."""
+    """Return the loop variable `number` with 0 <= r < size; for size 1 the constant 0."""
     return ZERO if size == 1 else uop(Ops.RANGE, _INDEX, (), (number, size))
 
 
 def Variable(name: str, lo: int, hi: int) -> UOp:  # noqa: N802 - the public name
-    """Return an integer whose value is given at launch, `lo <= value <= hi`."""
+    """Return an integer whose value is given at launch, `lo <= value <= hi`.
+
+    Raises `UsageError` for a name that is no identifier, and for `lo` above `hi`.
+    """
     if not name.isidentifier():
         raise UsageError(f"a Variable's name must be an identifier, not {name!r}")
     if lo > hi:
@@ -56,7 +59,7 @@ def Variable(name: str, lo: int, hi: int) -> UOp:  # noqa: N802 - the public nam
 
 
 def as_index(x: UOp | int, operator: str) -> UOp:
-    """Return an operand of index arithmetic; raise `UsageError` for anything else."""
+    """Return an operand of index arithmetic. Raises `UsageError` for a node of another dtype."""
     if isinstance(x, int):
         return const(x)
     if x.dtype is not _INDEX:
@@ -67,7 +70,10 @@ def as_index(x: UOp | int, operator: str) -> UOp:
 
 
 def as_number(x: object, operator: str) -> int:
-    """Return the right operand of an operator as a number; `UsageError` if it is not a valid one."""
+    """Return the right operand of an operator as a number.
+
+    Raises `UsageError` if it is no number, and for `//` and `%` if it is not positive.
+    """
     if isinstance(x, UOp) and x.op is Ops.CONST:
         x = x.arg
     if not isinstance(x, int):
@@ -88,7 +94,10 @@ def terms_of(x: UOp) -> tuple[Terms, int]:
 
 
 def linear(terms: Terms, constant: int) -> UOp:
-    """Return the canonical sum of terms, which it changes; a*c*(x // c) + a*(x % c) becomes a*x."""
+    """Return the canonical sum of terms and a constant; a*c*(x // c) + a*(x % c) becomes a*x.
+
+    `terms` may be changed.
+    """
     for atom, coefficient in terms.items():
         if atom.op is Ops.IMOD and coefficient:
             quotient = _table.get((Ops.IDIV, _INDEX, atom.arg, atom.src))
@@ -179,9 +188,10 @@ def _bounds(terms: Terms, constant: int) -> tuple[int, int]:
 
 
 def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int, int] | None:
-    """Find a divisor g of c such that the sum of the terms it does not divide is in [0, g).
+    """Find a divisor g > 1 of c such that the sum of the terms that g does not divide is in [0, g).
 
-    Return g, the other terms divided by g, the remaining terms, and the constants of both; None without a g.
+    Return (g, the terms that g divides, divided by g, the other terms, the constant of each); None if there
+    is no such divisor.
     """
     for g in sorted({gcd(v, c) for v in terms.values()}, reverse=True):
         if g == 1:
@@ -211,7 +221,7 @@ def div(x: UOp, c: int) -> UOp:
 
 
 def _div_of_rest(rest: Terms, k: int, c: int) -> UOp:
-    """Return (rest + k) // c by a common factor, by nested divisions, or as a new atom."""
+    """Return (rest + k) // c: by a common factor, as a division of a division's source, or as a new atom."""
     split = _split(rest, k, c)
     if split is not None:
         g, big, _, big_k, _ = split
@@ -295,7 +305,7 @@ def both(*masks: UOp) -> UOp:
 
 
 def implies(mask: UOp, other: UOp) -> bool:
-    """Return whether `mask` implies `other`, judged by comparisons of equal indices."""
+    """Return whether `mask` implies `other` by comparisons of the same indices; False may mean unknown."""
     if other is TRUE or mask is FALSE or mask is other:
         return True
     if other is FALSE or mask is TRUE:
@@ -305,7 +315,7 @@ def implies(mask: UOp, other: UOp) -> bool:
 
 
 def parts_of(mask: UOp) -> tuple[UOp, ...]:
-    """Return the comparisons of a mask."""
+    """Return the comparisons of a mask; none for TRUE, and FALSE itself for FALSE."""
     return mask.src if mask.op is Ops.IAND else () if mask is TRUE else (mask,)
 
 
@@ -324,7 +334,10 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def substitute(x: UOp, env: Mapping[UOp, UOp], memo: dict[UOp, UOp]) -> UOp:
-    """Replace atoms of an index or a mask by `env`; `memo` caches results for this `env` only."""
+    """Return an index or a mask with its atoms replaced by `env`.
+
+    `memo` keeps results for later calls with the same `env`.
+    """
     found = memo.get(x)
     if found is None:
         found = env.get(x)
@@ -361,7 +374,10 @@ def atoms_of(xs: Iterable[UOp]) -> dict[UOp, None]:
 
 
 def evaluate(x: UOp, env: Mapping[UOp, int]) -> int:
-    """Return the value of an index, or of a mask as 0 or 1; `env` has the values of atoms."""
+    """Return the value of an index, or of a mask as 0 or 1; `env` has the values of RANGE, VAR and INDEXOF.
+
+    Raises `KeyError` for an atom without a value, and `UsageError` for another node.
+    """
     return _evaluate(x, env, {})
 
 

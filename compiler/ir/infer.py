@@ -1,9 +1,10 @@
 """Inference of a node's shape, bounds and structural order, by tables keyed by operation.
 
-A rule receives the sources and the argument; the factory in `compiler.ir.uop` calls it once for each distinct
-node. The structural order is a hash that is equal in every process; it sorts the terms of index arithmetic.
+A rule gets the sources and the argument, a rule of bounds also the dtype. The factory in `compiler.ir.uop`
+calls the rules once for each distinct node. The structural order is a hash that is equal in every process; it
+sorts the terms of index arithmetic.
 
-Not here: checks of the arguments (`graph`, `verify`).
+Not here: checks of the arguments (`graph`, `verify`). Next: `uop`, the factory.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _bounds_imod(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
 
 
 def _bounds_of_first(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
-    """Return the source's bounds, if the dtype holds all its values, else the limits of the dtype."""
+    """Return the bounds of the first source if the dtype has all its values, else the limits of the dtype."""
     if dtype.kind == "float":
         return 0, 0
     low, high = LIMITS[dtype]
@@ -169,7 +170,7 @@ def _order_indexof(src: tuple[UOp, ...], arg: Any) -> int:
 
 
 def _structure(x: UOp) -> int:
-    """Return a hash of the structure of a value, and store it in `order`."""
+    """Return a hash of the structure of a value, and store it in `order` of each node under it."""
     stack = [x]
     while stack:
         node = stack[-1]
@@ -230,5 +231,5 @@ BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
     Ops.MOD: _bounds_mod,
     Ops.IOTA: _bounds_iota,
 }
-"""Operation -> rule of the inclusive bounds; others have those of `LIMITS`. Bounds of floats are (0, 0)
-and have no meaning."""
+"""Operation -> rule of the inclusive bounds; other operations have the bounds of `LIMITS`. Floats have the
+bounds (0, 0), without a meaning."""

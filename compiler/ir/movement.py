@@ -2,10 +2,10 @@
 
 Indices propagate from the output to the buffers. `push` translates the index of an element of the result to
 the index of the corresponding element of the source, with a mask that is false for padding. A reshape is
-divided into groups of axes with equal products, so unchanged axes keep their index; `WINDOW` is affine and
+divided into groups of axes with equal products, so unchanged axes keep their index. `WINDOW` is affine and
 needs no division.
 
-Not here: the kernel of an index (`compiler.schedule.fusion`).
+Not here: index arithmetic (`index`). Next: `compiler.schedule.lower`, which pushes indices to the buffers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Group = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def push(op: str, arg: Any, source: Shape, result: Shape, index: Index) -> Pushed:
-    """Return the source's index, and a mask that is false for padding.
+    """Return the source's index for an index of the result, and a mask that is false for padding.
 
-    No axis of either shape may have size 0.
+    `arg` is the argument of the movement `op`, `source` and `result` are the shapes. No axis may have size 0.
     """
     return _PUSH[op](arg, source, result, index)
 
 
 @lru_cache(maxsize=4096)
 def groups(old: Shape, new: Shape) -> tuple[Group, ...]:
-    """Divide a reshape into the smallest groups of axes with equal products: ((old axes), (new axes))."""
+    """Divide a reshape into the smallest groups of axes with equal products: (old axes, new axes) of each."""
     found = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -56,7 +56,7 @@ def groups(old: Shape, new: Shape) -> tuple[Group, ...]:
 
 
 def _reshape(_arg: Any, source: Shape, result: Shape, index: Index) -> Pushed:
-    """In each group, flatten the new axes and split the result by the old ones."""
+    """In each group flatten the index of the new axes, and split it into indices of the old axes."""
     out = [ZERO] * len(source)
     for olds, news in groups(source, result):
         if len(olds) == len(news) == 1:

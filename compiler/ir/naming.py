@@ -1,6 +1,6 @@
 """Names of kernels, as faults, traces and profiles show them. A name depends on the AST alone.
 
-Not here: keys of kernels, which are their whole text (`compiler.ir.serialize`).
+Not here: the keys of kernels. Next: `compiler.ir.serialize`, the text from which keys are made.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 _DIGITS = 6
-"""Hexadecimal digits of the key's digest: they distinguish kernels of one role and shape."""
+"""Hexadecimal digits of a digest of the kernel's text: they distinguish kernels of one role and shape."""
 _MOST_ROLE, _MOST_SIZES, _MOST_DEPTH = 24, 24, 10
-"""The most characters of each part of a name; words that do not fit are omitted."""
+"""The most characters of the role, of the sizes and of the number of values; words that do not fit are
+omitted."""
 _MOST_WORDS = 3
 """The most operations that a name lists."""
 
@@ -28,12 +29,12 @@ _MOST_WORDS = 3
 def kernel_name(ast: UOp, text: str = "") -> str:
     """Return the entry symbol of a kernel: its role, its sizes, and a digest.
 
-    `matmul_512x256x64_ab12cd` multiplies 512 x 64 by 64 x 256; `conv_...` has a window; `softmax_64x1000_...`
-    and `norm_...` reduce rows and use the results along them; `sum_32x10_of_7_...` adds 7 values for each of
-    32 x 10 results; `exp_add_4096_...` has no reduction, and its last operation first; `gather_...` loads at
-    computed indices; `copy_...` moves or converts; `matmul_softmax_matmul_...` is a chain. The same kernel
-    has the same name in every process: at most 72 lower-case letters, digits and underscores. `text` is that
-    of `kernel_key`, for callers that have it.
+    `matmul_512x256x64_ab12cd` multiplies 512 x 64 by 64 x 256. `conv_...` sums products over several ranges.
+    `softmax_64x1000_...` and `norm_...` reduce rows and use the results along them. `sum_32x10_of_7_...` adds
+    7 values for each of 32 x 10 results. `exp_add_4096_...` has no reduction; its last operation is named
+    first. `gather_...` loads at computed indices, `copy_...` moves or converts. `matmul_softmax_matmul_...`
+    is a chain. The same kernel has the same name in every process: at most 72 lower-case letters, digits and
+    underscores. `text` is the result of `kernel_key`, for callers that have it.
     """
     if ast.arg:
         parts = _of_chain(ast)
@@ -52,7 +53,7 @@ def _of_chain(ast: UOp) -> list[str]:
 
 
 def _described(ast: UOp) -> tuple[list[str], list[int], str]:
-    """Return the role of a kernel, its sizes, and for a plain reduction the number of values, as text."""
+    """Return the role of a kernel, its sizes, and the number of values of a plain reduction, else ""."""
     nodes = postorder((ast,))
     reduces = [node for node in nodes if node.op is Ops.REDUCE]
     inner = {number for node in reduces for number in node.arg[1]}
@@ -68,7 +69,7 @@ def _described(ast: UOp) -> tuple[list[str], list[int], str]:
 def _role(
     nodes: Sequence[UOp], reduces: Sequence[UOp], ranges: dict[int, int], outer: list[int]
 ) -> tuple[list[str], list[int]]:
-    """Return the words that describe a kernel, and its sizes."""
+    """Return the words of a kernel's role, and its sizes."""
     found = {node.op for node in nodes}
     kinds = {node.arg[0] for node in reduces}
     for node in reduces:
@@ -87,7 +88,10 @@ def _role(
 
 
 def _product(reduce: UOp) -> tuple[set[int], set[int]] | None:
-    """Return the ranges that each factor of a sum of products is read over; None for any other reduction."""
+    """Return the ranges of each factor of a sum of products; None for any other reduction.
+
+    A sum of squares is no sum of products here.
+    """
     value = reduce.src[0]
     while value.op is Ops.CAST:
         value = value.src[0]
@@ -118,7 +122,7 @@ def _ranges(node: UOp) -> set[int]:
 
 
 def _bounded(words: Iterable[str], between: str, most: int) -> str:
-    """Join as many words as fit."""
+    """Join words until the next one would make the text longer than `most`."""
     text = ""
     for word in words:
         longer = f"{text}{between}{word}" if text else word

@@ -1,7 +1,7 @@
 """The operations of the intermediate representation: definition, sources and argument of each.
 
-Two graphs share them. A frontend builds a *tensor graph* (`compiler.ir.graph` has its constructors), whose
-nodes have shapes. The scheduler makes *kernel ASTs* of it, whose nodes are scalars with shape ().
+Two kinds of graphs use them. A frontend builds a *tensor graph* (`compiler.ir.graph` has its constructors),
+whose nodes have shapes. The scheduler makes *kernel ASTs* of it, whose nodes are scalars with shape ().
 
 Arithmetic that both graphs share is defined here once and for every target:
 
@@ -173,8 +173,8 @@ class Ops:
     ILT: Final = "ILT"
     """src=(x,) arg=c: the mask x < c."""
     IAND: Final = "IAND"
-    """src=ILTs: conjunction, at least two. (A mask that always holds is left out; CONST true and false stay
-    inside `symbolic`.)"""
+    """src=ILTs, at least two: their conjunction. A kernel has no mask that is always true or always false:
+    these are CONSTs in `compiler.ir.index` alone."""
     INDEXOF: Final = "INDEXOF"
     """src=(integer value,) arg=(lo, hi): a computed value as an index atom (gather)."""
     IVALUE: Final = "IVALUE"
@@ -192,14 +192,14 @@ ANY: Final = NUMBERS | {"bool"}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The approximate cost of one operation, in the units of those that ask."""
+    """The approximate cost of one operation, for planners and for the scheduler."""
 
     instructions: float
-    """Vector instructions of a kernel, for its planners."""
+    """Vector instructions, for the planners of a kernel."""
     weight: int
-    """Simple operations, for the scheduler, where a load is two."""
+    """Simple operations, for the scheduler; a load counts as two."""
     branches: bool = False
-    """Whether rare cases branch, which vectors of GPU threads cannot."""
+    """Whether its code branches for rare inputs. Code for several elements of a GPU thread cannot branch."""
 
 
 SIMPLE: Final = Cost(1.0, 1)
@@ -215,12 +215,12 @@ class Elementwise:
     `kinds` are the kinds of dtype (`DType.kind`) of its sources. Two sources have the same dtype, which is
     also the result's, except for a `predicate`, whose result is bool. `floats` and `whole` compute it on
     Python numbers, for constant folding: `floats` exactly or rounded once, or None if the device may round
-    differently; `whole` on unbounded integers and bools, which are wrapped afterwards. `transcendental`
-    operations are polynomials. The results of `exact` ones on float16 and bfloat16, computed in float32, need
-    no rounding. `oracle` is the NumPy function for tests; None if `tests.oracle` has its own. Scheduler and
-    planners read `cost`, which every row states.
+    differently; `whole` on unbounded integers and bools, which are wrapped afterwards. A `transcendental`
+    operation is computed by polynomials. An `exact` operation on float16 or bfloat16, computed in float32,
+    has a result that needs no rounding. `oracle` is the NumPy function for tests; None if the tests have
+    their own. Scheduler and planners read `cost`.
 
-    `compiler.emit.isel` has its instructions, by name.
+    `compiler.emit.isel` has the instructions of an operation, by name.
     """
 
     op: str

@@ -1,9 +1,9 @@
 """Arithmetic on Python numbers with the results of kernels, for constant folding.
 
-`compiler.ir.ops` defines the rules, and the computation of each operation in its row. Here results are
-rounded or wrapped to the dtype.
+`compiler.ir.ops` defines the rules; its row of an operation has the computation. Here results are rounded or
+wrapped to the dtype.
 
-Next: `fold`, which calls these functions.
+Not here: the rules that need no constants (`fold`). Next: `fold`, which calls these functions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Number = float
 
 
 def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> Number | None:
-    """Return op(values), rounded or wrapped to dtype; None if it is not folded.
+    """Return op(values), rounded or wrapped to dtype; `source` is the dtype of the first value.
 
-    `source` is the dtype of the first value.
+    Return None if the operation is not folded: the device may round it differently, or the result or an
+    operand of BITCAST is a NaN or has no code.
     """
     if op is Ops.CAST:
         return convert(values[0], dtype)
@@ -63,7 +64,10 @@ _DOUBLE: Final = 53
 
 
 def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are distinguished
-    """Return a float64 that rounds to dtype as the exact number does; long integers are rounded to odd."""
+    """Return a float64 that rounds to dtype as the exact number does.
+
+    An integer of more than 53 bits is rounded to odd, so that the second rounding is right.
+    """
     if isinstance(value, float) or dtype is dtypes.float64:
         return float(value)
     extra = abs(value).bit_length() - _DOUBLE
@@ -76,7 +80,7 @@ def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the 
 
 
 def wrap(value: Number, dtype: DType) -> int:
-    """Return an integer wrapped to dtype, in two's complement."""
+    """Return a number wrapped to an integer dtype, in two's complement; for bool whether it is not 0."""
     if dtype is dtypes.bool:
         return bool(value)
     low = int(value) & ((1 << dtype.bits) - 1)

@@ -1,10 +1,10 @@
 """Nodes as text: readable index arithmetic, and the canonical text of a kernel for its cache key.
 
-The canonical text has one line per node, numbered in depth-first order from the root. It depends only on the
-structure, not on ids, hash seeds or the process. `parse_kernel` reads it back, for example in a worker
-process.
+The canonical text has one line for each node: operation, dtype, numbers of the lines of its sources,
+argument. Lines are in depth-first order from the root. The text depends only on the structure, not on ids,
+hash seeds or the process. `parse_kernel` reads it, for example in a worker process.
 
-Not here: keys of the disk cache, which also cover target and compiler (`compiler.cache`).
+Not here: names of kernels (`naming`). Next: `compiler.cache`, keys that also cover target and compiler.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ def _expression_of(x: UOp, memo: dict[UOp, str]) -> str:
 
 
 def postorder(roots: Iterable[UOp]) -> list[UOp]:
-    """Return every node under the roots once, sources before users.
-
-    The order depends only on the structure.
-    """
+    """Return every node under the roots once, sources before users, in an order of the structure alone."""
     done: set[UOp] = set()
     order: list[UOp] = []
     stack = list(roots)
@@ -100,7 +97,7 @@ def unknown_under(
 ) -> list[UOp]:
     """Return the nodes under a root that are not in `known`, sources before users.
 
-    Sources of known nodes count as known.
+    Nodes that only known nodes use are left out. `sources` returns the sources of a node.
     """
     done: set[UOp] = set()
     order: list[UOp] = []
@@ -143,7 +140,11 @@ _FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"
 
 
 def parse_kernel(text: str) -> UOp:
-    """Return the kernel of a canonical text; `UsageError` if it is malformed."""
+    """Return the kernel of a canonical text.
+
+    Raises `UsageError` for a line without its four parts, an unknown operation or dtype, and for no line;
+    `ValueError` or `IndexError` for a malformed argument or source. The kernel is not verified.
+    """
     from ast import literal_eval  # noqa: PLC0415 - slow to import, and used only by workers
 
     nodes: list[UOp] = []

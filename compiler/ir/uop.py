@@ -1,10 +1,10 @@
 """The node of the intermediate representation: interned, immutable, with inferred properties.
 
 `uop(op, dtype, src, arg)` is the factory. Equal arguments give the same object, so `is` compares whole
-graphs. `compiler.ir.ops` defines the operations. Checked constructors are in `compiler.ir.graph` (tensors)
-and `compiler.ir.index` (index arithmetic). The factory checks nothing; `compiler.ir.verify` does.
+graphs. The factory does not check its arguments.
 
-Next: `ops`, the operations; `graph` and `index`, the checked constructors.
+Not here: checks of finished graphs (`verify`). Next: `ops`, the operations; `graph` and `index`, the checked
+constructors of tensor graphs and of index arithmetic.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Shape = tuple[int, ...]
 class UOp:
     """One interned node, made by `uop` or a checked constructor.
 
-    `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes; for
-    floats both are 0 and have no meaning. `id` is the order of creation; it differs between processes and
-    must not be part of a key. `order` is a structural hash of index nodes, equal in every process; other
-    nodes have 0 until an INDEXOF of them is made. Index nodes (dtype index) can be added and subtracted, and
-    combined with numbers by `*`, `//`, `%`, `<` and `>=`.
+    `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes. For
+    floats both are 0, without a meaning. `id` is the order of creation; it differs between processes and must
+    not be part of a key. `order` is a structural hash of index nodes, equal in every process; it is 0 for
+    other nodes that are under no INDEXOF. Index nodes (dtype index) can be added and subtracted, and combined
+    with numbers by `*`, `//`, `%`, `<` and `>=`; other operands raise `UsageError`.
     """
 
     __slots__ = ("arg", "dtype", "id", "op", "order", "shape", "src", "vmax", "vmin")
@@ -166,7 +166,8 @@ def const(value: float, dtype: DType) -> UOp:
     """Return a scalar constant.
 
     The value is converted to the dtype's Python class; floats are rounded to the dtype. 0.0 and -0.0 are
-    different constants; all NaN are one. `UsageError` for a number that the integer dtype does not have.
+    different constants; all NaN are one. Raises `UsageError` for a number that an integer dtype does not
+    have.
     """
     exact = _exact(value, dtype)
     name: Any = exact
@@ -185,10 +186,10 @@ def table_size() -> int:
 
 
 def trim_table(limit: int) -> bool:
-    """Drop all nodes if there are more than `limit`; return whether they were dropped.
+    """Empty the table if it has more than `limit` nodes; return whether it was emptied.
 
-    Existing nodes stay usable, but are not identical to equal nodes made later. The caller must not combine
-    graphs from before and after.
+    Existing nodes stay usable, but are not identical to equal nodes that are made later. The caller must not
+    combine graphs from before with graphs from after.
     """
     if len(_table) <= limit:
         return False
@@ -216,9 +217,9 @@ def _exact(value: float, dtype: DType) -> float:
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """Round a Python float to the nearest value of a float dtype, ties to even.
+    """Return the value of a float dtype that is nearest to a float, ties to even.
 
-    Overflow gives infinity, of an 8-bit float what `compiler.narrow_floats` says.
+    Overflow gives infinity; in a float of 8 bits it gives what `compiler.narrow_floats` says.
     """
     if math.isnan(value):
         return _NAN

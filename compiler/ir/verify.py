@@ -1,7 +1,7 @@
-"""Checks of graphs and kernels between passes; `CompileError` names the node and the violated rule.
+"""Checks of graphs and kernels between passes. A `CompileError` names the node and the violated rule.
 
-Not here: checks of user arguments (`graph`), of the linear form (`compiler.emit.linear`). Next:
-`compiler.schedule.scheduler`, which calls these between passes.
+Not here: checks of user arguments (`graph`), checks of the linear form (`compiler.emit.linear`). Next:
+`compiler.schedule.scheduler`, which calls these checks between passes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def verify_tensor(root: UOp) -> None:
-    """Check that every node of a tensor graph equals the result of its checked constructor."""
+    """Check that dtype and shape of every node of a tensor graph are those of its checked constructor.
+
+    Index nodes are not checked. Raises `CompileError`, also for an operation that tensor graphs lack.
+    """
     for x in postorder((root,)):
         if x.dtype is dtypes.index:
             continue
@@ -35,7 +38,10 @@ def verify_tensor(root: UOp) -> None:
 
 
 def constructed(x: UOp) -> UOp:
-    """Return what the checked constructor of a node of a tensor graph gives. Raises `CompileError`."""
+    """Return the result of the checked constructor for a node of a tensor graph.
+
+    Raises `CompileError` if the constructor refuses it, or if tensor graphs have no such operation.
+    """
     build = _TENSOR.get(x.op)
     if build is None and x.op not in sets.ELEMENTWISE:
         raise CompileError(f"{x!r} is not an operation of tensor graphs; it belongs to kernels")
@@ -81,7 +87,10 @@ _TENSOR: Final[dict[str, Callable[[UOp], UOp]]] = {
 
 
 def verify_kernel(ast: UOp) -> None:
-    """Check a kernel AST against the rules of `compiler.ir.ops`; of a chain each part and what they share."""
+    """Check a kernel AST against the rules of `compiler.ir.ops`; for a chain each part, and what they share.
+
+    Raises `CompileError`.
+    """
     if ast.op is Ops.SINK and ast.arg:
         _verify_chain(ast)
     else:
@@ -89,7 +98,7 @@ def verify_kernel(ast: UOp) -> None:
 
 
 def _verify_chain(ast: UOp) -> None:
-    """Check the parts of a chain; that it numbers its buffers, and loads matrices after they are stored."""
+    """Check the parts of a chain, the numbers of its buffers, and that matrices are stored before loads."""
     externals, shared = ast.arg
     ranges: set[UOp] = set()
     stored: set[int] = set()
@@ -117,7 +126,7 @@ class _Kernel:
     def __init__(self, ast: UOp, *, inside: bool = False) -> None:
         self.ast = ast
         self.inside_chain = inside
-        """Whether it is a part of a chain, which numbers the buffers."""
+        """Whether the kernel is a part of a chain; then the chain numbers the buffers."""
         self.nodes = postorder((ast,))
         self.free: dict[UOp, frozenset[int]] = {}
         self.inside: dict[UOp, frozenset[int]] = {}

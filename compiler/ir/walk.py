@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 KEPT: Final = 64
-"""The graphs whose last traversals are kept: the passes over one kernel ask for the same ones many times."""
+"""The number of traversals that are kept: the passes over one kernel ask for the same traversals many
+times."""
 
 
 @lru_cache(maxsize=KEPT)
@@ -67,5 +68,5 @@ def ordered(root: UOp) -> Sequence[UOp]:
 
 
 def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-    """Return the RANGEs over which a REDUCE runs."""
+    """Return the RANGEs over which a REDUCE runs; `free` is the result of `ranges_in` for a root above it."""
     return frozenset([r for r in free[reduce.src[0]] if r.arg[0] in reduce.arg[1]])

@@ -1,10 +1,11 @@
-"""Move masks outside sums of products: those that both factors share and that depend on no summed range.
+"""Move masks outside sums of products: masks that both factors share and that depend on no summed range.
 
-A convolution that is padded afterwards loads pictures and weights under the mask of the output's place. Then
-the weights depend on that place, by their mask alone, and the sum would not be a contraction.
+A convolution whose result is padded loads pictures and weights under a mask of the output's index. By this
+mask the weights depend on the output's index, and the sum is no contraction. Outside the sum the mask does no
+harm.
 
-Not here: ranges (`range_merging`), masks as registers (`emit.indexing`). Next: `compiler.pipeline`, which
-runs this first.
+Not here: ranges (`range_merging`), masks as registers (`compiler.emit.indexing`). Next: `compiler.pipeline`,
+which runs this pass first.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from compiler.ir.walk import bound_ranges, ordered, ranges_in
 
 
 def hoist_masks(ast: UOp) -> UOp:
-    """Return the kernel with masks outside its sums of products, as far as a factor is loaded without them.
+    """Return the kernel with masks moved outside its sums of products of floats.
 
     sum(load(x, m and a) * load(w, m)) -> where(m, sum(load(x, m and a) * load(w)), 0)
-    where m depends neither on a summed range nor on a range in the index of w.
+    if m depends neither on a summed range nor on a range in the index of w. A mask that neither factor can do
+    without stays.
     """
     nodes = ordered(ast)
     if not any(node.op is Ops.REDUCE and _masked(node) for node in nodes):
@@ -64,7 +66,7 @@ def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
 
 
 def _without(load: UOp, parts: list[UOp]) -> UOp:
-    """Return a LOAD without those of the comparisons in its mask that share no range with its index."""
+    """Return a LOAD without the comparisons `parts` in its mask that share no range with its index."""
     atoms = _atoms(load.src[1])
     if any(a.op is Ops.INDEXOF for a in atoms):
         return load

@@ -1,11 +1,11 @@
 """Cut the rows of a softmax between two products into pieces, with running maxima, sums and weighted values.
 
 For each piece of the keys the scores are computed, and their exponentials relative to the largest score so
-far. Where a piece has a larger one, what was summed before is scaled: the sum of exponentials, and the
-weighted values. After the last piece the values are divided by the sum. No row is ever whole.
-
-Not here: the loop over pieces (`plan.phases`). Next: `plan.phases`, the caller.
+far. If a piece has a larger score, the sum of exponentials and the weighted values of the earlier pieces are
+scaled. After the last piece the values are divided by the sum. No row is ever in memory as a whole.
 Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867 (2018).
+
+Not here: the loop over pieces. Next: `compiler.plan.phases`, the caller.
 """
 
 from __future__ import annotations
@@ -19,32 +19,42 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
-from compiler.rewrite.range_merging import replace_ranges
+from compiler.rewrite.range_merging import replace_ranges, replace_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_KEYS, LEAST_KEYS = 512, 64
-"""Keys of a piece, at most and at least."""
+"""The most and the least keys of a piece."""
 _F32 = dtypes.float32
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The kernels of a chain in pieces; the variable `start` is the first key of the current one."""
+    """The kernels of a chain in pieces."""
 
     start: UOp
+    """The variable whose value is the first key of the current piece."""
     size: int
+    """Keys of a piece."""
     count: int
+    """The number of pieces."""
     before: tuple[UOp, ...]
+    """The kernels before the first piece."""
     each: tuple[UOp, ...]
+    """The kernels of each piece, in order."""
     after: tuple[UOp, ...]
+    """The kernels after the last piece."""
     kept: dict[int, int]
-    """The elements of each buffer in scratch memory."""
+    """Number of each buffer in scratch memory -> its elements."""
 
 
 def keys_of(parts: Sequence[UOp]) -> int:
-    """Return the keys of a piece of a chain; 0 if it has no softmax in the middle, or no equal pieces."""
+    """Return the keys of a piece of a chain of three parts.
+
+    Return 0 if the middle part is no softmax of float32, or if no divisor of the number of keys is between
+    `LEAST_KEYS` and `MOST_KEYS`.
+    """
     scores, middle, last = parts
     keys = _softmax(middle)
     node = next(n for n in ordered(last) if n.op is Ops.REDUCE)
@@ -56,7 +66,10 @@ def keys_of(parts: Sequence[UOp]) -> int:
 
 
 def _softmax(ast: UOp) -> UOp | None:
-    """Return the range along the rows if a kernel is exp(x - max(x)) / sum(exp(x - max(x))) of loaded x."""
+    """Return the range along the rows of exp(x - max(x)) / sum(exp(x - max(x))) of loaded x.
+
+    Return None if the kernel computes anything else.
+    """
     value, free = ast.src[0].src[2], ranges_in(ast)
     if value.op is not Ops.DIV or value.dtype is not _F32:
         return None
@@ -82,9 +95,9 @@ def _softmax(ast: UOp) -> UOp | None:
 
 
 def in_pieces(parts: Sequence[UOp], rows: UOp, first: int) -> Pieces | None:
-    """Return the parts of a chain, for a block of `rows`, in pieces; new buffers have numbers from `first`.
+    """Return the kernels of a chain in pieces; None if `keys_of` is 0.
 
-    None if `keys_of` is 0.
+    `rows` is the range over the rows of a block; new buffers are numbered from `first`.
     """
     size, last = keys_of(parts), parts[-1]
     if not size:
@@ -134,12 +147,12 @@ class _Writer:
         return uop(Ops.LOAD, _F32, (uop(Ops.BUFFER, _F32, (), slot), at))
 
     def _place(self) -> UOp:
-        """Return the index of an output in the weighted values of a block."""
+        """Return the index of an output in the buffer of a block's weighted values."""
         ranges = (self.rows, *self.others)
         return symbolic.dot(ranges, symbolic.strides_of([r.arg[1] for r in ranges]))
 
     def _within(self, r: UOp) -> UOp:
-        """Return the index of a score in a piece."""
+        """Return the index of a score in the buffer of a piece."""
         return symbolic.dot((self.rows, r), (self.size, 1))
 
     def _each(self) -> tuple[UOp, ...]:
@@ -189,12 +202,12 @@ class _Writer:
         moved = {self.key: symbolic.add(self.start, inner)}
         made = replace_ranges(_sink(self._store(self.products, self._place(), self.node)), moved)
         weights = next(n for n in ordered(made) if n.op is Ops.LOAD and n.src[0].arg == self.p)
-        return _with(made, weights, self._load(self.p, self._within(inner)))
+        return replace_value(made, weights, self._load(self.p, self._within(inner)))
 
     def _after(self) -> tuple[UOp, ...]:
-        """Return the last part, over the finished values."""
+        """Return the last part, with the weighted values divided by the sum."""
         value = uop(Ops.DIV, _F32, (self._load(self.values, self._place()), self._load(self.total)))
-        return (_with(self.last, self.node, value),)
+        return (replace_value(self.last, self.node, value),)
 
 
 def _sink(*stores: UOp) -> UOp:
@@ -207,12 +220,3 @@ def _exp(x: UOp, base: UOp) -> UOp:
 
 def _scaled(before: UOp, factor: UOp, more: UOp) -> UOp:
     return uop(Ops.ADD, _F32, (uop(Ops.MUL, _F32, (before, factor)), more))
-
-
-def _with(ast: UOp, old: UOp, new: UOp) -> UOp:
-    """Return a kernel with one value instead of another."""
-    done: dict[UOp, UOp] = {old: new}
-    for n in ordered(ast):
-        if n not in done:
-            done[n] = uop(n.op, n.dtype, tuple([done[s] for s in n.src]), n.arg)
-    return done[ast]

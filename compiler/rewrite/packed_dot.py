@@ -1,18 +1,19 @@
-"""The form of a sum of products for matrix operations on words: two or four neighbours along the sum.
+"""Sums of products for matrix operations on 32-bit words, each of two or four consecutive values of the sum.
 
-`sum over k of cast(a[k]) * cast(b[k])` becomes `sum over h of DOT(word of a, word of b)`: h counts pairs of
-16-bit values, and the word of a is a[2h] in its low half and a[2h + 1] in its high half; or h counts quads of
-bytes. Where the values of a word are adjacent in memory, it is one load. All else stays a kernel of 32-bit
-values, so panels, register tiles and pieces are those of any product (`plan.contraction`). No mask of a load
-may end within a word. The products after the last whole word of a single range are added to the result one by
-one; with several summed ranges one must be a multiple of the values of a word.
+`sum over k of cast(a[k]) * cast(b[k])` becomes `sum over h of DOT(word of a, word of b)`. If h counts pairs
+of 16-bit values, the word of a has a[2h] in its low half and a[2h + 1] in its high half; or h counts groups
+of four bytes. If the values of a word are adjacent in memory, the word is one load. The rest of the kernel
+stays one of 32-bit values, so panels, register tiles and pieces are those of any product
+(`compiler.plan.contraction`). No mask of a load may end within a word. If there is one summed range, the
+products after its last whole word are added to the result one by one. If there are several, the size of one
+must be a multiple of a word's values.
 
-VPDPBUSD takes the bytes of one side without a sign, and of the other with one. Where both sides have one, or
-none, each byte of one side is changed by 128 (`XOR` 0x80), and 128 times the sum of the other
-side is subtracted, or added: modulo 2**32, as all sums of integers are, the result is the same.
+VPDPBUSD multiplies unsigned bytes by signed bytes. If both operands are signed, or both unsigned, each byte
+of one operand is changed by 128 (`XOR` 0x80), and 128 times the sum of the other operand is subtracted or
+added. Sums of integers are modulo 2**32, so the result is the same.
 
-Not here: which operations a target has (`compiler.targets`), their lines (`emit.products`). Next:
-`pipeline`, the caller.
+Not here: the operations of a target (`compiler.targets`), their lines (`compiler.emit.products`). Next:
+`compiler.pipeline`, the caller.
 """
 
 from __future__ import annotations
@@ -36,14 +37,19 @@ if TYPE_CHECKING:
 _WHOLE = (dtypes.int32, dtypes.uint32)
 _BYTES = (dtypes.int8, dtypes.uint8)
 _SHORT = (*_BYTES, dtypes.int16)
-"""Integers that 16 bits with a sign hold."""
+"""Types whose values are values of int16."""
 _ONES = 0x01010101
-_TURNED = 0x80808080
-"""The bits of a word that change each of its bytes by 128, to one with a sign or without."""
+"""A word of four bytes 1."""
+_CHANGED = 0x80808080
+"""The bits whose inversion changes each byte of a word by 128: between int8 and uint8."""
 
 
 def in_words(ast: UOp, target: Target) -> UOp | None:
-    """Return the kernel with its one sum of products over words; None where it or the target has none."""
+    """Return the kernel with its one sum of products over words.
+
+    Return None if the target has no matrix operation for the operands, or the kernel no sum of products that
+    can be divided into words.
+    """
     if target.threads > 1 or not target.matrix or ast.src[0].op is not Ops.STORE:
         return None
     nodes = ordered(ast)
@@ -58,15 +64,15 @@ def in_words(ast: UOp, target: Target) -> UOp | None:
             first = 1 + max(n.arg[0] for n in nodes if n.op is Ops.RANGE)
             r = _divided(node, [x.src[0] for x in product.src], op.shape[2])
             if r is not None:
-                return _replaced(ast, node, _sum(node, r, op, first))
+                return range_merging.replace_value(ast, node, _sum(node, r, op, first))
             r = _divided_short(node, op.shape[2])
             if r is not None:
-                return _replaced(ast, node, _sum_and_rest(node, r, op, first))
+                return range_merging.replace_value(ast, node, _sum_and_rest(node, r, op, first))
     return None
 
 
 def multiplies(total: UOp) -> bool:
-    """Return whether a REDUCE is a sum of products of two operands, not the sum of one over words."""
+    """Return whether a REDUCE is a sum of products of two operands, not of one operand and words of ones."""
     value = total.src[0]
     return value.op is not Ops.DOT or all(s.op is not Ops.CONST for s in value.src)
 
@@ -78,7 +84,7 @@ def operation(ast: UOp) -> MatrixOp:
 
 
 def _takes(op: MatrixOp, x: UOp, total: DType) -> bool:
-    """Return whether an operation multiplies such a factor, and adds up in this dtype."""
+    """Return whether a matrix operation takes the factor x, with sums of dtype `total`."""
     if x.op is not Ops.CAST or x.dtype is not total:
         return False
     if op.dtype.is_float:
@@ -88,7 +94,10 @@ def _takes(op: MatrixOp, x: UOp, total: DType) -> bool:
 
 
 def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
-    """Return the summed range to divide into words: in no mask, preferably with words adjacent in memory."""
+    """Return the summed range that is divided into words: one in no mask, whose size is a multiple of a word.
+
+    Ranges along which words are adjacent in memory come first, then longer ones. None if there is none.
+    """
     free = ranges_in(node)
     masked = {r for n in free if n.op is Ops.ILT for r in free[n]}
     bound = sorted(bound_ranges(node, free), key=lambda r: int(r.arg[0]))
@@ -101,7 +110,7 @@ def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
 
 
 def _divided_short(node: UOp, values: int) -> UOp | None:
-    """Return the one summed range if it has a few products more than two words or more; else None."""
+    """Return the only summed range if it has two words or more and is in no mask; else None."""
     free = ranges_in(node)
     bound = bound_ranges(node, free)
     masked = any(bound & free[n] for n in free if n.op is Ops.ILT)
@@ -112,7 +121,7 @@ def _divided_short(node: UOp, values: int) -> UOp | None:
 
 
 def _sum_and_rest(node: UOp, r: UOp, op: MatrixOp, first: int) -> UOp:
-    """Return the sum over whole words of r, to which the products of the rest are added one by one."""
+    """Return the sum over whole words of r, plus the products of the remaining values, one by one."""
     product, size = node.src[0], r.arg[1] - r.arg[1] % op.shape[2]
     shorter = symbolic.loop(r.arg[0], size)
     whole = uop(Ops.REDUCE, node.dtype, (range_merging.replace_ranges(product, {r: shorter}),), node.arg)
@@ -134,7 +143,7 @@ def _sum(node: UOp, r: UOp, op: MatrixOp, first: int) -> UOp:
         if kinds[0] is kinds[1]:
             kept = _summed(node, sources)
             change = _change(node, sources[kept], words[kept], part, op, first)
-            words[1 - kept] = uop(Ops.XOR, dtypes.uint32, (words[1 - kept], const(_TURNED, dtypes.uint32)))
+            words[1 - kept] = uop(Ops.XOR, dtypes.uint32, (words[1 - kept], const(_CHANGED, dtypes.uint32)))
             kinds[1 - kept] = dtypes.uint8 if kinds[kept] is dtypes.int8 else dtypes.int8
         if kinds[0] is dtypes.int8:
             words.reverse()
@@ -143,7 +152,7 @@ def _sum(node: UOp, r: UOp, op: MatrixOp, first: int) -> UOp:
 
 
 def _summed(node: UOp, sources: list[UOp]) -> int:
-    """Return the source whose sum is less work: the one that the vectors of results do not run along."""
+    """Return the operand whose sum is less work: one that does not depend on the last output range."""
     free = ranges_in(node)
     last = max(free[node], key=lambda r: int(r.arg[0]), default=None)
     return int(last in free[sources[0]])
@@ -152,9 +161,10 @@ def _summed(node: UOp, sources: list[UOp]) -> int:
 def _change(  # noqa: PLR0917  # one caller
     node: UOp, kept: UOp, word: UOp, part: UOp, op: MatrixOp, first: int
 ) -> UOp:
-    """Return what a sum of products lacks: 128 times the sum of the source that is kept, or the negative.
+    """Return the correction of a sum of products: 128 or -128 times the sum of the operand `kept`.
 
-    It has ranges of its own, numbered from `first`. A word that is one load is multiplied by ones.
+    The sum has ranges of its own, numbered from `first`. If a word of the operand is one load, the sum is one
+    of its products with a word of ones.
     """
     bound = sorted(bound_ranges(node, ranges_in(node)), key=lambda r: int(r.arg[0]))
     value = uop(Ops.CAST, node.dtype, (kept,))
@@ -174,7 +184,7 @@ def _change(  # noqa: PLR0917  # one caller
 
 
 def _quotient(index: UOp, r: UOp, part: UOp, values: int) -> UOp | None:
-    """Return the index of the word that holds the elements from values * part on; None if none does."""
+    """Return the index of the word with the elements r = values * part and following; None if no word has."""
     terms, constant = symbolic.terms_of(index)
     if terms.pop(r, 0) != 1 or constant % values or any(c % values for c in terms.values()):
         return None
@@ -184,7 +194,7 @@ def _quotient(index: UOp, r: UOp, part: UOp, values: int) -> UOp | None:
 
 
 def _word(x: UOp, r: UOp, part: UOp, values: int) -> UOp:
-    """Return the word of the values of x at values * part and the next ones of r."""
+    """Return the word of the values of x at r = values * part and following."""
     size = 4 // values
     at = _quotient(x.src[1], r, part, values) if x.op is Ops.LOAD else None
     if at is not None and x.dtype.itemsize == size:
@@ -196,18 +206,18 @@ def _word(x: UOp, r: UOp, part: UOp, values: int) -> UOp:
 
 
 def _loaded(x: UOp, dtype: DType, at: UOp) -> UOp:
-    """Return the load of another dtype at an index of its elements, with the mask of x."""
+    """Return the load of x as another dtype, at an index in elements of that dtype, with the mask of x."""
     return uop(Ops.LOAD, dtype, (uop(Ops.BUFFER, dtype, (), x.src[0].arg), at, *x.src[2:]))
 
 
 def _bytes(x: UOp, pair: UOp) -> list[UOp]:
-    """Return the two bytes of 16 bits as 16-bit values, extended as the dtype of x says."""
+    """Return the two bytes of a uint16 as 16-bit values, extended by sign or zero as x's dtype demands."""
     high = uop(Ops.SHR, dtypes.uint16, (pair, const(8, dtypes.uint16)))
     return [_bits(uop(Ops.CAST, x.dtype, (part,)), 2) for part in (pair, high)]
 
 
 def _bits(x: UOp, size: int) -> UOp:
-    """Return a value as an integer of so many bytes, without a sign."""
+    """Return the bits of a value as uint8 for size 1, else as uint16."""
     dtype = dtypes.uint8 if size == 1 else dtypes.uint16
     if x.op is Ops.LOAD and x.dtype.itemsize == size:
         return _loaded(x, dtype, x.src[1])
@@ -217,19 +227,9 @@ def _bits(x: UOp, size: int) -> UOp:
 
 
 def _joined(parts: list[UOp]) -> UOp:
-    """Return the word of two or four values, the first one lowest."""
+    """Return the word of two or four values; the first value has the lowest bits."""
     wide, bits = dtypes.uint32, 32 // len(parts)
     word, *others = [uop(Ops.CAST, wide, (part,)) for part in parts]
     for n, part in enumerate(others, 1):
         word = uop(Ops.OR, wide, (word, uop(Ops.SHL, wide, (part, const(bits * n, wide)))))
     return word
-
-
-def _replaced(ast: UOp, old: UOp, new: UOp) -> UOp:
-    """Return the kernel with one value in the place of another."""
-    done: dict[UOp, UOp] = {old: new}
-    for node in ordered(ast):
-        if node not in done:
-            src = tuple([done[s] for s in node.src])
-            done[node] = node if src == node.src else uop(node.op, node.dtype, src, node.arg)
-    return done[ast]

@@ -1,13 +1,11 @@
 """Range merging: two ranges that every index uses as one become one, for long loops and full vectors.
 
-Where every index has `a*size_b*c + b*c`, and a and b occur nowhere else, it is `m*c` with m over size_a *
-size_b.
+If every index has `a*size_b*c + b*c` for some c, and a and b occur nowhere else, this is `m*c` with a range m
+of size size_a * size_b. `split_ranges` does the reverse, if a division keeps a product of matrices from being
+planned as one, or a sum from having vectors.
 
-`split_ranges` is the reverse where a division keeps a product of matrices from being one, or a sum from
-having vectors.
-
-Not here: the blocks of ranges (`plan.tiling`). Next: `compiler.pipeline`, which runs this before a plan is
-chosen.
+Not here: the blocks of ranges (`compiler.plan.tiling`). Next: `compiler.pipeline`, which runs this before a
+plan is chosen.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def merge_ranges(ast: UOp) -> UOp:
-    """Return the same kernel with ranges merged, as far as no index needs a division for it."""
+    """Return the same kernel with all ranges merged that can be merged without a division in an index."""
     while True:
         pair = _mergeable(ast)
         if pair is None:
@@ -36,11 +34,11 @@ def merge_ranges(ast: UOp) -> UOp:
 
 
 def merge_masked_ranges(ast: UOp) -> UOp | None:
-    """Merge two output ranges of which only masks need the parts; None if there are no such ranges.
+    """Merge two output ranges that only masks use separately; None if there are no such ranges.
 
-    A convolution with same padding loads at `y*width + x` plus a constant everywhere, so one range over the
-    whole picture fills vectors that a row of 7 or 14 does not. Only the masks need `m // width` and `m %
-    width`, and they move out of the inner loops.
+    A convolution with same padding loads everywhere at `y*width + x` plus a constant. One range m over the
+    whole picture fills vectors, which a row of 7 or 14 elements does not. Only the masks need `m // width`
+    and `m % width`, and they move out of the inner loops.
     """
     free = ranges_in(ast)
     outputs = sorted({r for s in ast.src for r in free[s]}, key=lambda r: int(r.arg[0]))
@@ -55,12 +53,12 @@ def merge_masked_ranges(ast: UOp) -> UOp | None:
 
 
 def split_ranges(ast: UOp) -> UOp | None:
-    """Split ranges of which indices need the quotient; None if there are none, or others need it, too.
+    """Split ranges of which an index has a quotient or remainder, if then no index has one; else None.
 
-    Attention with its heads side by side loads weights at `(column // 32) * size`: with one range for the
-    head and one for the place in it, no index needs a division, and the weights do not depend on columns. A
-    sum over a picture of which each element is used twice in a row has vectors along the quotient. Output
-    ranges are split in products of matrices only: elsewhere, neighbours of results would be apart.
+    Attention with its heads side by side loads weights at `(column // 32) * size`. With one range for the
+    head and one for the column in it, no index needs a division, and the weights do not depend on columns. A
+    sum that uses each element of a picture twice in a row gets vectors along the quotient. Output ranges are
+    split only in kernels with a sum of products: elsewhere adjacent results would be stored apart.
     """
     nodes = ordered(ast)
     kept: set[UOp] = set()
@@ -92,7 +90,7 @@ def split_ranges(ast: UOp) -> UOp | None:
 
 
 def _sums_lost(ast: UOp) -> bool:
-    """Return whether a REDUCE names a range that its value does not use: it would not be summed over."""
+    """Return whether a REDUCE names a range that its value does not use, so that it would not be summed."""
     free = ranges_in(ast)
     return any(
         not {r.arg[0] for r in free[n.src[0]]}.issuperset(n.arg[1])
@@ -134,7 +132,7 @@ def _reducers(ast: UOp, nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
 
 
 def _uses(node: UOp) -> dict[UOp, int]:
-    """Return the ranges that a node uses directly, with coefficients; a range alone has coefficient 1."""
+    """Return the ranges that are sources of a node, with their coefficients: 1 outside of a SUM."""
     if node.op is Ops.SUM:
         return {a: c for a, c in zip(node.src, node.arg[0], strict=True) if a.op is Ops.RANGE}
     return {s: 1 for s in node.src if s.op is Ops.RANGE}
@@ -146,9 +144,9 @@ def _walk_as_one(a: UOp, b: UOp, uses: list[dict[UOp, int]]) -> bool:
 
 
 def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
-    """Replace ranges of a kernel by indices, with the canonical constructors.
+    """Return a kernel with ranges replaced by indices, with the canonical constructors.
 
-    A REDUCE over a replaced range is afterwards over the ranges in its replacement.
+    A REDUCE over a replaced range runs over the ranges in its replacement afterwards.
     """
     known = dict(env)
     memo: dict[UOp, UOp] = {}
@@ -169,4 +167,13 @@ def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
                     numbers.update(dict.fromkeys(gone.get(n, [n])))
                 arg = (arg[0], tuple(numbers))
             done[node] = uop(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
+    return done[ast]
+
+
+def replace_value(ast: UOp, old: UOp, new: UOp) -> UOp:
+    """Return a kernel with the value `new` in place of the value `old`."""
+    done: dict[UOp, UOp] = {old: new}
+    for node in ordered(ast):
+        if node not in done:
+            done[node] = uop(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
     return done[ast]

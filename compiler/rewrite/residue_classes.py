@@ -1,9 +1,11 @@
 """Split a sum of products by residues: one kernel for each remainder of output ranges modulo a stride.
 
-The gradient of a convolution with stride loads under the mask `(y + k) % stride == 0`: most products are with
-zeros. For outputs y with one remainder only one remainder of k remains, so each part is a dense convolution.
+The gradient of a convolution with a stride loads under the mask `(y + k) % stride == 0`, so most products
+have a factor 0. For outputs y with one remainder, only products with one remainder of k are not 0. Each part
+is a dense convolution.
 
-Not here: plans of the parts, and their common launch (`plan.phases`). Next: `compiler.pipeline`, the caller.
+Not here: plans of the parts, and their common launch (`compiler.plan.phases`). Next: `compiler.pipeline`, the
+caller.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
 from compiler.ir.walk import ordered, ranges_in
-from compiler.rewrite.range_merging import replace_ranges
+from compiler.rewrite.range_merging import replace_ranges, replace_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_PARTS = 16
-"""Parts of one kernel at most."""
+"""The most parts of one kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Residue:
-    """A mask `(a * output + b * summed + c) % stride == 0`, or one without a summed range."""
+    """A mask `(a * output + b * summed + c) % stride == 0`; without a summed range b is 0."""
 
     output: UOp
     summed: UOp | None
@@ -38,15 +40,20 @@ class _Residue:
     stride: int
 
     def partner(self, rest: int) -> int | None:
-        """Return the remainder of the summed range for one of the output range; None if there is none."""
+        """Return the remainder of the summed range for which the mask is true, for a remainder of the output.
+
+        Without a summed range it is 0. None if the mask is false for all.
+        """
         every = range(1 if self.summed is None else self.stride)
         return next((k for k in every if not (self.a * rest + self.b * k + self.c) % self.stride), None)
 
 
 def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
-    """Return a kernel for each combination of remainders, and the output ranges that are not split.
+    """Return a kernel for each combination of remainders that occurs, and the unsplit output ranges.
 
-    The kernels together store what `ast` does. None where no mask is of that form, or no range is left.
+    The kernels together store what `ast` stores. Return None for a kernel with several stores or several
+    reductions, a reduction that is no sum of products, no mask of the form of `_Residue`, another test of a
+    remainder, more than `MOST_PARTS` parts, or no output range that is not split.
     """
     nodes = ordered(ast)
     sums = [n for n in nodes if n.op is Ops.REDUCE]
@@ -71,9 +78,10 @@ def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
 
 
 def _residues(ast: UOp, nodes: Iterable[UOp], total: UOp) -> list[_Residue]:
-    """Return the masks that select a remainder of an output range, or of its sum with a summed range.
+    """Return the masks that test a remainder of an output range, alone or in a sum with a summed range.
 
-    None of them unless all products of `total` where such a mask is false are 0 or not used.
+    The list is empty if any mask that tests a remainder has another form, or if products of `total` under a
+    false mask are neither 0 nor unused.
     """
     outputs = ranges_in(ast)[ast.src[0].src[1]]
     found: dict[UOp, _Residue] = {}
@@ -96,14 +104,14 @@ def _residues(ast: UOp, nodes: Iterable[UOp], total: UOp) -> list[_Residue]:
 
 
 def _conditions(x: UOp) -> tuple[UOp, ...]:
-    """Return the comparisons that are all true where a condition is."""
+    """Return comparisons that are all true if a condition is true."""
     if x.op is Ops.IVALUE and symbolic.is_mask(x.src[0]):
         return symbolic.parts_of(x.src[0])
     return tuple([part for s in x.src for part in _conditions(s)]) if x.op is Ops.AND else ()
 
 
 def _is_zero(x: UOp, mask: UOp) -> bool:
-    """Return whether a value is 0 where a comparison is false."""
+    """Return whether a value is known to be 0 if a comparison is false."""
     if x.op is Ops.LOAD:
         return len(x.src) > 2 and mask in symbolic.parts_of(x.src[2])
     if x.op is Ops.CONST:
@@ -119,7 +127,7 @@ def _is_zero(x: UOp, mask: UOp) -> bool:
 
 
 def _is_unused(ast: UOp, total: UOp, mask: UOp) -> bool:
-    """Return whether the stored value does not use a sum where a comparison is false."""
+    """Return whether the stored value does not use the sum `total` if a comparison is false."""
     seen: set[UOp] = set()
     stack = [ast.src[0].src[2]]
     while stack:
@@ -133,7 +141,7 @@ def _is_unused(ast: UOp, total: UOp, mask: UOp) -> bool:
 
 
 def _part(ast: UOp, node: UOp, found: list[_Residue], rests: tuple[int, ...]) -> UOp | None:
-    """Return the kernel for outputs with these remainders; None where there are none."""
+    """Return the kernel for the outputs with these remainders; None if there are no such outputs."""
     env: dict[UOp, UOp] = {}
     empty = False
     for one, rest in zip(found, rests, strict=True):
@@ -148,24 +156,15 @@ def _part(ast: UOp, node: UOp, found: list[_Residue], rests: tuple[int, ...]) ->
             inner = symbolic.loop(one.summed.arg[0], max(count, 1))
             env[one.summed] = symbolic.dot((inner,), (one.stride,), partner)
     if empty:  # no product is left
-        ast = _replaced(ast, node, const(0, node.dtype))
+        ast = replace_value(ast, node, const(0, node.dtype))
         env = {r: x for r, x in env.items() if any(one.output is r for one in found)}
     return _without_remainders(replace_ranges(ast, env))
 
 
-def _replaced(ast: UOp, old: UOp, new: UOp) -> UOp:
-    """Return the kernel with one value instead of another."""
-    done: dict[UOp, UOp] = {old: new}
-    for n in ordered(ast):
-        if n not in done:
-            done[n] = uop(n.op, n.dtype, tuple([done[s] for s in n.src]), n.arg)
-    return done[ast]
-
-
 def _without_remainders(ast: UOp) -> UOp:
-    """Return the kernel with indices of masked loads in which the mask decides quotients and remainders.
+    """Return the kernel without quotients and remainders in masked indices, if the mask decides them.
 
-    A load under a mask that became false is 0.
+    A load whose mask has become false is replaced by 0.
     """
     done: dict[UOp, UOp] = {}
     for n in ordered(ast):
@@ -180,7 +179,7 @@ def _without_remainders(ast: UOp) -> UOp:
 
 
 def _decided(index: UOp, mask: UOp) -> UOp:
-    """Return an index that is equal where the mask is true."""
+    """Return an index that is equal if the mask is true, with fewer quotients and remainders."""
     for atom in symbolic.terms_of(index)[0]:
         if atom.op in (Ops.IMOD, Ops.IDIV):
             low, high = _bounds(atom.src[0], mask)
@@ -193,7 +192,7 @@ def _decided(index: UOp, mask: UOp) -> UOp:
 
 
 def _bounds(x: UOp, mask: UOp) -> tuple[int, int]:
-    """Return the bounds of an index where a mask is true."""
+    """Return the bounds of an index for the values for which a mask is true."""
     terms, constant = symbolic.terms_of(x)
     low, high = int(x.vmin), int(x.vmax)
     for part in symbolic.parts_of(mask):
