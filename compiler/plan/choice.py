@@ -1,11 +1,11 @@
 """A choice: the few numbers from which a planner makes one plan of a kernel, as data with a text form.
 
 A plan holds nodes of its kernel; a choice holds numbers of ranges and sizes, so that it can be stored, sent
-to another process, and changed by one step. `tiling`, `contraction`, `device_contraction`, `transposes`
-and `winograd` each make plans of one class of choices; the zeros and empty tuples of a choice leave a factor
-to the planner's estimate.
+to another process, and changed by one step. `tiling`, `contraction`, `device_contraction`, `transposes`,
+`phases` and `winograd` each make plans of one class of choices; the zeros and empty tuples of a choice leave
+a factor to the planner's estimate.
 
-Not here: plans (`nest.loop_nest`), which choices a kernel has (`compiler.search.space`).
+Not here: plans (`nest.loop_nest`), which choices a kernel has (`compiler.search.space`). Next: `proposers`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SplitChoice:
 
     form: Form = "plain"
     """The kernel as it is, with merged masked ranges, with divided ranges, or with sums over words
-    (`pipeline.changed`)."""
+    (`proposal.KernelForm`)."""
     vector: int = -1
     """The number of the output range along which vectors are; -1: none."""
     upcast: Numbers = ()
@@ -55,7 +55,8 @@ class ProductChoice:
     """The number of the choice of rows and columns among `roles.candidates`."""
     rows: int = 1
     vectors: int = 1
-    """The register tile: rows, and vectors of columns."""
+    """The register tile: rows, and vectors of columns. 0 rows: all factors but `role` and `inside` are
+    estimated."""
     staged: bool = False
     """Whether the streamed operand is copied to panels."""
     copied: Copied = "no"
@@ -93,14 +94,19 @@ class TurnedChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartsChoice:
+    """Parts one after the other, of a chain or one for each remainder: the one plan of `phases`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradChoice:
     """Products of transformed tiles of a convolution: the one plan of `winograd`."""
 
 
-Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice | TurnedChoice | WinogradChoice
+Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice | TurnedChoice | PartsChoice | WinogradChoice
 _KINDS: Mapping[str, type[Choice]] = {
     "split": SplitChoice, "product": ProductChoice, "staged": StagedChoice, "turned": TurnedChoice,
-    "winograd": WinogradChoice,
+    "parts": PartsChoice, "winograd": WinogradChoice,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

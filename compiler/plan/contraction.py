@@ -1,4 +1,4 @@
-"""Plan a contraction on a target with vectors: register tile, packed panels, loop order, workgroups.
+"""Propose plans of a contraction on a target with vectors: register tile, panels, loop order, workgroups.
 
 A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
 of a matrix product) and some in the other only (columns). A block of rows x columns lives in registers while
@@ -38,13 +38,14 @@ from compiler.plan.contraction_tile import RegisterTile, run
 from compiler.plan.in_place_reads import LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelShape
     from compiler.nest.operand_roles import Contraction
     from compiler.plan.choice import Copied
     from compiler.plan.contraction_tile import Kinds
+    from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
 MOST_CANDIDATES = 6
@@ -76,93 +77,53 @@ SUMMED_AT_ONCE = 512
 """Products that are added up before they join the total; short runs keep rounding errors small."""
 
 
-def choose(kernel: KernelShape, target: Target) -> LoopNest | None:
-    """Return the plan of a contraction; None for any other kernel, and where a register tile does not pay."""
-    if target.threads > 1 or kernel.in_place:
-        return None
-    choices = candidates(kernel)[:MOST_CANDIDATES]
-    kinds: Kinds = {}
-    best: LoopNest | None = None
-    for planner in [
-        _Planner(kernel, c, target, kinds, inside=inside) for c in choices for inside in _ways(c)
-    ]:
-        plan = planner.plan(math.inf if best is None else best.nanoseconds)
-        if plan is not None and (best is None or plan.nanoseconds < best.nanoseconds):
-            best = plan
-    return best
+def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) -> Iterator[Proposal]:
+    """Yield plans of a contraction, each faster than `best` and than the one before.
 
-
-def chosen(kernel: KernelShape, target: Target, choice: ProductChoice) -> LoopNest | None:
-    """Return the plan of a choice; None where its tile or panels do not fit."""
-    roles = candidates(kernel)
-    if target.threads > 1 or kernel.in_place or choice.role >= len(roles):
-        return None
-    return _Planner(kernel, roles[choice.role], target, {}, choice).plan()
-
-
-def estimated(kernel: KernelShape, target: Target) -> ProductChoice | None:
-    """Return the choice of the plan of `choose`; None where that is None."""
-    if target.threads > 1 or kernel.in_place:
-        return None
-    return _best(kernel, target, range(min(MOST_CANDIDATES, len(candidates(kernel)))))
-
-
-def estimated_of(
-    kernel: KernelShape, target: Target, role: int, *, inside: bool | None = None
-) -> ProductChoice | None:
-    """Return the estimated choice with one of the choices of rows and columns; None where it has no plan.
-
-    `inside` says whether it leaves out products with the border of a picture; None: whichever is faster.
+    None of any other kernel, and where a register tile does not pay.
     """
-    return _best(kernel, target, [role], only=inside)
-
-
-def _best(
-    kernel: KernelShape, target: Target, roles: Iterable[int], *, only: bool | None = None
-) -> ProductChoice | None:
-    """Return the estimated choice with one of some choices of rows and columns."""
+    if target.threads > 1 or kernel.shape.in_place:
+        return
     kinds: Kinds = {}
-    best: tuple[float, ProductChoice] | None = None
-    every = candidates(kernel)
-    for role in roles:
-        for inside in _ways(every[role]) if only is None else (only,):
-            planner = _Planner(kernel, every[role], target, kinds, inside=inside)
-            plan = planner.plan()
-            if plan is not None and (best is None or plan.nanoseconds < best[0]):
-                best = plan.nanoseconds, replace(planner.made, role=role)
-    return None if best is None else best[1]
+    most_ns = math.inf if best is None else best.nanoseconds
+    for role, c in enumerate(candidates(kernel.shape)[:MOST_CANDIDATES]):
+        for inside in (False, True) if convolution_borders.is_padded(c) else (False,):
+            choice = ProductChoice(form=kernel.form, role=role, rows=0, inside=inside)
+            planner = _Planner(kernel.shape, c, target, kinds, choice)
+            plan = planner.plan(most_ns)
+            if plan is not None and plan.nanoseconds < most_ns:
+                most_ns = plan.nanoseconds
+                yield kernel.proposal(plan, planner.made)
 
 
-def _ways(c: Contraction) -> tuple[bool, ...]:
-    """Return whether plans leave out products with the border of a picture: no, and yes where it has one."""
-    return (False, True) if convolution_borders.is_padded(c) else (False,)
+def by_choice(kernel: KernelForm, target: Target, choice: ProductChoice) -> Proposal | None:
+    """Return the plan of a choice; None where its tile or panels do not fit.
+
+    With 0 rows all factors but `role` and `inside` are estimated.
+    """
+    roles = candidates(kernel.shape)
+    if target.threads > 1 or kernel.shape.in_place or choice.role >= len(roles):
+        return None
+    planner = _Planner(kernel.shape, roles[choice.role], target, {}, choice)
+    plan = planner.plan()
+    return None if plan is None else kernel.proposal(plan, choice if choice.rows else planner.made)
 
 
 class _Planner:
     """The choice of every factor for one contraction."""
 
     def __init__(  # called here only
-        self,
-        kernel: KernelShape,
-        c: Contraction,
-        target: Target,
-        kinds: Kinds,
-        choice: ProductChoice | None = None,
-        *,
-        inside: bool = False,
+        self, kernel: KernelShape, c: Contraction, target: Target, kinds: Kinds, choice: ProductChoice
     ) -> None:
-        """`choice` fixes the factors; without one they are estimated. After `plan`, `made` is the choice.
-
-        `inside` leaves out products with the border of a picture; without one there is no plan then.
-        """
+        """`choice` fixes the factors; with 0 rows they are estimated. After `plan`, `made` is the choice."""
         self.kernel = kernel
-        self.choice = choice
-        self.made = ProductChoice()
+        self.choice = choice if choice.rows else None
+        self.made = choice
         self.c = c
         self.target = target
         self.k = c.size[2]
-        size = None if choice is None else (choice.rows, choice.vectors)
-        self.inside = inside if choice is None else choice.inside
+        size = (choice.rows, choice.vectors) if choice.rows else None
+        self.inside = choice.inside
         self.tile = RegisterTile(kernel, c, target, kinds, size, inside=self.inside)
         self.axes = self.tile.axes
         self.order = self.tile.order_of_masks()
@@ -218,9 +179,9 @@ class _Planner:
         if copied == "window" and tile.window is not None:
             rows = [replace(rows[0], wide=False, looped=False, window=tile.window.sides)]
         copies = Copies(columns, rows * (copied in ("all", "window")), rows * (copied == "block"))
-        self.made = ProductChoice(
-            rows=tile.rows, vectors=tile.vectors, staged=staged, copied=copied,
-            piece=most if self.pieces else 0, inside=self.inside,
+        self.made = replace(
+            self.made, rows=tile.rows, vectors=tile.vectors, staged=staged, copied=copied,
+            piece=most if self.pieces else 0,
         )  # fmt: skip
         return self._nest(copies, panel, most_ns)
 

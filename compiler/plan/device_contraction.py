@@ -1,4 +1,4 @@
-"""Plan a sum of products on a target with shared memory: tiles, threads, stages, matrix operations.
+"""Propose a plan of a sum of products on a target with shared memory: tiles, threads, stages, operations.
 
 A workgroup computes a block of rows x columns from tiles in shared memory (`emit.shared_tiles`), a thread a
 part of the block in registers. Tile sizes follow from the target's row by an estimate of time; nothing is
@@ -24,6 +24,7 @@ from compiler.nest.nest_check import shared_bytes
 from compiler.plan.device_product import operands, product_of
 from compiler.plan.device_splits import PANEL, WORDS_PER_CYCLE, all_splits
 from compiler.plan.device_vectors import ACCESS_BYTES
+from compiler.plan.proposal import Proposal
 from compiler.targets.shared.matrix import PIECE
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from compiler.plan.choice import StagedChoice
     from compiler.plan.device_product import Product
     from compiler.plan.device_splits import BlockSplit
+    from compiler.plan.proposal import KernelForm
     from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target
 
@@ -47,53 +49,11 @@ OTHER_REGISTERS = 40
 """Registers of a thread for addresses, counters and masks."""
 
 
-def choose(ast: UOp, target: Target) -> tuple[UOp, LoopNest] | None:
-    """Return the kernel with merged ranges and its plan; None where tiles in shared memory do not pay."""
-    found = product_of(ast, target)
-    if found is None:
-        return None
-    merged, p = found
-    plan, _ = _fastest(p, target)
-    return None if plan is None else (merged, plan)
-
-
-def estimated(ast: UOp, target: Target) -> StagedChoice | None:
-    """Return the choice of the plan of `choose`; None where that is None."""
-    found = product_of(ast, target)
-    return None if found is None else _fastest(found[1], target)[1]
-
-
-def chosen(ast: UOp, target: Target, choice: StagedChoice) -> tuple[UOp, LoopNest] | None:
-    """Return the kernel with merged ranges and the plan of a choice; None where it does not fit."""
-    found = product_of(ast, target)
-    if found is None:
-        return None
-    merged, p = found
-    op, left, right = operands(p, target)
-    if choice.matrix and op is None:
-        return None
-    if not choice.matrix:
-        op, left, right = None, p.left, p.right
-    for split in all_splits(p, op, target):
-        if replace(split.name, words=choice.words) == choice:
-            made = _planned(p, split, (left, right), op, target, choice.words)
-            return None if made is None else (merged, made[1])
-    return None
-
-
-def choices(ast: UOp, target: Target) -> Iterator[StagedChoice]:
-    """Yield the choices with the usual words, those that do not fit included."""
-    found = product_of(ast, target)
-    if found is None:
+def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
+    """Yield the fastest plan of a product that fits the target; none where shared memory does not pay."""
+    p = product_of(kernel.shape, target)
+    if p is None:
         return
-    op, _, _ = operands(found[1], target)
-    for operation in (op, None) if op is not None else (None,):
-        for split in all_splits(found[1], operation, target):
-            yield split.name
-
-
-def _fastest(p: Product, target: Target) -> tuple[LoopNest | None, StagedChoice | None]:
-    """Return the fastest plan that fits the target, and its choice."""
     op, left, right = operands(p, target)
     best: tuple[float, LoopNest, StagedChoice] | None = None
     for split in all_splits(p, op, target):
@@ -104,7 +64,25 @@ def _fastest(p: Product, target: Target) -> tuple[LoopNest | None, StagedChoice 
             made = _planned(p, split, (left, right), op, target, words)
             if made is not None and (best is None or made[0] < best[0]):
                 best = *made, replace(split.name, words=words)
-    return (None, None) if best is None else best[1:]
+    if best is not None:
+        yield Proposal(p.kernel.ast, best[1].nanoseconds, *best[1:])
+
+
+def by_choice(kernel: KernelForm, target: Target, choice: StagedChoice) -> Proposal | None:
+    """Return the plan of a choice; None where it does not fit."""
+    p = product_of(kernel.shape, target)
+    if p is None:
+        return None
+    op, left, right = operands(p, target)
+    if choice.matrix and op is None:
+        return None
+    if not choice.matrix:
+        op, left, right = None, p.left, p.right
+    for split in all_splits(p, op, target):
+        if replace(split.name, words=choice.words) == choice:
+            made = _planned(p, split, (left, right), op, target, choice.words)
+            return None if made is None else Proposal(p.kernel.ast, made[1].nanoseconds, made[1], choice)
+    return None
 
 
 def _cycles(p: Product, split: BlockSplit, target: Target, length: int, work: float) -> float:

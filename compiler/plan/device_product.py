@@ -59,18 +59,14 @@ class Product:
         return found
 
 
-def product_of(ast: UOp, target: Target) -> tuple[UOp, Product] | None:
-    """Return the kernel with merged ranges and its product; None where tiles in shared memory do not pay."""
-    if not target.shared_bytes:
+def product_of(kernel: KernelShape, target: Target) -> Product | None:
+    """Return the product of a kernel after its ranges are merged; None where shared memory does not pay."""
+    product = _find(kernel) if target.shared_bytes else None
+    merged = None if product is None else _merged(kernel.ast, product)
+    p = None if merged is None else _single(kernel if merged is kernel.ast else analyse(merged))
+    if p is None or min(p.rows.arg[1], p.columns.arg[1]) < LEAST_SIDE or p.k.arg[1] < LEAST_SUM:
         return None
-    product = _find(analyse(ast))
-    if product is None:
-        return None
-    merged = _merged(ast, product)
-    p = _single(analyse(merged)) if merged is not None else None
-    if merged is None or p is None or min(p.rows.arg[1], p.columns.arg[1]) < LEAST_SIDE:
-        return None
-    return None if p.k.arg[1] < LEAST_SUM else (merged, p)
+    return p
 
 
 def _find(kernel: KernelShape) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:

@@ -1,9 +1,9 @@
-"""Plan a chain of kernels: blocks of rows, for each of which all parts run, one after the other.
+"""Propose a plan of a chain of kernels: blocks of rows, for each of which all parts run, one after the other.
 
 The matrices between the parts are in scratch memory, as many rows as half of the second-level cache holds.
 With the shared ranges fixed, a part is an ordinary kernel over the rows of a block, with an ordinary plan.
 
-Not here: which kernels are a chain (`compiler.schedule.chains`). Next: `pipeline`, which calls `choose`;
+Not here: which kernels are a chain (`compiler.schedule.chains`). Next: `proposers`, the caller;
 `emit.phases`, which writes the parts.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from compiler.dtype import dtypes, storage_type
 from compiler.ir import index as symbolic
@@ -19,17 +19,23 @@ from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
+from compiler.plan.choice import PartsChoice
+from compiler.plan.proposal import Proposal, prepared
 from compiler.rewrite import online_softmax
 from compiler.rewrite.range_merging import replace_ranges
+from compiler.rewrite.residue_classes import split_residues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from compiler.dtype import DType
     from compiler.emit.linear import Line
     from compiler.nest.loop_nest import Edge
+    from compiler.plan.proposal import KernelForm
     from compiler.targets.shared.target import Target
 
+    When = Literal["before", "each", "after"]
+    Best = Callable[[KernelForm, Target], Proposal]
     Places = dict[UOp, Line]
     Buffers = dict[int, tuple[Line, Line]]
 
@@ -43,8 +49,28 @@ LONG_ROWS = 64
 """Rows of a block from which on whole rows are kept; with fewer, rows are cut into pieces where possible."""
 
 
-def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp, LoopNest]]) -> LoopNest:
-    """Return the plan of a chain; `planned` plans a part."""
+def propose_chain(kernel: KernelForm, target: Target, best: Best) -> Iterator[Proposal]:
+    """Yield the plan of a chain; none for any other kernel. `best` plans a part."""
+    if kernel.ast.arg:
+        plan = _of_chain(kernel.ast, target, best)
+        yield Proposal(kernel.ast, plan.nanoseconds, plan, PartsChoice())
+
+
+def propose_residues(
+    kernel: KernelForm, target: Target, nanoseconds: float, best: Best
+) -> Iterator[Proposal]:
+    """Yield the plan with a part for each remainder of output ranges (`split_residues`); none without any.
+
+    `best` plans a part. The number of workgroups follows from an estimate of the whole time.
+    """
+    found = split_residues(kernel.ast) if target.chains else None
+    if found is not None:
+        plan = _of_parts(*found, target, nanoseconds, best)
+        yield Proposal(kernel.ast, plan.nanoseconds, plan, PartsChoice())
+
+
+def _of_chain(ast: UOp, target: Target, best: Best) -> LoopNest:
+    """Return the plan of a chain."""
     externals, shared = ast.arg
     ranges = sorted(
         {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared},
@@ -65,14 +91,14 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
         block = block if cut is None else long
     alone = replace(target, cores=0)  # the workgroups are those of the chain
     if cut is None:
-        phases = tuple([Phase(*planned(part, alone)) for part in parts])
+        phases = tuple([_phase(part, alone, best) for part in parts])
         kept = tuple([KeptMatrix(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
         pieces = None
     else:
         phases = (
-            *[Phase(*planned(part, alone), "before") for part in cut.before],
-            *[Phase(*planned(part, alone), "each") for part in cut.each],
-            *[Phase(*planned(part, alone), "after") for part in cut.after],
+            *[_phase(part, alone, best) for part in cut.before],
+            *[_phase(part, alone, best, "each") for part in cut.each],
+            *[_phase(part, alone, best, "after") for part in cut.after],
         )
         kept = tuple([KeptMatrix(slot, dtypes.float32, count) for slot, count in cut.kept.items()])
         pieces = cut.start, cut.size, cut.count
@@ -84,12 +110,8 @@ def choose(ast: UOp, target: Target, planned: Callable[[UOp, Target], tuple[UOp,
     return LoopNest(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
 
 
-def of_parts(
-    parts: Sequence[UOp],
-    left: Sequence[UOp],
-    target: Target,
-    nanoseconds: float,
-    planned: Callable[[UOp, Target], tuple[UOp, LoopNest]],
+def _of_parts(
+    parts: Sequence[UOp], left: Sequence[UOp], target: Target, nanoseconds: float, best: Best
 ) -> LoopNest:
     """Return a plan that runs kernels one after the other; all have the output ranges `left`.
 
@@ -100,10 +122,16 @@ def of_parts(
     rows = max(left, key=lambda r: (min(wanted, int(r.arg[1])), -int(r.arg[0])))
     block = -(-rows.arg[1] // wanted)
     alone = replace(target, cores=0)
-    phases = tuple([Phase(*planned(_of_block(part, [rows], block), alone)) for part in parts])
+    phases = tuple([_phase(_of_block(part, [rows], block), alone, best) for part in parts])
     axes = (Axis(rows, block, 1, "exact" if rows.arg[1] % block == 0 else "overlap"),)
     total = sum([p.plan.nanoseconds for p in phases]) * axes[0].count
     return LoopNest(axes, steps_of(axes, _groups(total, target)), nanoseconds=total, phases=phases)
+
+
+def _phase(part: UOp, target: Target, best: Best, when: When = "before") -> Phase:
+    """Return a part with its plan."""
+    made = best(prepared(part), target)
+    return Phase(made.ast, made.plan, when)
 
 
 def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:

@@ -1,4 +1,4 @@
-"""The choice of a kernel's plan: vector range, block, loop order, workgroups; analytic, milliseconds.
+"""Propose a split of a kernel's ranges: vector range, block, loop order, workgroups; analytic, milliseconds.
 
 There are few candidates, because the costs of registers, loads and dependency chains leave few good shapes:
 vectors are along an output range, or along a reduction if nothing else is contiguous; one more output range
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
-from compiler.nest.kernel_shape import analyse, inner_nodes
+from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step, Threads
-from compiler.plan import column_sums, contraction
+from compiler.plan import column_sums
 from compiler.plan.choice import SplitChoice
 from compiler.plan.cost import Model, RangeSplit, picks
 from compiler.plan.device_vectors import widened
@@ -27,17 +27,18 @@ from compiler.plan.row_reuse import find_rows
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import Family, KernelShape
     from compiler.nest.loop_nest import Edge
+    from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
 FEW_ROWS = 32
 """Rows of a contraction up to which a plan without its panels may be faster."""
 LEAST_SHARED = 8
 """Products for which a mask is computed once, such as channels, from which on that is so."""
-WORTH_SPLITTING = 0.85
-"""Such a plan is used if it takes less than this fraction of the contraction's time."""
 GROUP_NS = 20_000
 """The least time of a workgroup; starting one costs about a hundredth of it."""
 GROUPS_PER_CORE = 4
@@ -58,57 +59,22 @@ SIDE_BY_SIDE = (2, 4)
 """Rows whose sums, with vectors along them, run at once."""
 
 
-def choose(ast: UOp, target: Target) -> LoopNest:
-    """Choose the plan of a kernel, whose ranges are merged, on a target."""
-    kernel = analyse(ast)
-    plan = contraction.choose(kernel, target)
-    if plan is None:
-        return split_plan(kernel, target)
-    return split_instead(kernel, target, plan) or plan
+def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) -> Iterator[Proposal]:
+    """Yield the split of a kernel that is fastest by the estimate; beside a product only one that may win."""
+    shape = kernel.shape
+    if best is not None and not _is_rival(shape, best.plan):
+        return
+    model, split = _estimated(shape, target)
+    plan = _plan(shape, target, model, split, SplitChoice())
+    yield kernel.proposal(plan, lambda: replace(_choice(shape, model, split), form=kernel.form))
 
 
-def split_instead(kernel: KernelShape, target: Target, plan: LoopNest) -> LoopNest | None:
-    """Return the plan of the fastest split where that is faster than one of a contraction; else None.
-
-    It may be for few rows, such as filters, with panels of masked elements: a panel of each tap is copied for
-    few products, and a split reads the picture in place. Its masks must serve several products each: their
-    operations are not in the estimate.
-    """
-    rows = [a.size for a in plan.axes if a.lanes == 1 and a.upcast > 1]
-    copies = [s.value for s in plan.steps if isinstance(s, Stage) and not s.window]
-    masked = any(n.op is Ops.LOAD and len(n.src) > 2 for n in inner_nodes(copies))
-    summed = [r for family in kernel.families for r in family.ranges if r not in kernel.masked_ranges]
-    if not masked or max(rows, default=0) > FEW_ROWS or prod([r.arg[1] for r in summed]) < LEAST_SHARED:
-        return None
-    split = split_plan(kernel, target)
-    return split if split.nanoseconds < WORTH_SPLITTING * plan.nanoseconds else None
-
-
-def split_plan(kernel: KernelShape, target: Target) -> LoopNest:
-    """Return the plan of the split that is fastest by the estimate."""
-    return _plan(kernel, target, *_estimated(kernel, target), SplitChoice())
-
-
-def estimated(kernel: KernelShape, target: Target) -> SplitChoice:
-    """Return the choice of `split_plan`."""
-    model, split = _estimated(kernel, target)
-    sums = []
-    for family in kernel.families:
-        inner = model.inner(family, split)
-        sums.append((-1 if inner.vector is None else int(inner.vector.arg[0]), inner.unroll))
-    return SplitChoice(
-        vector=-1 if split.vector is None else split.vector.arg[0],
-        upcast=tuple(sorted([(int(r.arg[0]), n) for r, n in split.upcast.items() if n > 1])),
-        sums=tuple(sums),
-        threads=model.width if model.threaded else 0,
-    )
-
-
-def chosen(kernel: KernelShape, target: Target, choice: SplitChoice) -> LoopNest:
+def by_choice(kernel: KernelForm, target: Target, choice: SplitChoice) -> Proposal:
     """Return the plan of a choice. Raises `CompileError` if the kernel has no such ranges."""
-    ranges = {int(r.arg[0]): r for r in kernel.outputs}
-    inner = {int(r.arg[0]): r for f in kernel.families for r in f.ranges}
-    model = Model(kernel, target, most_threads=choice.threads or target.threads)
+    shape = kernel.shape
+    ranges = {int(r.arg[0]): r for r in shape.outputs}
+    inner = {int(r.arg[0]): r for f in shape.families for r in f.ranges}
+    model = Model(shape, target, most_threads=choice.threads or target.threads)
     try:
         vector = ranges[choice.vector] if choice.vector >= 0 else None
         split = RangeSplit(
@@ -117,16 +83,41 @@ def chosen(kernel: KernelShape, target: Target, choice: SplitChoice) -> LoopNest
             {ranges[number]: n for number, n in choice.upcast},
             {
                 family.ranges: (inner[number] if number >= 0 else None, unroll)
-                for family, (number, unroll) in zip(kernel.families, choice.sums, strict=bool(choice.sums))
+                for family, (number, unroll) in zip(shape.families, choice.sums, strict=bool(choice.sums))
             },
         )
-        return _plan(kernel, target, model, split, choice)
+        return kernel.proposal(_plan(shape, target, model, split, choice), choice)
     except (KeyError, ValueError) as error:
         raise CompileError(
-            f"wanted a choice over ranges {sorted(ranges)} and the sums of {len(kernel.families)} families, "
+            f"wanted a choice over ranges {sorted(ranges)} and the sums of {len(shape.families)} families, "
             f"saw {choice}; try one of compiler.search.space",
-            ast=kernel_key(kernel.ast),
+            ast=kernel_key(shape.ast),
         ) from error
+
+
+def _is_rival(kernel: KernelShape, product: LoopNest) -> bool:
+    """Return whether a split may be faster than the plan of a product.
+
+    It may be for few rows, such as filters, with panels of masked elements: a panel of each tap is copied for
+    few products, and a split reads the picture in place. Its masks must serve several products each: their
+    operations are not in the estimate.
+    """
+    rows = [a.size for a in product.axes if a.lanes == 1 and a.upcast > 1]
+    copies = [s.value for s in product.steps if isinstance(s, Stage) and not s.window]
+    masked = any(n.op is Ops.LOAD and len(n.src) > 2 for n in inner_nodes(copies))
+    summed = [r for family in kernel.families for r in family.ranges if r not in kernel.masked_ranges]
+    return masked and max(rows, default=0) <= FEW_ROWS and prod([r.arg[1] for r in summed]) >= LEAST_SHARED
+
+
+def _choice(kernel: KernelShape, model: Model, split: RangeSplit) -> SplitChoice:
+    """Return the choice of an estimated split."""
+    inner = [model.inner(family, split) for family in kernel.families]
+    return SplitChoice(
+        vector=-1 if split.vector is None else split.vector.arg[0],
+        upcast=tuple(sorted([(int(r.arg[0]), n) for r, n in split.upcast.items() if n > 1])),
+        sums=tuple([(-1 if one.vector is None else int(one.vector.arg[0]), one.unroll) for one in inner]),
+        threads=model.width if model.threaded else 0,
+    )
 
 
 def _estimated(kernel: KernelShape, target: Target) -> tuple[Model, RangeSplit]:

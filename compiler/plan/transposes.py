@@ -1,4 +1,4 @@
-"""Plan kernels that transpose on a target with shared memory: tiles between loads and stores.
+"""Propose a plan of a kernel that transposes on a target with shared memory: tiles between loads and stores.
 
 A kernel without sums that stores along one range, and loads along another, would load one value of each line
 of the cache. All threads of a workgroup load a tile with vectors along the second range, store it to shared
@@ -18,14 +18,17 @@ from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
-from compiler.nest.kernel_shape import analyse
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Stage, Step, Swizzle, Threads
+from compiler.plan.choice import TurnedChoice
 from compiler.plan.device_vectors import ACCESS_BYTES, in_row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelAccess, KernelShape
     from compiler.nest.loop_nest import Edge
+    from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
 LEAST = 16
@@ -39,25 +42,25 @@ GRID_LIMIT = 65_535
 """Workgroups along the second and the third dimension of a grid."""
 
 
-def choose(ast: UOp, target: Target) -> LoopNest | None:
-    """Return the plan with tiles of a kernel that transposes; None for any other."""
+def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
+    """Yield the plan with tiles of a kernel that transposes; none for any other."""
     if not target.shared_bytes or target.threads < THREADS:
-        return None
-    kernel = analyse(ast)
-    if kernel.families or kernel.in_place or len(kernel.outputs) < 2:
-        return None
-    columns = next((r for r in kernel.outputs if all(_adjacent(s, r) for s in kernel.stores)), None)
+        return
+    shape = kernel.shape
+    if shape.families or shape.in_place or len(shape.outputs) < 2:
+        return
+    columns = next((r for r in shape.outputs if all(_adjacent(s, r) for s in shape.stores)), None)
     if columns is None or columns.arg[1] < LEAST:
-        return None
-    turned = {a.node: r for a in kernel.loads if (r := _along(kernel, a, columns)) is not None}
+        return
+    turned = {a.node: r for a in shape.loads if (r := _along(shape, a, columns)) is not None}
     rows = next(iter(turned.values()), None)
     if rows is None or any(r is not rows for r in turned.values()):
-        return None
+        return
     for lanes in (8, 4, 2, 1):
-        plan = _plan(kernel, list(turned), rows, columns, lanes, target)
+        plan = _plan(shape, list(turned), rows, columns, lanes, target)
         if plan is not None:
-            return plan
-    return None
+            yield kernel.proposal(plan, TurnedChoice())
+            return
 
 
 def _adjacent(access: KernelAccess, r: UOp) -> bool:

@@ -1,4 +1,4 @@
-"""Plan a convolution of 3 x 3 taps by Winograd's algorithm: fewer products, and transforms around them.
+"""Propose a plan of a convolution of 3 x 3 taps by Winograd's algorithm: fewer products, with transforms.
 
 The parts run one after the other, as in a chain: once in each workgroup the transform of the filters; then
 for each block of rows of tiles the copy of the picture with its border, the transform of the picture, 16
@@ -9,7 +9,7 @@ picture, the picture and the gradient of the results are transformed and multipl
 totals; after the last piece these become taps.
 
 Not here: the kernels of the parts (`winograd_parts`, `winograd_taps`), the loops over blocks (`phases`).
-Next: `compiler.pipeline`, the caller, which compares the estimate with that of the sum.
+Next: `proposers`, which compares the estimate with that of the sum.
 """
 
 from __future__ import annotations
@@ -20,30 +20,25 @@ from math import inf, prod
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Stage
+from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase
 from compiler.nest.operand_roles import candidates
 from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
 from compiler.plan import contraction, phases, tiling
-from compiler.plan.choice import ProductChoice, SplitChoice
+from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
+from compiler.plan.proposal import KernelForm, Proposal
 from compiler.plan.winograd_parts import TILES, WinogradParts, convolution_of
-from compiler.plan.winograd_taps import FilterGradient, GradientParts, gradient_of
+from compiler.plan.winograd_taps import GradientParts, gradient_of
 from compiler.plan.winograd_tiles import LEAST_CHANNELS, PLANES, TAPS, TILE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Edge
     from compiler.plan.winograd_parts import Convolution
     from compiler.targets.shared.target import Target
 
 _F32 = dtypes.float32
-WORTH_CHANGING = 0.92
-"""A convolution is computed so if the estimate is less than this fraction of that of its sum."""
-WORTH_CHANGING_GRADIENT = 1.2
-"""The same for gradients of filters: the estimates of their sums leave out what repeated copies of panels
-take beyond the caches. Of 33 random ones, with up to 1.21, all were faster, by 1.2 to 5.7."""
-WORTH_CHANGING_WINDOW = 1.0
-"""The same for gradients of filters whose sums copy a picture once for all taps."""
 LEAST_COLUMNS = 8
 """Tiles of a block at least, the columns of the products."""
 KEPT_BYTES = 6 << 20
@@ -72,32 +67,34 @@ FAR_BYTES = 4.5
 """Bytes per cycle of transformed filters that are not in the second-level cache."""
 
 
-def choose(ast: UOp, target: Target, direct: LoopNest | None = None) -> LoopNest | None:
-    """Return the plan of a convolution or of the gradient of its filters.
-
-    None for any other kernel, and where the matrices take too much. With the plan of the sum also where the
-    estimate is not good enough beside it (`is_worth`); the parts are not planned then.
-    """
-    if not target.winograd:
-        return None
-    c = convolution_of(ast) or gradient_of(ast)
-    if c is None:
-        return None
-    kernel = analyse(ast)
-    if kernel.in_place:
-        return None
-    if isinstance(c, FilterGradient):
-        return _plan_of_gradient(ast, c, target, direct)
-    sizes = _sizes(c, target, len(kernel.loads))
-    return None if sizes is None else _plan(WinogradParts(ast, c, sizes.block), sizes, target, direct)
+def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
+    """Yield the plan of a convolution; none for any other kernel, and where the matrices take too much."""
+    c = convolution_of(kernel.ast) if target.winograd else None
+    if c is None or kernel.shape.in_place:
+        return
+    sizes = _sizes(c, target, len(kernel.shape.loads))
+    if sizes is not None:
+        yield _proposal(WinogradParts(kernel.ast, c, sizes.block), sizes, target)
 
 
-def is_worth(plan: LoopNest, direct: LoopNest) -> bool:
-    """Return whether a plan of `choose` is expected to be faster than that of the sum."""
-    limit = WORTH_CHANGING if plan.pieces is None else WORTH_CHANGING_GRADIENT
-    if plan.pieces is not None and any(isinstance(s, Stage) and s.window for s in direct.steps):
-        limit = WORTH_CHANGING_WINDOW
-    return plan.nanoseconds < limit * direct.nanoseconds
+def propose_gradient(
+    kernel: KernelForm, target: Target, _best: Proposal | None = None
+) -> Iterator[Proposal]:
+    """Yield the plan of a gradient of filters; none for any other kernel, as `propose`."""
+    c = gradient_of(kernel.ast) if target.winograd else None
+    if c is None or kernel.shape.in_place:
+        return
+    filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
+    cores = max(1, target.cores)
+    divisors = [d for d in range(1, filters // LEAST_CHANNELS + 1) if filters % d == 0]
+    least = max([d for d in divisors if d <= cores])
+    blocks = [b for b in range(high, 0, -1) if high % b == 0 and LEAST_COLUMNS <= b * wide <= MOST_TILES]
+    splits = [d for d in divisors if d % least == 0 and d <= MOST_GROUPS * least]
+    for groups, block in product(splits, blocks):
+        parts = GradientParts(kernel.ast, c, block, filters // groups)
+        if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
+            yield _gradient(parts, groups, target)
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,46 +110,48 @@ class _Sizes:
     """Of everything else, of all blocks."""
 
 
-def _plan(p: WinogradParts, sizes: _Sizes, target: Target, direct: LoopNest | None) -> LoopNest | None:
-    """Return the plan of the parts; None where it is not worth it beside that of the sum."""
+def _proposal(p: WinogradParts, sizes: _Sizes, target: Target) -> Proposal:
+    """Return the plan of the parts, which are planned when it is used."""
     edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
     axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
     wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
     if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
         wanted *= phases.GROUPS_PER_CORE
     plan = LoopNest(axes, phases.steps_of(axes, int(wanted)))
-    cycles = sizes.cycles + prod(plan.launch()[0]) * sizes.once
-    plan = replace(plan, nanoseconds=cycles / target.gigahertz)
-    if direct is not None and not is_worth(plan, direct):
-        return None
-    alone = replace(target, cores=0)  # the workgroups are those of the whole kernel
-    parts = [
-        *[_split(p.window(), alone, 2)] * p.bordered,
-        _split(p.pictures(), alone, 2),
-        _product(p.products(), sizes, alone),
-        _split(p.results(), alone, 3, (2, 4)),
-    ]
-    return replace(
-        plan,
-        phases=(Phase(*_split(p.filters(), alone, 1), "once"), *[Phase(*part) for part in parts]),
-        kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
-    )
+    nanoseconds = (sizes.cycles + prod(plan.launch()[0]) * sizes.once) / target.gigahertz
+
+    def whole() -> LoopNest:
+        alone = replace(target, cores=0)  # the workgroups are those of the whole kernel
+        parts = [
+            *[_split(p.window(), alone, 2)] * p.bordered,
+            _split(p.pictures(), alone, 2),
+            _product(p.products(), sizes, alone),
+            _split(p.results(), alone, 3, (2, 4)),
+        ]
+        return replace(
+            plan,
+            nanoseconds=nanoseconds,
+            phases=(Phase(*_split(p.filters(), alone, 1), "once"), *[Phase(*part) for part in parts]),
+            kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
+        )
+
+    return Proposal(p.ast, nanoseconds, whole, WinogradChoice())
 
 
 def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()) -> tuple[UOp, LoopNest]:
     """Return a part with the plan that has vectors along one range; both values of others are unrolled."""
     choice = SplitChoice(vector=vector, upcast=tuple([(number, TILE) for number in unrolled]))
-    return ast, tiling.chosen(analyse(ast), target, choice)
+    return ast, tiling.by_choice(KernelForm(ast), target, choice).plan
 
 
 def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, LoopNest]:
     """Return the products with the plan that has vectors along the tiles, which are read in place."""
-    kernel = analyse(ast)
-    role = next(k for k, c in enumerate(candidates(kernel)) if c.columns.arg[0] == TILES)
+    kernel = KernelForm(ast)
+    role = next(k for k, c in enumerate(candidates(kernel.shape)) if c.columns.arg[0] == TILES)
     choice = ProductChoice(role=role, rows=sizes.rows, vectors=sizes.vectors)
-    plan = contraction.chosen(kernel, target, choice)
-    assert plan is not None, "the register tile fits"
-    return ast, plan
+    made = contraction.by_choice(kernel, target, choice)
+    assert made is not None, "the register tile fits"
+    return ast, made.plan
 
 
 def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
@@ -211,29 +210,11 @@ def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
     return best[1], best[2], best[0]
 
 
-def _plan_of_gradient(
-    ast: UOp, c: FilterGradient, target: Target, direct: LoopNest | None
-) -> LoopNest | None:
-    """Return the plan of a gradient of filters; None where the matrices take too much, or as `_plan`."""
-    filters, high, wide = c.filters.arg[1], c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
-    cores = max(1, target.cores)
-    divisors = [d for d in range(1, filters // LEAST_CHANNELS + 1) if filters % d == 0]
-    least = max([d for d in divisors if d <= cores])
-    blocks = [b for b in range(high, 0, -1) if high % b == 0 and LEAST_COLUMNS <= b * wide <= MOST_TILES]
-    splits = [d for d in divisors if d % least == 0 and d <= MOST_GROUPS * least]
-    for groups, block in product(splits, blocks):
-        parts = GradientParts(ast, c, block, filters // groups)
-        if sum([m.count for m in parts.kept]) * _F32.itemsize <= target.l2_bytes * NEAR:
-            return _gradient(parts, groups, target, direct)
-    return None
-
-
-def _gradient(p: GradientParts, groups: int, target: Target, direct: LoopNest | None) -> LoopNest | None:
-    """Return the plan of the parts, with a workgroup for each block of filters; None as `_plan`."""
+def _gradient(p: GradientParts, groups: int, target: Target) -> Proposal:
+    """Return the plan of the parts, with a workgroup for each block of filters; as `_proposal`."""
     alone = replace(target, cores=0)
     products = p.products()
-    tiles = contraction.choose(analyse(products), alone)
-    assert tiles is not None, "there are enough filters and channels"
+    *_, tiles = contraction.propose(KernelForm(products), alone)
     width = target.vector_bytes // _F32.itemsize
     lanes = min(width, _power_of_two(p.wide))
     channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
@@ -241,28 +222,27 @@ def _gradient(p: GradientParts, groups: int, target: Target, direct: LoopNest | 
     moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture
     sums = p.total.count / width * SUM_CYCLES
     cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
-    axis = Axis(p.c.filters, p.held)
-    plan = LoopNest(
-        (axis,),
-        phases.steps_of((axis,), groups),
-        nanoseconds=cycles / target.gigahertz,
-        pieces=(p.piece, 1, p.count),
-    )
-    if direct is not None and not is_worth(plan, direct):
-        return None
-    each = [
-        _split(p.window(), alone, 2),
-        _split(p.pictures(), alone, 2),
-        _split(p.results(), alone, 2),
-        (products, tiles),
-        _split(p.sums(), alone, 0),
-    ]
-    return replace(
-        plan,
-        phases=(
-            Phase(*_split(p.zeros(), alone, 0), "before"),
-            *[Phase(*part, "each") for part in each],
-            Phase(*_split(p.taps(), alone, 1), "after"),
-        ),
-        kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
-    )
+
+    def whole() -> LoopNest:
+        axis = Axis(p.c.filters, p.held)
+        each = [
+            _split(p.window(), alone, 2),
+            _split(p.pictures(), alone, 2),
+            _split(p.results(), alone, 2),
+            (products, tiles.plan),
+            _split(p.sums(), alone, 0),
+        ]
+        return LoopNest(
+            (axis,),
+            phases.steps_of((axis,), groups),
+            nanoseconds=cycles / target.gigahertz,
+            pieces=(p.piece, 1, p.count),
+            phases=(
+                Phase(*_split(p.zeros(), alone, 0), "before"),
+                *[Phase(*part, "each") for part in each],
+                Phase(*_split(p.taps(), alone, 1), "after"),
+            ),
+            kept=tuple([KeptMatrix(m.slot, _F32, m.count) for m in p.kept]),
+        )
+
+    return Proposal(p.ast, cycles / target.gigahertz, whole, WinogradChoice())

@@ -25,7 +25,7 @@ def hoist_masks(ast: UOp) -> UOp:
     without stays.
     """
     nodes = ordered(ast)
-    if not any(node.op is Ops.REDUCE and _masked(node) for node in nodes):
+    if not [node for node in nodes if node.op is Ops.REDUCE and _masked(node)]:
         return ast
     free = ranges_in(ast)
     done: dict[UOp, UOp] = {}

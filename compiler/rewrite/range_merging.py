@@ -62,7 +62,7 @@ def split_ranges(ast: UOp) -> UOp | None:
     """
     nodes = ordered(ast)
     kept: set[UOp] = set()
-    if not any(n.op is Ops.REDUCE and n.src[0].op is Ops.MUL for n in nodes):
+    if not [n for n in nodes if n.op is Ops.REDUCE and n.src[0].op is Ops.MUL]:
         free = ranges_in(ast)
         kept = {r for store in ast.src for r in free[store]}
     parts: dict[UOp, set[int]] = {}

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compiler.plan.choice import Choice
-    from compiler.search.space import Candidate, Space
+    from compiler.plan.proposal import Proposal
+    from compiler.search.space import Space
 
 GAIN = 0.02
 """The part of the time that a round must save for another round, and a winner against the estimated plan."""
@@ -31,7 +32,7 @@ PROMISING = 3.0
 out."""
 
 
-def search(space: Space, width: int, measure: Callable[[Candidate], float | None]) -> Found:
+def search(space: Space, width: int, measure: Callable[[Proposal], float | None]) -> Found:
     """Return the fastest choice that was found with a beam of `width` candidates.
 
     `measure` returns the time of a candidate relative to that of the estimated plan, None for a failure.
@@ -68,9 +69,9 @@ def search(space: Space, width: int, measure: Callable[[Candidate], float | None
     return Found(best, times[best], tries, failed)
 
 
-def _moves(space: Space, frontier: list[Candidate], known: set[Choice]) -> list[Candidate]:
+def _moves(space: Space, frontier: list[Proposal], known: set[Choice]) -> list[Proposal]:
     """Return the unknown moves of all candidates, the likely fastest first."""
-    out: dict[Choice, Candidate] = {}
+    out: dict[Choice, Proposal] = {}
     for origin in frontier:
         for move in space.moves(origin.choice):
             if move.choice not in known and move.plan.nanoseconds <= PROMISING * origin.plan.nanoseconds:

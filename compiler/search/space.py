@@ -1,25 +1,26 @@
 """The search space of one kernel on one target: the choices that have a plan, and the steps between them.
 
-`estimated` is the choice of the cost model, `starts` are the estimates of every kind of plan, `every` is a
-finite set for an exhaustive search, `moves` are the choices that differ from one in one factor. Choices whose
-plans are equal count once in `every`.
+`estimated` is the choice of the cost model, `starts` are the proposals of every planner, `every` is a finite
+set for an exhaustive search, `moves` are the choices that differ from one in one factor. Choices whose plans
+are equal count once.
 
-Not here: making the plans (`compiler.pipeline.chosen`), timing them. Next: `beam`, which walks along the
-moves.
+Not here: the planners and their proposals (`compiler.plan.proposers`), timing plans. Next: `beam`, which
+walks along the moves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from compiler import pipeline
-from compiler.nest.kernel_shape import analyse
 from compiler.nest.operand_roles import candidates
-from compiler.plan import contraction, device_contraction, tiling, winograd
-from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice, TurnedChoice, WinogradChoice
+from compiler.plan import contraction, proposers
+from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice
 from compiler.plan.cost import LINES
+from compiler.plan.device_product import operands, product_of
+from compiler.plan.device_splits import all_splits
+from compiler.plan.proposal import prepared
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import Family, KernelShape
-    from compiler.nest.loop_nest import LoopNest
-    from compiler.plan.choice import Choice, Copied, Form, Numbers
+    from compiler.plan.choice import Choice, Copied, Numbers
+    from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
 COPIES = (2, 4, 8)
@@ -52,60 +53,31 @@ GROUPS = (1, 2, 4, 8, 16)
 """Workgroups that `moves` tries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A choice with its plan, and the kernel after the passes of the choice."""
-
-    choice: Choice
-    ast: UOp
-    plan: LoopNest
-
-
 class Space:
-    """The choices of one kernel on one target."""
+    """The choices of one kernel on one target, as proposals: each with its plan."""
 
     def __init__(self, ast: UOp, target: Target) -> None:
         """Raises `UsageError` for a chain of kernels (`compiler.schedule.chains`), which has one plan."""
         if ast.arg:
             raise UsageError("wanted a kernel of one part, saw a chain of several; try BEAM=0 for it")
         self.target = target
-        self.ast = pipeline.prepared(ast)
-        forms: tuple[Form, ...] = ("plain", *pipeline.CHANGED)
-        made = {form: pipeline.changed(self.ast, form, target) for form in forms}
-        self._kernels = {form: analyse(x) for form, x in made.items() if x is not None}
+        self.kernel = prepared(ast)
+        made = {form: self.kernel.changed(form, target) for form in proposers.FORMS}
+        self._forms = {form: kernel for form, kernel in made.items() if kernel is not None}
 
-    def candidate(self, choice: Choice) -> Candidate | None:
-        """Return a choice with its plan; None where it has none."""
-        found = pipeline.chosen(self.ast, self.target, choice)
-        return None if found is None else Candidate(choice, *found)
+    def candidate(self, choice: Choice) -> Proposal | None:
+        """Return the proposal of a choice; None where it has no plan."""
+        return proposers.chosen(self.kernel, self.target, choice)
 
-    def estimated(self) -> Candidate:
-        """Return the candidate of the cost model, whose plan is that of `pipeline.planned`."""
-        staged = device_contraction.estimated(self.ast, self.target)
-        if staged is not None:
-            return self._certain(staged)
-        turned = self.candidate(TurnedChoice())
-        if turned is not None:
-            return turned
-        found, *others = [self._certain(self._likely(form)) for form in self._kernels]
-        for other in others:
-            if other.plan.nanoseconds < pipeline.WORTH_CHANGING * found.plan.nanoseconds:
-                found = other
-        fewer = self.candidate(WinogradChoice())
-        if fewer is not None and winograd.is_worth(fewer.plan, found.plan):
-            return fewer
-        return found
+    def estimated(self) -> Proposal:
+        """Return the proposal of the cost model, whose plan is that of `compiler.pipeline.planned`."""
+        return proposers.best(self.kernel, self.target)
 
-    def starts(self) -> list[Candidate]:
-        """Return the estimated candidate, then the estimate of every other kind of plan."""
-        choices: list[Choice] = [self.estimated().choice]
-        for form, kernel in self._kernels.items():
-            made = contraction.estimated(kernel, self.target)
-            choices += [] if made is None else [replace(made, form=form)]
-            choices.append(replace(tiling.estimated(kernel, self.target), form=form))
-        return self._distinct([*choices, WinogradChoice()])
+    def starts(self) -> list[Proposal]:
+        """Return the estimated proposal, then every other one, also those that are not worth it."""
+        return _distinct([self.estimated(), *proposers.every(self.kernel, self.target)])
 
-    def every(self) -> list[Candidate]:
+    def every(self) -> list[Proposal]:
         """Return a finite set of candidates, the estimated one first, for an exhaustive search.
 
         Tiles in shared memory: every division with every number of words. Register tiles: every tile of
@@ -114,59 +86,42 @@ class Space:
         a square; every range of vectors of the sums with `ROUNDS`; both orders of two loops; of sums of
         products with many rows only the estimated one.
         """
-        choices: list[Choice] = [c.choice for c in self.starts()]
-        choices += self._staged()
-        for form, kernel in self._kernels.items():
-            products = [replace(c, form=form) for c in self._products(kernel)]
+        starts = self.starts()
+        choices: list[Choice] = [*self._staged()]
+        staged = choices or any(isinstance(c.choice, StagedChoice) for c in starts)
+        for form, kernel in self._forms.items():
+            products = [*self._products(kernel)]
             choices += products
-            if not products and not any(isinstance(c, StagedChoice) for c in choices):
-                choices += [replace(c, form=form) for c in self._splits(kernel)]
-        return self._distinct(choices)
+            if not products and not staged:
+                choices += [replace(c, form=form) for c in self._splits(kernel.shape)]
+        return _distinct([*starts, *self._made(choices)])
 
-    def moves(self, choice: Choice) -> list[Candidate]:
-        """Return the candidates that differ from a choice in one factor."""
+    def moves(self, choice: Choice) -> list[Proposal]:
+        """Return the candidates that differ from a choice in one factor; none of a choice without factors."""
+        found: Iterable[Choice] = ()
         if isinstance(choice, StagedChoice):
-            found: Iterable[Choice] = self._staged_moves(choice)
+            found = self._staged_moves(choice)
         elif isinstance(choice, ProductChoice):
             found = self._product_moves(choice)
-        elif isinstance(choice, TurnedChoice | WinogradChoice):
-            found = ()
-        else:
+        elif isinstance(choice, SplitChoice):
             found = self._split_moves(choice)
-        return self._distinct([c for c in found if c != choice])
+        return _distinct(self._made([c for c in found if c != choice]))
 
-    def _likely(self, form: Form) -> Choice:
-        """Return the estimated choice of a form of the kernel."""
-        kernel = self._kernels[form]
-        made = contraction.estimated(kernel, self.target)
-        plan = None if made is None else contraction.chosen(kernel, self.target, made)
-        if made is None or plan is None or tiling.split_instead(kernel, self.target, plan) is not None:
-            return replace(tiling.estimated(kernel, self.target), form=form)
-        return replace(made, form=form)
-
-    def _certain(self, choice: Choice) -> Candidate:
-        found = self.candidate(choice)
-        assert found is not None, f"the estimated choice {choice} has a plan"
-        return found
-
-    def _distinct(self, choices: Iterable[Choice]) -> list[Candidate]:
-        """Return the candidates of the choices that have plans, each plan once."""
-        out: list[Candidate] = []
-        seen: set[object] = set()
-        for choice in choices:
-            if choice in seen:
-                continue
-            seen.add(choice)
+    def _made(self, choices: Iterable[Choice]) -> Iterator[Proposal]:
+        """Yield the proposals of the choices that have plans, each choice once."""
+        for choice in dict.fromkeys(choices):
             made = self.candidate(choice)
-            if made is None or (key := (made.ast, _key(made.plan))) in seen:
-                continue
-            seen.add(key)
-            out.append(made)
-        return out
+            if made is not None:
+                yield made
 
     def _staged(self) -> Iterator[StagedChoice]:
-        for words, choice in product(WORDS, device_contraction.choices(self.ast, self.target)):
-            yield replace(choice, words=words)
+        """Yield every division of a product with every number of words, those that do not fit included."""
+        p = product_of(self.kernel.shape, self.target)
+        if p is not None:
+            op, _, _ = operands(p, self.target)
+            for words, operation in product(WORDS, (None,) if op is None else (op, None)):
+                for split in all_splits(p, operation, self.target):
+                    yield replace(split.name, words=words)
 
     def _staged_moves(self, choice: StagedChoice) -> Iterator[StagedChoice]:
         """Yield the choices with another number of words, and those with other threads or another tile."""
@@ -180,16 +135,23 @@ class Space:
             if sum(differences) == 1 or (other.matrix != choice.matrix and other.words == choice.words):
                 yield other
 
-    def _products(self, kernel: KernelShape) -> Iterator[ProductChoice]:
+    def _of_role(self, kernel: KernelForm, role: int, *, inside: bool) -> ProductChoice | None:
+        """Return the choice with one of the choices of rows and columns, other factors estimated; or None."""
+        choice = ProductChoice(form=kernel.form, role=role, rows=0, inside=inside)
+        made = contraction.by_choice(kernel, self.target, choice)
+        return None if made is None else cast("ProductChoice", made.choice)
+
+    def _products(self, kernel: KernelForm) -> Iterator[ProductChoice]:
         """Yield the register tiles of `every`."""
-        best = contraction.estimated(kernel, self.target)
-        if best is None:
+        proposed = [*contraction.propose(kernel, self.target)]
+        if not proposed:
             return
-        for role, c in enumerate(candidates(kernel)[: contraction.MOST_CANDIDATES]):
-            inside = contraction.estimated_of(kernel, self.target, role, inside=True)
+        best = cast("ProductChoice", proposed[-1].choice)
+        for role, c in enumerate(candidates(kernel.shape)[: contraction.MOST_CANDIDATES]):
+            inside = self._of_role(kernel, role, inside=True)
             if inside is not None:
                 yield inside
-            made = contraction.estimated_of(kernel, self.target, role, inside=False)
+            made = self._of_role(kernel, role, inside=False)
             if made is None:
                 continue
             yield made
@@ -207,7 +169,7 @@ class Space:
                     )
 
     def _product_moves(self, choice: ProductChoice) -> Iterator[Choice]:
-        kernel = self._kernels[choice.form]
+        kernel = self._forms[choice.form]
         for step in (-2, -1, 1, 2):
             if choice.rows + step >= 1:
                 yield replace(choice, rows=choice.rows + step)
@@ -216,10 +178,10 @@ class Space:
         yield replace(choice, staged=not choice.staged)
         yield from [replace(choice, copied=copied) for copied in (*COPIED, "window")]
         yield from [replace(choice, piece=piece) for piece in (*PIECES, 128, 1024)]
-        for role in range(min(len(candidates(kernel)), contraction.MOST_CANDIDATES)):
+        for role in range(min(len(candidates(kernel.shape)), contraction.MOST_CANDIDATES)):
             for inside in (False, True):
-                if (made := contraction.estimated_of(kernel, self.target, role, inside=inside)) is not None:
-                    yield replace(made, form=choice.form)
+                if (made := self._of_role(kernel, role, inside=inside)) is not None:
+                    yield made
         yield from [replace(choice, groups=groups) for groups in GROUPS]
 
     def _splits(self, kernel: KernelShape) -> Iterator[SplitChoice]:
@@ -234,7 +196,7 @@ class Space:
                     yield from [replace(choice, order=order) for order in self._orders(kernel)]
 
     def _split_moves(self, choice: SplitChoice) -> Iterator[SplitChoice]:
-        kernel = self._kernels[choice.form]
+        kernel = self._forms[choice.form].shape
         found: list[SplitChoice] = []
         vectors = self._vectors(kernel)
         found += [replace(choice, vector=v, sums=_fitting(kernel, v, choice.sums)) for v in vectors]
@@ -349,6 +311,22 @@ def _fitting(kernel: KernelShape, vector: int, sums: Numbers) -> Numbers:
     return tuple(out)
 
 
-def _key(plan: LoopNest) -> tuple[object, ...]:
-    """Return what distinguishes plans: all fields but the estimated time."""
-    return plan.axes, plan.steps, tuple(plan.reductions.items()), plan.rows, plan.threads, plan.matrix
+def _distinct(found: Iterable[Proposal]) -> list[Proposal]:
+    """Return proposals in order, each choice and each plan once; plans may differ in the estimated time."""
+    out: list[Proposal] = []
+    seen: set[object] = set()
+    for one in found:
+        plan = one.plan
+        key = (
+            one.ast,
+            plan.axes,
+            plan.steps,
+            tuple(plan.reductions.items()),
+            plan.rows,
+            plan.threads,
+            plan.matrix,
+        )
+        if one.choice not in seen and key not in seen:
+            out.append(one)
+        seen |= {one.choice, key}
+    return out

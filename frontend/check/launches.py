@@ -249,10 +249,11 @@ class _Run:
         target = target_of(self.device.arch)
         if not target.winograd or item.ast.arg:
             return False
-        from compiler.pipeline import prepared  # noqa: PLC0415 - as above
-        from compiler.plan.winograd import choose  # noqa: PLC0415 - for devices with such kernels
+        from compiler.plan.choice import WinogradChoice  # noqa: PLC0415 - for devices with such kernels
+        from compiler.plan.proposal import prepared  # noqa: PLC0415 - as above
+        from compiler.plan.proposers import chosen  # noqa: PLC0415 - as above
 
-        return choose(prepared(item.ast), target) is not None
+        return chosen(prepared(item.ast), target, WinogradChoice()) is not None
 
     def _elements(  # noqa: PLR0917 - positional: as above
         self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Bounded, at: Array | None

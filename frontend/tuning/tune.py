@@ -19,7 +19,7 @@ from compiler.ir.serialize import kernel_key
 from compiler.plan.choice import brief, to_text
 from compiler.search import winners
 from compiler.search.beam import search
-from compiler.search.space import Candidate, Space
+from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend.tuning.process import FailedError, TuningProcess
 from hcq.config import config
@@ -27,6 +27,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
+    from compiler.plan.proposal import Proposal
     from compiler.search.winners import Found
     from compiler.targets.shared.target import Target
 
@@ -93,7 +94,7 @@ class _Search:
             return None
         return space
 
-    def measure(self, candidate: Candidate) -> float | None:
+    def measure(self, candidate: Proposal) -> float | None:
         """Return the time of a candidate relative to that of the estimated plan; None for a failure."""
         stats.tried += 1
         try:

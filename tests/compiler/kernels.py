@@ -12,6 +12,7 @@ from compiler.ir.index import loop
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
 from compiler.pipeline import arguments, lower
+from compiler.plan.proposal import KernelForm
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH, HostKernel
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compiler.nest.loop_nest import LoopNest
+    from compiler.plan.proposal import Proposal, Propose
+    from compiler.targets.shared.target import Target
 
 GUARD = 64
 """Bytes around every buffer that a kernel must not change."""
@@ -51,6 +54,11 @@ def reduce(value: UOp, name: str, *ranges: UOp) -> UOp:
     return uop(
         Ops.REDUCE, value.dtype, (value,), (name, tuple([r.arg[0] for r in ranges if r.op is Ops.RANGE]))
     )
+
+
+def proposed(propose: Propose, ast: UOp, target: Target) -> Proposal | None:
+    """Return the last, fastest proposal of one planner for a kernel as it is; None without any."""
+    return ([*propose(KernelForm(ast), target, None)] or [None])[-1]
 
 
 def number(value: float, dtype: DType = dtypes.float32) -> UOp:

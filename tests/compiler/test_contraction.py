@@ -20,11 +20,12 @@ from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step
 from compiler.pipeline import lower
 from compiler.plan import contraction
 from compiler.plan.choice import ProductChoice
+from compiler.plan.proposal import prepared
 from compiler.rewrite.mask_hoisting import hoist_masks
 from compiler.targets import target_of
 from hcq.errors import CompileError
 from tests.compiler.host_kernel import HostKernel
-from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, run, sink, store, stored_as
+from tests.compiler.kernels import ARCH, load, loop, number, op, proposed, reduce, run, sink, store, stored_as
 
 ARCHES = [ARCH, "x86_64-v3"]
 LAYOUTS = ["ab", "aB", "Ab", "AB"]
@@ -49,7 +50,8 @@ def matmul(m: int, n: int, k: int, layout: str = "ab") -> UOp:
 
 
 def planned(ast: UOp, arch: str = "x86_64-v3") -> LoopNest | None:
-    return contraction.choose(analyse(ast), target_of(arch))
+    made = proposed(contraction.propose, ast, target_of(arch))
+    return None if made is None else made.plan
 
 
 def stages(plan: LoopNest) -> list[Stage]:
@@ -401,12 +403,12 @@ def test_a_block_with_one_column_in_its_last_vector_stores_nothing_behind_it(dty
     target = target_of(arch)
     for rows, groups in ((8, 8), (8, 1), (4, 3), (3, 2)):
         choice = ProductChoice(rows=rows, vectors=3, staged=True, copied="all", groups=groups)
-        made = pipeline.chosen(pipeline.prepared(ast), target, choice)
+        made = pipeline.chosen(prepared(ast), target, choice)
         if made is None:  # too few registers
             continue
-        code = target.emit(lower(made[0], target, made[1])[0], target.machine(), 0)
+        code = target.emit(lower(made.ast, target, made.plan)[0], target.machine(), 0)
         room = np.full(40 * 33 + 64, 7, stored_as(dtype))
         given = np.zeros((40, 34), stored_as(dtype))
-        HostKernel(code).run([z.ctypes.data for z in (room, given, given)], groups=made[1].launch()[0][0])
+        HostKernel(code).run([z.ctypes.data for z in (room, given, given)], groups=made.plan.launch()[0][0])
         assert not room[: 40 * 33].any()
         assert (room[40 * 33 :] == 7).all(), choice

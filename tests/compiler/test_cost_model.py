@@ -14,13 +14,14 @@ import pytest
 from compiler.nest.kernel_shape import analyse
 from compiler.nest.loop_nest import Stage, Step
 from compiler.nest.operand_roles import candidates
-from compiler.pipeline import planned, prepared
+from compiler.pipeline import planned
 from compiler.plan import contraction, in_place_reads, tiling
-from compiler.plan.choice import SplitChoice
+from compiler.plan.choice import ProductChoice, SplitChoice
 from compiler.plan.cost import Model, RangeSplit
+from compiler.plan.proposal import KernelForm, prepared
 from compiler.search.space import Space
 from compiler.targets import target_of
-from tests.compiler.kernels import load, loop, op, reduce, sink, store
+from tests.compiler.kernels import load, loop, op, proposed, reduce, sink, store
 from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ def test_rows_share_a_set_of_the_cache_if_their_distance_is_a_multiple_of_its_si
 
 
 def test_many_rows_of_a_narrow_product_are_read_in_place_where_they_do_not_share_a_set() -> None:
-    spread, shared = [contraction.choose(analyse(matmul(65, 12, k)), host()) for k in (464, 1024)]
-    assert spread is not None
-    assert shared is not None
+    made = [proposed(contraction.propose, matmul(65, 12, k), host()) for k in (464, 1024)]
+    spread, shared = [one.plan for one in made if one is not None]
     assert spread.axes[0].upcast > 8 >= shared.axes[0].upcast
     assert not any(isinstance(step, Stage) for step in spread.steps)
 
@@ -70,23 +70,32 @@ def test_many_rows_of_a_narrow_product_are_read_in_place_where_they_do_not_share
 def test_operand_that_the_second_level_cache_holds_is_read_in_place(columns, copied) -> None:  # noqa: ANN001  # listed above
     kernel = analyse(matmul(64, columns, 512))
     role = [c.columns.arg[1] for c in candidates(kernel)].index(columns)
-    choice = contraction.estimated_of(kernel, host(), role)
-    assert choice is not None
-    assert choice.staged is copied
+    made = contraction.by_choice(KernelForm(kernel.ast), host(), ProductChoice(role=role, rows=0))
+    assert made is not None
+    assert isinstance(made.choice, ProductChoice)
+    assert made.choice.staged is copied
+
+
+def split_of(ast: UOp) -> SplitChoice:
+    """Return the estimated split of a kernel as it is."""
+    made = proposed(tiling.propose, ast, host())
+    assert made is not None
+    assert isinstance(made.choice, SplitChoice)
+    return made.choice
 
 
 def test_blocks_of_a_sum_of_columns_touch_few_lines() -> None:
     """Rows of 87 floats begin within lines: of four vectors one line in five is also in the next block."""
-    kernel = analyse(prepared(sum_of_columns(800, 87)))
+    kernel = prepared(sum_of_columns(800, 87)).shape
     model, (columns,) = Model(kernel, host()), kernel.outputs
     one, four = [model.total(RangeSplit(columns, 16, {columns: n})) for n in (1, 4)]
     assert four < 0.8 * one
-    assert tiling.estimated(kernel, host()).upcast == ((0, 4),)
+    assert split_of(kernel.ast).upcast == ((0, 4),)
 
 
 def test_ragged_rows_are_unrolled_less() -> None:
     """After five whole vectors one is masked; with two at once it would be two."""
-    ragged, whole = [tiling.estimated(analyse(sum_of_rows(800, n)), host()) for n in (87, 96)]
+    ragged, whole = [split_of(sum_of_rows(800, n)) for n in (87, 96)]
     assert ragged.sums == ((1, 1),)
     assert whole.sums == ((1, 2),)
 
@@ -94,13 +103,13 @@ def test_ragged_rows_are_unrolled_less() -> None:
 @pytest.mark.parametrize(("rows", "n"), [(52000, 16), (40000, 20), (40000, 32), (10000, 64)])
 def test_short_sums_run_along_the_row_one_by_one(rows: int, n: int) -> None:
     """Their ends overlap: sums of 16 floats took 3 cycles, element after element 10; four at once no less."""
-    choice = tiling.estimated(analyse(sum_of_rows(rows, n)), host())
+    choice = split_of(sum_of_rows(rows, n))
     assert choice.upcast == ()
     assert [vector for vector, _ in choice.sums] == [1]
 
 
 def order_of_loops(ast: UOp, choice: SplitChoice) -> list[int]:
-    plan = tiling.chosen(analyse(ast), host(), choice)
+    plan = tiling.by_choice(KernelForm(ast), host(), choice).plan
     return [step.range.arg[0] for step in plan.steps if isinstance(step, Step) and step.kind == "loop"]
 
 
@@ -119,14 +128,16 @@ def test_unrolled_rows_are_inside_where_their_sums_load_the_same_elements() -> N
 
 def test_row_is_added_in_vectors_that_compute_little_twice() -> None:
     """Rows of 74 floats are five vectors, but six in pairs and eight in blocks of four."""
-    assert tiling.estimated(analyse(row_added(624, 74)), host()).upcast == ()
+    assert split_of(row_added(624, 74)).upcast == ()
 
 
 @pytest.mark.parametrize(("channels", "filters", "split"), [(8, 8, True), (1, 8, False), (8, 48, False)])
 def test_few_filters_of_several_channels_have_no_panels(channels, filters, split) -> None:  # noqa: ANN001  # listed above
     ast = Convolution(5, channels, 12, filters, 3, padding=1).ast()
     made, plan = planned(ast, host())
-    assert (plan == tiling.split_plan(analyse(made), host())) is split
+    by_split = proposed(tiling.propose, made, host())
+    assert by_split is not None
+    assert (plan == by_split.plan) is split
     estimated = Space(ast, host()).estimated()
     assert (estimated.ast, estimated.plan) == (made, plan)
 

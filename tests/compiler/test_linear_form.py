@@ -1,6 +1,9 @@
 """The builder places lines, the verifier refuses wrong lists, plans say what they do."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,13 +16,26 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.pipeline import arguments, lower, to_lines
-from compiler.plan.tiling import choose
+from compiler.plan.proposal import KernelForm
+from compiler.plan.proposers import OF_EVERY_FORM, fastest
 from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges
 from compiler.targets import target_of
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
 
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import LoopNest
+    from compiler.targets.shared.target import Target
+
 I64 = dtypes.int64
+
+
+def choose(ast: UOp, target: Target) -> LoopNest:
+    """Return the plan of a kernel as it is."""
+    made = fastest(OF_EVERY_FORM, KernelForm(ast), target)
+    assert made is not None
+    return made.plan
 
 
 def open_loop(b: Builder) -> linear.Loop:

@@ -14,8 +14,9 @@ import hcq
 from compiler import llvm
 from compiler.dtype import dtypes
 from compiler.nest.loop_nest import Step
-from compiler.pipeline import chosen, lower, planned, prepared
+from compiler.pipeline import chosen, lower, planned
 from compiler.plan.choice import ProductChoice
+from compiler.plan.proposal import prepared
 from compiler.rewrite.packed_dot import in_words, operation
 from compiler.targets import arch_for, target_of
 from compiler.targets.host import target as host
@@ -82,14 +83,14 @@ def test_bytes_of_one_kind_have_the_instructions_of_aarch64(layout: str) -> None
         assert re.search(rf"{instruction}\s+v\d+\.4s, v\d+\.16b", llvm.emit_assembly(ir, target.machine()))
         assert f"matrix {instruction}" in plan.text()
         assert plan.text().count("reduce") == 1  # no sum of an operand
-    mixed = prepared(product(64, 64, 64, dtypes.int8, layout, dtypes.uint8))
+    mixed = prepared(product(64, 64, 64, dtypes.int8, layout, dtypes.uint8)).ast
     assert in_words(mixed, target) is None
-    assert in_words(prepared(product(64, 64, 64, dtypes.int8, layout)), target_of("aarch64-v8")) is None
+    assert in_words(prepared(product(64, 64, 64, dtypes.int8, layout)).ast, target_of("aarch64-v8")) is None
 
 
 def test_bytes_have_quads_else_pairs() -> None:
     for k, name in ((68, "vpdpbusd"), (66, "vpdpbusd"), (8, "vpdpbusd"), (7, "vpdpwssd"), (4, "vpdpwssd")):
-        made = in_words(prepared(product(8, 16, k, dtypes.uint8)), target_of(WITH))
+        made = in_words(prepared(product(8, 16, k, dtypes.uint8)).ast, target_of(WITH))
         assert made is not None
         assert operation(made).name == name
 
@@ -102,17 +103,17 @@ def test_sums_over_several_ranges_have_words_along_whole_ones() -> None:
         b = load(2, (r * 6 + s) * 16 + j, dtypes.int8)
         wide = [op("CAST", x, dtype=dtypes.int32) for x in (a, b)]
         ast = sink(store(0, i * 16 + j, reduce(op("MUL", *wide), "ADD", r, s)))
-        made = in_words(prepared(ast), target_of(WITH))
+        made = in_words(prepared(ast).ast, target_of(WITH))
         assert (operation(made).name if made is not None else "") == name
 
 
 def test_few_products_and_other_types_have_no_words() -> None:
     target = target_of(WITH)
-    assert in_words(prepared(product(8, 8, 3, dtypes.bfloat16)), target) is None
-    assert in_words(prepared(product(8, 8, 3, dtypes.int8)), target) is None
-    assert in_words(prepared(product(8, 8, 34, dtypes.float16)), target) is None
-    assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of(WITHOUT)) is None
-    assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)), target_of("sm_90a")) is None
+    assert in_words(prepared(product(8, 8, 3, dtypes.bfloat16)).ast, target) is None
+    assert in_words(prepared(product(8, 8, 3, dtypes.int8)).ast, target) is None
+    assert in_words(prepared(product(8, 8, 34, dtypes.float16)).ast, target) is None
+    assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)).ast, target_of(WITHOUT)) is None
+    assert in_words(prepared(product(8, 8, 34, dtypes.bfloat16)).ast, target_of("sm_90a")) is None
 
 
 def test_a_constant_factor_has_no_words() -> None:
@@ -221,7 +222,7 @@ def test_every_way_to_copy_and_cut_operands_is_exact(
         found = chosen(prepared(ast), target, choice)
         if found is None:
             continue
-        ir, plan = lower(found[0], target, found[1])
+        ir, plan = lower(found.ast, target, found.plan)
         results = np.zeros((m, n), np.int32)
         buffers = [results, memory[1], memory[2]]
         HostKernel(target.emit(ir, target.machine(), 0)).run(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,15 @@ import pytest
 
 from compiler.dtype import DType, dtypes
 from compiler.emit.linear import dump
-from compiler.nest.kernel_shape import analyse
 from compiler.nest.loop_nest import Stage, Step
 from compiler.nest.operand_roles import candidates
-from compiler.pipeline import arguments, planned, prepared, to_lines
+from compiler.pipeline import arguments, planned, to_lines
 from compiler.plan import contraction
 from compiler.plan.choice import ProductChoice
+from compiler.plan.proposal import KernelForm, prepared
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
-from tests.compiler.kernels import load, loop, number, op, reduce, run, sink, store, stored_as
+from tests.compiler.kernels import load, loop, number, op, proposed, reduce, run, sink, store, stored_as
 from tests.compiler.pictures import Convolution
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ def with_relu(m: int, n: int, k: int) -> UOp:
 
 def plan_of(ast: UOp, arch: str) -> LoopNest:
     """Return the plan of a product."""
-    plan = contraction.choose(analyse(ast), target_of(arch))
-    assert plan is not None
-    return plan
+    made = proposed(contraction.propose, ast, target_of(arch))
+    assert made is not None
+    return made.plan
 
 
 def variants(plan: LoopNest) -> Iterator[LoopNest]:
@@ -151,16 +152,14 @@ def test_copies_by_vectors_of_padded_pictures_are_the_same(arch):
     """The rows are masked places of pictures, or the columns are."""
     for filters in (9, 64):
         case = Convolution(2, 10, 15, filters, 5, padding=2, stride=2)
-        ast = prepared(case.ast())
-        kernel, target = analyse(ast), target_of(arch)
+        kernel, target = prepared(case.ast()), target_of(arch)
         tried = 0
-        for role in range(len(candidates(kernel))):
-            choice = contraction.estimated_of(kernel, target, role)
-            plan = (
-                None if choice is None else contraction.chosen(kernel, target, replace(choice, staged=True))
-            )
-            for made in () if plan is None else variants(plan):
-                case.check(arch, (ast, made))
+        for role, inside in itertools.product(range(len(candidates(kernel.shape))), (False, True)):
+            one = contraction.by_choice(kernel, target, ProductChoice(role=role, rows=0, inside=inside))
+            if one is not None and isinstance(one.choice, ProductChoice):
+                one = contraction.by_choice(kernel, target, replace(one.choice, staged=True))
+            for made in () if one is None else variants(one.plan):
+                case.check(arch, (kernel.ast, made))
                 tried += 1
         assert tried > 2
 
@@ -185,15 +184,14 @@ def test_results_that_are_transposed_have_the_same_values(m, n, arch):
 
 
 def test_results_that_are_transposed_have_all_rows_at_once():
-    ast = with_gelu(64, 64, 600, turned=True)
-    kernel, target = analyse(ast), target_of("x86_64-v4")
+    kernel, target = KernelForm(with_gelu(64, 64, 600, turned=True)), target_of("x86_64-v4")
     looped = {}
     for vectors in (1, 2):
         choice = ProductChoice(rows=8, vectors=vectors)
-        plan = contraction.chosen(kernel, target, choice)
-        assert plan is not None
-        assert [axis.lanes for axis in plan.axes] == [1, 16]
-        looped[vectors] = plan.looped
+        made = contraction.by_choice(kernel, target, choice)
+        assert made is not None
+        assert [axis.lanes for axis in made.plan.axes] == [1, 16]
+        looped[vectors] = made.plan.looped
     assert looped == {1: None, 2: loop(1, 64)}
 
 
@@ -231,4 +229,4 @@ def test_sums_of_bytes_beside_the_products():
     assert plan.looped is not None
     text = dump(to_lines(made, plan, arguments(made)))
     assert text.count("results") == 2, "scratch memory for the sums of products, and for those of rows"
-    assert prepared(ast) is not made
+    assert prepared(ast).ast is not made

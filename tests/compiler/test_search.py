@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compiler.ir.uop import UOp
-    from compiler.search.space import Candidate
+    from compiler.plan.proposal import Proposal
 
 LEVEL = "x86_64-v3"
 
@@ -91,7 +91,7 @@ def test_the_beam_finds_the_fastest_choice_along_moves() -> None:
     space = Space(matmul(512, 512, 512), target_of(LEVEL))
     measured: list[object] = []
 
-    def measure(candidate: Candidate) -> float:
+    def measure(candidate: Proposal) -> float:
         measured.append(candidate.choice)
         choice = candidate.choice
         if not isinstance(choice, ProductChoice):
@@ -118,7 +118,7 @@ def test_a_beam_without_gain_keeps_the_estimated_plan() -> None:
 def test_a_time_that_is_small_only_once_wins_nothing() -> None:
     seen: set[object] = set()
 
-    def measure(candidate: Candidate) -> float:
+    def measure(candidate: Proposal) -> float:
         first = candidate.choice not in seen
         seen.add(candidate.choice)
         return 0.2 if first else 1.1

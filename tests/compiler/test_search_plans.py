@@ -16,7 +16,7 @@ from tests import oracle
 from tools.search import small
 
 if TYPE_CHECKING:
-    from compiler.search.space import Candidate
+    from compiler.plan.proposal import Proposal
 
 STRIDE = {"cpu": 9, "nv-emu": 40, "amd-emu": 40}
 """One plan of so many is run here; `python -m tools.search check` runs all."""
@@ -25,7 +25,7 @@ ROUNDED = 4.0
 """Units in the last place of the largest result that NumPy's own functions may be off."""
 
 
-def _wrong(trial: Trial, wanted: dict[int, bytes], candidates: list[Candidate]) -> list[str]:
+def _wrong(trial: Trial, wanted: dict[int, bytes], candidates: list[Proposal]) -> list[str]:
     """Return the plans whose results differ from the oracle's."""
     out = []
     for candidate in candidates:

@@ -14,7 +14,7 @@ from compiler.pipeline import steps
 from compiler.plan import transposes
 from compiler.targets import target_of
 from compiler.targets.nvptx.target import ptx
-from tests.compiler.kernels import load, number, op, sink, store
+from tests.compiler.kernels import load, number, op, proposed, sink, store
 from tests.compiler.test_nvptx import run
 from tools.bank_conflicts import conflicts
 
@@ -39,7 +39,7 @@ def transposed(rows: int, columns: int, dtype: DType, *, added: bool = False) ->
 def test_transposes_are_exact_at_every_edge(shape: tuple[int, int], dtype: DType) -> None:
     rows, columns = shape
     ast = transposed(rows, columns, dtype, added=True)
-    assert transposes.choose(ast, target_of("sm_90a")) is not None
+    assert proposed(transposes.propose, ast, target_of("sm_90a")) is not None
     rng = np.random.default_rng(0)
     x = rng.integers(0, 99, (columns, rows)).astype(dtype.numpy)
     y = rng.integers(0, 99, (rows, columns)).astype(dtype.numpy)
@@ -66,8 +66,9 @@ def test_a_range_between_two_others_is_turned_within_its_batch() -> None:
     b, i, j = loop(0, batch), loop(1, rows), loop(2, columns)
     value = op("MUL", load(1, (b * columns + j) * rows + i), number(2.0))
     ast = sink(store(0, (b * rows + i) * columns + j, value))
-    plan = transposes.choose(ast, target_of("sm_90a"))
-    assert plan is not None
+    made = proposed(transposes.propose, ast, target_of("sm_90a"))
+    assert made is not None
+    plan = made.plan
     assert plan.launch()[0][2] == batch
     assert len([s for s in plan.steps if isinstance(s, Stage) and s.across]) == 1
     x = np.arange(batch * rows * columns, dtype=np.float32).reshape(batch, columns, rows)
@@ -82,5 +83,5 @@ def test_other_kernels_have_no_such_plan() -> None:
     in_place = sink(store(0, i * 64 + j, load(0, j * 64 + i)))
     short = transposed(64, 8, F32)
     for ast in (same, strided, in_place, short):
-        assert transposes.choose(ast, target_of("sm_90a")) is None
-    assert transposes.choose(transposed(64, 64, F32), target_of("x86_64-v3")) is None
+        assert proposed(transposes.propose, ast, target_of("sm_90a")) is None
+    assert proposed(transposes.propose, transposed(64, 64, F32), target_of("x86_64-v3")) is None

@@ -12,10 +12,11 @@ import pytest
 
 from compiler.ir import index as symbolic
 from compiler.ir.index import loop
-from compiler.nest.kernel_shape import analyse
-from compiler.pipeline import lower, planned, planned_by, prepared
+from compiler.pipeline import lower, planned, planned_by
 from compiler.plan import tiling, winograd
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
+from compiler.plan.proposal import KernelForm, prepared
+from compiler.plan.proposers import IN_PARTS, Proposer, fastest
 from compiler.plan.winograd_parts import convolution_of
 from compiler.schedule.scheduler import schedule
 from compiler.search.space import Space
@@ -80,18 +81,20 @@ def test_results_are_those_of_the_sums(arch, sizes) -> None:
 
 def test_blocks_that_do_not_divide_the_rows_overlap() -> None:
     case, target = Convolution(2, 16, 26, 20, 3, padding=1), target_of("x86_64-v3")
-    plan = winograd.choose(prepared(case.ast()), replace(target, cores=1, l2_bytes=3 << 16))
-    assert plan is not None
-    assert (plan.axes[-1].edge, plan.axes[-1].block) == ("overlap", 7)
-    case.check("x86_64-v3", (prepared(case.ast()), plan))
+    (made,) = winograd.propose(prepared(case.ast()), replace(target, cores=1, l2_bytes=3 << 16))
+    assert (made.plan.axes[-1].edge, made.plan.axes[-1].block) == ("overlap", 7)
+    case.check("x86_64-v3", (made.ast, made.plan))
 
 
 def test_a_convolution_has_no_plan_beside_a_faster_sum() -> None:
-    ast, target = prepared(LARGE.ast()), two_cores()
-    plan = winograd.choose(ast, target)
-    assert plan is not None
-    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds / 10)) is None
-    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds * 10)) == plan
+    kernel, target = prepared(LARGE.ast()), two_cores()
+    (made,) = winograd.propose(kernel, target)
+    for times, used in ((0.1, False), (10, True)):
+        direct = replace(made, nanoseconds=made.nanoseconds * times)
+        row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
+        found = fastest((row, *IN_PARTS), kernel, target)
+        assert found is not None
+        assert (found.nanoseconds == made.nanoseconds) is used
 
 
 def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -> None:
@@ -100,7 +103,7 @@ def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -
     ]  # fmt: skip
     with override(winograd=False):
         assert not planned(LARGE.ast(), two_cores())[1].phases
-        assert winograd.choose(prepared(LARGE.ast()), two_cores()) is None
+        assert not [*winograd.propose(prepared(LARGE.ast()), two_cores())]
         assert target_of(ARCH).settings.endswith("winograd 0")
     assert target_of(ARCH).settings.endswith("winograd 1")
 
@@ -118,18 +121,21 @@ def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -
     ids=["taps", "stride", "odd", "channels", "filters", "points"],
 )
 def test_other_convolutions_are_summed(case) -> None:
-    assert convolution_of(prepared(case.ast())) is None
+    assert convolution_of(prepared(case.ast()).ast) is None
 
 
 def test_convolutions_of_other_types_or_with_dilation_are_summed() -> None:
     x = Tensor.zeros(1, 32, 32, 32).contiguous().realize()
     w = Tensor.zeros(32, 32, 3, 3).contiguous().realize()
-    assert convolution_of(prepared(kernel_of(x.conv2d(w, padding=1)))) is not None
-    assert convolution_of(prepared(kernel_of(x.conv2d(w, padding=2, dilation=2)))) is None
+    assert convolution_of(prepared(kernel_of(x.conv2d(w, padding=1))).ast) is not None
+    assert convolution_of(prepared(kernel_of(x.conv2d(w, padding=2, dilation=2))).ast) is None
     assert (
-        convolution_of(prepared(kernel_of(x.half().realize().conv2d(w.half().realize(), padding=1)))) is None
+        convolution_of(prepared(kernel_of(x.half().realize().conv2d(w.half().realize(), padding=1))).ast)
+        is None
     )
-    assert convolution_of(prepared(kernel_of(x.conv2d(w[:, :16].contiguous().realize(), groups=2)))) is None
+    assert (
+        convolution_of(prepared(kernel_of(x.conv2d(w[:, :16].contiguous().realize(), groups=2))).ast) is None
+    )
 
 
 def test_gradient_of_the_pictures_is_such_a_convolution() -> None:
@@ -217,7 +223,7 @@ def test_lanes_that_are_neighbours_in_turn_are_stored_as_rows(arch, wide) -> Non
     want = (places[:, None] + ends).reshape(8, 2 * wide)
     for ast, columns in ((sink(store(0, at, value)), 2 * wide), (sink(masked), 2 * wide - 3)):
         target = target_of(arch)
-        plan = tiling.chosen(analyse(ast), target, SplitChoice(vector=1, upcast=((2, 2),)))
+        plan = tiling.by_choice(KernelForm(ast), target, SplitChoice(vector=1, upcast=((2, 2),))).plan
         ir, _ = lower(ast, target, plan)
         assert "scatter" not in ir
         got = np.full(16 * wide + 64, -1, np.float32)

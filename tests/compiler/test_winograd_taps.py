@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from compiler.pipeline import lower, planned, planned_by, prepared
+from compiler.pipeline import lower, planned, planned_by
 from compiler.plan import winograd
 from compiler.plan.choice import WinogradChoice
+from compiler.plan.proposal import prepared
+from compiler.plan.proposers import IN_PARTS, Proposer, fastest
 from compiler.plan.winograd_taps import gradient_of
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -71,11 +73,14 @@ def computed(x: np.ndarray, g: np.ndarray, padding: int, *, arch: str, cores: in
 
 
 def test_a_gradient_has_no_plan_beside_a_faster_sum() -> None:
-    ast, target = prepared(kernel_of(SIZES[0])), replace(target_of("x86_64-v3"), cores=2)
-    plan = winograd.choose(ast, target)
-    assert plan is not None
-    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds / 10)) is None
-    assert winograd.choose(ast, target, replace(plan, nanoseconds=plan.nanoseconds * 10)) == plan
+    kernel, target = prepared(kernel_of(SIZES[0])), replace(target_of("x86_64-v3"), cores=2)
+    (made,) = winograd.propose_gradient(kernel, target)
+    for times, used in ((0.1, False), (10, True)):
+        direct = replace(made, nanoseconds=made.nanoseconds * times)
+        row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
+        found = fastest((row, *IN_PARTS), kernel, target)
+        assert found is not None
+        assert (found.nanoseconds == made.nanoseconds) is used
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -134,7 +139,7 @@ def test_filters_are_divided_until_the_matrices_of_a_block_are_near() -> None:
     ids=["taps", "stride", "odd", "channels", "filters"],
 )
 def test_other_gradients_are_summed(sizes, taps, stride) -> None:
-    assert gradient_of(prepared(kernel_of(sizes, taps=taps, stride=stride))) is None
+    assert gradient_of(prepared(kernel_of(sizes, taps=taps, stride=stride)).ast) is None
 
 
 def test_a_step_with_the_gradient_is_computed_in_the_last_part() -> None:
@@ -145,5 +150,5 @@ def test_a_step_with_the_gradient_is_computed_in_the_last_part() -> None:
     made = gradient(Tensor(x).realize(), filters, Tensor(g).realize(), padding=1)
     step = filters.detach() - made * 0.01
     (item,) = schedule(uops([(step.expr, tuple(range(len(step.leaves))))]), verify=True)
-    assert gradient_of(prepared(item.ast)) is not None
+    assert gradient_of(prepared(item.ast).ast) is not None
     np.testing.assert_allclose(step.numpy(), w - 0.01 * exact(x, g, 1), rtol=1e-4, atol=1e-3)
