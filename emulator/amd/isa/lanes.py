@@ -128,7 +128,7 @@ def _swizzle(t: IsaTranslator) -> None:
 
 @meaning("ds_bpermute_b32", "ds_permute_b32")
 def _permute(t: IsaTranslator) -> None:
-    """Pull from (bpermute), or push to (permute), lane offset / 4; a lane without a sender gets 0."""
+    """Pull from (bpermute), or push to (permute), a lane by its number times 4; 0 without a sender."""
     c, i = t.c, t.instruction
     d, x, y = i.operands
     offset = i.get("offset")
@@ -191,7 +191,7 @@ def _write_lane(t: IsaTranslator) -> None:
 
 @meaning("v_permlane16_b32", "v_permlanex16_b32")
 def _permute_rows(t: IsaTranslator) -> None:
-    """Each lane takes a lane of its row (x: of the next row), by four bits of a pair of scalars."""
+    """Each lane takes a lane of its row (x: of the row beside it), by four bits of a pair of scalars."""
     c, i = t.c, t.instruction
     d, x, low, high = i.operands
     picks = c.op("or", c.resize(t.scalar(low), 64), c.op("shl", c.resize(t.scalar(high), 64), 32))
