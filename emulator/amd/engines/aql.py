@@ -71,6 +71,7 @@ _CONDITIONS: Final = {
     BarrierValueCondition.LT: Function.LT,
     BarrierValueCondition.GTE: Function.GE,
 }
+"""Condition of BARRIER_VALUE -> compare of `packets.COMPARES`."""
 INACTIVE: Final = {
     QueueException.PACKET_DISPATCH_DIM_INVALID: Inactive.DIMENSIONS,
     QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID: Inactive.GROUP_SEGMENT,

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from emulator.shared.releases import VectorClock
 
 _PAST_VECTOR = re.compile(r" (glc|sc0|sc1|scope:SCOPE_(SE|DEV|SYS))\b")
+"""Scope bits of a load that bypasses the vector cache."""
 _INVALIDATES = re.compile(r"\b(buffer_gl0_inv|buffer_gl1_inv|buffer_inv|global_inv|global_wbinv)")
 _NARROW_STORE = re.compile(r"_store_(d16_hi_)?(b8|b16|byte|short)")
 _NUMBERS: Final = {"l2": 0, "scalar": 1, "vector": 2}
+"""Cache -> its number in `DispatchLoads`."""
 Masks = dict[tuple[int, int], int]
 """Allocation (by host address) and number of the chunk -> one byte for each dword, 1 if set, lowest first."""
 
@@ -100,6 +102,7 @@ _REMEMBERED: Final = 256
 _PAGES: Final = 4096
 """Pages whose contents one cache keeps; `IncoherentCache` drops the oldest."""
 LOAD_CACHES: Final = ("scalar", "vector", "l2")
+"""The caches that loads go through, and that maintenance invalidates."""
 AGENT, SYSTEM = "agent", "system"
 """How far an L2 is written back: to the other L2s of its GPU; to memory, where everyone sees it."""
 _KINDS: Final = (*LOAD_CACHES, AGENT, SYSTEM)
@@ -110,6 +113,7 @@ _FULL: Final = b"\0" + b"\xff" * 255
 _HELD: Final = b"\xff" * _LINE
 """A line of which every dword is held."""
 _NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l2": "the L2"}
+# Kind of maintenance -> the fields of packets that ask for it, for reports.
 _WANTED: Final = {
     "scalar": "GLK_INV (gfx9 SH_KCACHE)",
     "vector": "GLV_INV and GL1_INV (gfx12 GLV_INV alone, gfx9 TCL1)",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.machine.runs import QueueRun
 
+# Kind of a queue -> the class of its engine.
 _MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, PacketRing], PacketEngine]]] = {
     QueueType.COMPUTE: Pm4Queue,
     QueueType.COMPUTE_AQL: Aql,

@@ -61,6 +61,7 @@ def check(packet: BitStruct, name: str) -> None:
 
 _PAGE_FAULTS: Final = (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN)
 """Reports that are page faults. FORBIDDEN is an access that the mapping's rights exclude."""
+# Kind of a kernel's report -> the queue exception of hardware; WAVE_ABORT for all others.
 _CODES: Final = {
     ReportKind.MISALIGNED: QueueException.WAVE_MEMORY_VIOLATION,
     ReportKind.SHARED_OUT_OF_BOUNDS: QueueException.WAVE_APERTURE_VIOLATION,

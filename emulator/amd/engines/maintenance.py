@@ -34,6 +34,7 @@ _WRITTEN: Final = frozenset({AGENT, SYSTEM})
 _SCOPES: Final = {
     FenceScope.NONE: frozenset[str](), FenceScope.AGENT: frozenset({AGENT}), FenceScope.SYSTEM: _WRITTEN,
 }  # fmt: skip
+"""Release scope of an AQL packet -> how far the L2 is written back."""
 
 
 def _named(*, scalar: bool, vector: bool, l2: bool, back: bool) -> frozenset[str]:
@@ -52,13 +53,13 @@ def of_acquire_gfx9(packet: AcquireMemGfx9) -> frozenset[str]:
 
 
 def of_gcr(control: GcrCntl, generation: int) -> frozenset[str]:
-    """Return the maintenance that GCR_CNTL asks for. Vector caches: GLV_INV, before gfx12 with GL1_INV."""
+    """Return the maintenance that GCR_CNTL asks for; before gfx12 vector caches need GLV_INV and GL1_INV."""
     vector = control.GLV_INV and (control.GL1_INV or generation >= 12)
     return _named(scalar=control.GLK_INV, vector=vector, l2=control.GL2_INV, back=control.GL2_WB)
 
 
 def check_gcr(control: GcrCntl, what: str) -> None:
-    """Raise `QueueFault` for operations on ranges or parts of a cache; `what` names the packet."""
+    """Raise `QueueFault` for a discard, and for maintenance of a range or part; `what` names the packet."""
     for name in ("GL1_RANGE", "GL2_RANGE", "GL2_US", "GL2_DISCARD", "RANGE_IS_PA"):
         if getattr(control, name):
             raise unsupported(f"{what} with {name}: caches are written back and invalidated whole")
@@ -100,11 +101,13 @@ _DATA_BYTES: Final = {
     DataSel.SYSTEM_CLOCK: 8,
     DataSel.ATOMIC_ADD_32: 4,
 }
+"""DATA_SEL -> bytes that the release stores; NONE stores nothing."""
 _EVENTS: Final = {
     Event.CACHE_FLUSH_AND_INV_TS: EventIndex.END_OF_PIPE,
     Event.BOTTOM_OF_PIPE_TS: EventIndex.END_OF_PIPE,
     Event.CS_DONE: EventIndex.SHADER_DONE,
 }
+"""Legal EVENT_TYPE -> the EVENT_INDEX that belongs to it."""
 
 
 def check_release(bus: Bus, packet: ReleaseMem, at: str, generation: int, *, alone: bool) -> None:

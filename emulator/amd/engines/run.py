@@ -114,12 +114,6 @@ class EngineRun:
         return not self._flights.all and bool(self._engine.waits()) and not self._engine.can_advance()
 
     @property
-    def halted(self) -> bool:
-        """Whether the queue waits for an AQL packet whose header is still INVALID."""
-        idle = self.busy and not self._flights.all and not self._engine.waits()
-        return idle and not self._engine.can_advance()
-
-    @property
     def computing(self) -> bool:
         ready = self._flights.ready()
         return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()

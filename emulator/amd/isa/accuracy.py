@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
 _FUNCTION: Final = re.compile(r"v_(s_)?(rcp|rsq|sqrt|exp|log|sin|cos|rcp_iflag)_(f16|f32|f64)")
+"""The operations that are exact only within a bound."""
 _BOUNDS: Final = {"f16": "0.51 ulp", "f32": "1 ulp", "f64": "2^29 ulp"}
 _NO_BOUND: Final = "no bound documented"
 _SUMS: Final = "order of additions not documented"

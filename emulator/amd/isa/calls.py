@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CALL: Final = "s_swappc_b64"
 JUMPS: Final = frozenset({CALL, "s_setpc_b64"})
+# Instructions that copy an address, and those that add a distance to it.
 _MOVES: Final = frozenset({"s_mov_b64", "s_cselect_b32", "s_cselect_b64"})
 _ADDS: Final = frozenset({"s_add_u32", "s_add_co_u32"})
 

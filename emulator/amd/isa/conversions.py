@@ -140,6 +140,7 @@ _LARGEST: Final = {"fp8": 0x7E, "bf8": 0x7B}
 _INFINITE: Final = {"fp8": 0x7F, "bf8": 0x7C}
 """8-bit float of OCP -> the result of overflow: NaN for fp8, infinity for bf8."""
 _NAN, _NAN_FNUZ = 0x7F, 0x80
+"""The NaN of OCP's formats, and of those of gfx9."""
 
 
 def _fnuz(t: IsaTranslator) -> bool:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 DPP, DPP8, DPP8_FETCH, SDWA_CODE = 250, 233, 234, 249
 """First sources that announce a further dword."""
 _MEMORY = {"SMEM", "DS", "FLAT", "SCRATCH", "GLOBAL", "MUBUF"}
-_SOPK_NO_VALUE = {"s_version", "s_setreg_b32", "s_setreg_imm32_b32", "s_getreg_b32"}
 
 
 def decode(code: bytes, target: IsaTarget, *, lanes: int = 0, kernel: str = "") -> list[Instruction]:

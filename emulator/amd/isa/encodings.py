@@ -54,6 +54,7 @@ def decode_dual(reading: Reading) -> Instruction:
     return replace(own, second=other)
 
 
+# Texts of SDWA selections, and of the treatment of the destination's other bits, by number.
 _PARTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 _UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
 

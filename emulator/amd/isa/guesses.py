@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOAD = re.compile(r"((global|flat|s)_load_(dword|dwordx2|b32|b64)|ds_(load|read)_b(32|64))$")
 _SWAP = re.compile(r"(global|flat)_atomic_cmpswap|ds_cmpst(ore)?_rtn_b(32|64)$")
+# Instructions that end the straight path from a load.
 _STOPS = re.compile(r"\w+_store|s_barrier|s_endpgm|s_trap|s_setpc|s_swappc")
 _MOVES = ("v_mov_b32", "v_dual_mov_b32")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Texts of the fields of s_delay_alu, by number.
 _DELAYS = (
     "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
     "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
@@ -35,7 +36,9 @@ HARDWARE = {
 }  # fmt: skip
 """Number of a hardware register -> its name, where gfx12 has no other."""
 _DECIMAL = {"s_nop", "s_sleep", "s_setprio", "s_trap", "s_sethalt", "s_branch", "s_sendmsghalt", "s_setkill"}
+"""Instructions whose immediate is written in decimal."""
 _SILENT_ZERO = {"s_endpgm"}
+"""Instructions whose immediate is not written if it is 0."""
 _NO_TEXT = {
     "s_barrier", "s_code_end", "s_wait_idle", "s_icache_inv", "s_endpgm_saved", "s_wakeup", "s_ttracedata", "s_set_gpr_idx_off",
 }  # fmt: skip

@@ -77,6 +77,7 @@ class Instruction:
         return self.address + self.size
 
 
+# Names of operations of gfx9 and of gfx12 -> those of gfx11.
 _GFX9 = {
     "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32", "v_add_i32": "v_add_nc_i32",
     "v_sub_i32": "v_sub_nc_i32", "v_add_u16": "v_add_nc_u16", "v_sub_u16": "v_sub_nc_u16", "v_subrev_u16": "v_subrev_nc_u16",
@@ -96,6 +97,7 @@ _GFX12 = {
     "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32", "v_mad_co_u64_u32": "v_mad_u64_u32",
     "v_mad_co_i64_i32": "v_mad_i64_i32", "s_addk_co_i32": "s_addk_i32",
 }  # fmt: skip
+# Parts of gfx9's names of memory operations -> those of gfx11.
 _SIZES = (("dwordx4", "b128"), ("dwordx3", "b96"), ("dwordx2", "b64"), ("dword", "b32"))
 _PARTS = {
     "ubyte": "u8", "sbyte": "i8", "ushort": "u16", "sshort": "i16", "byte": "b8", "short": "b16", "ubyte_d16": "d16_u8",
@@ -163,6 +165,7 @@ def reach(i: Instruction, family: str) -> int:
     return STRONG | NARROW if i.get("sc0") or i.get("scope") else 0
 
 
+# Ends of names of 16-bit operations; operations whose operands are never halves.
 _SMALL = {"f16", "i16", "u16", "b16", "bf16"}
 _PACKED = re.compile(
     r"v_pk_|v_dot|v_fma_mix|v_wmma|v_swmmac|v_cvt_pk_|v_perm|v_mfma|v_cvt_pknorm|v_mad_mix|v_dual"

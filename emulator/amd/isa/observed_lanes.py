@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.isa.instruction import Instruction
 
+# Scalar instructions that write no scalar register.
 _NO_DESTINATION = (
     "s_cmp",
     "s_bitcmp",
@@ -102,6 +103,7 @@ def _after(i: Instruction, known: frozenset[int], width: int) -> frozenset[int]:
 
 
 Block = tuple[list["Instruction"], tuple[int, ...]]
+"""A basic block of `translate.cut`: its instructions, and the addresses of the next blocks."""
 
 _INDIRECT = ("v_movrel", "s_set_gpr_idx", "v_swaprel")
 """Instructions whose register numbers are known only when they execute."""
@@ -112,6 +114,7 @@ _OWN_LANES = (
     "ds_max_", "ds_inc_", "ds_dec_", "ds_cmpstore_", "ds_storexchg_",
 )  # fmt: skip
 """Operations, beside `LANEWISE` and `PACKED`, in which each lane reads its own values only."""
+# Instructions that can only remove lanes from EXEC.
 _NARROWS = ("s_and_saveexec_", "s_and_not0_saveexec_", "s_and_not0_wrexec_")
 
 

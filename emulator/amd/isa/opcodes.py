@@ -199,6 +199,7 @@ SDWA: dict[str, Field] = {
 """Fields of the dword after a gfx9 instruction whose first source is 249; comparisons have sdst (8, 7) and sd (15, 1)."""
 
 
+# Folder of the tables; processor -> its family and formats.
 _TABLES = Path(__file__).parent / "tables"
 _FAMILIES = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942": ("gfx9", GFX9)}
 

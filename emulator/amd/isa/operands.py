@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
+# Scalar encoding -> name of a special register: of all families, of gfx9, of gfx11 and gfx12.
 _SPECIAL = {
     106: "vcc_lo", 107: "vcc_hi", 126: "exec_lo", 127: "exec_hi", 235: "src_shared_base", 236: "src_shared_limit",
     237: "src_private_base", 238: "src_private_limit", 251: "src_vccz", 252: "src_execz", 253: "src_scc",

@@ -47,6 +47,7 @@ ACQUIRED: Final = "acquired"
 """The instruction acquires: accesses after it are ordered."""
 _FAR = 64
 """Ages are not counted further: no counter is larger."""
+# Stores of gfx11 that may be atomic stores.
 _UNMARKED = re.compile(r"(global|flat|buffer)_store_(b8|b16|b32|b64|d16_hi_b8|d16_hi_b16)$")
 
 

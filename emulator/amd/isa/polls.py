@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.registers_used import Register
 
+# Instructions of loops that wait; loads; loads and atomics of LDS; stores and barriers, which mean progress.
 _WAITS = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")
 _LOAD = re.compile(r"(global|flat|buffer)_load_")
 _LOCAL_LOAD = re.compile(r"ds_load_")

@@ -22,6 +22,7 @@ Register = tuple[str, int]
 """File ("v", "a", "s") and number."""
 Half = tuple[str, int, str]
 """File, number, and "l" or "h" for a half; in files without halves "l" is the whole register."""
+# Instructions that read VCC without naming it; that have sources only; whose destination is a source, too.
 _READS_VCC = ("v_div_fmas", "v_dual_cndmask")
 _SOURCES_ALONE = ("s_cmp", "s_bitcmp", "s_setreg", "s_barrier_signal", "s_waitcnt_")
 _DATA = ("vdst", "vdata", "data0")

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from emulator.simt.blocks import Translation
 
 _VECTORS, _SCALARS = 512, 128
+"""Registers of a vector file, and scalar registers, that a wave function has."""
 _BARRIERS = {"s_barrier", "s_barrier_wait"}
 _BRANCHES = {
     "s_branch",

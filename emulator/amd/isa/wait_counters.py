@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
 
 MEMORY = re.compile(r"(global|flat|scratch|buffer)_(load|store|atomic)")
+# Cache instructions that increment a counter -> the kind of access whose counter it is.
 _MAINTENANCE = {
     "gfx12": {"global_inv": "load", "global_wb": "store", "global_wbinv": "store"},
     "gfx9": {"buffer_inv": "load", "buffer_wbl2": "load"},

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from emulator.shared.backing import Backing
 
 _SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
+"""The kinds of events that have a slot of the signal page."""
 
 
 @dataclass(slots=True, eq=False)

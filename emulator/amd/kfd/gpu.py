@@ -156,8 +156,11 @@ class KfdBuffer:
 
 
 VA_BITS: Final = 48
+"""Bits of a device address."""
 USER_END: Final = 1 << 47
+"""The first device address above the user's half."""
 FIRST_MMAP_OFFSET: Final = 1 << 32
+"""The mmap offsets of memory are above this."""
 
 
 class GpuSpace(VaSpace):

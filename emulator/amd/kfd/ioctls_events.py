@@ -62,7 +62,10 @@ def create(ask: Asked, args: kfd_ioctl_create_event_args) -> None:
 
 
 def _take_page(ask: Asked, handle: int) -> None:
-    """Use the caller's buffer as the signal page. Refuses a second page, and memory that is no large GTT."""
+    """Use the caller's buffer as the signal page.
+
+    Refuses a second page, and small or other memory than GTT.
+    """
     events = ask.process.events
     if events.page is not None:
         refuse(errno.EINVAL, "the process has a signal page already")

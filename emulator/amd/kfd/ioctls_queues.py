@@ -61,8 +61,7 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
         wptr_va=args.write_pointer_address, rptr_va=args.read_pointer_address,
         percentage=args.queue_percentage & 0xFF, priority=args.queue_priority,
         target_xcc=args.queue_percentage >> 8,
-        eop_va=args.eop_buffer_address, eop_bytes=args.eop_buffer_size,
-        save_va=args.ctx_save_restore_address, save_bytes=args.ctx_save_restore_size,
+        eop_va=args.eop_buffer_address, save_va=args.ctx_save_restore_address,
     )  # fmt: skip
     if len(gpu.queues) >= gpu.profile.queue_limit:
         refuse(errno.ENOSPC, f"the process has {gpu.profile.queue_limit} queues on {gpu.name}")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.files import KfdFile, KfdFiles
     from emulator.amd.kfd.gpu import KfdGpu
 
-_DRM_TYPE = 0x64
 _NAMES = {
     drm.DRM_IOCTL_AMDGPU_GEM_CREATE: "GEM_CREATE",
     drm.DRM_IOCTL_AMDGPU_GEM_MMAP: "GEM_MMAP",

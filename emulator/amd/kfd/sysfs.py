@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from emulator.shared.otherwise import Otherwise
 
 _AMD: Final = 0x1002
+"""AMD's PCI vendor id."""
 _CPU_CORES: Final = 16
 _GENERATION: Final = 2
 _HIVE: Final = 0x5EED_0000_0001

@@ -75,7 +75,7 @@ class Bench:
             self.map(va, size, writable=writable)
         self.queue = QueueObject(
             number=1, gpu=self.gpu, kind=kind, ring_va=RING, ring_bytes=RING_BYTES, wptr_va=POINTERS + 56,
-            rptr_va=POINTERS + 128, percentage=100, priority=7, eop_va=eop, eop_bytes=4096 if eop else 0,
+            rptr_va=POINTERS + 128, percentage=100, priority=7, eop_va=eop,
         )  # fmt: skip
         checks = Sanitizers.all() if checked else Sanitizers()
         # No slice is left to run on: else the order of steps depends on the load of the machine.
@@ -96,7 +96,7 @@ class Bench:
         self.map(pointers, 4096)
         other.queue = QueueObject(
             number=2, gpu=self.gpu, kind=kind, ring_va=ring, ring_bytes=RING_BYTES, wptr_va=pointers + 56,
-            rptr_va=pointers + 128, percentage=100, priority=7, eop_va=EOP, eop_bytes=4096,
+            rptr_va=pointers + 128, percentage=100, priority=7, eop_va=EOP,
         )  # fmt: skip
         other.run = self.engines.make(other, other.queue)
         other.unit, other.written, other._ring = 1 if kind is QueueType.SDMA else 4, 0, ring
