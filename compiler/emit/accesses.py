@@ -1,6 +1,13 @@
 """Loads and stores of the kernel AST as lines: rows, elements, gathers, scatters, transposed squares.
 
-Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `linearize`, the caller.
+A row is a vector whose lanes are neighbours in memory. A square is as many vectors as each has lanes: where
+the lanes of an access are far apart, but the unrolled positions of one range are neighbours, the vectors
+along that range are loaded or stored, and the square is transposed in registers.
+
+Over 500 lines: loads and stores have the masks, the tokens and the squares in common.
+
+Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `emitter`, the caller for
+the value of a LOAD; `results`, the caller for stores.
 """
 
 from __future__ import annotations
@@ -24,17 +31,20 @@ if TYPE_CHECKING:
 
 
 LINE = 64
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 WOVEN = 2
-"""Vectors that are interleaved in a store."""
+"""Vectors whose lanes alternate in one store."""
 LEAST_STREAMED = 16
 """Bytes of the narrowest vector that has a store instruction which bypasses the caches."""
 _FLOATS = (dtypes.float16, dtypes.float32, dtypes.float64)
-"""Floats that memory has as such."""
+"""Float types that are stored as they are; others are bits of an integer type in memory."""
 
 
 def transposed(b: Builder, rows: list[Line], count: int) -> Line:
-    """Return the first `count` registers of a square, rows and lanes exchanged, as a bundle."""
+    """Return the first `count` rows of the transpose of a square, as a bundle.
+
+    There must be as many rows as each has lanes.
+    """
     kind, lanes = rows[0].dtype, rows[0].lanes
     return b.line("transpose", kind, lanes, (b.line("bundle", kind, lanes, tuple(rows)),), count)
 
@@ -45,18 +55,18 @@ def rows_of(b: Builder, bundle: Line, count: int) -> list[Line]:
 
 
 class FactorSource(NamedTuple):
-    """Where a factor is in memory."""
+    """The address and the index of a factor that a sum loads."""
 
     pointer: Line
     place: UOp
     """The index of the element, over ranges of the AST."""
     kind: DType
     token: tuple[Line, ...]
-    """The source that keeps its loads after the stores to that memory; none for other memory."""
+    """The source that keeps the loads after the stores to scratch memory; empty for other memory."""
 
 
 class Memory:
-    """Writes the loads and stores of one kernel."""
+    """Writes the loads and stores of one kernel at the current position."""
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
@@ -65,10 +75,10 @@ class Memory:
         e.handlers[Ops.LOAD] = self.load
         self.ahead = {a.load: a.distance for a in e.plan.ahead}
         self.written = {node.src[0].arg for node in e.free if node.op is Ops.STORE}
-        """Buffers that the kernel also writes: other threads change elements that are masked here."""
+        """Buffers that the kernel also writes. Other threads may change elements that a mask excludes."""
 
     def load(self, node: UOp) -> Line:
-        """Return the register of a LOAD at the current position; masked lanes are not read, and are 0."""
+        """Return the register of a LOAD at the current position; 0, and no read, where its mask is false."""
         mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
         if mask is None:
             transposed_column = self._load_transposed(node)
@@ -80,7 +90,7 @@ class Memory:
         return conversions.unpack(self.b, stored, node.dtype)
 
     def fetch(self, node: UOp) -> None:
-        """Fetch the line that is the distance of the plan after the current element, if it has one."""
+        """Prefetch the cache line at the plan's distance after the current element, if the plan has one."""
         if node in self.ahead:
             kind = storage_type(node.src[0].dtype)
             place = self.index.place(node.src[1])
@@ -89,9 +99,9 @@ class Memory:
             self.b.line("prefetch", POINTER, 1, (later,))
 
     def _fetch_vector(self, node: UOp, distance: int) -> None:
-        """Fetch the vector that is `distance` elements after the current one, if a line starts there.
+        """Prefetch the vector `distance` elements after the current one, if a cache line starts there.
 
-        Beyond the end of a buffer this does nothing: a prefetch never faults.
+        A prefetch beyond the end of a buffer has no effect: it never faults.
         """
         place, kind = self.index.place(node.src[1]), storage_type(node.src[0].dtype)
         if place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE:
@@ -107,7 +117,7 @@ class Memory:
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
 
-        Where the mask is false, the address is that of the buffer.
+        The lanes must be neighbours. Where the mask is false, the address is that of the buffer.
         """
         b, ix = self.b, self.index
         mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
@@ -121,7 +131,7 @@ class Memory:
         return b.offset(pointer, where, kind), mask
 
     def plain(self, node: UOp) -> FactorSource | None:
-        """Return where the values of a LOAD are, if they are loaded without masks, and floats in memory."""
+        """Return where the values of a LOAD are; None with a mask or a prefetch, or outside `_FLOATS`."""
         if node.op is not Ops.LOAD or len(node.src) > 2 or node in self.ahead:
             return None
         if node.dtype not in _FLOATS or any(r in self.index.guards for r in self.e.free[node]):
@@ -130,9 +140,10 @@ class Memory:
         return FactorSource(self.index.buffer(buffer.arg), node.src[1], node.dtype, self.token(buffer))
 
     def _load_transposed(self, node: UOp) -> Line | None:
-        """Load a square or a part of one by rows along an unrolled range, and transpose it in registers.
+        """Load a square, or a part of one, by rows along an unrolled range, and transpose it in registers.
 
-        None for any other access. The values of the other unrolled positions are recorded, too.
+        Return the value at the current position, and record those of the range's other positions. None for an
+        access of another form.
         """
         b, env = self.b, self.index.env
         found = self._square(node)
@@ -147,9 +158,9 @@ class Memory:
         return self.e.values[node, *[env[u] for u in keys]]
 
     def square(self, node: UOp) -> tuple[UOp, Line] | None:
-        """Return an unrolled range, and the bundle of what a LOAD has in memory at all positions of it.
+        """Return an unrolled range, and the bundle of a LOAD's stored vectors at all positions of the range.
 
-        None where the access has a mask, or is not read by rows of a square along the range.
+        None where the access has a mask, or is not read by rows of a square along a range.
         """
         if node.op is not Ops.LOAD or len(node.src) > 2:
             return None
@@ -178,7 +189,7 @@ class Memory:
         return unit, transposed(b, read, count)
 
     def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
-        """Return a node's mask and the guards of the ranges on which it depends, None if always true."""
+        """Return a node's mask and the guards of the ranges `free`; None if that is always true."""
         line = None if mask is None else self.index.mask(mask)
         for r, guard in self.index.guards.items():
             if r in free:
@@ -214,9 +225,9 @@ class Memory:
         return self._read_row(kind, address, place.lanes, mask, token)
 
     def _within(self, pointer: Line, place: indexing.AccessPlace, kind: DType, mask: Line | None) -> Line:
-        """Return the address of a vector; where one mask of all lanes is false, one in the buffer.
+        """Return the address of a vector; where one mask of all lanes is false, an address in the buffer.
 
-        A processor that masks all lanes takes hundreds of cycles if there is no memory at the address.
+        A processor needs hundreds of cycles for a load with all lanes masked where no memory is mapped.
         """
         b = self.b
         if mask is None or mask.lanes > 1:
@@ -228,12 +239,12 @@ class Memory:
         return b.offset(b.offset(pointer, base, kind), b.index(offset), kind)
 
     def token(self, buffer: UOp) -> tuple[Line, ...]:
-        """Return the source that keeps loads of scratch memory after its stores; none for other buffers."""
+        """Return the source that keeps loads of scratch memory after its stores; empty for other buffers."""
         kept = self.index.kept.get(buffer.arg)
         return () if kept is None else kept[1:]
 
     def _read_whole(self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None) -> Line:
-        """Load a vector that one mask guards; where it is false, load the first of the buffer and use 0."""
+        """Load a vector with a single mask; where it is false, load the start of the buffer and return 0."""
         b, ix = self.b, self.index
         policy = "aligned" if self._aligned(place) else None
         if mask is None:
@@ -256,7 +267,7 @@ class Memory:
         mask: Line | None,
         token: tuple[Line, ...],
     ) -> Line:
-        """Load lanes that are a few elements apart: load rows, and select from them.
+        """Load lanes that are a few elements apart: load rows, and select the lanes from them.
 
         No row extends beyond the last lane.
         """
@@ -297,7 +308,7 @@ class Memory:
         mask: Line | None,
         token: tuple[Line, ...],
     ) -> Line:
-        """Load one element; where the mask is false, load the first of the buffer and use 0."""
+        """Load one element; where the mask is false, load the first one of the buffer and return 0."""
         b = self.b
         if mask is None:
             return b.line("load", kind, 1, (self.index.address(pointer, place, kind), *token))
@@ -307,7 +318,7 @@ class Memory:
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
 
     def _read_if(self, kind: DType, address: Line, mask: Line, token: tuple[Line, ...]) -> Line:
-        """Load one element in a branch, so that nothing is read where the mask is false; 0 there."""
+        """Load one element in a branch: where the mask is false nothing is read, and the value is 0."""
         b = self.b
         some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
         zero = b.const(kind, 0.0 if kind.is_float else 0)
@@ -317,7 +328,7 @@ class Memory:
         return value if mask.lanes == 1 else b.select(mask, value, zero)
 
     def store(self, store: UOp, value: Line) -> None:
-        """Write a STORE of a value at the current position."""
+        """Write a STORE of a value at the current position; nothing is stored where its mask is false."""
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
         mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store])
@@ -355,7 +366,10 @@ class Memory:
             b.leave_branch(branch)
 
     def store_all(self, store: UOp, units: list[UOp], values: list[Line]) -> bool:
-        """Write an unmasked STORE of vectors at all positions of `units`, and return whether it is such."""
+        """Write a STORE of vectors at all positions of `units` as one line, and return True.
+
+        False, and nothing is written, with a mask, lanes that are no neighbours, threads, or one position.
+        """
         b, ix, buffer = self.b, self.index, store.src[0]
         p, kind = ix.parts(ix.split(store.src[1])), storage_type(buffer.dtype)
         if len(values) == 1 or self.e.plan.threads > 1 or p.computed or p.stride != 1:
@@ -377,7 +391,7 @@ class Memory:
     def _store_masked(self, kind: DType, address: Line, value: Line, mask: Line) -> None:
         """Store the lanes of a vector where a mask is true.
 
-        A single lane that is known is stored alone: LLVM 22 stores 32 bits for one that it truncates to 16.
+        A single lane of a constant mask is stored alone: LLVM 22 stores 32 bits of a value truncated to 16.
         """
         b = self.b
         if mask.op == "const" and isinstance(mask.arg, tuple) and sum(mask.arg) == 1:
@@ -388,7 +402,10 @@ class Memory:
             b.line("store_masked", kind, value.lanes, (address, value, mask))
 
     def across(self, store: UOp) -> UOp | None:
-        """Return the unrolled range along which an unmasked STORE of strided lanes is contiguous, or None."""
+        """Return the unrolled range along which a STORE of strided lanes is contiguous; see `store_across`.
+
+        None for other stores, with threads, and with a mask unless two vectors alternate.
+        """
         p = self.index.parts(self.index.split(store.src[1]))
         if self.e.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
             return None
@@ -402,14 +419,14 @@ class Memory:
 
     @staticmethod
     def _woven(p: indexing.IndexParts) -> UOp | None:
-        """Return the unrolled range of two elements between which strided lanes leave no others."""
+        """Return the unrolled range of `WOVEN` positions whose vectors alternate without gaps; else None."""
         if p.stride != WOVEN:
             return None
         return next((unit for unit, c in p.units if c == 1 and unit.arg[1] == WOVEN), None)
 
     @staticmethod
     def _side(p: indexing.IndexParts, *, part: bool) -> UOp | None:
-        """Return the unrolled range of adjacent elements that is a side of a square, or a part of one."""
+        """Return the unrolled range of neighbours that is a side of a square; with `part` also of a part."""
         for unit, c in p.units:
             count = unit.arg[1]
             if c == 1 and (count == p.lanes or (part and p.lanes <= FEWEST * count < FEWEST * p.lanes)):
@@ -418,9 +435,9 @@ class Memory:
 
     @staticmethod
     def _row_of(p: indexing.IndexParts) -> UOp | None:
-        """Return the unrolled range whose elements are a row, without gaps or with one element in each.
+        """Return the unrolled range whose elements are a row, or every second element of one; else None.
 
-        It is a side of a square, of a part of one, or of several.
+        It is the side of one square, of a part of one, or of several.
         """
         for unit, c in sorted(p.units, key=lambda item: item[1]):
             if 1 <= c <= APART and p.lanes <= FEWEST * unit.arg[1]:
@@ -428,9 +445,10 @@ class Memory:
         return None
 
     def store_across(self, store: UOp, unit: UOp, values: list[Line]) -> None:
-        """Write a STORE of the values of all positions of `unit`: transposed in registers, one row a lane.
+        """Write a STORE of the values of all positions of `unit`, transposed in registers: a row a lane.
 
-        Two vectors whose lanes are neighbours in turn are interleaved. What is in the gaps of a row stays.
+        Two vectors whose lanes alternate in memory are interleaved instead. Elements in the gaps of a row
+        keep their values.
         """
         b, ix = self.b, self.index
         buffer = store.src[0]
@@ -470,7 +488,7 @@ class Memory:
             self._store_masked(kind, at, picked, b.const(dtypes.bool, some, lanes))
 
     def _store_woven(self, store: UOp, unit: UOp, p: indexing.IndexParts, values: list[Line]) -> None:
-        """Write a STORE of two vectors whose lanes are neighbours in turn; the position of `unit` is 0."""
+        """Write a STORE of two vectors whose lanes alternate in memory; the position of `unit` is 0."""
         b, ix = self.b, self.index
         buffer, lanes = store.src[0], p.lanes
         kind = storage_type(buffer.dtype)
@@ -493,12 +511,12 @@ class Memory:
                 b.line("store_masked", kind, lanes, (address, row, b.shuffle(some[0], some[1], picked)))
 
     def _streams(self, place: indexing.AccessPlace, kind: DType) -> bool:
-        """Return whether a store bypasses the caches: the plan wants it, and it is an aligned vector."""
+        """Return whether a store bypasses the caches: the plan says so, and it is a wide aligned vector."""
         wide = place.stride == 1 and place.lanes * kind.itemsize >= LEAST_STREAMED
         return self.e.plan.streamed and wide and self._aligned(place)
 
     def _first_thread(self) -> Line | None:
-        """Return the mask of the thread that stores if all threads of a workgroup have the same value."""
+        """Return the mask of the only thread that stores, if all threads have the same value; else None."""
         if self.e.plan.threads == 1 or any(a.threads for a in self.e.plan.axes):
             return None
         return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

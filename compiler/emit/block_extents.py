@@ -1,9 +1,10 @@
 """Extents: the blocks of each output range that the code at the cursor computes.
 
-They begin with all blocks of a range. Workgroups divide them, limits that are known at launch end them
-earlier, and each loop leaves one piece of them.
+An extent begins as all blocks of a range. Workgroups divide it, a limit that is known at launch ends it
+earlier, and inside a loop it is the blocks of one iteration.
 
-Not here: the parts of a range inside a block, the loops (`linearize`, the caller), limits (`loop_limits`).
+Not here: the parts of a range inside a block (`emitter`), limits (`loop_limits`). Next: `linearize`, the
+caller, which writes the loops.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Extents(dict["UOp", Extent]):
         self[axis.range] = Extent(self.b.index(0), self.b.index(axis.count), axis.count)
 
     def divide(self, plan: LoopNest) -> None:
-        """Restrict the extents to the workgroup; the last axis varies fastest with its number."""
+        """Restrict the extents to those of the workgroup; the last axis varies fastest with its number."""
         every = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
         for dim in sorted({s.dim for s in every}):
             self._divide_along(dim, [s for s in every if s.dim == dim])
@@ -74,7 +75,7 @@ class Extents(dict["UOp", Extent]):
             self[step.range] = Extent(first, end, size)
 
     def limit(self, axes: Iterable[Axis], limits: LoopLimits) -> Line | None:
-        """End each axis at its own limit; return whether any blocks are left, None if there are no limits."""
+        """End each axis at its limit; return whether all have blocks left, None if no axis has a limit."""
         b = self.b
         some: Line | None = None
         for axis in axes:

@@ -1,10 +1,10 @@
 """The builder of the linear form: it places each line in the outermost block where its sources exist, once.
 
-So loop-invariant code is outside its loops and equal lines are one as soon as they are written; no later pass
-is needed. Loads stay in their branch, which may guard them; effects stay where they are written. Constants
-fold only where index arithmetic needs it.
+So loop-invariant code is outside its loops, and equal lines are one line as soon as they are written: no
+later pass is needed. Loads stay in their branch, whose condition may guard them. Effects stay where they are
+written. Constants fold only in index arithmetic.
 
-Not here: the meaning of the lines (`linear`), which lines an operation becomes (`isel`).
+Not here: which lines an operation becomes (`isel`). Next: `linear`, the lines and what each operation does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Number = int | float | bool
 
 
 class Builder:
-    """Writes lines; `cursor` is the innermost open block, where effects go."""
+    """Writes lines; `cursor` is the innermost open block, where lines with effects are written."""
 
     __slots__ = ("count", "cursor", "held", "root", "spread")
 
@@ -172,9 +172,9 @@ class Builder:
         return [self.line("extract", value.dtype, 1, (value,), n) for n in range(value.lanes)]
 
     def enter_loop(self, first: Line, end: Line, step: int, within: LineBlock) -> Loop:
-        """Open a loop inside `within`, an open block.
+        """Open a loop inside `within`, an open block, and move the cursor into it.
 
-        The loop variable is `loop.index`. There must be at least one iteration.
+        The loop variable is `loop.index`, from `first` to below `end`. At least one iteration runs.
         """
         parent = max((first.block, end.block, within), key=lambda b: b.depth)
         body = LineBlock(parent)
@@ -191,7 +191,7 @@ class Builder:
         return phi
 
     def leave_loop(self, loop: Loop, following: Sequence[Line]) -> list[Line]:
-        """Close a loop, given the next value of each carried one; return their values after the loop."""
+        """Close a loop, given the next value of each carried one; return the values after the loop."""
         assert len(following) == len(loop.phis)
         parent = loop.body.parent
         assert parent is not None
@@ -208,9 +208,9 @@ class Builder:
         return loop.results
 
     def enter_branch(self, condition: Line, *, cold: bool = False) -> Branch:
-        """Open a branch at the cursor that runs if the condition is true.
+        """Open a branch at the cursor that runs if the condition is true, and move the cursor into it.
 
-        All lines written in a cold branch stay in it, arithmetic too.
+        All lines that are written in a cold branch stay in it, also arithmetic. Cold branches do not nest.
         """
         body = LineBlock(self.cursor, guards=True)
         if cold:

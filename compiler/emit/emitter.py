@@ -1,9 +1,9 @@
 """The shared state of all writers of one kernel: builder, index, environment, and values on demand.
 
 `value(node)` writes a node's lines, and the builder places them in the outermost loop where their sources
-exist. So a reduction that depends on few ranges is outside the loops over the others, which is all that a
-softmax in one kernel needs. The current unrolled positions are in `env`, not in the graph: an index is
-affine, so they add a constant to an address.
+exist. So a reduction that depends on few ranges is outside the loops over the others: a softmax in one kernel
+needs no more. The current unrolled positions are in `env`, not in the graph: indices are affine, so a
+position adds a constant to an address.
 
 Not here: the loops over blocks (`linearize`, which makes the emitter), loads and stores (`accesses`),
 reductions (`reductions`), arithmetic (`isel`). Next: `indexing`, which writes indices and masks.
@@ -82,7 +82,7 @@ class Emitter:
         return found
 
     def keys(self, node: UOp) -> tuple[UOp, ...]:
-        """Find the units on which a node depends, by number; record and return them."""
+        """Record the units on which a node depends, by number, and return them."""
         units = [self.units[r] for r in self.free[node] if r in self.units]
         if len(units) > 1:
             units.sort(key=lambda u: int(u.arg[0]))
@@ -141,7 +141,7 @@ class Emitter:
         return self.b.line("thread", dtypes.int64, 1, (), 0)
 
     def moved(self, ranges: Iterable[UOp]) -> Moved:
-        """Return a context in which some ranges have other parts; see `Moved`."""
+        """Return a context in which some ranges can be given other parts; see `Moved`."""
         return Moved(self, frozenset(ranges))
 
 
@@ -149,7 +149,7 @@ class Moved:
     """A context in which some ranges of the AST can be given other values, units and masks.
 
     On entry the registers of values that depend on the ranges are forgotten. On exit the environment is as
-    before, and knows the registers of all other values that were written inside.
+    before, with the registers of all other values that were written inside.
     """
 
     __slots__ = ("emitter", "ranges", "saved")

@@ -4,7 +4,8 @@ An index is a sum of atoms. Unrolled positions give a constant offset, the lane 
 and the rest is one scalar register, outside every loop on which it does not depend. An index becomes a vector
 only if a division, a modulo or a computed index in it depends on the lane.
 
-Not here: index arithmetic on nodes (`compiler.ir.index`), the loads and stores (`accesses`).
+Not here: index arithmetic on nodes (`compiler.ir.index`), the loads and stores (`accesses`). Next: `emitter`,
+which makes the indexer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 NARROW = 1 << 31
-"""Vectors of indices below this are computed in 32 bits; single indices always in 64."""
+"""Vectors of indices whose values are below this are int32; all other indices are int64."""
 FIRST = 1 << 20
 """The number before the first range that is made here; those of the AST are smaller."""
 
@@ -59,11 +60,11 @@ class AccessPlace:
     lanes: int
     vector: Line | None = None
     align: int = 1
-    """A number that divides the element of the first lane of contiguous lanes."""
+    """A divisor of the index of the first lane: the access is aligned to as many elements. 1: unknown."""
 
 
 def resized(b: Builder, line: Line, dtype: DType) -> Line:
-    """Convert an integer register to another integer dtype; the sign of the source's dtype counts."""
+    """Convert an integer register to another integer dtype, with its sign if its own dtype is signed."""
     if line.dtype is dtype:
         return line
     if line.op == "const" and isinstance(line.arg, int):
@@ -82,6 +83,7 @@ class Indexer:
         self.value = value
         self.buffers = buffers
         self.variables: dict[str, int] = {}
+        """For each launch variable the number of its argument."""
         self.exprs: dict[UOp, UOp] = {}
         """For each RANGE of the AST, the index over block, unit and lane that replaces it."""
         self.starts: dict[UOp, UOp] = {}
@@ -91,6 +93,7 @@ class Indexer:
         self.kept: dict[int, tuple[Line, Line]] = {}
         """For each buffer in scratch memory its address, and the source that keeps loads after its stores."""
         self.env: dict[UOp, int] = {}
+        """The current unrolled position of each unit."""
         self.unit_ranges: set[UOp] = set()
         self.lane_ranges: dict[UOp, int] = {}
         """Ranges that are lanes of a vector, and their number. Lanes that are threads are in `bound`."""
@@ -99,7 +102,9 @@ class Indexer:
         self.known: set[UOp] = set()
         """Parts of masks of the AST that are true at the cursor."""
         self.memo: dict[UOp, UOp] = {}
+        """For an index of the AST the one over split ranges; valid for the current `exprs`."""
         self.taken: dict[UOp, IndexParts] = {}
+        """For an index over split ranges its terms."""
         self.lines: dict[tuple[UOp | Line | int | None, ...], Line] = {}
         """For an index, the current units and the registers of its ranges, its register."""
         self.needs: dict[UOp, tuple[list[UOp], list[UOp]] | None] = {}
@@ -114,7 +119,7 @@ class Indexer:
         return symbolic.loop(self.serial, size)
 
     def buffer(self, slot: int) -> Line:
-        """Return the address of a buffer."""
+        """Return the address of a buffer: of an argument, or of scratch memory."""
         if slot in self.kept:
             return self.kept[slot][0]
         return self.b.line("argument", POINTER, 1, (), slot)
@@ -176,7 +181,7 @@ class Indexer:
         return self.materialised(symbolic.add(x, symbolic.const(shift)))
 
     def _affine(self, x: UOp, p: IndexParts, shift: int) -> AccessPlace:
-        """Return the elements of an access whose index computes nothing; all units have one base."""
+        """Return the elements of an access without computed terms; the base is the same for all units."""
         offset = p.constant + shift
         for u, c in p.units:
             offset += c * self.env[u]
@@ -221,7 +226,7 @@ class Indexer:
         return self.materialised(self.split(index))
 
     def materialised(self, x: UOp) -> Line:
-        """Return an index over split ranges as one register, the same one as long as its block is open."""
+        """Return an index over split ranges as one register, which is reused while its block is open."""
         p = self.parts(x)
         if p.computed:
             return self._materialised(x, p)
@@ -316,7 +321,7 @@ class Indexer:
         return b.alu("sub", x, b.alu("mul", self.divide(x, c, signed=True), b.const(x.dtype, c)))
 
     def mask(self, node: UOp) -> Line | None:
-        """Return a mask of the AST, or over split ranges, as a register; None if it is true here."""
+        """Return a mask of the AST, or over split ranges, as a register; None if it is always true here."""
         if self.known:
             node = symbolic.both(*[part for part in symbolic.parts_of(node) if part not in self.known])
         x = self.split(node)

@@ -1,11 +1,12 @@
 """Find limits of ranges: numbers known at launch, from which on the iterations of a loop have no effect.
 
-A size that changes from launch to launch is a capacity, which is the size of the range, and a mask
-`coordinate < number`. Where a reduction combines its identity under a false mask, or no store needs the value
-(`Ops.WITHIN`), the loop ends at the number. Limits only shorten loops: what masks leave out of a last vector
-or block stays masked, and a store beyond the number writes any value, inside the capacity.
+A size that changes from launch to launch is two things in a kernel: a capacity, which is the size of the
+range, and a mask `coordinate < number`. The loop ends at the number where a reduction combines its identity
+under a false mask, or where no store needs the value (`Ops.WITHIN`). Limits only shorten loops: lanes of the
+last vector or block that a mask excludes stay masked. A store beyond the number, inside the capacity, writes
+any value.
 
-Not here: the loops (`linearize`, `reductions`, `partials`, `staged_sum`).
+Not here: the loops (`reductions`, `partials`, `staged_sum`). Next: `linearize`, which writes the limits.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _rounded_up(b: Builder, line: Line, size: int) -> Line:
 def find(ast: UOp, free: Free, rows: Iterable[ScratchRow] = ()) -> dict[UOp, tuple[LoopLimit, ...]]:
     """Return the limits of the ranges of a kernel, in the same order in every process.
 
-    `rows` are those of its plan: a row that a reduction fills for an output has the limits of both.
+    `rows` are those of its plan: the range of a reduction that fills a row for an output range has only the
+    limits that both ranges have. No range of a chain of kernels has a limit: each part has its own.
     """
     nodes = ordered(ast)
     if ast.src[0].op is not Ops.STORE:  # a chain: each part has limits of its own
@@ -129,7 +131,7 @@ def find(ast: UOp, free: Free, rows: Iterable[ScratchRow] = ()) -> dict[UOp, tup
 def _meet(
     found: dict[UOp, set[LoopLimit]], more: Mapping[UOp, set[LoopLimit]], ranges: Iterable[UOp]
 ) -> None:
-    """Keep of the limits of some ranges those that one more user of the ranges has, too."""
+    """Remove those limits of some ranges that one more user of the ranges does not have."""
     for r in ranges:
         limits = more.get(r, set())
         found[r] = found[r] & limits if r in found else limits
@@ -177,7 +179,7 @@ def _conjuncts(condition: UOp) -> list[UOp]:
 
 
 def _where_false(x: UOp, part: UOp, known: dict[UOp, UOp | None]) -> UOp | None:
-    """Return the constant that x is where `part`, a part of its conditions, is false; else None."""
+    """Return the constant that x is where `part`, a part of its conditions, is false; None if it is none."""
     if x in known:
         return known[x]
     found: UOp | None = None

@@ -1,11 +1,11 @@
 """Operands in packed panels in scratch memory: the loops that copy them there, and loads from the panels.
 
-Element (panel p, summed values k, place u in the block) of an operand is at `(p * K + k) * block + u`,
-where K is the product of the summed ranges' sizes. The register tile then reads both operands in order,
-whatever their layout in memory is, and an operand that is computed (a cast, a mask, a scale) is computed once
-an element.
+A panel is one block of the operand's output range, for all values of the summed ranges. The element of panel
+p, summed values k and place u in the block is at `(p * K + k) * block + u`, where K is the product of the
+sizes of the summed ranges. So the register tile reads operands in order, whatever their layout in memory is,
+and an operand that is computed (a cast, a mask, a scale) is computed once for each element.
 
-Not here: which operands are copied (`plan.contraction`), the copy of a window (`nest.windows`). Next:
+Not here: which operands are copied (`plan.contraction`), the copy of a window (`window_copies`). Next:
 `linearize`, the caller.
 """
 
@@ -62,10 +62,10 @@ class Panels:
         self.b = e.b
         self.memory = memory
         self.panels: dict[UOp, FilledPanels] = {}
-        """For each operand its panels, from the loop of the copy inwards."""
+        """For each operand its panels; they are read inside the loop in which they were copied."""
 
     def fill(self, stage: Stage) -> None:
-        """Copy every block of the axis in its current extent; what is written after it reads the panels."""
+        """Write the copy of every block in the axis's extent; lines written after it read the panels."""
         e, b = self.e, self.b
         axis = e.axes[stage.axis]
         first, _, count = e.extents[stage.axis]
@@ -84,7 +84,7 @@ class Panels:
         self._read(FilledPanels(stage, dtype, memory, first, panel, index, token))
 
     def _fill_window(self, stage: Stage, dtype: DType) -> None:
-        """Copy a window, and read it from then on."""
+        """Write the copy of a window; lines written after it read the window."""
         b = self.b
         lanes = max(a.lanes for a in self.e.plan.axes)
         count = windows.strides_of(stage.window, lanes)[0]
@@ -96,7 +96,7 @@ class Panels:
         self._read(FilledPanels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
 
     def _read(self, panels: FilledPanels) -> None:
-        """Read an operand from its panels from now on."""
+        """Load an operand from its panels from now on."""
         operand = panels.stage.value
         self.panels[operand] = panels
         self.e.readers[operand] = self.read
@@ -109,7 +109,7 @@ class Panels:
         return strides
 
     def enter(self, r: UOp, number: Line) -> None:
-        """Set the current block of an axis: loads use its panel."""
+        """Set the current block of an axis, whose panel loads use."""
         for panels in self.panels.values():
             if panels.stage.axis is r and panels.panel.op is Ops.RANGE:
                 self.e.index.bound[panels.panel] = self.b.alu("sub", number, panels.first)
@@ -141,8 +141,8 @@ class Panels:
 class _PanelCopy:
     """The loops that fill the panels of one stage.
 
-    The ranges get other parts than in the register tile: every summed range counts alone, the last one by
-    `turn` at once; the block of a `wide` stage is one vector. All of that ends with the copy.
+    In the copy the ranges have other parts than in the register tile: each summed range has a loop, the last
+    one in steps of `Stage.turn` values, and the block of a `wide` stage is one vector.
     """
 
     def __init__(  # noqa: PLR0917  # one caller
@@ -191,7 +191,7 @@ class _PanelCopy:
         return all(stride in (-1, 0, 1) for stride in strides)
 
     def _replaced_unit(self) -> UOp:
-        """Return a new range that takes the place of the unrolled positions of a block."""
+        """Replace the unrolled positions of a block by a new range, and return the range."""
         ix, r = self.e.index, self.stage.axis
         unit = self.e.units.pop(r)
         place = ix.fresh(unit.arg[1])
@@ -202,7 +202,7 @@ class _PanelCopy:
         return place
 
     def _open_ranges(self) -> None:
-        """Give every summed range a counter; the last one also the places that are copied together."""
+        """Give each summed range a counter, and the last one a unit, the values that are copied together."""
         ix, units, partials = self.e.index, self.e.units, self.e.partials
         *outer, last = self.stage.ranges
         for r in outer:
@@ -222,7 +222,7 @@ class _PanelCopy:
         partials.count(last, symbolic.add(start, unit))
 
     def _panels(self, inside: Callable[[], None]) -> None:
-        """A loop over the panels, one block each."""
+        """Write a loop over the panels, one block each."""
         first, end, count = self.e.extents[self.stage.axis]
 
         def one(number: Line) -> None:
@@ -234,7 +234,7 @@ class _PanelCopy:
         self._loop(self.b.index(1) if count == 1 else self.b.alu("sub", end, first), one)
 
     def _summed(self, depth: int, inside: Callable[[], None]) -> None:
-        """Loops over the summed ranges from `depth` inwards; a last piece that is short begins earlier."""
+        """Write loops over the summed ranges from `depth` inwards; a short last step begins earlier."""
         b, e = self.b, self.e
         if depth == len(self.order):
             inside()
@@ -258,7 +258,7 @@ class _PanelCopy:
             self._loop(size, one)
 
     def _vectors(self, inside: Callable[[], None]) -> None:
-        """A loop over the vectors of a block, where they are not unrolled."""
+        """Write a loop over the vectors of a block, if they are not unrolled."""
         vector = self.vector
         if vector is None:
             inside()
@@ -271,7 +271,7 @@ class _PanelCopy:
         self._loop(self.b.index(vector.arg[1]), one)
 
     def _values(self) -> None:
-        """The unrolled values of a block, for `turn` values of the last summed range."""
+        """Write the copy of the unrolled values of a block, for `turn` values of the last summed range."""
         e, b, ix = self.e, self.b, self.e.index
         register = register_type(self.stage.value.dtype)
         dtype = storage_type(register)
@@ -284,7 +284,7 @@ class _PanelCopy:
             b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
 
     def _squares(self, units: list[UOp], dtype: DType) -> bool:
-        """Write the copy of squares that are transposed, if the values are such; return whether they are."""
+        """Write the copy by transposed squares, if the operand is read by them; return whether it is."""
         e, b, ix = self.e, self.b, self.e.index
         *outer, last = units
         for unit in units:
@@ -305,7 +305,7 @@ class _PanelCopy:
         return True
 
     def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
-        """A loop from 0; a single round is written without one."""
+        """Write a loop from 0 to `end`, without a loop if there is one round."""
         if end.arg == 1:
             body(self.b.index(0))
             return

@@ -61,14 +61,17 @@ class Totals:
     points: list[tuple[int, ...]]
     """The unrolled positions of a block."""
     lanes: int
+    """Values of each position."""
     kind: DType
+    """The type of the totals, that of the REDUCE's registers."""
     memory: Line
+    """The address of the totals of the first block."""
     firsts: dict[UOp, Line]
     """For each output range with a loop inside, the number of the first block."""
     strides: dict[UOp, int]
     """For these ranges, the elements from one block to the next."""
     counters: dict[UOp, Line] = field(default_factory=dict)
-    """For these ranges, the number of the current block after the first."""
+    """For these ranges, the number of the current block counted from the first."""
     token: Line | None = None
     """The source of loads that keeps them after the last piece; None while pieces are added."""
 
@@ -81,14 +84,14 @@ class Partials:
         self.index = index
         self.limits = limits
         self.turn = turn
-        """Values of a summed range that stages copy together; a shorter size has as many at least."""
+        """Values of a summed range that panels are copied by; `size` is not below it."""
         self.pieces: dict[UOp, Piece] = {}
         self.totals: Totals | None = None
-        """None outside the loops over pieces, and over blocks after them."""
+        """None outside the loops over pieces and the loops over blocks after them."""
 
     @property
     def finished(self) -> bool:
-        """Whether the loops over blocks use the totals, to which all pieces are added."""
+        """Whether all pieces are added, and the loops over blocks use the totals."""
         return self.totals is not None and self.totals.token is not None
 
     def open(self, r: UOp, size: int) -> UOp:
@@ -100,7 +103,7 @@ class Partials:
         return counter
 
     def count(self, r: UOp, expression: UOp) -> None:
-        """Set the place in the current piece of a range, or the value itself if it is not cut."""
+        """Set the index of a range in the current piece, or its value itself if it is not cut."""
         piece, ix = self.pieces.get(r), self.index
         if piece is not None:
             if piece.place.op is Ops.RANGE:
@@ -109,17 +112,17 @@ class Partials:
         ix.exprs[r] = expression
 
     def place(self, r: UOp) -> UOp:
-        """Return the range whose values count within a piece: r itself if it is not cut."""
+        """Return the range that counts the values of r in a piece: r itself if it is not cut."""
         piece = self.pieces.get(r)
         return r if piece is None else piece.place
 
     def cap(self, r: UOp) -> int:
-        """Return the most values of r in a piece."""
+        """Return the size of a piece of r: the size of r if it is not cut."""
         piece = self.pieces.get(r)
         return int(r.arg[1]) if piece is None else piece.cap
 
     def size(self, r: UOp) -> Line:
-        """Return how many values of r have an effect in the current piece, and perhaps a few more."""
+        """Return the number of values of r in the current piece, up to r's limit rounded up by `turn`."""
         piece, b = self.pieces.get(r), self.b
         if piece is not None:
             return piece.count
@@ -129,7 +132,10 @@ class Partials:
         return whole if r not in self.limits else b.call("smin", b.mul(rounds, self.turn), whole)
 
     def loop(self, r: UOp, totals: Totals, inside: Callable[[], None]) -> None:
-        """Write the loop over the pieces of r; after the outermost one, the loops that use the totals."""
+        """Write the loop over the pieces of r, with `inside` in it.
+
+        After the outermost of such loops `inside` is written once more: the loops that use the totals.
+        """
         outermost = self.totals is None
         self.totals = totals
         b, piece = self.b, self.pieces[r]
@@ -163,7 +169,8 @@ class Partials:
     ) -> Totals:
         """Reserve memory for the totals of a REDUCE in all blocks of the extents, and set it to zeros.
 
-        `free` are the ranges on which it depends, `units` those of them that are unrolled.
+        `free` are the ranges on which it depends, `units` its unrolled ranges. Raises `CompileError` if a
+        loop inside runs over a range on which the REDUCE does not depend.
         """
         b = self.b
         points = list(itertools.product(*[range(u.arg[1]) for u in units]))
@@ -190,7 +197,7 @@ class Partials:
         return Totals(node, units, points, lanes, kind, memory, firsts, strides)
 
     def enter(self, r: UOp, number: Line) -> None:
-        """Set the current block of an output range."""
+        """Set the current block of an output range; the totals of that block are used from then on."""
         totals = self.totals
         if totals is not None and r in totals.firsts:
             totals.counters[r] = self.b.alu("sub", number, totals.firsts[r])

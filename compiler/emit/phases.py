@@ -1,7 +1,7 @@
 """Write the parts of a chain of kernels for one block of rows, one after the other.
 
 Not here: the blocks and the parts (`plan.phases`). Next: `linearize`, which calls `write` in the innermost
-loop.
+loop, and writes each part.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def write_once(b: Builder, plan: LoopNest, part: Callable[[Phase, Places, Buffers], None]) -> None:
-    """Write the parts that run once in each workgroup, as `write` does those of a block."""
+    """Write the parts that run once in each workgroup, at the cursor; `part` is that of `write`."""
     _run(b, plan, "once", {}, part)
 
 
 def _run(
     b: Builder, plan: LoopNest, when: str, places: Places, part: Callable[[Phase, Places, Buffers], None]
 ) -> None:
-    """Write the parts of one time, one after the other, at the cursor."""
+    """Write the parts whose `Phase.when` is `when`, one after the other, at the cursor."""
     memory = {
         k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
     }
@@ -48,7 +48,8 @@ def _run(
 def write(b: Builder, plan: LoopNest, index: Indexer, part: Callable[[Phase, Places, Buffers], None]) -> None:
     """Write all parts for the current block, one after the other.
 
-    `part` writes one of them, given registers of the block's variables and matrices in scratch memory.
+    `part(phase, places, buffers)` writes one of them. `places` are the registers of the block's variables.
+    `buffers` are, for each slot of a matrix in scratch memory, its address and the token of its loads.
     """
     b.cursor.floor = b.cursor  # nothing is loaded before the parts that store it
     ranges = [axis.range for axis in plan.axes]

@@ -1,13 +1,13 @@
-"""The loops of reductions: full rounds of unrolled iterations, then the rest; accumulators are carried along.
+"""Write reductions: loops of full rounds of unrolled iterations, then the rest, with carried accumulators.
 
-A long sum is computed in blocks: with n iterations, a value goes through about sqrt(n) roundings.
+A long sum is computed in blocks: of n iterations, a value is rounded about sqrt(n) times on average.
 
-One loop nest computes a whole family (REDUCEs over the same ranges that depend on the same others), at every
-unrolled output position. The order of additions depends on the plan alone, so on shapes and target, never on
-the number of workers.
+A family is the REDUCEs over the same ranges that depend on the same other ranges. One loop nest computes all
+of a family, at every unrolled output position. The order of additions depends on the plan alone, so on shapes
+and target, never on the number of workers.
 
-Not here: the reduction across threads of a workgroup (`compiler.emit.workgroup_reduce`), large reductions
-split into two kernels (`compiler.schedule.split`).
+Not here: the reduction across threads of a workgroup (`workgroup_reduce`), sums of tiles in shared memory
+(`staged_sum`), large reductions in two kernels (`compiler.schedule.split`). Next: `products`, the operations.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 _MANY = 512
-"""From this many rounds on a sum is computed in blocks, about as many as a block has rounds."""
+"""Rounds from which on a sum is computed in blocks, about as many as a block has rounds."""
 _FEW = 16
-"""The most accumulators of which there may be two sets."""
+"""Accumulators up to which a sum without `Reduction.block` is computed in blocks: there are two sets then."""
 
 
 class Reductions:
@@ -275,7 +275,7 @@ class ReductionLoops:
     def _from(
         self, r: UOp, first: int, totals: list[Line], body: Callable[[list[Line]], list[Line]]
     ) -> list[Line]:
-        """Write what begins at a value of r: in a branch if the range may have its limit before that."""
+        """Write `body`, which begins at the value `first` of r, in a branch if r's limit may be before it."""
         b, limits = self.b, self.e.limits
         if r not in limits or not first:
             return body(totals)
@@ -285,9 +285,8 @@ class ReductionLoops:
     def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
         """Write the full rounds.
 
-        Many of them in blocks, each with its own sum, for fewer roundings in a chain.
-
-        Many accumulators stay in one loop: there are no registers for two sets of them.
+        Many rounds are in blocks, each with a sum of its own, so that a chain has fewer roundings. With many
+        accumulators all rounds are in one loop: there are no registers for two sets of them.
         """
         b, unroll, limits = self.b, self.plan.unroll, self.e.limits
         step = unroll * self.plan.threads * self.plan.lanes
@@ -328,7 +327,7 @@ class ReductionLoops:
         ]
 
     def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
-        """Write the rest after the full rounds, one vector (or value) at a time."""
+        """Write the rest after the full rounds, one vector (or value) at a time, the last one masked."""
         ix, b, plan = self.e.index, self.b, self.plan
         left = r.arg[1] - first
         wide = plan.threads * plan.lanes
@@ -353,7 +352,7 @@ class ReductionLoops:
             return self._loop(r, b.index(0), end, totals, lambda t: self._round(t, 1, guarded=guarded))
 
     def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
-        """Write one round: every accumulator takes its value."""
+        """Write one round: every accumulator takes one value; with `guarded` only inside the range."""
         e, per = self.e, self.per
         totals = list(totals)
         r = self.plan.ranges[-1]
@@ -378,9 +377,9 @@ class ReductionLoops:
         return totals
 
     def _inside(self, load: UOp, totals: list[Line]) -> None:
-        """Write the products of all unrolled values where the mask of a factor may be true.
+        """Write the products of all unrolled values but those for which the mask of the factor is false.
 
-        Products with the same element of it are written one after the other.
+        Products with one element of the factor are written one after the other.
         """
         e, ix = self.e, self.e.index
         (node,), unit = self.family, e.units[self.plan.ranges[-1]]

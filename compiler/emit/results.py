@@ -1,8 +1,8 @@
 """The results of one block: the values of all its unrolled positions, then their stores.
 
-What follows the sum of a product is written once for each position of the register tile. Where that is long
-(`LoopNest.looped`), the sums of the block are stored to scratch memory instead, and a loop over one of its
-ranges loads them, computes what follows, and stores the results.
+The operations after a sum of products are written once for each position of the register tile. If there are
+many (`LoopNest.looped`), the sums of the block are stored to scratch memory instead; a loop over one of the
+block's ranges loads them, does the operations, and stores the results.
 
 Not here: the loops over blocks (`linearize`, the caller), the sums (`reductions`), loads and stores
 (`accesses`).
@@ -43,7 +43,7 @@ class _Sums(NamedTuple):
     """The index of the value at the current position."""
     kind: DType
     rounded: bool
-    """Whether they are values of the REDUCE's dtype already."""
+    """Whether they are rounded to the REDUCE's dtype."""
 
 
 class Results:
@@ -57,7 +57,7 @@ class Results:
         self.sums: dict[UOp, _Sums] = {}
         """For each REDUCE that the loop loads, its values."""
         self.token: tuple[Line, ...] = ()
-        """The source that keeps their loads after their stores."""
+        """The source that keeps the loads of the sums after their stores; empty before that."""
 
     def write(self) -> None:
         """Write all results at the cursor."""
@@ -68,7 +68,7 @@ class Results:
             self._looped(looped)
 
     def _unrolled(self) -> None:
-        """Write all stores of the unrolled positions, after all values, whose loads they may overwrite."""
+        """Write all stores of the unrolled positions, after all values, whose loads a store may overwrite."""
         e = self.e
         units = [e.units[a.range] for a in e.plan.axes if a.range in e.units]
         stores = e.ast.src
@@ -101,10 +101,10 @@ class Results:
                     self.memory.store_across(store, unit, rows)
 
     def _replaced(self) -> list[UOp]:
-        """Return the loads of what the kernel replaces, where all threads of a workgroup sum one value.
+        """Return the loads of buffers that the kernel writes, if all threads of a workgroup sum one value.
 
-        All of them load, and one stores. A load behind the last barrier of the sum could be later than that
-        store, so it is written before the sum.
+        All threads load, and one stores. A load after the last barrier of the sum could follow that store, so
+        these loads are written before the sum. Empty for other kernels.
         """
         e, stores = self.e, self.e.ast.src
         if e.plan.threads == 1 or any(a.threads for a in e.plan.axes):
@@ -133,9 +133,9 @@ class Results:
         b.leave_loop(loop, [])
 
     def _keep(self, node: UOp, moved: dict[UOp, UOp]) -> _Sums:
-        """Return the values of a REDUCE in scratch memory; in their index, units are `moved` to loops.
+        """Store the values of a REDUCE to scratch memory; in their index, units are `moved` to loops.
 
-        Totals between the pieces of a sum are there already.
+        The totals of a sum in pieces are in scratch memory already.
         """
         e, b, ix = self.e, self.b, self.e.index
         units = e.units_of(node)

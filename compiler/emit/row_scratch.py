@@ -1,6 +1,6 @@
 """Rows in scratch memory: a reduction's loop stores values that the loop of an output loads again.
 
-Not here: which values are kept (`plan.row_reuse`). Next: `linearize` and `reductions`, the callers.
+Not here: which values are kept (`plan.row_reuse`). Next: `reductions`, the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RowScratch:
-    """The rows of one kernel's plan."""
+    """The rows of one kernel's plan: each is filled by the loop of a REDUCE, and loaded for an output."""
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
@@ -33,10 +33,10 @@ class RowScratch:
         """For a value over an output range its row."""
         e.readers.update(dict.fromkeys(self.twins, self.load))
         self.tokens: dict[ScratchRow, Line] = {}
-        """For a row that is filled, the source that keeps its loads after the stores."""
+        """For a filled row, the source that keeps its loads after the stores."""
 
     def _memory(self, row: ScratchRow) -> Line:
-        """Return private memory for a row, with room for a last vector."""
+        """Return the address of a row, with room for a last vector beyond its end."""
         kind = storage_type(register_type(row.source.dtype))
         count = row.inner.arg[1] + self.e.plan.widest()
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
@@ -53,7 +53,7 @@ class RowScratch:
         b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
 
     def filled(self, node: UOp) -> None:
-        """Make the loads of the rows that a reduction filled stay after its stores."""
+        """Keep the loads of the rows that a reduction has filled after its stores."""
         for row in self.rows:
             if row.inner in bound_ranges(node, self.e.free):
                 self.tokens[row] = self.b.line("token", dtypes.bool, 1)

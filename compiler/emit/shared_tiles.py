@@ -1,7 +1,7 @@
-"""Write the tile of one operand of a staged sum: its copy to shared memory, and loads from it.
+"""Write copies to tiles in shared memory by vector loads, and loads from the tiles.
 
-All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory,
-and stores them as words of the tile. Words of a tile that are beyond the end of the sum are 0.
+All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory, and
+stores them as words of the tile. Words of the tile beyond the end of the sum are 0.
 
 Not here: the choice of the tiles (`plan.device_contraction`), the products (`products`). Next:
 `staged_sum`, the caller.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compiler.nest.loop_nest import Axis, Stage
 
 PAIRS = 4
-"""Threads whose pairs of vectors of 16 bytes fill the 32 banks of shared memory."""
+"""Threads whose pairs of vectors of 16 bytes use all 32 banks of shared memory once."""
 VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
@@ -48,7 +48,7 @@ class SharedTile:
         self.pitch = self.axis.block + stage.layout.pad
         self.dtype = dtype
         self.turns: dict[UOp, UOp] = {}
-        """For a row the permutation of its places."""
+        """For the index of a row the number by which its places are permuted."""
         tag = e.plan.shared_stages().index(stage)
         self.shared = (dtype, self.words * self.pitch, tag)
 
@@ -57,7 +57,7 @@ class SharedTile:
         return self.b.line("shared", POINTER, 1, (), self.shared)
 
     def address(self, word: UOp, place: UOp) -> Line:
-        """Return the address of the word at (row `word`, `place` in the block), both over bound ranges."""
+        """Return the address of the word in row `word` at `place` in the block; both are indices."""
         b, ix, swizzle, memory = self.b, self.e.index, self.stage.layout.swizzle, self.memory()
         if swizzle is None:
             at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
@@ -77,7 +77,7 @@ class SharedTile:
         return b.offset(memory, at, self.dtype)
 
     def read(self, word: UOp, place: UOp, count: int, token: Line) -> list[Line]:
-        """Load `count` neighbours along the axis in vectors."""
+        """Load `count` neighbours along the axis, as vectors of up to 16 bytes, after `token`."""
         b = self.b
         widest = VECTOR_BYTES // self.dtype.itemsize
         out: list[Line] = []
@@ -147,7 +147,7 @@ class SharedTile:
         return b.splat(value, self.stage.lanes)
 
     def _words(self, values: list[Line], *, along_sum: bool) -> list[Line]:
-        """Return the words of loaded values: of one vector along the sum, or of a vector for each part."""
+        """Return loaded values as words: one vector along the sum, or a vector for each part of a word."""
         b, stage = self.b, self.stage
         if stage.layout.pack == 1:
             (vector,) = values
@@ -185,9 +185,9 @@ class SharedTile:
                 self.b.line("store", self.dtype, vector.lanes, (self.address(row, at), vector), policy)
 
     def _store_pair(self, word: UOp, place: UOp, words: list[Line]) -> None:
-        """Store two neighbouring vectors of 16 bytes; every second group of threads begins with the second.
+        """Store two vectors of 16 bytes, neighbours; every second group of threads stores the second first.
 
-        Threads are 32 bytes apart, so after four of them the first vectors use the same banks again.
+        Threads are 32 bytes apart: the first vectors of the next four threads would use the same banks.
         """
         b, ix = self.b, self.e.index
         other = ix.fresh(2)
@@ -204,7 +204,7 @@ class SharedTile:
 
 
 def _computed(operand: UOp) -> bool:
-    """Return whether an operand is computed, so that it need not be 0 where its loads are."""
+    """Return whether an operand is computed: it may differ from 0 where its loads are masked, which are 0."""
     nodes = inner_nodes((operand,))
     return any(n.op in BINARY or n.op in UNARY or n.op in (Ops.WHERE, Ops.IVALUE, Ops.CONST) for n in nodes
                if n.dtype is not dtypes.index) and operand.op is not Ops.LOAD  # fmt: skip

@@ -1,8 +1,8 @@
-"""The ring of tiles of one operand in shared memory: asynchronous copies to it, and loads of fragments.
+"""Write asynchronous copies to a ring of tiles in shared memory, and loads of fragments from the tiles.
 
-A tile keeps the rows of the memory (`nest.loop_nest.Stage`): values along the sum, or along the
-operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and fragments are free of bank
-conflicts.
+The rows of a tile are rows of global memory (`nest.loop_nest.Stage`): values along the sum, or along the
+operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and loads of fragments have no
+bank conflicts.
 
 Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`shared_tiles`). Next:
 `staged_sum`, the caller.
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from compiler.nest.loop_nest import Stage
 
 BYTES = 16
+"""Bytes of one copy of a thread."""
 
 
 class TileRing:
-    """The tiles of one operand: `stage.depth` places that are used in turn."""
+    """The tiles of one operand: `stage.depth` places in memory, used one after the other."""
 
     def __init__(self, e: Emitter, memory: Memory, stage: Stage, k: UOp, block: int) -> None:
         self.e = e
@@ -42,12 +43,12 @@ class TileRing:
         self.along_sum = stage.along == "sum"
         self.inner, self.outer = (block, self.axis.block) if self.along_sum else (self.axis.block, block)
         self.pitch = stage.layout.panel or self.inner
-        """Values between rows."""
+        """Values from one row to the next."""
         tag = e.plan.shared_stages().index(stage)
         count = stage.depth * self.inner * self.outer
         self.memory = self.b.line("dynamic", POINTER, 1, (), (dtypes.uint16, count, tag))
         self.places: dict[tuple[UOp, UOp], tuple[UOp, UOp, UOp]] = {}
-        """For (row, along): the place in the row, its permutation, and the first place of the row."""
+        """For (row, along): the place in the row, the number that permutes it, and the start of the row."""
         self.slot: Line | None = None
         """The place in the ring of the tile that is read; None while no tile is."""
 
@@ -61,7 +62,7 @@ class TileRing:
         return self.b.offset(self.memory, self.b.mul(slot, self.inner * self.outer), dtypes.uint16)
 
     def address(self, tile: Line, row: UOp, along: UOp) -> Line:
-        """Return the address of the piece at (row, first place along the row) in a tile."""
+        """Return the address in a tile of the piece of row `row` that begins at the place `along`."""
         b, ix = self.b, self.e.index
         found = self.places.get((row, along))
         if found is None:
@@ -73,7 +74,7 @@ class TileRing:
         return b.offset(tile, b.add(ix.materialised(first), at), dtypes.uint16)
 
     def _split(self, row: UOp, along: UOp) -> tuple[UOp, UOp, UOp]:
-        """Return the place in the row, its permutation, and the first place of the row."""
+        """Return the place in the row, the number that permutes it, and the start of the row."""
         swizzle, turned = self.stage.layout.swizzle, symbolic.ZERO
         if swizzle is not None:
             turned = symbolic.mul(symbolic.mod(symbolic.div(row, swizzle.run), swizzle.count), swizzle.width)

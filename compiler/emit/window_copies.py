@@ -26,7 +26,7 @@ MOST_UNROLLED = 8
 
 
 def fill(e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:
-    """Write the loops that copy the window at the cursor; the cursor is after them then."""
+    """Write the loops that copy a window at the cursor, to `memory`, in vectors of `lanes` values."""
     _WindowCopy(e, accesses, stage, memory, lanes).write(0, [])
 
 
@@ -43,7 +43,7 @@ class _WindowCopy:
         self.strides = strides_of(stage.window, lanes)[1:]
 
     def write(self, depth: int, places: list[UOp]) -> None:
-        """Write the loops from a side inwards, at the places of the sides outside."""
+        """Write the loops from side `depth` inwards; `places` are those of the sides outside."""
         b, ix, sides = self.b, self.e.index, self.stage.window
         if depth == len(sides) - 1:
             self._last(places)
@@ -59,9 +59,9 @@ class _WindowCopy:
         b.leave_loop(loop, [])
 
     def _bounds(self, side: Side) -> tuple[Line, Line]:
-        """Return the first place of a side in the extent of its output range, and that after the last.
+        """Return the first place of a side in the extent of its output range, and the place after the last.
 
-        All places where it has no such range or several.
+        These are all places if the side has no output range, or several.
         """
         e, b = self.e, self.b
         terms, _ = symbolic.terms_of(side.place)
@@ -77,7 +77,7 @@ class _WindowCopy:
         return b.mul(first, step), b.add(b.mul(end, step), b.index(1 + taps - step))
 
     def _last(self, places: list[UOp]) -> None:
-        """Write the copies along the last side: few vectors one after the other, more in a loop."""
+        """Write the copies along the last side: few vectors one after the other, many in a loop."""
         b, ix, lanes = self.b, self.e.index, self.lanes
         lane = ix.fresh(lanes)
         ix.lane_ranges[lane] = lanes
@@ -93,7 +93,7 @@ class _WindowCopy:
         b.leave_loop(loop, [])
 
     def _vector(self, places: list[UOp]) -> None:
-        """Copy one vector; lanes beyond the last side, and outside the picture, are zeros."""
+        """Write the copy of one vector; lanes beyond the last side or outside the picture are zeros."""
         e, b, ix, load = self.e, self.b, self.e.index, self.stage.value
         moved: dict[UOp, UOp] = {}
         for side, at in zip(self.stage.window, places, strict=True):

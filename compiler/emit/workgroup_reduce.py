@@ -1,11 +1,11 @@
 """The reduction over the threads of a workgroup; every thread receives the result.
 
-It is a butterfly reduction. In each step a thread combines its value with that of the thread whose index
-differs in one bit, from the highest bit down, so the order depends only on the number of threads. Values are
-exchanged between warps through shared memory, several between two barriers, and within a warp through
-registers.
+It is a butterfly reduction. In each step a thread combines its value with that of the thread whose number
+differs in one bit, from the highest bit down, so the order depends only on the number of threads. Between
+warps values are exchanged through shared memory, several of them between two barriers. Within a warp they are
+exchanged through registers.
 
-Not here: the part of a reduction that one thread computes (`compiler.emit.reductions`, the caller).
+Not here: the part of a reduction that one thread computes. Next: `reductions`, which writes it, the caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Total(NamedTuple):
 
 
 def over_threads(b: Builder, totals: Sequence[Total], threads: int, warp: int) -> list[Line]:
-    """Return the combined values, in order. All threads of the workgroup must execute the lines."""
+    """Return the combined value of each total, in order. All threads of the workgroup must run the lines.
+
+    `threads` are those of the workgroup, `warp` those of a warp, both powers of two.
+    """
     values = [total.value for total in totals]
     step = threads // 2
     while step >= warp:

@@ -1,11 +1,13 @@
-"""Convolutions with a border, without its products: taps are unrolled along rows, and bounded along others.
+"""Convolutions with a border, without the products of the border.
 
-A padded convolution loads `picture[y + p - 1, x + q - 1]` where both are inside, else 0. A register tile that
-has all places x of a row knows for each tap q which of them are inside: the products of the others are left
-out. Its rows y are one at a time, and the loop over p runs only over the taps that are inside. So no product
-has a factor from outside the picture, and the picture is read in place without masks.
+A padded convolution loads `picture[y + p - 1, x + q - 1]` where both indices are inside the picture, else 0.
+A register tile has all places x of a row, so that for each unrolled tap q the places inside are known: the
+products of the other places are left out. It has one row y, and the loop over p runs only over the taps that
+are inside. So no product has a factor from outside the picture, and the picture is read in place, without
+masks.
 
-Products with 0 that are left out would be NaN if the other factor were infinite or NaN.
+A product with the 0 of the border would be NaN if the other factor were infinite or NaN; the result without
+that product is not.
 
 Not here: convolutions whose products with the border are computed (`plan.in_place_reads`). Next:
 `plan.contraction_tile`, the caller; `emit.reductions`, which writes the loops.
@@ -41,15 +43,15 @@ class Border(NamedTuple):
     """The taps of a convolution whose products with the border are left out."""
 
     order: tuple[UOp, ...]
-    """The summed ranges, outermost first; the last one are the unrolled taps."""
+    """The summed ranges, outermost first; the last one is that of the unrolled taps."""
     bounded: tuple[UOp, ...]
-    """Those whose loops run only over the values inside."""
+    """The summed ranges whose loops run only over the taps inside."""
     vectors: int
-    """Vectors of the register tile; its rows are all places."""
+    """Vectors of the register tile, whose rows are all places of the output range of rows."""
     ahead: int
     """Elements from a picture to the next one; 0 for one picture."""
     cycles: float
-    """Of the products of one tile at the average place of the other output ranges."""
+    """Estimated cycles of one tile, for the average place along the other output ranges."""
 
 
 def is_padded(c: Contraction) -> bool:
@@ -60,8 +62,8 @@ def is_padded(c: Contraction) -> bool:
 def border_of(c: Contraction, lanes: int, target: Target) -> Border | None:
     """Return how the products of a convolution with its border are left out.
 
-    None where rows are too many for one tile, where the broadcast operand is no picture with a border, and
-    where a place of another range has no tap inside.
+    None with more than `MOST_PLACES` rows, for a broadcast operand that is no picture with a border, if some
+    place of another output range has no tap inside, and if no tile fits the limits above and the cache.
     """
     if not is_padded(c):
         return None
@@ -105,9 +107,10 @@ def _cycles(products: int, taps: int, places: int, vectors: int, target: Target)
 
 
 def _pairs_of(mask: UOp, c: Contraction) -> dict[UOp, tuple[UOp, list[int]]] | None:
-    """Return for each output range of a mask its taps, and how many of them are inside at each place.
+    """Return for each output range of a mask its range of taps, and how many taps are inside at each place.
 
-    None where a part of the mask has not one range of each.
+    None unless each part of the mask has one summed range and one output range, not the columns, and an
+    output range always the same summed range.
     """
     parts: dict[UOp, list[UOp]] = {}
     taps: dict[UOp, UOp] = {}
@@ -142,9 +145,9 @@ def _line(part: UOp, place: UOp, tap: UOp) -> tuple[int, int, int]:
 
 
 def bounds(b: Builder, ix: Indexer, mask: UOp, r: UOp) -> tuple[Line, Line, list[UOp]]:
-    """Return the first value of a summed range where a mask may be true, that after the last, and the parts.
+    """Return the first value of r where a mask may be true, the value after the last, and parts of the mask.
 
-    These parts of the mask are true between them.
+    The parts are those that depend on r, a summed range; they are true between the two values.
     """
     low, high = b.index(0), b.index(r.arg[1])
     known = []

@@ -1,6 +1,7 @@
-"""Properties of one kernel that tiling reads: ranges, memory accesses, reductions, strides.
+"""Properties of one kernel by which it is planned: ranges, memory accesses, reductions, strides.
 
-Not here: what they cost (`plan.cost`), properties of tensor nodes (`compiler.schedule.analysis`).
+Not here: properties of tensor nodes (`compiler.schedule.analysis`). Next: `plan.cost`, the estimated time of
+a kernel; `plan.tiling`, which plans it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class KernelAccess:
     itemsize: int
     masked: bool
     nbytes: float
-    """Bytes of all elements at most: one for every value of its ranges, or between the first and the last."""
+    """Bytes of the elements at most: of one for every value of the ranges, or of all from first to last."""
 
 
 @dataclass(slots=True)
@@ -47,16 +48,19 @@ class Family:
     """REDUCEs over one set of ranges that depend on the same other ranges."""
 
     ranges: frozenset[UOp]
+    """The ranges that are reduced."""
     free: frozenset[UOp]
+    """The other ranges."""
     nodes: list[UOp] = field(default_factory=list)
     loads: list[KernelAccess] = field(default_factory=list)
     ops: float = 0.0
+    """Weighted operations of one round, without those of multiply-adds."""
     fused: int = 0
-    """Multiply-adds among `nodes`."""
+    """The `nodes` that are sums of products: one multiply-add in a round."""
 
     @property
     def trips(self) -> int:
-        """The number of values that each result reduces."""
+        """The number of values from which each result is reduced."""
         total = 1
         for r in self.ranges:
             total *= r.arg[1]
@@ -80,6 +84,7 @@ class KernelShape:
     ops_of: dict[frozenset[UOp], float]
     """The same by the ranges on which they depend."""
     in_place: bool
+    """Whether the kernel reads a buffer that it writes."""
     masked_ranges: frozenset[UOp]
     """Ranges on which masks depend."""
     widest: int
@@ -87,13 +92,13 @@ class KernelShape:
 
 
 def weight(op: str) -> float:
-    """Return the approximate number of vector instructions of an operation."""
+    """Return the approximate number of vector instructions of an operation; 0 for loads and indices."""
     row = ROWS.get(op)
     return row.cost.instructions if row else 1.0 if op in (Ops.WHERE, Ops.CAST, Ops.DOT) else 0.0
 
 
 def inner_nodes(roots: Iterable[UOp], ends: frozenset[UOp] = frozenset()) -> tuple[UOp, ...]:
-    """Return the nodes under the roots, each once, without what is under REDUCEs and under `ends`."""
+    """Return the roots and the nodes under them, each once; not those under a REDUCE or a node of `ends`."""
     return _inner_nodes(tuple(roots), ends)
 
 
@@ -185,10 +190,10 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
 def kind_along(
     index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool, free: dict[UOp, frozenset[UOp]]
 ) -> Kind:
-    """Return how the elements of `lanes` successive values of r are in memory.
+    """Return how the elements at `lanes` successive values of r lie in memory.
 
-    r is split into blocks of `block`, which start anywhere if not aligned. `free` are the ranges on which the
-    kernel's nodes depend.
+    r is split into blocks of `block` values. They start at multiples of their size if `aligned`, else
+    anywhere. `free` are the ranges on which each node of the kernel depends.
     """
     found = linear_in(index, r, free)
     if found is not None:
@@ -218,7 +223,7 @@ def _kind(stride: int) -> Kind:
 def linear_in(
     index: UOp, r: UOp, free: Mapping[UOp, frozenset[UOp]]
 ) -> tuple[int, dict[UOp, int], int] | None:
-    """Return an index as (factor of r, other terms, constant); None where other terms depend on r, too."""
+    """Return an index as (factor of r, other terms, constant); None where another term depends on r."""
     terms, constant = symbolic.terms_of(index)
     factor = terms.pop(r, 0)
     for atom in terms:
@@ -228,7 +233,7 @@ def linear_in(
 
 
 def _depends(atom: UOp, lane: UOp, r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:
-    """Return whether an atom depends on the lane; a computed index does if its value depends on the range."""
+    """Return whether an atom depends on the lane: a computed index does if its value depends on r."""
     if atom.op is Ops.INDEXOF:
         return r in free[atom]
     return any(

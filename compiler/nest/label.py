@@ -24,8 +24,9 @@ COLOURS: Final[dict[WordKind, str]] = {
 def parts(name: str, plan: LoopNest) -> list[tuple[str, WordKind]]:
     """Return the words of a label with their kinds: the name, then the axes, outermost first.
 
-    `g16` are 16 workgroups, `l4` a loop of 4 iterations, `t32` 32 threads, `u8` 8 unrolled vectors or values,
-    `v16` a vector of 16 lanes, and `r512` a reduction of 512 values.
+    A word is a letter and a number: `g16` is 16 workgroups, `l4` a loop of 4 iterations, `t32` 32 threads,
+    `u8` 8 unrolled vectors or values, `v16` a vector of 16 lanes, and `r512` a reduction of 512 values. Parts
+    of size 1 have no word, except reductions.
     """
     found: list[tuple[str, WordKind]] = [(name, "name")]
     left: dict[UOp, int] = {axis.range: axis.count for axis in plan.axes}

@@ -1,12 +1,15 @@
-"""A plan: how the ranges of one kernel are split, and the order of its loops. Data only.
+"""The plan of a kernel, a loop nest: how its ranges are split, and the order of its loops. Data only.
 
-An output range has typed parts: `block * o + offset(u) + stride * thread + lane`. o counts blocks in loops
-and workgroups of a grid with three dimensions, `emit.linearize` unrolls u (the register tile), thread is a
-digit of the thread's number, and lane is the lane of a vector; on a target with threads several ranges may
-have thread parts. The ranges of a reduction become separate loops; the innermost may be split in the same
-way.
+An output range has typed parts: `block * o + offset(u) + stride * thread + lane`.
+- o is the number of a block, counted by loops and by workgroups of a grid with three dimensions.
+- u is an unrolled position, for which `emit.linearize` writes lines of its own: the register tile.
+- thread is a digit of the thread's number. On a target with threads several ranges may have thread parts.
+- lane is the lane of a vector.
 
-Not here: the choice of a plan (`plan.tiling`), the operations that it leads to (`emit.linearize`).
+Each range of a reduction is a loop; the innermost range may be split into such parts.
+
+Not here: the choice of a plan (`plan.tiling`), the check of a plan (`nest_check`). Next: `emit.linearize`,
+which writes the kernel of a plan.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 Edge = Literal["exact", "overlap", "masked"]
-"""The last block of a range. `exact`: the size is a multiple of the block. `overlap`: the last block starts
-earlier, and computes some values again. `masked`: the lanes beyond the end are masked."""
+"""The last block of a range. `exact`: the size is a multiple of the block. `overlap`: the last block ends at
+the end of the range, and computes some values of the one before again. `masked`: lanes beyond the end are
+masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,9 @@ class Axis:
     edge: Edge = "exact"
     threads: tuple[Threads, ...] = ()
     run: int = 0
-    """Unrolled vectors that are adjacent; 0 for all of them."""
+    """Unrolled vectors that are adjacent, a run; 0: all of them."""
     spread: int = 0
-    """Values between the starts of runs."""
+    """Values from the start of a run to that of the next; not used where all vectors are one run."""
 
     @property
     def size(self) -> int:
@@ -71,7 +75,7 @@ class Axis:
         return values
 
     def offset(self, unit: int) -> int:
-        """Return the place in a thread's part of the block of the first lane of an unrolled vector."""
+        """Return where the first lane of an unrolled vector is in a thread's part of the block, in values."""
         run = self.run or self.upcast
         return unit % run * self.lanes + unit // run * self.spread
 
@@ -85,8 +89,8 @@ class Axis:
 class Step:
     """One level of the loop nest: pieces of `size` blocks, each a workgroup or one iteration of a loop.
 
-    Workgroups may divide a range twice, in whole pieces: those of one piece of an outer step then run through
-    the steps between before those of the next piece do.
+    Workgroups may divide a range twice, in whole pieces. The workgroups of one piece of the outer step then
+    have all pieces of the steps between the two before those of the next piece.
 
     A loop over a summed range cuts it into pieces of `size` values. The loops inside it run over blocks whose
     totals are in scratch memory between the pieces; after the last piece they run once more for the results.
@@ -106,10 +110,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """A permutation of a tile's places that spreads the banks of shared memory.
+    """A permutation of the places in a tile's rows: a warp's accesses then use all banks of shared memory.
 
-    The place along the axis in the row of word k is `place XOR (k // run % count * width)`; with asynchronous
-    copies k is the number of the row, and the place is that along the row.
+    In row k the value of a place lies at `place XOR (k // run % count * width)`. With vector loads k is the
+    number of a word along the sum, with asynchronous copies that of the row.
     """
 
     run: int
@@ -144,11 +148,11 @@ class Side:
     """One direction of a window: places from 0 on, each a sum of ranges, such as `2 * x + tap`."""
 
     place: UOp
-    """The sum, with positive factors."""
+    """The sum of ranges, with positive factors."""
     unit: UOp
-    """A range with the factor 1 in it."""
+    """A range of the sum whose factor is 1."""
     held: int = 0
-    """The places of a piece, where a range of the side is cut into pieces; 0: all."""
+    """The places that the copy has, where a range of the side is cut into pieces; 0: all of the side."""
 
     @property
     def size(self) -> int:
@@ -174,7 +178,7 @@ class Stage:
     value: UOp
     """The operand: a LOAD, or a value computed from LOADs of the same ranges."""
     axis: UOp
-    """The output range whose block the tile holds."""
+    """The output range whose blocks the tile holds."""
     ranges: tuple[UOp, ...] = ()
     """The summed ranges of the tile, outermost first."""
     mechanism: Mechanism = "panels"
@@ -216,31 +220,31 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The loops of the REDUCEs over one set of ranges."""
+    """How the REDUCEs over one set of ranges are computed."""
 
     ranges: tuple[UOp, ...]
-    """Outermost first; the last one is split into lanes and unrolled."""
+    """Outermost first; the last one is split into lanes and unrolled iterations."""
     lanes: int = 1
     """Lanes of the vector along the last range; 1 when lanes run along an output range or not at all."""
     unroll: int = 1
-    """Iterations of the last range in one round of its loop, each with separate accumulators."""
+    """Iterations of the last range in one round of its loop, each with accumulators of its own."""
     block: int = 0
-    """Rounds that are summed separately before they are added to the total, which reduces rounding
-    errors of floats; 0 selects about the square root of the number of rounds."""
+    """Rounds of a block, whose sum is added to the total: fewer roundings of floats. 0: about the square root
+    of the number of rounds, and one block for few rounds or many accumulators."""
     threads: int = 1
-    """Threads along the last range, adjacent vectors each."""
+    """Threads along the last range; neighbours have adjacent vectors."""
     staged: int = 0
     """Values of the last range whose tiles are in shared memory at once; 0 without such stages."""
     inside: UOp | None = None
-    """A factor, a LOAD with a mask: the products where it is false are left out. The unrolled
-    iterations then share their accumulators."""
+    """A factor, a LOAD with a mask: products where the mask is false are left out, and unrolled iterations
+    share their accumulators. None: all products."""
     bounded: tuple[UOp, ...] = ()
-    """The ranges whose loops run only over the values that this mask admits."""
+    """The ranges whose loops run only over values for which the mask of `inside` may be true."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchRow:
-    """A row in scratch memory: the loop of a reduction stores values, the loop of an output loads them."""
+    """A row in scratch memory: the loop of a reduction stores values, that of an output loads them."""
 
     source: UOp
     """The value inside the reduction."""
@@ -256,11 +260,11 @@ class ScratchRow:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A LOAD with which memory is fetched to the caches, for a later block."""
+    """A LOAD together with which a later vector of its buffer is prefetched to the caches."""
 
     load: UOp
     distance: int
-    """Elements from the loaded vector to the one that is fetched."""
+    """Elements from the loaded vector to the prefetched one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +272,11 @@ class Phase:
     """One part of a chain, for one block of the rows that all parts share."""
 
     ast: UOp
-    """The shared ranges are variables, and the matrices between parts are in scratch memory."""
+    """The part's kernel: the shared ranges are variables, matrices between parts are in scratch memory."""
     plan: LoopNest
     when: Literal["once", "before", "each", "after"] = "before"
-    """Whether it runs once in a workgroup, or for each block before the loop over pieces of the rows, in each
-    round, or after it."""
+    """`once`: once in a workgroup. Else for each block: before the loop over pieces, in each of its rounds,
+    or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +284,7 @@ class KeptMatrix:
     """A matrix between parts of a chain: the rows of a block, in scratch memory."""
 
     slot: int
+    """The number of its buffer in the parts."""
     dtype: DType
     count: int
     """Elements."""
@@ -287,25 +292,26 @@ class KeptMatrix:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """How a kernel is computed: with the AST, the complete input of `linearize`."""
+    """How a kernel is computed. The AST and this plan are all that `emit.linearize` needs."""
 
     axes: tuple[Axis, ...]
     steps: tuple[Step | Stage, ...]
-    """Outermost first; groups before loops and stages. An axis of a single block needs none."""
+    """Outermost first; groups before loops and stages. An axis of a single block needs no step."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
+    """For the set of ranges of a REDUCE how it is computed."""
     rows: tuple[ScratchRow, ...] = ()
     threads: int = 1
     """Threads of a workgroup."""
     warp: int = 1
-    """Threads that can exchange registers with each other."""
+    """Threads that can exchange registers with each other; 1 without threads."""
     streamed: bool = False
     """Whether stores of full vectors bypass the caches, into buffers that are aligned to a vector."""
     ahead: tuple[Ahead, ...] = ()
-    """Loads of rows with which the next rows are fetched."""
+    """Loads of rows together with which later rows are prefetched."""
     nanoseconds: float = 0.0
     """The estimated time of the whole kernel on one core."""
     matrix: MatrixOp | None = None
-    """The matrix operation of the staged sum; None for multiply-adds."""
+    """The matrix operation of the sum of products; None for multiply-adds."""
     phases: tuple[Phase, ...] = ()
     """The parts of a chain, in order; the axes are those that they share, and `upcast` is a block's rows."""
     kept: tuple[KeptMatrix, ...] = ()
@@ -313,11 +319,11 @@ class LoopNest:
     pieces: tuple[UOp, int, int] | None = None
     """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""
     looped: UOp | None = None
-    """The output range whose unrolled positions share one copy of what follows the sums, in a loop; None if
-    each has its own."""
+    """The output range whose unrolled positions share the operations after the sums, in a loop. None: each
+    position has lines of its own."""
 
     def widest(self) -> int:
-        """Return the number of lanes of the widest vector of the kernel."""
+        """Return the number of lanes of the widest vector of axes and reductions; 1 without any."""
         return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
 
     def launch(self) -> tuple[Dim3, Dim3]:

@@ -1,6 +1,7 @@
-"""Verify plans: limits of the target, and that exactly one thread writes each output element.
+"""Verify plans: limits of the target, and that exactly one thread computes each output element.
 
-`pipeline` runs it on every plan of a target with threads.
+`compiler.pipeline` verifies every plan with threads. Here are also the estimates of registers and of shared
+memory by which plans are chosen.
 
 Not here: the check of lines (`emit.linear.verify`). Next: `loop_nest`, the data.
 """
@@ -28,8 +29,8 @@ WORD_BYTES = 4
 def verify(plan: LoopNest, target: Target) -> None:
     """Raise `CompileError`, with the plan's text, when a plan exceeds the target or misses an element.
 
-    The message names every problem. A plan of `pipeline.planned` has none: an error here is a mistake of a
-    planner, or of a plan that was given by hand.
+    The message names every problem. A plan of `pipeline.planned` has none: an error is a mistake of a
+    planner, or of a plan that a caller made.
     """
     problems = [*_limits(plan, target), *_threads(plan), *_pieces(plan)]
     for axis in plan.axes:
@@ -41,14 +42,14 @@ def verify(plan: LoopNest, target: Target) -> None:
 
 
 def register_estimate(plan: LoopNest) -> int:
-    """Return the 32-bit registers of a thread for the sums of a staged plan; 0 for other plans."""
+    """Return the 32-bit registers of a thread for sums of tiles in shared memory; 0 for other plans."""
     if not any(r.staged for r in plan.reductions.values()):
         return 0
     return prod([a.upcast * a.lanes for a in plan.axes])
 
 
 def shared_estimate(plan: LoopNest) -> int:
-    """Return the bytes of shared memory of the stages of a plan."""
+    """Return the bytes of shared memory of the tiles of a plan's sum; 0 for other plans."""
     stages = plan.shared_stages()
     axes = {a.range: a for a in plan.axes}
     staged = [r.staged for r in plan.reductions.values() if r.staged]
@@ -70,7 +71,7 @@ def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[Stage], staged: int
 
 
 def dynamic_bytes(plan: LoopNest) -> int:
-    """Return the bytes of shared memory that a launch must name: those of rings of tiles."""
+    """Return the bytes of shared memory that a launch must ask for: those of rings of tiles, or 0."""
     rings = [s for s in plan.shared_stages() if s.mechanism == "asynchronous copies"]
     return shared_estimate(plan) if rings else 0
 
@@ -93,7 +94,7 @@ def _limits(plan: LoopNest, target: Target) -> Iterator[str]:
 
 
 def _threads(plan: LoopNest) -> Iterator[str]:
-    """Check that the digits of the axes are all digits of the thread's number, each once."""
+    """Yield what is wrong unless the digits of the axes are all digits of the thread's number, each once."""
     parts = sorted([t for a in plan.axes for t in a.threads], key=lambda t: t.step)
     covered = 1
     for part in parts:
@@ -105,7 +106,7 @@ def _threads(plan: LoopNest) -> Iterator[str]:
 
 
 def _pieces(plan: LoopNest) -> Iterator[str]:
-    """Check that workgroups which divide a range twice have whole pieces."""
+    """Yield what is wrong unless workgroups that divide a range twice have whole pieces."""
     groups = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
     for axis in plan.axes:
         sizes = [s.size for s in groups if s.range is axis.range]
@@ -114,7 +115,7 @@ def _pieces(plan: LoopNest) -> Iterator[str]:
 
 
 def _places(axis: Axis) -> Iterator[str]:
-    """Check that the parts of a range are the digits of the place in a block, each once."""
+    """Yield what is wrong unless the parts of a range are all digits of the place in a block, each once."""
     run = axis.run or axis.upcast
     digits = [(axis.lanes, 1), (run, axis.lanes), (axis.upcast // run, axis.spread)]
     digits += [(t.size, t.stride) for t in axis.threads]

@@ -1,10 +1,10 @@
-"""Find the roles of a product's operands: which is broadcast over columns, which is read in vectors.
+"""Find the roles of a product's operands: which is broadcast over columns, and which is read in vectors.
 
-A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
-of a matrix product) and some in the other only (columns).
+A contraction is one sum of products of two operands. Some output ranges occur in one operand only (rows of a
+matrix product), and some in the other only (columns).
 
-Not here: the plan (`plan.contraction`, the caller), products on targets with shared memory
-(`plan.device_contraction`).
+Not here: products on targets with shared memory (`plan.device_contraction`). Next: `plan.contraction`, the
+caller, which plans a contraction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_SUM = 8
 LEAST_SIZE = (2, 8)
 """Rows and columns from which on a register tile pays."""
 FAR_STORES = 512
-"""Products of one output from which on it does not matter whether outputs are stored in rows."""
+"""Products of one output from which on the time of stores that are not in rows does not matter."""
 _COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
 """Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
 
@@ -61,9 +61,10 @@ class Contraction:
 
 
 def candidates(kernel: KernelShape) -> list[Contraction]:
-    """Return the choices of rows and columns of a kernel, the likely best first; none for other kernels.
+    """Return the choices of rows and columns of a kernel, the likely best first.
 
-    Beside a sum over words there may be the sum of one operand (`rewrite.packed_dot`).
+    Empty for a kernel that is no contraction, and for one of few products (`LEAST_WORK`, `LEAST_SUM`,
+    `LEAST_SIZE`). Beside a sum over words there may be the sum of one operand (`rewrite.packed_dot`).
     """
     families = kernel.families
     if len(families) == 2:
@@ -97,7 +98,7 @@ def candidates(kernel: KernelShape) -> list[Contraction]:
 
 
 def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
-    """Return ranges in order of number: the choice among equals is then the same in every process."""
+    """Return ranges in order of number, so that a choice among equals is the same in every process."""
     return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 

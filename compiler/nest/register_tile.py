@@ -1,6 +1,7 @@
 """The register tile of a contraction: rows and vectors of results that are in registers while a sum runs.
 
-Not here: panels, loops and workgroups (`plan.contraction`, the caller).
+Not here: panels, loops and workgroups (`plan.contraction`). Next: `plan.contraction_tile`, which chooses a
+tile for a kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS, MOST_VECTORS = 16, 6
 MOST_VECTORS_FIRST = 7
-"""Vectors of a tile at most where they are read from the first-level cache."""
+"""Vectors of a tile at most, if they are read from the first-level cache."""
 LATENCY = 4.5
 """Cycles until an accumulator can be used again."""
 ROUND_CYCLES = 0.4
@@ -22,11 +23,11 @@ ROUND_CYCLES = 0.4
 SECOND_LEVEL_BYTES = 24.0
 """Bytes per cycle from the second-level cache, where panels of the streamed operand are."""
 BROADCASTS_PER_CYCLE = 2.0
-"""Loads of one element to all lanes."""
+"""Loads of one element to all lanes, per cycle."""
 WAYS = 8
-"""Rows of an operand that a first-level cache holds side by side, whatever their distance."""
+"""Rows of an operand that a first-level cache holds together at any distance."""
 FEWEST = 4
-"""Strided vectors are transposed in registers from this part of a square on."""
+"""Strided vectors are transposed in registers if they are at least 1 / FEWEST of a square."""
 APART = 2
 """Elements between neighbours of a row of a transposed square that is stored with gaps."""
 COPY_CYCLES = 1.5
@@ -39,8 +40,8 @@ def tile(
     """Return the rows and vectors of the fastest register tile for m x n outputs.
 
     The accumulators, the vectors of one round and one broadcast value must fit the registers. More rows than
-    the cache holds side by side are first copied, for all columns; rows that are `near` one another are not.
-    `first` says that the streamed operand is in the first-level cache.
+    `WAYS` are first copied, for all columns, unless they are `near` one another in memory. `first` says that
+    the streamed operand is in the first-level cache.
     """
     best = (-1.0, 1, 1)
     most = MOST_VECTORS_FIRST if first else MOST_VECTORS

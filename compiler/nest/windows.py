@@ -1,11 +1,12 @@
 """Windows: a picture with its border, copied to scratch memory once for all places and taps that read it.
 
-A convolution loads `picture[y + p - 1, x + q - 1]` where both are inside. `y + p` and `x + q` are the sides
-of a window: the copy has a place for each of their values, zeros outside the picture, and the register tile
-reads it without masks. Of a side with an output range that workgroups divide, a workgroup copies its part.
+A convolution loads `picture[y + p - 1, x + q - 1]` where both indices are inside the picture. `y + p` and
+`x + q` are the sides of a window: the copy has a place for each of their values, with zeros outside the
+picture, and the register tile reads it without masks. If workgroups divide the output range of a side, each
+copies its part of the side.
 
-Not here: which operand is copied so (`plan.contraction`), panels (`emit.panels`).
-Next: `emit.window_copies`, the loops that copy one.
+Not here: which operand is copied (`plan.contraction`), panels (`emit.panels`). Next: `emit.window_copies`,
+the loops that copy a window.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ PAGE = 1024
 def sides_of(load: UOp, summed: Iterable[UOp]) -> tuple[Side, ...] | None:
     """Return the sides of the window of a LOAD with a mask, outermost first; None where it is no window.
 
-    Each sum of ranges in the mask is a side, and each other summed range in the index. Neighbours along the
-    last side are neighbours in memory.
+    Each sum of ranges in the mask is a side, and so is each range of `summed` that only the index has.
+    Neighbours along the last side are neighbours in memory. No window: a value that is no LOAD with a mask,
+    an index with a term that is no range, a range in two sums of the mask, or what `sides_from` refuses.
     """
     if load.op is not Ops.LOAD or len(load.src) < 3:
         return None
@@ -45,9 +47,11 @@ def sides_of(load: UOp, summed: Iterable[UOp]) -> tuple[Side, ...] | None:
 
 
 def sides_from(sums: Iterable[Mapping[UOp, int]], terms: Mapping[UOp, int]) -> tuple[Side, ...] | None:
-    """Return a side for each sum of ranges, outermost first; None where they are none of an index.
+    """Return a side for each sum of ranges, outermost first.
 
-    `terms` are those of the index. Neighbours along the last side are neighbours in memory.
+    `terms` are the ranges of an index with their factors. None unless each sum has a range of factor 1, the
+    index is a sum of positive multiples of the sums, and neighbours along the last side are neighbours in
+    memory.
     """
     found: list[tuple[int, Side]] = []
     for one in sums:
@@ -63,7 +67,7 @@ def sides_from(sums: Iterable[Mapping[UOp, int]], terms: Mapping[UOp, int]) -> t
 
 
 def sums_of(mask: UOp) -> list[dict[UOp, int]] | None:
-    """Return the distinct sums of ranges with positive factors that a mask compares; None with any other."""
+    """Return the distinct sums of ranges that a mask compares, all factors positive; None for other masks."""
     found: list[dict[UOp, int]] = []
     for part in symbolic.parts_of(mask):
         terms, _ = symbolic.terms_of(part.src[0])
@@ -77,14 +81,15 @@ def sums_of(mask: UOp) -> list[dict[UOp, int]] | None:
 
 
 def ranges_of(side: Side) -> tuple[UOp, ...]:
-    """Return the ranges of which the places of a side are the sum."""
+    """Return the ranges of the sum of a side."""
     return tuple(symbolic.atoms_of((side.place,)))
 
 
 def strides_of(sides: Sequence[Side], lanes: int) -> list[int]:
-    """Return the elements of the copy, then those from one place of each side to the next.
+    """Return the elements of the copy, then for each side the elements from one place to the next.
 
-    Outermost places are not whole pages apart, so that those beside each other are in other sets of a cache.
+    The last side is rounded up to vectors of `lanes`. Outermost places are not a multiple of `PAGE` apart, so
+    that neighbours are in different sets of a cache.
     """
     sizes = [side.size for side in sides]
     sizes[-1] = -(-sizes[-1] // lanes) * lanes
