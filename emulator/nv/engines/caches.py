@@ -1,8 +1,10 @@
 """The check for missing cache maintenance: stale contents that a grid may read from caches.
 
 docs/facts/nv-caches.md states the rules and their sources. The check runs only if the machine's sanitizers
-include it. Not here: the scheduler's cache of descriptors (`emulator.nv.engines.compute`), stores that are
-not flushed (`emulator.shared.caches`).
+include it.
+
+Not here: the hardware scheduler's cache of descriptors (`emulator.nv.engines.compute`), stores that are not
+flushed (`emulator.shared.caches`). Next: `loads`, the loads of a grid.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from emulator.shared.vaspace import VaSpace
 
 _L1_PAGES = 4096
+"""Pages of 4 KiB that the model of the L1 caches holds."""
 _METHODS = "INVALIDATE_SHADER_CACHES or its NO_WFI kind with {}"
 _CODE = f"INVALIDATE_INSTRUCTION_CACHE of the descriptor, or {_METHODS.format('INSTRUCTION')}"
 _LOADS = f"INVALIDATE_SHADER_DATA_CACHE of the descriptor, or {_METHODS.format('DATA')}"
@@ -35,14 +38,14 @@ _BANK = (
 )
 
 ACTION_ALONE: Final = (
-    "but by the launch's own action (SEND_SIGNALING_PCAS2_B or a dependent launch), of which one source alone"
-    " has it invalidate more than the descriptor (nv-caches.md)"
+    "but by the launch's own action (SEND_SIGNALING_PCAS2_B or a dependent launch); one source alone says"
+    " that this action invalidates more than the descriptor (nv-caches.md)"
 )
 """The warning for a launch that is correct only because of the launch's own action."""
 
 
 class Caches:
-    """The possible contents of the caches of one machine, and the latest writes of memory."""
+    """The possible contents of the caches of one machine, and the latest engine work that wrote memory."""
 
     def __init__(self) -> None:
         self.constants = IncoherentCache()
@@ -51,7 +54,7 @@ class Caches:
         self.log = WriteLog()
 
     def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
-        """Invalidate all caches."""
+        """Invalidate the instruction, constant and L1 data caches whose argument is true."""
         for cache, asked in ((self.code, instructions), (self.constants, constants), (self.loads, data)):
             if asked:
                 cache.clear()
@@ -59,21 +62,25 @@ class Caches:
 
 @dataclass(slots=True, kw_only=True)
 class GridCaches:
-    """One grid: the cache contents that it may read, and those that it leaves."""
+    """The check of one grid: the cache contents that it may read, and those that it leaves in caches."""
 
     run: EngineChannel
     caches: Caches
     one: LaunchDescriptor
     loaded: LoadedImage
     fresh: bool
-    """Whether the launch's action invalidates the descriptor; only one source says that it includes shader
-    caches."""
+    """Whether the launch's action invalidates the descriptor. Only one source says that such an action
+    invalidates shader caches, too."""
     loads: GridLoads | None = None
+    """The observer of the grid's loads; None until `watch`."""
     _old: dict[int, Changed] = field(default_factory=dict)
-    """Pages whose contents in the L1 differ from memory."""
+    """Number of a page -> the difference between the L1 and memory, when the grid began."""
 
     def begin(self) -> None:
-        """Apply the launch's invalidations, and check the data fetched before the first instruction."""
+        """Apply the launch's invalidations; check code and constant banks.
+
+        Raises a launch error if one is stale.
+        """
         one, caches = self.one, self.caches
         caches.invalidate(
             instructions=one.invalidates_instructions,
@@ -94,9 +101,9 @@ class GridCaches:
         return self.loads
 
     def end(self) -> None:
-        """Check the grid's loads.
+        """Check the grid's loads; record the cache contents that it leaves and stores that it did not flush.
 
-        Record the cache contents that it leaves, and stores that it did not flush.
+        Raises a launch error for a stale load.
         """
         self._fill()
         if self.loads is None:

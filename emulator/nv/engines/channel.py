@@ -1,8 +1,10 @@
-"""The execution of one channel: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
+"""The execution of one channel: doorbell, ring, push buffers, subchannels, work in flight.
 
-Engine work is started in order and finishes in an order that the machine's seed determines, unless a method
-waits for it. Not here: the methods (`host`, `compute`, `copy`), the order of queues
-(`emulator.shared.scheduler`).
+Engine work starts in order. It finishes in an order that the machine's seed determines, unless a method waits
+for it. Source: docs/facts/nv.md 3.1, 3.2.
+
+Not here: the methods (`host`, `compute`, `copy`), the order of queues (`emulator.shared.scheduler`). Next:
+`pushbuffer`, the decoder.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
@@ -54,9 +56,9 @@ if TYPE_CHECKING:
     from emulator.simt.slices import SlicedLaunch
 
 _FINISH_CHANCE = 0.125
-"""How likely a step finishes work in flight although the channel could continue.
+"""The probability that a step advances work in flight although the channel could continue.
 
-Small, so that work overlaps.
+It is small, so that work overlaps.
 """
 _REPORTS_GET = 0.75
 """Share of channels whose user area reports GPGet, on GPUs that may report it."""
@@ -68,7 +70,7 @@ _SET_OBJECT = int(HostMethod.SET_OBJECT)
 
 @dataclass(slots=True)
 class _Entry:
-    """A ring entry as the doorbell found it."""
+    """A ring entry as it was at the doorbell that covered it."""
 
     slot: int
     raw: int
@@ -88,18 +90,22 @@ class ChannelRun:
     objects: set[int] = field(default_factory=set)
     """Classes of the engine objects under the channel."""
     dead: ChannelError | None = None
+    """The error that stopped it, or None."""
     waiting: Acquire | None = None
-    """The semaphore that it waits for."""
+    """The semaphore that it waits for, or None."""
     draining: tuple[str | None, Callable[[], None]] | None = None
     """The engine whose work must be done first (None: all engines), and the action that follows."""
     yielded: bool = False
+    """Whether the last step requested that another channel run next."""
     inflight: InFlight = field(default_factory=InFlight)
     calls: deque[MethodCall] = field(default_factory=deque)
+    """Methods of the fetched segment that have not run."""
     entries: deque[_Entry] = field(default_factory=deque)
+    """Ring entries that are submitted and not fetched."""
     bound: dict[int, SubchannelEngine] = field(default_factory=dict)
     """Subchannel -> the engine object bound to it."""
     _at: str | MethodCall = "nothing run yet"
-    """Its position in the ring, or the method that it runs."""
+    """A description of its position in the ring, or the method that it runs."""
     acting: EngineOperation | None = None
     """The engine operation that is running, or None."""
     known: VectorClock = field(default_factory=dict)
@@ -109,16 +115,20 @@ class ChannelRun:
     unflushed: UnflushedStores = field(default_factory=UnflushedStores)
     """Stores of its engines that may not be visible yet; recorded if cache maintenance is checked."""
     _numbers: Counter[str] = field(default_factory=Counter)
+    """Engine -> the pieces of work that started on it."""
     _entries_lock: threading.Lock = field(default_factory=threading.Lock)
     number: int = field(default_factory=_channels.__next__)
     """A number that is unique among all channels of all machines, freed ones included."""
     _put: int = 0
+    """GPPut at the last doorbell."""
     _slot: int = 0
+    """The slot after the entry that was fetched last."""
     _base: int = 0
+    """The upper bits of segment addresses, which a control entry sets."""
     _covered: dict[int, int] = field(default_factory=dict)
     """Slot -> its contents when a doorbell last covered it."""
     reports_get: bool = field(init=False)
-    """Whether the user area reports GPGet; hardware may leave it at 0 (docs/sources.md)."""
+    """Whether the user area reports GPGet. Hardware may leave GPGet at 0 (docs/sources.md)."""
     combining: WriteCombining = field(init=False)
     """The check of the host's fences."""
     ring: RingEntries = field(init=False, repr=False)
@@ -126,7 +136,7 @@ class ChannelRun:
     _get_view: memoryview = field(init=False, repr=False)
     host: HostEngine = field(init=False)
     rng: random.Random = field(init=False)
-    """A random generator of its own, because the times at which other channels are polled vary."""
+    """A random generator for this channel alone: the number of steps of other channels is not repeatable."""
 
     def __post_init__(self) -> None:
         self.host = HostEngine(self)
@@ -207,9 +217,9 @@ class ChannelRun:
             self.machine.stop(self, error)
 
     def _check_put(self, put: int) -> None:
-        """Refuse a GPPut beside which lies an entry that the host wrote and submits never, or did not write.
+        """Refuse a GPPut that is too high or too low for the entries that the driver has written.
 
-        A full ring leaves one slot free, so the slot before the last GPPut is not the host's to write.
+        A full ring leaves one slot free, so the driver must not write the slot before the last GPPut.
         """
         at, last, newest = self._put, (self._put - 1) % self.setup.entries, (put - 1) % self.setup.entries
         wrong = ""
@@ -226,7 +236,7 @@ class ChannelRun:
                 f"{self.setup.entries} entries of gpFifoEntries"
             )
         if wrong:
-            raise host_error(f"{wrong}. GPPut is the number of the slot behind the last entry")
+            raise host_error(f"{wrong}. GPPut is the number of the slot after the last entry")
 
     def _check_fences(self, put: int) -> None:
         missing = self.combining.check_doorbell(self._put, put)
@@ -235,8 +245,8 @@ class ChannelRun:
         if self.machine.strict or not missing.hazard:
             raise ChannelError(RcCode.PBDMA_ERROR, FindingKind.COHERENCE, f"{self.name}: {missing.text}")
         self.machine.lint(
-            f"{self.name}: ring entries in write-combined memory, fenced behind the store of GPPut only, "
-            "not also before it: a GPU that looks at GPPut before the doorbell may fetch old contents"
+            f"{self.name}: ring entries in write-combined memory, fenced after the store of GPPut only, "
+            "not also before it: a GPU that reads GPPut before the doorbell may fetch old contents"
         )
 
     @property
@@ -290,7 +300,7 @@ class ChannelRun:
             self._acquired(self.waiting)
             self.waiting = None
         elif self.calls:
-            # No other channel sees a register, so that is no place for the scheduler to change channels.
+            # Other channels do not see registers, so the scheduler need not switch between two writes.
             while not self._run_call(self.calls.popleft()) and self.calls:
                 pass
         else:
@@ -298,7 +308,7 @@ class ChannelRun:
         return StepOutcome.PROGRESS
 
     def _can_advance(self) -> bool:
-        """Return whether it can continue in its ring."""
+        """Return whether the channel can continue in its ring."""
         if self.draining is not None:
             return not self.inflight.any(self.draining[0])
         if self.waiting is not None:
@@ -322,10 +332,7 @@ class ChannelRun:
             self.machine.races.releases.record(self.number, written, known)
 
     def _acquired(self, wait: Acquire) -> None:
-        """Join the clock of the release that ended a wait.
-
-        Advise if it wrote only half of the awaited bits.
-        """
+        """Join the clock of the release that ended a wait; advise if it wrote 32 of 64 awaited bits."""
         what = "SEM_EXECUTE acquire"
         at = self.space.host(wait.va, wait.bits // 8, AccessKind.READ, what)
         if wait.bits == 64 and self.machine.history.width(at) == 32:
@@ -388,7 +395,7 @@ class ChannelRun:
         self.bound = {at: engine for at, engine in self.bound.items() if engine.cls != cls}
 
     def abandon(self) -> None:
-        """Drop all remaining work."""
+        """Drop all remaining work, also that in flight."""
         self.inflight.abandon()
         self.calls.clear()
         self.entries.clear()

@@ -1,9 +1,10 @@
 """NVIDIA's part of the write-combining check: the memory that a channel's ring entries refer to.
 
-An entry refers to its push buffer, and through SEND_PCAS_A to launch descriptors and their arguments. The
-order of fences: open-gpu-kernel-modules, uvm_channel.c and uvm_volta_host.c.
+An entry refers to its push buffer. The push buffer's SEND_PCAS_A methods refer to launch descriptors, and
+these to their arguments in constant bank 0. Source of the order of fences: open-gpu-kernel-modules,
+uvm_channel.c and uvm_volta_host.c.
 
-Not here: the check itself (`emulator.shared.combining`).
+Next: `emulator.shared.combining`, the check itself.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class GpfifoRing:
         return self.run.stale(number)
 
     def parts(self, number: int, raw: int) -> tuple[EntryPart, ...]:
-        """Return checksums of the push buffer, and of all launch descriptors and arguments in it."""
+        """Return checksums of the push buffer, and of all launch descriptors and arguments that it refers to.
+
+        A checksum is None if its memory is not write-combined or not mapped.
+        """
         length, va = _LENGTH.extract(raw) * 4, _ADDRESS.extract(raw)
         space = self.run.space
         mapping = space.map.find(va, max(length, 1))
@@ -82,7 +86,7 @@ class GpfifoRing:
         )
 
     def _add(self, va: int, before: int | None) -> int | None:
-        """Add a launch descriptor and its first constant bank to a checksum."""
+        """Return a checksum extended by the launch descriptor at `va` and its constant bank 0."""
         run = self.run
         size = descriptor_bytes(run.machine.profile)
         mapping = run.space.map.find(va, size)
@@ -101,6 +105,9 @@ class GpfifoRing:
 
 @functools.lru_cache(maxsize=64)
 def _descriptors(segment: bytes) -> tuple[int, ...]:
-    """Return the addresses of the descriptors that a push buffer launches; fence and doorbell both ask."""
+    """Return the addresses of the descriptors that a push buffer launches.
+
+    Cached, because a fence and a doorbell decode the same push buffer.
+    """
     words = struct.unpack(f"<{len(segment) // 4}I", segment)
     return tuple(value << 8 for value in values_of(words, ComputeMethod.SEND_PCAS_A))

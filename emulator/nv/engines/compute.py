@@ -1,6 +1,9 @@
-"""The compute classes: windows, local memory, launches, report semaphores, inline upload (nv.md 3.4, 4.3).
+"""The compute classes: windows, local memory, launches, report semaphores, inline uploads.
 
-Not here: the descriptor (`descriptor`), checks of the kernel's resources (`fit`), running the grid (`grid`).
+Source: docs/facts/nv.md 3.4, 4.3.
+
+Not here: the descriptor (`descriptor`), checks of the kernel's resources (`fit`). Next: `grid`, which runs a
+grid.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 ENGINE = "compute"
 _REPORT_EXECUTE_SINCE = 0xC7C0
+"""The first class with the methods of `_REPORT_METHODS`."""
 _TURING_ONLY = (M.SEND_SIGNALING_PCAS_B,)
 _NOT_EMULATED = (
     M.SET_VALID_SPAN_OVERFLOW_AREA_A,
@@ -56,8 +60,9 @@ _OF_WINDOWS = frozenset(
         M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C,
     }
 )
-"""Methods whose registers `Windows` has."""
+"""Methods whose registers are fields of `Windows`."""
 _ACCEPTED_KEPT = 4096
+"""The most pairs of method and data that are remembered as valid."""
 _REPORT_METHODS = (
     M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER,
     M.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER,
@@ -72,7 +77,7 @@ _ZERO_DATA = {
     M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI: FindingKind.UNSUPPORTED,
     M.INVALIDATE_SAMPLER_CACHE_NO_WFI: FindingKind.UNSUPPORTED,
 }
-"""Methods whose data must be 0, and a description of other data."""
+"""Methods whose data must be 0 -> the kind of the finding for other data."""
 _REDUCTIONS = {
     ReductionOp.RED_ADD: SemReduction.IADD,
     ReductionOp.RED_MIN: SemReduction.IMIN,
@@ -87,20 +92,25 @@ _REDUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of shared and local memory, and the backing of local memory; None was never set."""
+    """The windows of shared and local memory, and the backing of local memory. None: never set."""
 
     shared: int | None
+    """Address of the window of shared memory."""
     local: int | None
+    """Address of the window of local memory."""
     backing: int | None
+    """Device address of the memory behind local memory."""
     per_tpc: int | None
+    """Bytes of that memory for each TPC."""
     sm_count: int | None
     """The number of SMs or TPCs that may use local memory."""
 
     def check(self, space: VaSpace, wide: bool) -> None:  # noqa: FBT001 - a property of the GPU, no switch
-        """Refuse windows that are not set, are misaligned, or contain a mapping (nv.md 2.8).
+        """Refuse windows that are not set, are zero or misaligned, contain a mapping, or overlap.
 
-        The facts require this for Hopper's shared window. For the others they state that 16 MiB must be
-        reserved, and all known drivers align the window to that.
+        `wide`: the GPU has Hopper's shared window, whose alignment is documented. For the other windows the
+        facts (docs/facts/nv.md 2.8) state that 16 MiB must be reserved, and all known drivers align the
+        window to that. Raises a launch error.
         """
         span = layout.SHARED_WINDOW_ALIGN if wide else layout.LOCAL_WINDOW_BYTES
         for name, base, size in (
@@ -144,15 +154,16 @@ class Compute:
         self._reader = descriptor.DescriptorReader(run.machine.profile)
         self._registers: dict[int, int] = {}
         self._accepted: set[tuple[int, int]] = set()
-        """(method, data) that were judged and are right."""
+        """Pairs of method and data that `_judge` has accepted."""
         self._current: Windows | None = None
-        """The windows as the registers give them; None where one of them was written since."""
+        """The windows that the registers describe; None if a register has been written since."""
         self._unlaunched = False
         """Whether SEND_PCAS_A named a descriptor that is not scheduled yet."""
         self._invalidated = False
-        """Whether the descriptor was only invalidated, so that it may be sent again."""
+        """Whether that descriptor was only invalidated, so that it may be sent again."""
         self._inline = bytearray()
         self._inline_left = 0
+        """Bytes of an inline upload that are still missing."""
         self._inline_flushes = True
         self._inline_va = 0
 
@@ -161,7 +172,10 @@ class Compute:
         return ChannelError(RcCode.GR_CLASS_ERROR, kind, message)
 
     def method(self, call: MethodCall) -> bool:
-        """Run one method; return whether it did more than set a register."""
+        """Run one method; return whether it did more than set a register.
+
+        Raises `ChannelError` for a bad one.
+        """
         if call.address not in self.methods:
             raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
         method, pair = M(call.address), (call.address, call.value)
@@ -188,7 +202,7 @@ class Compute:
         return True
 
     def _judge(self, method: M, value: int) -> None:
-        """Refuse data that the method does not accept."""
+        """Refuse data that the method does not accept, and methods that are not emulated."""
         data = self.methods[method].data
         generation = self._run.machine.profile.generation
         if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
@@ -207,7 +221,10 @@ class Compute:
             raise self.error(f"{method.name} is not emulated", FindingKind.UNSUPPORTED)
 
     def left_over(self) -> ChannelError | None:
-        """Return the error for a descriptor that was never scheduled, or an incomplete upload, or None."""
+        """Return the error for a descriptor that was never scheduled or an incomplete upload.
+
+        None if neither.
+        """
         if self._inline_left:
             return self.error(f"{self._inline_left} bytes of inline data are missing")
         if not self._unlaunched:
@@ -296,10 +313,13 @@ class Compute:
         )
 
     def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> LaunchDescriptor:
-        """Read the descriptor that a field has named; with `reread` from memory, not from a cache.
+        """Read the descriptor at `va`.
 
-        PREFETCH_SCHEDULE, and QMD_SCHEDULE of a dependent launch with prefetch, read it again even without an
-        invalidation: tinygrad (a9069c1) rewrites descriptors and launches them this way.
+        Without `reread` the hardware may use a cached copy, which must be equal.
+
+        `named` is the method or field with the address, for messages. PREFETCH_SCHEDULE, and QMD_SCHEDULE of
+        a dependent launch with prefetch, read the descriptor again even without an invalidation: tinygrad
+        (a9069c1) rewrites descriptors and launches them this way.
         """
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)
@@ -383,8 +403,8 @@ class Compute:
                 self._run.unflushed.flushed()
             elif self._run.unflushed.any:
                 raise self.error(
-                    f"a report semaphore with FLUSH_DISABLE behind stores of {self._run.unflushed.any}: "
-                    "they may not be seen",
+                    f"a report semaphore with FLUSH_DISABLE after stores of {self._run.unflushed.any}: "
+                    "the stores may not be visible",
                     FindingKind.COHERENCE,
                 )
             run = self._run

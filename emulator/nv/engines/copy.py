@@ -1,11 +1,11 @@
-"""The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
+"""The copy classes: transfers, fills by remapping, semaphores (docs/facts/nv.md 3.5).
 
-Some words are an error here although hardware ignores them, because they show a mistake of the driver:
-offsets and sizes that no transfer uses, empty transfers, bits that have no effect without others. A copy with
-overlapping source and destination is an error because the order of the bytes is not documented; a copy onto
-itself is lint.
+Some values that hardware ignores are an error here, because they show a mistake of the driver: offsets and
+sizes that no transfer uses, empty transfers, bits that have no effect without others. A copy with overlapping
+source and destination is an error, because the order of the bytes is not documented. A copy of memory to
+itself is reported as advice only.
 
-Not here: semaphore arithmetic (`semaphore`), order between engines (`emulator.shared.races`).
+Not here: order between engines (`emulator.shared.races`). Next: `semaphore`, the arithmetic of semaphores.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ _FOR_ONE_TRANSFER = frozenset(
     }
 )
 _NOT_EMULATED = ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE", "FLUSH_TYPE")
-"""Fields of LAUNCH_DMA. A flush of the other type is visible to the GPU only, and the reader is unknown."""
+"""Fields of LAUNCH_DMA that must be 0. FLUSH_TYPE 1 makes stores visible to the GPU only; the reader is
+unknown here."""
 _PIECE = 1 << 24
+"""Bytes that a copy moves at once."""
 _CONSTANTS = RemapSource.CONST_A, RemapSource.CONST_B
 
 
@@ -60,13 +62,17 @@ class _Transfer:
     """The registers of a transfer at its launch."""
 
     source: int
+    """Device address; 0 if the transfer reads no memory."""
     target: int
     pitch_in: int
+    """Bytes between the starts of two lines; 0 for one line."""
     pitch_out: int
     length: int
+    """Bytes of a line; with `remap`, elements of all components."""
     lines: int
     remap: RemapComponents | None
     constants: tuple[int, int]
+    """CONST_A and CONST_B; 0 if not used."""
 
 
 class CopyEngine:
@@ -83,13 +89,16 @@ class CopyEngine:
         self._unused: set[DmaMethod] = set()
 
     def error(self, message: str, kind: FindingKind = FindingKind.METHOD) -> ChannelError:
-        """Return the error of this engine, with its error code."""
+        """Return an error with the error code of the channel's copy engine."""
         index = self._run.setup.engine - EngineType.COPY0
         code = RcCode[f"CE{index}_ERROR"] if 0 <= index <= 10 else RcCode.CE0_ERROR
         return ChannelError(code, kind, message)
 
     def method(self, call: MethodCall) -> bool:
-        """Run one method; return whether it did more than set a register."""
+        """Run one method; return whether it did more than set a register.
+
+        Raises `ChannelError` for a bad one.
+        """
         known = self.methods.get(call.address)
         if known is None:
             raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
@@ -142,7 +151,7 @@ class CopyEngine:
         if launch.SEMAPHORE_TYPE is not DmaSemaphoreType.NONE:
             if self._unflushed:
                 raise self.error(
-                    "a semaphore without FLUSH_ENABLE behind transfers that nothing flushed",
+                    "a semaphore without FLUSH_ENABLE after transfers that were not flushed",
                     FindingKind.COHERENCE,
                 )
             self._run.launch(self._semaphore(launch), engine, "semaphore", ordered=True)
@@ -311,7 +320,7 @@ class CopyEngine:
 
 
 def _reduced(operation: DmaReduction, old: int, payload: int) -> int:
-    """Return the result of a reduction of floats."""
+    """Return the bits of the result of a float32 reduction of two values given as bits."""
     a, b = struct.unpack("<ff", struct.pack("<II", old, payload))
     result = {DmaReduction.FADD: a + b, DmaReduction.FMIN: min(a, b), DmaReduction.FMAX: max(a, b)}[operation]
     return int.from_bytes(bytes(ctypes.c_float(result)), "little")  # a C float, which overflows to infinity
@@ -322,7 +331,10 @@ def _selected(remap: RemapComponents) -> list[RemapSource]:
 
 
 def _mixed(remap: RemapComponents, data: bytes, old: bytes, constants: list[bytes]) -> bytes:
-    """Return the new contents of the target of a remapping transfer; `old` are the contents before."""
+    """Return the new contents of the target of a remapping transfer.
+
+    `data` are the bytes of the source, `old` those of the target before, `constants` one component each.
+    """
     out, parts, size = bytearray(old), _selected(remap), remap.COMPONENT_SIZE + 1
     step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
     for i, part in enumerate(parts):

@@ -1,9 +1,8 @@
-"""The emulated GPU's reader of cubins.
+"""The emulated GPU's reader of cubins: kernels, their info records, relocations, and the embedded PTX.
 
-It reads kernels, their info records, relocations, and the embedded PTX (nv.md 5).
+It is written from the facts (docs/facts/nv.md 5), independently of the driver's loader.
 
-It is written from the facts, independently of the driver's loader. Not here: finding cubins in device memory
-(`images`).
+Next: `images`, which finds cubins in device memory.
 """
 
 from __future__ import annotations
@@ -34,41 +33,51 @@ from drivers.nv.layouts.cubin import Section as Name
 from hcq.errors import UsageError
 
 PTX_START: Final = b".version"
+"""The first directive of a PTX text."""
 _SINCE_90: Final = 90
 
 
 @dataclass(frozen=True, slots=True)
 class CubinPatch:
-    """A relocated place of a section."""
+    """One relocation of a section."""
 
     offset: int
+    """Byte offset in the section."""
     type: int
+    """A `drivers.nv.layouts.cubin.Relocation`."""
     target: int
     """Index of the symbol's section."""
     value: int
-    """The summand to that section's address."""
+    """Symbol value plus addend: the number that is added to the address of that section."""
     name: str
+    """The symbol's name."""
 
 
 @dataclass(slots=True)
 class KernelInfo:
-    """The facts of one kernel in a cubin; sizes are in bytes."""
+    """One kernel in a cubin; sizes are in bytes. A number is 0 if the image does not declare it."""
 
     name: str
     text: Section
+    """The section with its code."""
     code: bytes
+    """The code in the file, before relocation."""
     patches: tuple[CubinPatch, ...]
+    """The relocations of the code."""
     registers: int = 0
+    """Registers of a thread."""
     barriers: int = 0
     stack: int = 0
+    """Stack of a thread."""
     param_base: int = 0
+    """Offset of the parameters in constant bank 0."""
     param_bytes: int = 0
     static_shared: int = 0
-    """Shared memory of a workgroup, the reserved part included."""
+    """Static shared memory of a workgroup, the reserved part included."""
     constant0: int = 0
-    """Size of bank 0 with the parameters."""
+    """Size of constant bank 0, the parameters included."""
     banks: dict[int, Section] = field(default_factory=dict)
-    """Constant banks other than 0 in the image: the kernel's own, and those of all kernels."""
+    """Constant banks other than 0 in the image: those of this kernel, and those that all kernels share."""
 
 
 @dataclass(slots=True)
@@ -77,14 +86,16 @@ class Cubin:
 
     elf: Elf
     arch: int
+    """The architecture of the machine code, such as 90."""
     ptx: str
+    """The embedded PTX; "" if the image has none."""
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
     tables: dict[int, list[CubinPatch]] = field(default_factory=dict)
     """Section of a constant bank -> relocations of its contents."""
 
     @classmethod
     def parse(cls, data: bytes) -> Cubin:
-        """Parse an image. Raises `UsageError` if it is malformed. `ptx` is empty if the image has none."""
+        """Parse an image. Raises `UsageError` if it is no cubin or malformed (`ElfError` included)."""
         elf = Elf(data)
         if elf.machine != EM_CUDA or ABIVERSION.get(elf.abi) != elf.abi_version:
             raise UsageError(
@@ -134,7 +145,10 @@ class Cubin:
         return banks
 
     def _patches(self, section: Section) -> list[CubinPatch]:
-        """Return the relocations of a section."""
+        """Return the relocations of a section.
+
+        Raises `UsageError` for an undefined symbol or an unknown type.
+        """
         out = []
         for one in self.elf.relocations():
             if one.section != section.index or one.type == 0:
@@ -144,7 +158,7 @@ class Cubin:
                 raise UsageError(f"{section.name} refers to {name!r}, which the image does not define")
             if one.offset + patch_bytes(one.type)[1] > section.size:
                 raise UsageError(f"a relocation of {section.name} at {one.offset:#x} lies outside it")
-            # REL is for addends of 0 (ptxas 13.5); uploaded, such a place holds the address.
+            # ptxas 13.5 uses REL for addends of 0; uploaded, a word with such a relocation holds the address.
             addend = one.addend or 0
             out.append(
                 CubinPatch(
@@ -155,7 +169,7 @@ class Cubin:
 
 
 def _is_ptx(content: bytes) -> bool:
-    """Return whether a section is PTX: after comments it begins with .version."""
+    """Return whether a section is PTX: its first line that is no comment begins with .version."""
     for line in content[:4096].splitlines():
         if line.strip() and not line.lstrip().startswith(b"//"):
             return line.startswith(PTX_START)
@@ -163,7 +177,11 @@ def _is_ptx(content: bytes) -> bool:
 
 
 def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool) -> None:
-    """Read the records of this kernel."""
+    """Read the info records of a kernel into `kernel`.
+
+    `own`: the section belongs to this kernel; otherwise records name a kernel by one of its `symbols`
+    (indices).
+    """
     at = 0
     while at < len(data):
         head = InfoRecord.from_bytes(data, at)
@@ -191,7 +209,10 @@ def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool
 
 
 def patch_bytes(kind: int) -> tuple[int, int]:
-    """Return the range of bytes, relative to its offset, that a relocation may change."""
+    """Return the first and end byte, relative to its offset, that a relocation of a type may change.
+
+    Raises `UsageError` for a type without formula.
+    """
     match kind:
         case Relocation.R_CUDA_64:
             return 0, 8
@@ -204,7 +225,7 @@ def patch_bytes(kind: int) -> tuple[int, int]:
 
 
 def read_patch(content: bytes, offset: int, kind: int) -> int:
-    """Return the value at a relocated place."""
+    """Return the value that a relocation of type `kind` at `offset` of `content` has written."""
     match kind:
         case Relocation.R_CUDA_ABS47_34:
             return CallAbs47.from_bytes(content, offset).TARGET

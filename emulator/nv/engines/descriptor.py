@@ -1,6 +1,7 @@
-"""Launch descriptors (QMDs) of all versions in one form, checked bit by bit (nv.md 4).
+"""Launch descriptors (QMDs) of all versions in one form, checked bit by bit (docs/facts/nv.md 4).
 
-Not here: the requirements of the kernel in the image (`fit`), the layouts (`drivers.nv.layouts.qmd_*`).
+Not here: the layouts (`drivers.nv.layouts.qmd`), constant banks (`banks`). Next: `fit`, the requirements of
+the kernel in the image.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ Dim3 = tuple[int, int, int]
 
 MOST_CLUSTER_GROUPS = {"V04": 16, "V05": 8}
 """Version of the descriptor -> the most workgroups of a cluster (CUDA programming guide: 8 are portable)."""
+# The fields that a launch may set.
 
 _UNDERSTOOD = re.compile(
     r"QMD_GROUP_ID|QMD_TYPE|IS_QUEUE|SM_GLOBAL_CACHING_ENABLE|INVALIDATE_\w+|CWD_MEMBAR_TYPE|API_VISIBLE_CALL_LIMIT"
@@ -45,6 +47,7 @@ _UNDERSTOOD = re.compile(
     r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID|(GPC|GPU)_CGA_(WIDTH|HEIGHT|DEPTH)"
     r"|CGA_CTA_DISTRIBUTION_MODE"
 )
+# The fields in which any value is valid.
 _FREE = re.compile(
     r"CONSTANT_BUFFER_ADDR_(LOWER|UPPER)(_SHIFTED6)?|RELEASE\d_(ADDRESS|PAYLOAD)_(LOWER|UPPER)"
     r"|RELEASE_SEMAPHORE\d_(ADDR|PAYLOAD)_(LOWER|UPPER)"
@@ -63,9 +66,13 @@ class GridRelease:
     payload: int
     size: SemaphoreSize
     wide: bool
+    """Whether the payload has 64 bits, else 32."""
     reduction: ReductionOp | None
+    """The reduction of the payload into memory; None: a plain store."""
     signed: bool
+    """Whether a reduction compares signed values."""
     trap: bool
+    """Whether the release interrupts the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,25 +82,29 @@ class LaunchDescriptor:
     va: int
     raw: bytes
     ruled: int
-    """All bits but addresses of banks, and addresses and payloads of releases."""
+    """The descriptor as a number, with the bits of `_free_bits` set to 0."""
     grid: Dim3
     block: Dim3
     cluster: Dim3 | None
-    """The workgroups of a cluster; None is a launch without clusters."""
+    """The workgroups of a cluster along each axis; None: a launch without clusters."""
     program: int
+    """Address of the kernel's code."""
     prefetch: tuple[int, int]
     """Address and size in bytes of the code to prefetch."""
     registers: int
+    """Registers of a thread."""
     barriers: int
     shared: int
+    """Shared memory of a workgroup in bytes."""
     configs: Dim3
     """Codes of the minimum, the target and the maximum shared-memory carve-out."""
     local: tuple[int, int]
-    """Local memory of a thread in bytes: low and high."""
+    """Local memory of a thread in bytes: the low and the high size."""
     banks: dict[int, Bank]
     releases: tuple[GridRelease, ...]
     dependents: tuple[tuple[int, bool, bool], ...]
-    """A dependent launch: its descriptor's address, whether that is invalidated first, whether prefetched."""
+    """Dependent launches: the address of the descriptor, whether it is invalidated first, whether
+    prefetched."""
     membar: MembarType
     """The memory barrier at the end of the grid."""
     invalidates_instructions: bool
@@ -114,7 +125,9 @@ def descriptor_bytes(profile: Profile) -> int:
 
 
 class DescriptorReader:
-    """Reads the launch descriptors of one GPU. It checks each once for the bits that rules apply to.
+    """Reads the launch descriptors of one GPU.
+
+    Descriptors that are equal outside `_free_bits` are checked once.
 
     Launches of a kernel often differ only in the addresses of their constant banks, and in addresses and
     payloads of their releases.
@@ -124,10 +137,10 @@ class DescriptorReader:
         self._profile = profile
         self._version = profile.generation.qmd
         self._known: dict[int, tuple[LaunchDescriptor, Callable[..., LaunchDescriptor]]] = {}
-        """Bits that rules apply to -> a descriptor that has them and is right, and what makes others."""
+        """`LaunchDescriptor.ruled` -> a valid descriptor with it, and a function that makes copies."""
 
     def read(self, va: int, raw: bytes) -> LaunchDescriptor:
-        """Decode and check a descriptor. Raises as the function `read`."""
+        """Decode and check the descriptor with the bytes `raw` at `va`. Raises as the function `read`."""
         version, whole = self._version, int.from_bytes(raw, "little")
         known = self._known.get(whole & ~_free_bits(version))
         if known is None:
@@ -148,7 +161,10 @@ class DescriptorReader:
 
 
 def read(profile: Profile, va: int, raw: bytes) -> LaunchDescriptor:
-    """Decode and check a descriptor by itself. Raises a launch error if it is invalid."""
+    """Decode and check the descriptor with the bytes `raw` at `va`, without regard to its kernel.
+
+    Raises a launch error if it is invalid or sets a field that is not emulated.
+    """
     version = profile.generation.qmd
     qmd: Any = QMDS[version].from_bytes(raw)  # the versions differ in their fields
     _judge(profile, qmd, version)
@@ -199,13 +215,13 @@ def read(profile: Profile, va: int, raw: bytes) -> LaunchDescriptor:
 
 @functools.cache
 def _free_bits(version: str) -> int:
-    """Return the bits in which any value is right; alignment of banks is checked with their addresses."""
+    """Return the mask of bits in which any value is valid; `bank_address` checks the alignment of banks."""
     return sum(field.mask() for name, field in QMDS[version].FIELDS.items() if _FREE.fullmatch(name))
 
 
 @functools.cache
 def _masks(version: str) -> tuple[int, tuple[Field, ...]]:
-    """Return the bits that a launch may set, and the fields whose values are enumerated."""
+    """Return the mask of bits that a launch may set, and the fields whose values are enumerated."""
     layout = QMDS[version]
     understood = [field for name, field in layout.FIELDS.items() if _UNDERSTOOD.fullmatch(name)]
     named = tuple(field for field in understood if issubclass(field.type, enum.Enum))
@@ -254,9 +270,10 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
 
 
 def _cluster(qmd: Any, version: str) -> Dim3 | None:
-    """Return the workgroups of a cluster. Refuse sizes in a launch without clusters, and clusters of none.
+    """Return the workgroups of a cluster along each axis; None for a launch without clusters.
 
-    The sizes of clusters across GPCs have no effect here: they are absent or the same.
+    Refuses sizes in a launch without clusters, and sizes of 0. Clusters across GPCs are not emulated, so
+    their sizes must be 0 or equal to those within a GPC.
     """
     if version == "V03":
         return None
@@ -279,7 +296,7 @@ def _cluster(qmd: Any, version: str) -> Dim3 | None:
 
 
 def _judge_cluster(profile: Profile, grid: Dim3, cluster: Dim3) -> None:
-    """Refuse clusters that do not fill the grid or are larger than the GPU allows."""
+    """Refuse a grid that is no whole number of clusters, and clusters that are larger than the GPU allows."""
     if any(count % size for count, size in zip(grid, cluster, strict=True)):
         raise launch_error(
             f"grid {grid} is no whole number of clusters of {cluster}: wanted a multiple along each axis"

@@ -3,7 +3,8 @@
 An engine runs methods of its class. It uses its channel through `EngineChannel` and the emulated GPU through
 `EngineGpu`.
 
-Not here: fetching and host methods (`channel`, `host`). Next: `compute` and `copy`, the two engines.
+Not here: the execution of a channel (`channel`), host methods (`host`). Next: `compute` and `copy`, the
+engines.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class SubchannelEngine(Protocol):
         """Run one method of the class; return whether it did more than set a register."""
 
     def left_over(self) -> ChannelError | None:
-        """Return the error for settings that no launch has used, or None."""
+        """Return the error for registers that were set for a launch which never came.
+
+        None if there are none.
+        """
 
 
 class Backed(Protocol):
-    """A memory object with backing pages: a `emulator.nv.rm.objects.RmMemory`."""
+    """A memory object with backing pages, such as an `emulator.nv.rm.objects.RmMemory`."""
 
     @property
     def backing(self) -> Backing:
@@ -61,17 +65,22 @@ class Setup:
     """The parameters with which a channel was created."""
 
     cls: int
+    """The number of the channel's class."""
     ring_va: int
     entries: int
+    """The number of slots of the ring."""
     userd: tuple[Backed, int]
+    """The memory of the user area, and its byte offset there."""
     notifier: Backed | None
+    """The memory of the error notifier, or None."""
     engine: int
+    """A `drivers.nv.layouts.rm_classes.EngineType`."""
     subcontext: int
     space: VaSpace
 
 
 class EngineGpu(Protocol):
-    """The emulated GPU as engines use it: a `emulator.nv.machine.machine.NvMachine`."""
+    """The emulated GPU as engines use it: an `emulator.nv.machine.machine.NvMachine`."""
 
     @property
     def profile(self) -> Profile:
@@ -79,7 +88,7 @@ class EngineGpu(Protocol):
 
     @property
     def other(self) -> Otherwise:
-        """What the GPU takes the other way."""
+        """The default choices of a driver that the GPU rejects."""
 
     @property
     def lock(self) -> TurnLock:
@@ -99,11 +108,11 @@ class EngineGpu(Protocol):
 
     @property
     def ledger(self) -> AccuracyLedger | None:
-        """The counts of instructions by accuracy; None without a report file."""
+        """The ledger of inexact instructions; None without a report file."""
 
     @property
     def counters(self) -> Counters | None:
-        """What grids are counted into; None while they are not counted."""
+        """The sum of the grids' counters; None while grids are not counted."""
 
     @property
     def descriptors(self) -> dict[tuple[int, int], bytes]:
@@ -111,34 +120,38 @@ class EngineGpu(Protocol):
 
     @property
     def notes(self) -> bool:
-        """Whether accesses of engine work are recorded."""
+        """Whether accesses of engine work are recorded, for the checks of races and caches."""
 
     @property
     def tracks(self) -> bool:
         """Whether uninitialised reads are reported."""
 
     def time_ns(self) -> int:
-        """Return the GPU's clock."""
+        """Return the GPU's clock in nanoseconds."""
 
     def launched(self, kernel: str) -> None:
-        """Count a grid."""
+        """Count a grid of the kernel named `kernel` that has ended."""
 
     def lint(self, message: str) -> None:
-        """Report, once, something that works but is probably a mistake."""
+        """Report, once for each message, a use that works but is probably a mistake."""
 
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Report something that works here but may fail on hardware."""
+        """Report a use that works here but may fail on hardware.
+
+        Raise `error(message)` if the GPU is strict.
+        """
 
     def notify_work(self, run: EngineChannel, /) -> None:
-        """Wake the host threads that wait for finished work."""
+        """Wake the host threads that wait for an interrupt of finished work."""
 
 
 class EngineChannel(Protocol):
-    """A channel as its engines use it: a `emulator.nv.engines.channel.ChannelRun`."""
+    """A channel as its engines use it: an `emulator.nv.engines.channel.ChannelRun`."""
 
     waiting: Acquire | None
-    """The semaphore that it waits for."""
+    """The semaphore that it waits for, or None."""
     yielded: bool
+    """Whether the last step requested that another channel run next."""
 
     @property
     def machine(self) -> EngineGpu:
@@ -185,7 +198,7 @@ class EngineChannel(Protocol):
         """GPPut in the user area."""
 
     def slot(self, number: int) -> int:
-        """Return the contents of a slot of the ring."""
+        """Return the contents of a slot of the ring. Raises `ChannelError` if it is not mapped."""
 
     def stale(self, slot: int) -> int:
         """Return the contents of a slot when a doorbell last covered it; 0 if none did."""
@@ -193,7 +206,7 @@ class EngineChannel(Protocol):
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
-        """Start engine work."""
+        """Put engine work in flight (`emulator.shared.scheduler.EngineOperation` has the arguments)."""
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
         """Block the ring until all work of an engine (None: of all engines) is done, then call `then`."""
@@ -205,4 +218,4 @@ class EngineChannel(Protocol):
         """Record an access of the running operation."""
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
-        """Record a write that the current method itself has made."""
+        """Record a write that the current method has made at once, as work `what` of an engine."""

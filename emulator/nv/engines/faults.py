@@ -1,9 +1,9 @@
-"""The hardware's form of a kernel's fault: the error, SM and instruction, and replies of the debugger.
+"""A kernel's fault as hardware shows it: error code, SM and instruction, and the debugger object's replies.
 
-The engine runs PTX; the assembler's line table gives the machine instruction of the PTX line that faulted.
-The debugger object replies with the error state of the SMs and the MMU's last faults (nv.md 6.2).
+The engine runs PTX. The assembler's line table gives the machine instruction of the PTX line that faulted.
+The debugger object replies with the error state of the SMs and the MMU's last faults (docs/facts/nv.md 6.2).
 
-Not here: the error notifier (`channel`).
+Not here: the error notifier (`emulator.nv.machine.machine`). Next: `emulator.nv.reports`, the errors.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from emulator.nv.engines.images import LoadedImage
 
 _MOST_FAULTS = 4
+"""MMU faults that are kept."""
 _GLOBAL_ESR = 4
-"""An arbitrary bit: it is documented only that the word is not zero."""
+"""An arbitrary bit: the facts state only that the word is not zero."""
 
 
 class Faults:
@@ -36,11 +37,12 @@ class Faults:
 
     def __init__(self) -> None:
         self.sms: dict[int, NV83DE_SM_ERROR_STATE_REGISTERS] = {}
-        """SM -> its state, if it is not all zero."""
+        """Number of an SM -> its error state; SMs without an error are absent."""
         self.mmu: list[NV83DE_MMU_FAULT_INFO_ENTRY] = []
+        """The last four MMU faults, the oldest first."""
 
     def take(self, error: ChannelError) -> None:
-        """Record a fault as hardware does."""
+        """Record a fault as hardware does: as an MMU fault, an SM's error state, or both."""
         if error.va is not None and not error.esr:
             entry = NV83DE_MMU_FAULT_INFO_ENTRY(
                 faultAddress=error.va, faultType=int(error.fault), accessType=int(error.access)
@@ -56,12 +58,12 @@ class Faults:
             )
 
     def sm(self, number: int) -> NV83DE_SM_ERROR_STATE_REGISTERS:
-        """Return the state of an SM."""
+        """Return the error state of an SM, all zero if it has none."""
         return self.sms.get(number, NV83DE_SM_ERROR_STATE_REGISTERS())
 
     @property
     def mmu_word(self) -> NV83DE_MMU_FAULT_INFO:
-        """Return whether an MMU fault is pending, and its type and access."""
+        """The debugger's word about MMU faults: whether one is pending, type and access of the last."""
         if not self.mmu:
             return NV83DE_MMU_FAULT_INFO()
         last = self.mmu[-1]
@@ -80,7 +82,7 @@ _WINDOW_FAULTS = (
     ReportKind.PARAM_OUT_OF_BOUNDS,
 )
 _SOME_ESR = 1
-"""A stand-in: the codes of most SM exceptions are not documented."""
+"""A placeholder: the codes of most SM exceptions are not documented."""
 
 
 def kernel_error(
@@ -90,7 +92,11 @@ def kernel_error(
     grid: tuple[int, int, int],
     sms: int,
 ) -> ChannelError:
-    """Return the error that stops the channel; it names what the sanitizers found before, too."""
+    """Return the error that stops the channel. Its text also has the sanitizers' `findings`.
+
+    `grid` are the workgroups along each axis, `sms` is the GPU's number of SMs; both choose the SM that
+    faults.
+    """
     also = "".join(f"\nalso: {in_source(finding, loaded)}" for finding in findings)
     if fault.kind is ReportKind.HANG:
         return ChannelError(
@@ -115,7 +121,7 @@ def kernel_error(
 
 
 def in_source(finding: KernelReport, loaded: LoadedImage) -> str:
-    """Return the text of a finding, with the line of the kernel's source where the PTX records it."""
+    """Return the text of a finding, with the line of the kernel's source if the PTX has it."""
     place = source_place(loaded.cubin.ptx, finding.line)
     return f"{finding}; source: {place}" if place else str(finding)
 
@@ -123,8 +129,8 @@ def in_source(finding: KernelReport, loaded: LoadedImage) -> str:
 def locate(line: int, loaded: LoadedImage) -> tuple[int, str]:
     """Return the address of the last machine instruction of a PTX line, and a text for the report.
 
-    It is the last one because address arithmetic precedes the access. Without a line table it is the kernel's
-    entry.
+    The last one is likely the access, because address arithmetic precedes it. Without a line table, or
+    without an instruction of that line, the result is the kernel's entry.
     """
     table = LineTable.of(loaded.cubin.elf, loaded.kernel.text.name)
     entry = loaded.program
@@ -132,5 +138,5 @@ def locate(line: int, loaded: LoadedImage) -> tuple[int, str]:
         return entry, f"pc {entry:#x}, the entry: the image has no table of lines"
     offsets = table.offsets_of(line)
     if not offsets:
-        return entry, f"pc {entry:#x}, the entry: no machine instruction stems from the line"
+        return entry, f"pc {entry:#x}, the entry: no machine instruction belongs to the line"
     return entry + offsets[-1], f"pc {entry + offsets[-1]:#x}, {offsets[-1]:#x} in the code"

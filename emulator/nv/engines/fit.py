@@ -1,8 +1,10 @@
-"""The check that a launch provides the resources which the kernel's image declares (nv.md 2.8, 4.2, 5).
+"""The check that a launch provides the resources which the kernel's image declares.
 
 The machine code itself never runs, so its requirements are checked here: registers, barriers, stack, shared
-memory, and constant bank 0 at the offsets that the machine code reads. Not here: the descriptor by itself
-(`descriptor`), the contents of the other banks (`images`).
+memory, and constant bank 0 at the offsets that the machine code reads. Source: docs/facts/nv.md 2.8, 4.2, 5.
+
+Not here: the descriptor by itself (`descriptor`), the contents of the other banks (`images`). Next: `grid`,
+which calls `judge`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 def judge(
     run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, bank0: bytes
 ) -> int:
-    """Check a launch; return its dynamic shared memory in bytes."""
+    """Check a launch; return its dynamic shared memory in bytes. Raises a launch error or a page fault.
+
+    `bank0` are the contents of constant bank 0.
+    """
     _check_prefetch(run, one)
     _check_needs(one, loaded)
     windows.check(run.space, run.machine.profile.wide)
@@ -37,7 +42,7 @@ def judge(
 
 
 def bank_bytes(run: EngineChannel, loaded: LoadedImage, index: int) -> int:
-    """Return the bytes of a constant bank that a kernel may read; 0 if its image has no such bank."""
+    """Return how many bytes of a constant bank a kernel may read; 0 if its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
         return max(run.machine.profile.chip.bank0.SIZE + kernel.param_bytes, kernel.constant0)
@@ -118,9 +123,9 @@ def _check_bank0(
 def _check_shape(
     run: EngineChannel, loaded: LoadedImage, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
 ) -> None:
-    """Refuse a wrong number of threads or workgroups.
+    """Refuse a wrong number of threads or workgroups in bank 0.
 
-    A missing number that the code does not read is lint.
+    A number of 0 that the code does not read gives advice only.
     """
     if seen == wanted:
         return
@@ -162,7 +167,8 @@ def _check_addresses(
 def _check_clusters(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, words: Any) -> None:
     """Compare the words of bank 0 that describe clusters with the descriptor.
 
-    A missing word is an error where the code reads it in a launch with clusters.
+    In a launch with clusters, a word of 0 is an error if the code reads it, else advice. A cluster must fit
+    one GPC.
     """
     cluster = one.cluster or (1, 1, 1)
     x, y, z = (count // size for count, size in zip(one.grid, cluster, strict=True))
@@ -186,7 +192,7 @@ def _check_clusters(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedIma
 
 
 def _clusters_fit(run: EngineChannel, one: LaunchDescriptor) -> int:
-    """Return how many workgroups of a launch the largest GPC can hold."""
+    """Return how many workgroups of a launch the GPC with most TPCs can hold at the same time."""
     profile = run.machine.profile
     warps = -(-one.threads // 32)
     per_sm = min(
@@ -199,7 +205,7 @@ def _clusters_fit(run: EngineChannel, one: LaunchDescriptor) -> int:
 
 
 def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> None:
-    """Check the stack pointer: the window's top with HIGH, or the size with LOW (nv.md 5.3)."""
+    """Check the stack pointer: the top of the window with a high size, or a size within the low one."""
     low, high = one.local
     stack = loaded.kernel.stack
     if not stack:
@@ -207,9 +213,8 @@ def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> No
     top = pointer == STACK_POINTER_TOP and high >= stack + layout.LOCAL_STACK_RESERVE
     if not top and not stack <= pointer <= low:
         raise launch_error(
-            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes "
-            "neither with "
-            f"the low size {low:#x} nor with the high size {high:#x}"
+            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} fits "
+            f"neither the low size {low:#x} nor the high size {high:#x}"
         )
 
 
@@ -241,7 +246,7 @@ def _check_local(run: EngineChannel, windows: Windows, one: LaunchDescriptor, lo
 
 
 def _check_backing(run: EngineChannel, backing: int, per_tpc: int, name: str) -> None:
-    """Check that the backing covers the highest TPC number; the numbers have gaps (nv.md 2.8)."""
+    """Report a backing that does not cover the highest TPC number; the numbers have gaps (nv.md 2.8)."""
     profile = run.machine.profile
     highest = profile.tpc_numbers[-1]
     last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)
@@ -255,7 +260,7 @@ def _check_backing(run: EngineChannel, backing: int, per_tpc: int, name: str) ->
         f"the backing of local memory of {name} has {seen:#x} bytes, wanted {wanted:#x}: "
         f"{per_tpc:#x} per TPC x {dies} TPCs of the full die "
         f"({profile.gpcs} GPCs x {profile.tpcs_per_gpc}, the litter counts). {profile.tpcs} TPCs are in use, "
-        f"with gaps between their numbers; the highest is {highest}. One source alone has a part for "
+        f"with gaps between their numbers; the highest is {highest}. Only one source says that a part for "
         "each TPC in use suffices",
         launch_error,
     )

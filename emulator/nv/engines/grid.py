@@ -1,6 +1,9 @@
-"""The execution of a grid: its image and constant banks, then its PTX on the SIMT engine (nv.md 4, 5).
+"""The execution of a grid: the check of its image and constant banks, then its PTX on the SIMT engine.
 
-Not here: the check of the resources that the machine code requires (`fit`).
+Source: docs/facts/nv.md 4, 5.
+
+Not here: the check of the resources that the machine code requires (`fit`), launches that are alike
+(`ready`). Next: `images`, the search for a kernel's image.
 """
 
 from __future__ import annotations
@@ -40,15 +43,16 @@ if TYPE_CHECKING:
 
 _LANES = 32
 _INSTRUCTION_BYTES = 16
-"""Bytes of a machine instruction since Volta; the padding behind the last one counts, too."""
+"""Bytes of a machine instruction since Volta. The counted code includes the padding after the last
+instruction."""
 _TURNS = 1024
-"""Turns of workgroups in a slice: some milliseconds as a rule."""
+"""Turns of workgroups in a slice, usually some milliseconds."""
 _PATIENCE_S = 0.02
-"""Time that the machine waits for a slice, before it continues while the slice runs in the background."""
+"""Seconds that the machine waits for a slice. Then it continues while the slice runs in the background."""
 
 
 def _bank_content(run: EngineChannel, loaded: LoadedImage, bank: Bank, used: int) -> bytes:
-    """Read a constant bank: all of it, or only the part that the kernel reads if the rest is not mapped."""
+    """Read a constant bank, or only the `used` bytes that the kernel reads if the rest is not mapped."""
     size = bank.size
     if used < size and run.space.mapped(bank.va, size) < size:
         run.machine.lint(
@@ -60,10 +64,7 @@ def _bank_content(run: EngineChannel, loaded: LoadedImage, bank: Bank, used: int
 
 
 def _check_unchanged(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, before: bytes) -> None:
-    """Refuse arguments that changed while the grid was running.
-
-    A change that the kernel does not read is lint.
-    """
+    """Refuse arguments that changed while the grid was running; advise if the kernel does not read them."""
     used, bank = bank_bytes(run, loaded, 0), one.banks[0]
     after = run.space.read(bank.va, len(before), "constant bank 0")
     if after[:used] != before[:used]:
@@ -73,12 +74,12 @@ def _check_unchanged(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedIm
     if after != before:
         run.machine.lint(
             f"constant bank 0 of {loaded.kernel.name} has {bank.size:#x} bytes and changed while its grid "
-            f"was running, behind the {used:#x} that the kernel reads"
+            f"was running, after the {used:#x} that the kernel reads"
         )
 
 
 def _check_banks(run: EngineChannel, loaded: LoadedImage, banks: dict[int, bytes]) -> None:
-    """Compare the constant banks other than 0 with those of the image."""
+    """Compare the contents of constant banks, by index, with those of the image; bank 0 is not compared."""
     for index in banks:
         if index and index not in loaded.kernel.banks:
             raise launch_error(f"constant bank {index} is bound, the image has none")
@@ -92,7 +93,7 @@ def _check_banks(run: EngineChannel, loaded: LoadedImage, banks: dict[int, bytes
 
 
 def _count(run: EngineChannel, loaded: LoadedImage, launch: SlicedLaunch) -> None:
-    """Add the counters of a grid, if it counts, to those of its kernel."""
+    """Add the counters of a grid to the machine's, if it is counted."""
     into, counted, raw = run.machine.counters, launch.counted, launch.counts
     if into is None or counted is None or raw is None:
         return
@@ -110,12 +111,15 @@ class Invalidation(NamedTuple):
     """The maintenance of one cache by a launch, for the check that always runs."""
 
     known: bool
-    """Whether the descriptor invalidated the cache, or `caches` checks it more precisely."""
+    """Whether the descriptor invalidated the cache, or `caches` checks the cache more precisely."""
     by_action: bool
-    """Whether the launch's action invalidated it, which only one source states."""
+    """Whether the launch's action invalidated the cache, which only one source states."""
 
     def tell(self, run: EngineChannel, what: str, va: int, missing: str) -> None:
-        """Report that memory changed while a cache may hold the old contents."""
+        """Report memory that changed although the cache may hold the old contents, unless `known`.
+
+        Raises a launch error, or advises if `by_action`.
+        """
         if self.known:
             return
         if not self.by_action:
@@ -124,12 +128,12 @@ class Invalidation(NamedTuple):
 
 
 class Grids:
-    """The runner of grids of one machine; it keeps the modules that ran last, and the contents of caches."""
+    """The runner of grids of one machine. It keeps translated modules and the cached code and constants."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.timeout_s: float = config().emu_timeout_s
-        """Time limit of a kernel in seconds; one that takes longer is a hang."""
+        """Limit of a kernel's CPU time in seconds; a kernel that takes longer hangs."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self.modules = Modules(settings)
         self._loaded: dict[tuple[int, int], LoadedImage] = {}
@@ -137,11 +141,11 @@ class Grids:
         self._launches = Launches()
 
     def prepare(self) -> None:
-        """Create the SIMT engine in advance; this takes some seconds if its code is not cached on disk."""
+        """Create the SIMT engine in advance, which takes some seconds if its code is not cached on disk."""
         engine(self.settings)
 
     def invalidate(self, *, instructions: bool, constants: bool) -> None:
-        """Invalidate all caches."""
+        """Invalidate the instruction caches, the constant caches, or both."""
         if instructions:
             self._loaded.clear()
         if constants:
@@ -150,7 +154,10 @@ class Grids:
     def run(
         self, run: EngineChannel, windows: Windows, one: LaunchDescriptor, *, fresh: bool
     ) -> Iterator[SlicedLaunch]:
-        """Run a grid to its end, one slice for each item; `fresh` if the launch itself invalidated caches."""
+        """Run a grid to its end, one slice for each item; `fresh`: the launch's action invalidates.
+
+        Raises `ChannelError`: for an invalid launch, a fault of the kernel, or findings of sanitizers.
+        """
         model = run.machine.caches  # more exact than what is always checked
         checked = model is not None
         found = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
@@ -180,7 +187,10 @@ class Grids:
         found: LoadedImage,
         banks: dict[int, bytes],
     ) -> ReadyLaunch:
-        """Check a launch whose code and constants are fresh, and translate its kernel."""
+        """Check a launch with the kernel `found` and the contents of its constant banks.
+
+        Translate the kernel.
+        """
         loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
         _check_banks(run, loaded, banks)
         bank0 = banks.get(0, b"")
@@ -197,7 +207,10 @@ class Grids:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
 
     def _find(self, run: EngineChannel, one: LaunchDescriptor, done: Invalidation) -> LoadedImage:
-        """Return the kernel at the program address."""
+        """Return the verified kernel at the program address.
+
+        `done` is the maintenance of the code's cache.
+        """
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
@@ -224,7 +237,7 @@ class Grids:
     def _banks(
         self, run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, done: Invalidation
     ) -> dict[int, bytes]:
-        """Return the contents of the constant banks; check that no cache may hold older ones."""
+        """Return the contents of the constant banks by index; check that no cache may hold older contents."""
         out = {}
         for index, bank in one.banks.items():
             used = bank_bytes(run, loaded, index)

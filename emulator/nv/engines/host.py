@@ -1,6 +1,6 @@
-"""Host methods of a channel: semaphores, waits for idle, barriers (nv.md 3.3).
+"""Host methods of a channel: semaphores, waits for idle, barriers (docs/facts/nv.md 3.3).
 
-Not here: fetching (`channel`), the engines (`compute`, `copy`).
+Not here: fetching (`channel`), the engines (`compute`, `copy`). Next: `semaphore`, comparisons and stores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Execute:
 
     operation: SemOperation
     bits: int
-    """Width of the payload."""
+    """Width of the payload: 32 or 64."""
     switches: bool
     """Whether an acquire lets other channels run."""
     waits: bool
@@ -41,11 +41,13 @@ class Execute:
     stamps: bool
     """Whether a release writes the time."""
     reduction: SemReduction
+    """The reduction, if `operation` is one."""
     signed: bool
+    """Whether a reduction compares signed values."""
 
 
 class HostEngine:
-    """The host engine's registers of one channel."""
+    """The host engine of one channel, with its registers."""
 
     def __init__(self, run: EngineChannel) -> None:
         self._run = run
@@ -53,7 +55,10 @@ class HostEngine:
         self.registers: dict[int, int] = {}
 
     def method(self, call: MethodCall) -> bool:
-        """Run one method; return whether it did more than set a register."""
+        """Run one method; return whether it did more than set a register.
+
+        Raises `ChannelError` for a bad one.
+        """
         address, value = call.address, call.value
         known = self.methods.get(address)
         if known is None:
@@ -87,7 +92,10 @@ class HostEngine:
         return self.registers[HostMethod.SEM_ADDR_HI] << 32 | self.registers[HostMethod.SEM_ADDR_LO]
 
     def target(self, execute: Execute) -> semaphore.Release:
-        """Return address, payload and width in bits of a SEM_EXECUTE."""
+        """Return address, payload and width of a SEM_EXECUTE.
+
+        Raises a host error if a register was never set.
+        """
         if HostMethod.SEM_PAYLOAD_LO not in self.registers:
             raise host_error("SEM_EXECUTE before SEM_PAYLOAD_LO")
         bits = execute.bits
@@ -108,7 +116,7 @@ class HostEngine:
             semaphore.check_alignment(one.va, one.bits // 8, "SEM_EXECUTE")
             if not execute.switches:
                 run.machine.lint(
-                    "an acquire without ACQUIRE_SWITCH_TSG: the engine stands still while its channel waits"
+                    "an acquire without ACQUIRE_SWITCH_TSG: the engine is idle while its channel waits"
                 )
             run.waiting = semaphore.Acquire(one.va, execute.operation, one.payload, one.bits)
             return
@@ -123,12 +131,12 @@ class HostEngine:
                 raise ChannelError(
                     RcCode.PBDMA_ERROR,
                     FindingKind.COHERENCE,
-                    f"a release without RELEASE_WFI behind a wait for stores of {run.unflushed.done}: "
-                    "they may not be seen, only with it the host inserts a SYSMEMBAR",
+                    f"a release without RELEASE_WFI after a wait for stores of {run.unflushed.done}: the "
+                    "stores may not be visible, because only RELEASE_WFI makes the host insert a SYSMEMBAR",
                 )
             if execute.stamps and run.inflight:
                 run.machine.doubt(
-                    "SEM_EXECUTE RELEASE with RELEASE_TIMESTAMP and without RELEASE_WFI behind work in "
+                    "SEM_EXECUTE RELEASE with RELEASE_TIMESTAMP and without RELEASE_WFI after work in "
                     f"flight of {run.inflight.first().engine}: its time is before that work ends",
                     host_error,
                 )
@@ -170,7 +178,10 @@ class HostEngine:
 
 @functools.lru_cache(maxsize=256)
 def _execute(value: int) -> tuple[Execute, str]:
-    """Return the data word of SEM_EXECUTE, and why it cannot be, or "". Streams repeat few of them."""
+    """Return the decoded data word of SEM_EXECUTE, and an error, "" if it is valid.
+
+    Streams repeat few of them.
+    """
     data = SemExecute.from_int(value)
     return Execute(
         operation=data.OPERATION,
@@ -184,9 +195,9 @@ def _execute(value: int) -> tuple[Execute, str]:
 
 
 def _misplaced(execute: SemExecute) -> str:
-    """Return an error for bits that belong to another operation, or "".
+    """Return an error for bits that belong to another operation, "" if there are none.
 
-    Hardware ignores them, so the driver made a mistake.
+    Hardware ignores such bits, but they show a mistake of the driver.
     """
     release = execute.OPERATION is SemOperation.RELEASE
     reduction = execute.OPERATION is SemOperation.REDUCTION

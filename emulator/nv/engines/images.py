@@ -1,8 +1,8 @@
-"""The search for a kernel image: the uploaded file of a program address, and the check of its contents.
+"""The search for a kernel image, the uploaded file with the code at a program address; the check of the code.
 
 The uploaded code is compared with the file byte by byte, and relocated words by their formulas. The search
-covers device memory, where drivers upload whole files: first near the code, then elsewhere. Of files with the
-same code the nearest is taken. A test may register an image with `learn` instead.
+covers device memory, where drivers upload whole files: first near the code, then elsewhere. Of several files
+with the same code the nearest is used. A test may register an image with `learn` instead.
 
 Not here: parsing the file (`cubins`), checks of the launch (`fit`). Next: `grid`, which runs the image's PTX.
 """
@@ -33,8 +33,9 @@ _REACH: Final = 8 << 20
 """Bytes around a program address that are searched for its image."""
 _MAGIC: Final = b"\x7fELF\x02\x01\x01"
 _LARGEST: Final = 64 << 20
+"""The most bytes of a file, and of a mapping far from the code that is searched."""
 KEPT: Final = 512
-"""Images of one machine that stay parsed; others are parsed again when their code runs at a new address."""
+"""Images of one machine that stay parsed. Others are parsed again when their code runs at a new address."""
 _SECTION_BYTES: Final = 64
 """Bytes of a section header."""
 
@@ -47,9 +48,9 @@ class LoadedImage:
     kernel: KernelInfo
     program: int
     code: bytes
-    """The uploaded code, with its relocations."""
+    """The uploaded code, after relocation."""
     bases: dict[int, int]
-    """Section -> its address, if relocated words determine it."""
+    """Index of a section -> its address; sections that no relocated word determines are absent."""
 
 
 class Images:
@@ -65,14 +66,21 @@ class Images:
         return len(self._learned) + len(self._found)
 
     def learn(self, data: bytes) -> Cubin:
-        """Register an image for as long as the machine lives; each is parsed once."""
+        """Register an image for the life of the machine; equal images are parsed once.
+
+        Raises as `Cubin.parse`.
+        """
         key = _digest(data)
         if key not in self._learned:
             self._learned[key] = self._found[key] if key in self._found else Cubin.parse(data)
         return self._learned[key]
 
     def find(self, space: VaSpace, program: int) -> LoadedImage:
-        """Return the verified kernel at a program address. Raises a launch error if there is none."""
+        """Return the verified kernel at a program address.
+
+        Raises an MMU fault if the address is not mapped. Raises a launch error if it is misaligned, no image
+        has the code, or a relocated word is wrong.
+        """
         mapping = space.map.find(program)
         if mapping is None:
             raise mmu_fault(
@@ -99,9 +107,9 @@ class Images:
     def _candidates(
         self, space: VaSpace, mapping: GpuMapping, program: int, broken: dict[int, str]
     ) -> Iterator[tuple[bytes, Cubin]]:
-        """Yield every image once: those around the address by distance, the known ones, those elsewhere.
+        """Yield every image once: those near the address by distance, then known ones, then those elsewhere.
 
-        Images that cannot be parsed are noted in `broken`, by address.
+        Images that cannot be parsed are added to `broken`: address -> reason.
         """
         seen: set[bytes] = set()
         near = sorted(_images_in(mapping, program), key=lambda one: _distance(one, program))
@@ -117,7 +125,10 @@ class Images:
     def _parsed(
         self, places: Iterable[tuple[int, bytes]], seen: set[bytes], broken: dict[int, str]
     ) -> Iterator[tuple[bytes, Cubin]]:
-        """Yield the images at some places that are not in `seen`; add them to it."""
+        """Yield the images of `places` (address, bytes) that are not in `seen`.
+
+        Add their digests to `seen`.
+        """
         for at, raw in places:
             key = _digest(raw)
             if key in seen:
@@ -130,7 +141,7 @@ class Images:
                 broken[at] = f"the image at {at:#x} is broken: {error}"
 
     def _keep(self, key: bytes, cubin: Cubin) -> None:
-        """Keep an image as the one that was used last; drop the others that were used first."""
+        """Keep an image as the latest used; drop the ones used longest ago if there are too many."""
         if key in self._learned:
             return
         self._found.pop(key, None)
@@ -158,7 +169,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _images_in(mapping: GpuMapping, program: int) -> list[tuple[int, bytes]]:
-    """Return the address and the bytes of every file in the part of a mapping around an address."""
+    """Return the address and the bytes of every ELF file in a mapping within `_REACH` of an address."""
     first = max(mapping.va, program - _REACH)
     last = min(mapping.end, max(program, mapping.va) + _REACH)
     data = view_at(mapping.host + first - mapping.va, last - first).tobytes()
@@ -173,13 +184,16 @@ def _images_in(mapping: GpuMapping, program: int) -> list[tuple[int, bytes]]:
 
 
 def _distance(place: tuple[int, bytes], program: int) -> int:
-    """Return how many bytes an address lies outside a file; 0 inside."""
+    """Return the distance in bytes from an address to a file; 0 inside the file."""
     start, raw = place
     return max(start - program, program - start - len(raw) + 1, 0)
 
 
 def check_bank(space: VaSpace, loaded: LoadedImage, bank: int, content: bytes) -> None:
-    """Verify the relocated words of a constant bank that the image brings."""
+    """Compare the contents of a constant bank with the image's section; check its relocated words.
+
+    Raises a launch error. Of bank 3 only the relocated words are checked.
+    """
     section = loaded.kernel.banks[bank]
     patches = loaded.cubin.tables[section.index]
     wanted = mask_of(patches, loaded.cubin.elf.content(section))
@@ -189,7 +203,10 @@ def check_bank(space: VaSpace, loaded: LoadedImage, bank: int, content: bytes) -
 
 
 def _solve(space: VaSpace, loaded: LoadedImage, places: list[tuple[bytes, CubinPatch]]) -> None:
-    """Determine the addresses of sections from relocated words, and check every word by its formula."""
+    """Derive the addresses of sections from relocated words, then check every word by its formula.
+
+    `places` are contents and relocations. Addresses are added to `loaded.bases`. Raises a launch error.
+    """
     halves: dict[int, dict[int, int]] = {}
     for content, patch in places:
         value = read_patch(content, patch.offset, patch.type)
@@ -223,7 +240,7 @@ def _solve(space: VaSpace, loaded: LoadedImage, places: list[tuple[bytes, CubinP
 
 
 def _judge_section(space: VaSpace, loaded: LoadedImage, index: int) -> None:
-    """Check the section to which relocated words point: its alignment, mapping, and code contents."""
+    """Check a section that relocated words refer to: its alignment and mapping, and the contents of code."""
     section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
     if base % max(section.align, 1):
         raise launch_error(f"{section.name} at {base:#x} is not aligned to {section.align}")
@@ -241,7 +258,10 @@ def _judge_section(space: VaSpace, loaded: LoadedImage, index: int) -> None:
 
 
 def _compare(mapping: GpuMapping, program: int, kernel: KernelInfo) -> tuple[int, str]:
-    """Return the number of equal bytes, without relocated bits, and a description of the first difference."""
+    """Return the number of equal bytes before the first difference, and a description of that.
+
+    Bits that relocations write are not compared.
+    """
     size = len(kernel.code)
     if program + size > mapping.end:
         return 0, "the mapping ends before"

@@ -1,8 +1,8 @@
-"""The engine work that a channel has in flight, in the order of its start, and which of it may run next.
+"""The engine work that a channel has in flight, in the order of its start, and the choice of what to advance.
 
-Adding, choosing and removing an operation takes a time that does not grow with the number in flight.
+Adding, choosing and removing an operation takes a time that hardly grows with the number in flight.
 
-Not here: when a channel runs it (`channel`).
+Not here: an operation (`emulator.shared.scheduler`). Next: `channel`, which advances operations.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ _number = attrgetter("number")
 class InFlight:
     """The operations in flight of one channel.
 
-    An ordered operation may run when all earlier ones of its engine are over, another one at any time.
+    An ordered operation may run when all earlier operations of its engine are over, an unordered one at any
+    time.
     """
 
     def __init__(self) -> None:
         self._started = 0
         self._engines: dict[str, deque[EngineOperation]] = {}
-        """All of each engine, oldest first. Those that are over are dropped when they are oldest."""
+        """Name of an engine -> its operations, oldest first; one that is over stays until it is the
+        oldest."""
         self._unordered: list[EngineOperation] = []
+        """The unordered operations of all engines that are not over, oldest first."""
         self._begun: list[EngineOperation] = []
-        """Those that ran for a slice and are not over."""
+        """The operations that ran for a slice and are not over."""
 
     def add(self, operation: EngineOperation) -> None:
-        """Put an operation in flight, behind all others."""
+        """Put an operation in flight, as the latest."""
         self._started += 1
         operation.number = self._started
         self._engines.setdefault(operation.engine, deque()).append(operation)
@@ -48,26 +51,26 @@ class InFlight:
         return bool(self._engines) if engine is None else engine in self._engines
 
     def first(self) -> EngineOperation:
-        """Return the operation that started first."""
+        """Return the operation that started first; there must be one."""
         return min((own[0] for own in self._engines.values()), key=_number)
 
     @property
     def computing(self) -> bool:
-        """Whether it can only continue kernels that have begun."""
+        """Whether there is work, and all work that may run now has begun: kernels between two slices."""
         count = len(self._unordered) + len(self._first())
         return count == len(self._begun) > 0
 
     def ready(self) -> ReadyOperations:
         """Return the operations that may run next, without those that run on other threads now."""
-        away = [one for one in self._begun if one.in_background]
-        return ReadyOperations(self._unordered, self._first(), away)
+        running = [one for one in self._begun if one.in_background]
+        return ReadyOperations(self._unordered, self._first(), running)
 
     def _first(self) -> list[EngineOperation]:
-        """Return the ordered operations that are the oldest of their engine."""
+        """Return the ordered operations that are the oldest of their engines."""
         return [own[0] for own in self._engines.values() if own[0].ordered]
 
     def ran(self, operation: EngineOperation, *, over: bool) -> None:
-        """Record that an operation was advanced. Nothing happens if it was abandoned meanwhile."""
+        """Record that an operation was advanced, and is over or not. Does nothing if it was abandoned."""
         if operation.over:
             return
         begun = operation in self._begun
@@ -87,7 +90,7 @@ class InFlight:
             del self._engines[operation.engine]
 
     def abandon(self) -> None:
-        """Stop all of them, and release what they hold."""
+        """Stop all operations, and release what they hold."""
         for one in self:
             one.over = True
             one.abandon()
@@ -99,7 +102,7 @@ class InFlight:
         return bool(self._engines)
 
     def __iter__(self) -> Iterator[EngineOperation]:
-        """Yield all of them, those of one engine after those of another. Other threads may look, too."""
+        """Yield all operations that are not over, engine by engine. Other threads may call it, too."""
         return iter([one for own in tuple(self._engines.values()) for one in tuple(own) if not one.over])
 
 
@@ -107,15 +110,16 @@ class ReadyOperations:
     """Operations that may run next, in the order of their start; false if there are none."""
 
     def __init__(
-        self, unordered: list[EngineOperation], first: list[EngineOperation], away: list[EngineOperation]
+        self, unordered: list[EngineOperation], first: list[EngineOperation], running: list[EngineOperation]
     ) -> None:
+        """Take the operations of `unordered` and `first`, without those of `running`."""
         self._unordered = unordered
         self._first = sorted(first, key=_number)
-        self._skipped = sorted(self._place(one) for one in away)
-        self._count = len(unordered) + len(first) - len(away)
+        self._skipped = sorted(self._place(one) for one in running)
+        self._count = len(unordered) + len(first) - len(running)
 
     def _place(self, one: EngineOperation) -> int:
-        """Return the position of an operation among all that are ready."""
+        """Return the position of an operation among all of `unordered` and `first`."""
         before = sum(other.number < one.number for other in self._first)
         return bisect_left(self._unordered, one.number, key=_number) + before
 
@@ -123,7 +127,7 @@ class ReadyOperations:
         return self._count > 0
 
     def choose(self, rng: random.Random) -> EngineOperation:
-        """Return one of them at random."""
+        """Return one of the operations at random; there must be one."""
         at = rng.randrange(self._count)
         for place in self._skipped:
             at += place <= at

@@ -1,8 +1,9 @@
-"""The loads of a grid through the L1, from the SIMT engine's shadows of each dword.
+"""The dwords that a grid loaded through the L1, from the SIMT engine's shadow cells.
 
 Sources: PTX ISA, cache operators and memory consistency; docs/facts/nv-caches.md, the loads that count.
 
-Next: `emulator.nv.engines.caches`, which compares these loads with later writes.
+Not here: the shadow cells (`emulator.sanitizers.shadow_global`). Next: `emulator.nv.engines.caches`, which
+compares these loads with later writes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BYTE = bytes([0] + [255] * 255)
 
 
 def through_l1(text: str) -> bool:
-    """Return whether an instruction may read a line in the L1."""
+    """Return whether an instruction, given as PTX text, may read a line of the L1."""
     first, *words = _opcode(text)
     if first == "cp":
         return "ca" in words
@@ -39,12 +40,12 @@ def _opcode(text: str) -> list[str]:
 
 
 def may_invalidate(ptx: str) -> bool:
-    """Return whether a module has instructions that may invalidate the L1 themselves."""
+    """Return whether a PTX module has instructions that may invalidate the L1: fences and acquires."""
     return _INVALIDATES.search(ptx) is not None
 
 
 class GridLoads:
-    """The dwords that one grid loaded through the L1, and whether it stored any."""
+    """The dwords that one grid loaded through the L1, and whether it stored any (`stored`)."""
 
     def __init__(self, instructions: Sequence[str]) -> None:
         """`instructions` are the texts of instructions, by the number in the shadows."""
@@ -57,7 +58,7 @@ class GridLoads:
         self.stored = False
 
     def add(self, mapping: GpuMapping, chunk: int, seen: Touched, raw: bytes) -> None:
-        """Process the accesses to a chunk of an allocation."""
+        """Process the accesses to a chunk of an allocation (`emulator.shared.races.Observer`)."""
         read = seen.read
         if self._past:
             places = memoryview(raw).cast("I")[RACE_CELL["read_at"] // 4 :: CELL_BYTES // 4].tolist()
@@ -68,7 +69,7 @@ class GridLoads:
         self._read[key] = (mapping, old | int.from_bytes(read, "little"))
 
     def pieces(self) -> Iterator[tuple[GpuMapping, int, bytes]]:
-        """Return allocation, address, and one byte for each byte from there: 0xff if it was loaded."""
+        """Yield pieces with loads: allocation, address, and a byte for each byte, 0xff if it was loaded."""
         for (_, chunk), (mapping, read) in self._read.items():
             if not read:
                 continue

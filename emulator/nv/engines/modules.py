@@ -1,9 +1,9 @@
-"""The PTX modules of the images that run: parsed, translated and linked, those used last.
+"""A cache of translated PTX modules: the modules of one machine that were used last.
 
-A module holds its syntax, its kernels as IR text and their machine code: far more bytes than the image. One
-that is dropped is made again from the PTX of its image when it runs again.
+A module holds its syntax, its kernels as IR text and their host code, which are far more bytes than the
+image. A dropped module is made again from the PTX of its image when a kernel of it runs again.
 
-Not here: the images (`images`), parsing and translation (`emulator.nv.ptx.module`).
+Not here: the images (`images`). Next: `emulator.nv.ptx.module`, parsing and translation.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     Judged = tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]
 
 KEPT: Final = 512
-"""Modules of one machine; a training step of a large model has some hundred kernels."""
+"""The most modules of one machine; a training step of a large model has some hundred kernels."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A module, and how exact the instructions of its kernels are."""
+    """A module, and the accuracy of its kernels."""
 
     module: ptx.PtxModule
     judged: dict[str, Judged] = field(default_factory=dict)
+    """Name of a kernel -> what `Modules.judged` returns."""
 
 
 class Modules:
@@ -46,7 +47,7 @@ class Modules:
         return len(self._kept)
 
     def find(self, text: str, arch: str) -> ptx.PtxModule:
-        """Return the module of a PTX text, parsed for `arch` if it is not kept. Raises as `load_ptx`."""
+        """Return the module of a PTX text; parse it for `arch` if it is not kept. Raises as `load_ptx`."""
         kept = self._kept.pop(text, None)
         if kept is None:
             kept = _Kept(ptx.load_ptx(text, arch=arch, settings=self._settings))
@@ -56,7 +57,7 @@ class Modules:
         return kept.module
 
     def judged(self, text: str, kernel: ptx.PtxKernel) -> Judged:
-        """Return how exact the instructions of a module's kernel are, judged once while it is kept."""
+        """Return counts and decisions of a kernel of the module `text`, for `AccuracyLedger.launched`."""
         kept = self._kept.get(text)
         found = None if kept is None else kept.judged.get(kernel.name)
         if found is None:

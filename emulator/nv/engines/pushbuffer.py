@@ -1,9 +1,11 @@
-"""The decoder of push buffers: words to method calls (nv.md 3.2). Malformed words are a host error.
+"""The decoder of push buffers: words to method calls (docs/facts/nv.md 3.2).
+
+Malformed words are a host error.
 
 Words that hardware skips silently are also an error, because they show a mistake of the driver: a header
 without data, words after the end of a segment.
 
-Not here: fetching (`channel`), the meaning of a method (`host`, `compute`, `copy`).
+Not here: fetching (`channel`). Next: `host`, `compute` and `copy`, which run methods.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _STEPS: Final[Mapping[int, Callable[[int, int], Sequence[int]]]] = MappingProxyT
 )
 """Operation of a header -> the methods of its data words, given the first one and the number of words."""
 _new = tuple.__new__
-"""Makes a named tuple in a third of the time that its class takes."""
+"""Makes a named tuple in a third of the time of a call of its class."""
 _NOP = 0
 """A header that does nothing (open-gpu-kernel-modules 595.45.04, clc56f.h, NVC56F_DMA_NOP)."""
 
@@ -60,9 +62,9 @@ class MethodCall(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def broken_rule(method: Method, value: int) -> str:
-    """Return the first rule that the data word of a method breaks, or "".
+    """Return the first rule that the data word of a method breaks; "" if it breaks none.
 
-    Streams repeat most of theirs, so they are kept.
+    Results are cached, because streams repeat most data words.
     """
     violations = [] if method.data is None else method.data.from_int(value).check()
     return str(violations[0]) if violations else ""
@@ -82,7 +84,7 @@ class _Header(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _header(word: int) -> _Header:
-    """Decode a header. Streams repeat most of theirs, so they are kept."""
+    """Decode a header. Results are cached, because streams repeat most headers."""
     header = MethodHeader.from_int(word)
     # The field has three bits; the named subchannels are only the vendor's convention (nv.md 3.2).
     violations = [one for one in header.check() if one.field != "SUBCHANNEL"]
@@ -91,7 +93,7 @@ def _header(word: int) -> _Header:
 
 
 def decode(words: Sequence[int]) -> list[MethodCall]:
-    """Return the method calls of a segment, in order."""
+    """Return the method calls of a segment, in order. Raises a host error for a malformed word."""
     calls: list[MethodCall] = []
     at = 0
     while at < len(words):
@@ -125,10 +127,10 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
 
 
 def values_of(words: Sequence[int], address: int) -> list[int]:
-    """Return the data words of one method in a segment, on any subchannel, without checks.
+    """Return the data words of the method at `address` in a segment, on any subchannel.
 
-    It decodes only headers that can contain the method, so it is fast enough for segments that are not
-    fetched yet.
+    Only headers that may contain the method are decoded, which is fast. Words are not checked, except that a
+    header whose methods run past the last address raises a host error.
     """
     out, at = [], 0
     while at < len(words):

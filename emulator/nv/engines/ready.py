@@ -1,11 +1,12 @@
-"""Launches that are judged, with their program and shape, kept for later launches that are alike.
+"""A cache of checked launches, with their program and shape, for later launches that are alike.
 
-Two launches are alike if everything that the judgement reads is equal: the bits of the descriptor that rules
-apply to, the windows, the driver's words of constant bank 0, place and contents of the other banks, the
-kernel at the program address, and the map of allocations. They differ in their parameters.
+Two launches are alike if everything that the checks read is equal: the descriptor outside its free bits
+(`LaunchDescriptor.ruled`), the windows, the driver's words of constant bank 0, addresses and contents of the
+other banks, the kernel at the program address, and the map of allocations. Alike launches differ in their
+parameters.
 
-Not here: the judgement (`fit`, `images`), the check that code and constants are fresh, which every launch has
-(`grid`).
+Not here: the checks (`fit`, `images`). Next: `grid`, which checks at every launch that code and constants are
+fresh.
 """
 
 from __future__ import annotations
@@ -26,39 +27,40 @@ if TYPE_CHECKING:
     from emulator.simt.work import LaunchWork
 
 _KEPT: Final = 256
+"""The most launches of a machine that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyLaunch:
-    """A launch that was judged and is right."""
+    """A launch that was checked and is valid."""
 
     found: LoadedImage
-    """The kernel at the program address; held, so that its identity stays its own."""
+    """The kernel at the program address. It is kept alive because `key_of` has its `id`."""
     loaded: LoadedImage
-    """The same, with the addresses that the launch's constant banks determine."""
+    """The same kernel, with the section addresses that the launch's constant banks determine."""
     kernel: PtxKernel
     first: int
-    """Offset of the parameters in constant bank 0."""
+    """Byte offset of the parameters in constant bank 0."""
     end: int
-    """Offset behind them."""
+    """Byte offset of the end of the parameters."""
     table: bytes
-    """What follows them in a launch: addresses of variables."""
+    """The bytes after the parameters in `LaunchWork.params`: addresses of variables."""
     make: Callable[..., LaunchWork]
-    """Makes the launch, given `params`."""
+    """Makes a copy of the launch's work, given `params`."""
 
     def work(self, bank0: bytes) -> LaunchWork:
-        """Return the launch with the parameters in constant bank 0."""
+        """Return the launch's work with the parameters in constant bank 0."""
         return self.make(params=bank0[self.first : self.end] + self.table)
 
 
 class Launches:
-    """The launches of one machine that were judged last."""
+    """The launches of one machine that were checked last."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, ReadyLaunch] = {}
 
     def find(self, key: Hashable, judge: Callable[[], ReadyLaunch]) -> ReadyLaunch:
-        """Return the launch of a key; the first one is judged, which may raise a launch error."""
+        """Return the launch of a key, from `judge()` if it is not kept, which may raise a launch error."""
         ready = self._known.get(key)
         if ready is None:
             ready = judge()
@@ -71,10 +73,10 @@ class Launches:
 def key_of(
     one: LaunchDescriptor, found: LoadedImage, banks: Mapping[int, bytes], words: int, around: Hashable
 ) -> Hashable:
-    """Return what the judgement of a launch depends on.
+    """Return a key that is equal for alike launches.
 
-    `words` is the size of the driver's words of bank 0; `around` has what is not part of the launch: windows,
-    map of allocations, whether it is counted.
+    `words` is the size in bytes of the driver's words of bank 0. `around` has values that are not part of the
+    launch: address space, version of its map, windows, whether launches are counted.
     """
     bank0 = banks.get(0, b"")
     others = tuple((index, one.banks[index].va, content) for index, content in banks.items() if index)
@@ -91,16 +93,16 @@ def ready(
     room: int,
     dynamic: int,
 ) -> ReadyLaunch:
-    """Return a launch that was judged.
+    """Return a launch that has passed the checks.
 
-    `words` is the size of the driver's words of bank 0, `room` of all of it, `dynamic` of its dynamic shared
-    memory. Raises a launch error if constant bank 0 ends before the parameters do, `UsageError` if the
-    kernel's directives forbid the shape.
+    Sizes in bytes: `words` of the driver's words of bank 0, `room` of the whole bank, `dynamic` of the
+    dynamic shared memory. Raises a launch error if constant bank 0 ends before the parameters do,
+    `UsageError` if the kernel's directives forbid the shape.
     """
     size = kernel.param_bytes
     if words + size > room:
         raise launch_error(
-            f"{kernel.name} reads {size} bytes of parameters, bank 0 has {room - words} behind the driver's "
+            f"{kernel.name} reads {size} bytes of parameters, bank 0 has {room - words} after the driver's "
             "words"
         )
     params = bytes(size)

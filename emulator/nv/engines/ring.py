@@ -1,7 +1,7 @@
-"""The entries of a channel's ring as they are in memory (nv.md 3.1).
+"""The entries of a channel's ring in memory: reading and decoding (docs/facts/nv.md 3.1).
 
-Not here: what the entries mean (`channel`), the fences before the doorbell
-(`emulator.nv.engines.combining`).
+Not here: fences before the doorbell (`emulator.nv.engines.combining`). Next: `channel`, which executes
+entries.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 class RingEntry(NamedTuple):
-    """An entry with a segment, decoded and checked."""
+    """A decoded entry."""
 
     address: int
+    """Device address of the segment."""
     size: int
-    """Bytes of the segment; 0 makes a control entry."""
+    """Bytes of the segment; 0 for a control entry, whose other fields mean nothing."""
     wrong: str
-    """Why it cannot be; empty if it can."""
+    """The broken rule; "" if the entry is valid."""
 
 
 @functools.lru_cache(maxsize=1024)
 def decode_entry(raw: int) -> RingEntry:
-    """Decode an entry. Rings repeat theirs, so they are kept."""
+    """Decode an entry. Results are cached, because rings repeat their entries."""
     entry = GpfifoEntry.from_int(raw)
     violations = entry.check()
     wrong = str(violations[0]) if violations else "conditional fetch is not known" if entry.FETCH else ""
@@ -36,7 +37,10 @@ def decode_entry(raw: int) -> RingEntry:
 
 
 class RingEntries:
-    """Reads the entries of one ring. It finds their memory again only after a change of the address space."""
+    """The reader of one ring's entries.
+
+    It searches for their memory only after a change of the address space.
+    """
 
     __slots__ = ("_setup", "_version", "_words")
 
@@ -45,7 +49,7 @@ class RingEntries:
         self._version = -1
         """The version of the map of allocations for which `_words` holds."""
         self._words: memoryview | None = None
-        """The ring as u64 elements; None unless one allocation holds all of it."""
+        """The ring as u64 elements; None if no single allocation holds all of it."""
 
     def read(self, slot: int) -> int:
         """Return the contents of a slot. Raises the page fault if it is not mapped."""

@@ -1,6 +1,7 @@
-"""Semaphores: the comparisons of acquires, and the stores of releases and reductions (nv.md 3.3).
+"""Semaphores: the comparisons of acquires, and the stores of releases and reductions (docs/facts/nv.md 3.3).
 
-Not here: the order that releases create (`emulator.shared.releases`), deadlocks (`emulator.shared.waits`).
+Not here: deadlocks (`emulator.shared.waits`). Next: `emulator.shared.releases`, the order that releases
+create.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ class Acquire:
 
     va: int
     operation: SemOperation
+    """One of the acquire operations."""
     payload: int
     bits: int
+    """Width of the comparison: 32 or 64."""
 
     @property
     def equality(self) -> bool:
@@ -63,44 +66,52 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The address, payload and width of a release, also of one that is not executed yet."""
+    """The address, payload and width of a release, which may lie in the future."""
 
     va: int
     payload: int
+    """Only the lower `bits` bits count."""
     bits: int
+    """Width of the store: 32 or 64."""
     error: Callable[[str], ChannelError] = host_error
     """A factory of the writing engine's error."""
 
 
 Tell: TypeAlias = "Callable[[SemaphoreStore], None]"
-"""Called before a store becomes visible, because a host that reads the value may write a doorbell at once."""
+"""Called before a store becomes visible: a host that reads the new value may write a doorbell at once."""
 
 
 def misfit(size: int, *, wide: bool) -> tuple[FindingKind, str] | None:
-    """Return the kind and a description of a mistake in the structure that a release writes."""
+    """Return the kind and a description of a mistake in the structure that a release writes; None if valid.
+
+    `size` is a `SemaphoreSize`; `wide`: the payload has 64 bits.
+    """
     match size, wide:
         case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
             return FindingKind.METHOD, "one word with a payload of 64 bits"
-        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not define the second
+        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not define the second word
             return FindingKind.UNSUPPORTED, "two words with a payload of 32 bits"
         case _ if size not in tuple(SemaphoreSize):
-            return FindingKind.METHOD, f"structure size {size}, which there is not"
+            return FindingKind.METHOD, f"structure size {size}, which does not exist"
         case _:
             return None
 
 
 def check_alignment(va: int, size: int, what: str, error: Callable[[str], ChannelError] = host_error) -> None:
-    """Refuse a semaphore that is not aligned to the size of its access.
+    """Raise `error` for a semaphore at `va` that is not aligned to `size` bytes, those of its access.
 
-    The facts state only that an address has bits 31:2. But a value that is read and written at once, while
-    others poll it, must be aligned to its size.
+    The facts state only that an address has bits 31:2. But a value that is accessed atomically must be
+    aligned to its size.
     """
     if va % size:
         raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
 
 
 def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: Tell) -> None:
-    """Write the payload and, if `time_ns` is given, the timestamp after it."""
+    """Write the payload and, if `time_ns` is not None, first the timestamp in the same record.
+
+    `what` is the subject of error messages. Raises the error of `one` for a bad alignment, or the page fault.
+    """
     size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
     check_alignment(one.va, size, what, one.error)
     at = space.host(one.va, size, AccessKind.WRITE, what)
@@ -113,12 +124,12 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
 def reduce(
     space: VaSpace, one: Release, operation: SemReduction, what: str, tell: Tell, *, signed: bool
 ) -> None:
-    """Reduce the payload into the value in memory."""
+    """Reduce the payload into the value in memory. Raises as `release`."""
     change(space, one, lambda old: combine(old, one.payload, operation, one.bits, signed=signed), what, tell)
 
 
 def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
-    """Replace the value in memory by `new(value)`."""
+    """Replace the value in memory by `new(value)`. Raises as `release`."""
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, AccessKind.ATOMIC, what)
     old = read_word(at, one.bits)
@@ -131,7 +142,7 @@ def _write(space: VaSpace, one: Release, written: SemaphoreStore, what: str, tel
 
 
 def combine(old: int, payload: int, operation: SemReduction, bits: int, *, signed: bool) -> int:
-    """Return the result of a reduction."""
+    """Return the result of a reduction of `bits` bits; `signed` matters for minimum and maximum only."""
     mask = (1 << bits) - 1
     payload &= mask
 

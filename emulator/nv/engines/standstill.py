@@ -1,10 +1,10 @@
-"""Why a channel does not continue (error, semaphore, no doorbell), and what it will release when it does.
+"""The reasons why a channel does not continue (error, semaphore, no doorbell), and its future releases.
 
-Future releases are decoded from the words that a channel has not executed yet; deadlock detection
-(`emulator.shared.waits`) reads them.
+Future releases are decoded from the words that a channel has not executed yet, for the detection of
+deadlocks.
 
-Not here: the search for cycles and the history of semaphores (`emulator.shared.waits`), executing methods
-(`emulator.nv.engines.host`).
+Not here: executing methods (`emulator.nv.engines.host`). Next: `emulator.shared.waits`, the search for cycles
+and the history of semaphores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHAT = "SEM_EXECUTE acquire"
 
 
 def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
-    """Return the reason why an equality acquire never ends, or ""."""
+    """Return the reason why the channel's equality acquire never ends; "" if it may end, or none waits."""
     wait = run.waiting
     if wait is None:
         return ""
@@ -48,7 +48,7 @@ def passed(run: ChannelRun, history: SemaphoreHistory) -> str:
 
 
 def standing(channel: RmChannel) -> list[str]:
-    """Describe the waits of a channel without progress, each in a sentence."""
+    """Describe why a channel makes no progress, one sentence for each reason; empty if none is known."""
     run = channel.run
     if run.dead is not None:
         code = int(run.dead.rc)
@@ -71,7 +71,7 @@ def standing(channel: RmChannel) -> list[str]:
 
 
 def _unrung(run: ChannelRun) -> list[str]:
-    """Describe entries in the ring without a doorbell, or beyond GPPut."""
+    """Describe ring entries that the driver has written and not submitted: no doorbell, or GPPut too low."""
     put = run.host_put
     if put != run.put:
         text = f"the last doorbell had {run.put}: the entries between were never submitted"
@@ -84,7 +84,10 @@ def _unrung(run: ChannelRun) -> list[str]:
 
 
 def promised(run: ChannelRun) -> Iterator[Release]:
-    """Yield the releases that a channel has not executed yet, in stream order."""
+    """Yield the releases that a channel has not executed yet, in stream order.
+
+    Releases by grids are left out, and all after a word that cannot be decoded.
+    """
     host = dict(run.host.registers)
     engines: dict[int, dict[int, int]] = {}
     for call in _ahead(run):
@@ -127,7 +130,7 @@ def _engine_release(call: MethodCall, registers: dict[int, int]) -> Iterator[Rel
 
 
 def _ahead(run: ChannelRun) -> Iterator[MethodCall]:
-    """Yield the method calls that a channel has not executed yet, up to the first unreadable words."""
+    """Yield the method calls that a channel has not executed yet, up to the first unreadable segment."""
     yield from run.calls
     for entry in run.pending():
         decoded = GpfifoEntry.from_int(entry.raw)

@@ -1,9 +1,9 @@
-"""The doorbell page: the clock registers and the doorbell register (nv.md 2.3).
+"""The doorbell page: the clock registers and the doorbell register (docs/facts/nv.md 2.3).
 
-Both mappings accept doorbell stores. Only the mapping through BAR0 can be read: a load through BAR1 returns
-all ones, as on the bus.
+Both mappings of the page accept doorbell stores. Only the mapping through BAR0 can be read. A load through
+BAR1 returns all ones, as on the bus.
 
-Not here: what a doorbell starts (`channel`). Next: `drivers.nv.doorbell`, the driver's side.
+Not here: the driver's side (`drivers.nv.doorbell`). Next: `channel`, which a doorbell starts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
 
 
 class DoorbellPage:
-    """A `drivers.kernel.Mmio` of the page. A doorbell store only records.
+    """A `drivers.kernel.Mmio` of the page.
 
-    The scheduler's thread does the work.
+    A doorbell store only records entries: the scheduler's thread runs them.
     """
 
     def __init__(self, machine: NvMachine, target: Usermode) -> None:
@@ -36,7 +36,10 @@ class DoorbellPage:
         self._open = True
 
     def read32(self, offset: int) -> int:
-        """Read a clock register; through BAR1 it returns all ones and reports the mistake once."""
+        """Read a clock register; through BAR1, return all ones and report the mistake once.
+
+        Raises `UsageError` for another offset, and after `close`.
+        """
         if not self._open:
             self._refuse("a read of a page that was unmapped")
         if offset not in _CLOCK:
@@ -59,11 +62,14 @@ class DoorbellPage:
             )
 
     def read64(self, offset: int) -> int:
-        """Raise an error: the registers have 32 bits."""
+        """Report and raise `UsageError`: the registers have 32 bits."""
         return self._refuse(f"a read of 64 bits at {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
-        """Write the doorbell."""
+        """Write a token to the doorbell. A token of no channel is reported.
+
+        Raises `UsageError` for another offset, and after `close`.
+        """
         machine = self._machine
         if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
             self._refuse(f"a write of 32 bits at {offset:#x}")
@@ -91,11 +97,11 @@ class DoorbellPage:
         return text
 
     def write64(self, offset: int, value: int) -> None:
-        """Raise an error: the registers have 32 bits."""
+        """Report and raise `UsageError`: the registers have 32 bits."""
         self._refuse(f"a write of 64 bits at {offset:#x}: {value:#x}")
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the page: later accesses are errors."""
         self._open = False
 
     def _refuse(self, what: str) -> int:

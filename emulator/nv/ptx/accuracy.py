@@ -1,9 +1,9 @@
-"""Which PTX instructions are exact to the bit here, which within bounds, and where the others' results may go.
+"""The accuracy of PTX instructions: exact to the bit, or within a bound; and the use of inexact results.
 
-The bounds are those of the PTX ISA (9.7.3, 9.7.4), which states them for the `.approx` and `.full` forms alone.
-Sums of matrix operations are added in an order that no document gives.
+The bounds are those of the PTX ISA (9.7.3, 9.7.4), which states them only for the `.approx` and `.full` forms.
+No document states the order in which matrix operations add their products.
 
-Not here: what becomes of it (`emulator.shared.accuracy`), the arithmetic (`roots`, `mma`).
+Not here: the arithmetic (`roots`, `mma`). Next: `emulator.shared.accuracy`, the analysis and the report.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -32,9 +32,11 @@ _BOUNDS: Final = {
 }  # fmt: skip
 """Opcode -> the error of its `.approx` and `.full` forms."""
 _ALWAYS: Final = frozenset({"ex2", "lg2", "sin", "cos", "tanh", "rsqrt"})
-"""Opcodes that have no other form."""
+"""Opcodes that have no exact form."""
 _SUMS: Final = "order of additions not documented"
+"""The bound of matrix operations on floats."""
 _FLOATS: Final = frozenset({"f16", "bf16", "tf32", "e4m3", "e5m2", "f64"})
+"""Factor types of matrix operations whose sums are rounded."""
 
 
 def name_of(instruction: PtxInstruction) -> str:
@@ -43,7 +45,7 @@ def name_of(instruction: PtxInstruction) -> str:
 
 
 def bound(instruction: PtxInstruction) -> str:
-    """Return how far a result may lie from hardware's."""
+    """Return the largest difference of a result from hardware's, as text; `EXACT` if there is none."""
     opcode, modifiers = instruction.opcode, set(instruction.modifiers)
     if opcode in _BOUNDS and (opcode in _ALWAYS or modifiers & {"approx", "full"}):
         return _BOUNDS[opcode]
@@ -53,7 +55,7 @@ def bound(instruction: PtxInstruction) -> str:
 
 
 def counts(flat: Flat) -> Mapping[str, Mapping[str, int]]:
-    """Return how often a kernel has each instruction, by bound and name."""
+    """Return the number of each instruction in a kernel's code, by bound and name."""
     found: dict[str, Counter[str]] = {}
     for block in blocks(flat):
         for instruction in block.instructions:
@@ -62,7 +64,10 @@ def counts(flat: Flat) -> Mapping[str, Mapping[str, int]]:
 
 
 def decided(flat: Flat) -> tuple[Steering, ...]:
-    """Return where results that are not exact decide about branches or addresses; `address` is the line of the PTX."""
+    """Return the branches and addresses that depend on results within a bound; `Steering.address` is the PTX line.
+
+    Sums of matrix operations are not followed.
+    """
     found = blocks(flat)
     numbers = itertools.count()
     bodies = [[(next(numbers), i) for i in block.instructions] for block in found]

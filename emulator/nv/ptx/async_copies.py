@@ -1,9 +1,9 @@
 """Asynchronous copies of 4 to 16 bytes a thread to shared memory (cp.async). Source: PTX ISA 9.7.9.25.
 
-A copy executes not when it is issued, but when it is waited for, or when 32 newer copies are in flight. So a kernel
-without the wait reads the old contents.
+A copy executes when it is waited for, or when 32 newer copies are in flight, not when it is issued. So a kernel without
+the wait reads the old contents.
 
-Not here: bulk copies (`bulk`), barriers in memory (`mbarrier`).
+Not here: barriers in memory (`mbarrier`). Next: `bulk`, bulk copies.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 _ENTRIES = 32
+"""The most copies of a warp in flight."""
 _HEAD = 64
 _TARGETS, _SOURCES, _TAKEN, _OFFSETS = 64, 64 + 8 * 32, 64 + 16 * 32, 64 + 20 * 32
 _ENTRY = _OFFSETS + 4 * 32
-"""Lanes, size, group and site of a copy; then for each lane: target, source, bytes to copy, offset of the target."""
+"""An entry: lanes, size, group and site of a copy; then, for each lane, target, source, bytes to copy, offset of the target."""
 AREA = _HEAD + _ENTRIES * _ENTRY
 """Memory of a warp for copies in flight: oldest, newest and group counters, then a ring of entries."""
 
 
 def uses(instruction: PtxInstruction) -> bool:
-    """Whether an instruction needs the queue of copies."""
+    """Return whether an instruction needs the queue of copies."""
     return instruction.opcode == "cp" and "bulk" not in instruction.modifiers
 
 
@@ -101,9 +102,9 @@ def _push(
 
 @helper("ptx.copy.wait", "ptr, ptr, i32, mask")
 def _wait(lib: Library, c: CodeBuilder, warp: IrValue, queue: IrValue, keep: IrValue, lanes: IrValue) -> None:
-    """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the copies of all groups except the newest `keep`.
+    """`ptx.copy.wait(warp, queue, keep, lanes)`: execute the lanes' copies of all closed groups except the newest `keep`.
 
-    With -1 uncommitted copies are executed, too.
+    With `keep` -1, copies that are in no closed group are executed, too.
     """
     oldest, newest, group = (
         c.load("i32", queue),
@@ -161,7 +162,7 @@ def _cp(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> None:
-    """Arrive at an mbarrier when earlier copies are done; without .noinc the expected arrivals are incremented."""
+    """Translate an arrival at an mbarrier after earlier copies. Without .noinc it adds to the pending count first."""
     m.need("arrive")
     noinc = m.flag("noinc")
     (address,) = operands(t, i, 1)
@@ -174,7 +175,7 @@ def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -
 
 
 def _taken(t: PtxTranslator, more: list[Operand], size: int) -> IrValue:
-    """Return the number of bytes to copy: all, the first few, or none if a predicate ignores the source."""
+    """Return the number of bytes to copy: all, those of an operand, or 0 in lanes whose predicate ignores the source."""
     c = t.c
     whole = c.const(t.v("i32"), size)
     if not more:
@@ -193,7 +194,7 @@ def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> 
         t.bits(items.pop(), 64)
     take_hints(m, "L2::64B", "L2::128B", "L2::256B")
     if len(items) not in (3, 4) or not isinstance(items[2], PtxImm):
-        raise t.error("takes two addresses, a constant size and how much of the source there is")
+        raise t.error("takes two addresses, a constant size, and at most one operand for the size of the source")
     size = items[2].value
     if size not in ((16,) if how == "cg" else (4, 8, 16)):
         raise t.error("copies 4, 8 or 16 bytes, .cg 16")

@@ -1,6 +1,6 @@
 """Atomics: atom and red, of scalars and vectors. Source: PTX ISA 9.7.13.6 (atom), 9.7.13.7 (red).
 
-Not here: the host's atomic operations (`emulator.simt.atomics`), asynchronous reductions (`remote`).
+Not here: asynchronous reductions (`remote`). Next: `emulator.simt.atomics`, the host's atomic operations.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -43,8 +43,9 @@ SCALARS = {
 }
 """The types of each operation on one element."""
 _VECTORS = {"add": ("f32", *_SMALL), "min": _SMALL, "max": _SMALL}
-_MOST_BITS = 128
 """The types of each operation on a vector."""
+_MOST_BITS = 128
+"""The most bits of a vector."""
 
 
 @meaning("atom", "red")
@@ -98,7 +99,10 @@ def apply(
     t: PtxTranslator, space: str, operation: str, type_: str, address: IrValue, elements: list[tuple[Operand, ...]], *,
     order: MemoryOrder,
 ) -> list[IrValue]:  # fmt: skip
-    """Apply an operation to each element of a vector; return the old values."""
+    """Append an atomic operation for each element of a vector; return the old values.
+
+    `elements` has, for each source operand, its elements. `operation` is a key of `SCALARS`.
+    """
     bits, floating = TYPES[type_], type_.lstrip("b").startswith("f")
     if floating:
         operation = f"f{operation}"

@@ -1,4 +1,4 @@
-"""Counting, shifting, bit fields, permutations and byte-wise products. Source: PTX ISA 9.7.1, 9.7.8.
+"""PTX's counting, shifting, bit fields, permutations and byte-wise products. Source: PTX ISA 9.7.1, 9.7.8.
 
 Not here: sums, products and logic (`integers`). Next: `core`, how an instruction is defined.
 """
@@ -40,7 +40,7 @@ def _brev(t: PtxTranslator, i: PtxInstruction, _: Modifiers, type_: str) -> None
 
 
 def _shifted(t: PtxTranslator, name: str, value: IrValue, amount: IrValue) -> IrValue:
-    """Shift by an amount that PTX clamps to the width."""
+    """Shift by an amount that is clamped to the width, as in PTX; `name` is shl, lshr or ashr."""
     c, bits = t.c, bits_of(value.type)
     narrow = c.intrinsic("umin", amount, c.const(amount.type, bits))
     inside = c.icmp("ult", narrow, bits)
@@ -74,9 +74,9 @@ def _funnel(t: PtxTranslator, i: PtxInstruction, m: Modifiers, _: str) -> None:
 
 
 def _field(t: PtxTranslator, x: IrValue, bits: int) -> IrValue:
-    """Return the position or length of a bit field: the low 8 bits of an operand, or for 64 bits at most 64.
+    """Return the position or length of a bit field: the low 8 bits of an operand, or for 64-bit fields at most 64.
 
-    Values above 255 are outside of the manual; so does ptxas with them (`tests.facts.ptx_answers`).
+    The manual does not define values above 255. ptxas folds them this way (`tests.facts.ptx_answers`).
     """
     return t.c.op("and", x, 255) if bits == 32 else t.c.intrinsic("umin", x, t.c.const(x.type, bits))
 
@@ -149,7 +149,7 @@ def _szext(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 @meaning("fns")
 def _fns(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """Find the n-th set bit from a base: upwards for a positive offset, downwards for a negative one."""
+    """Translate fns: the n-th set bit from a base, upwards for a positive offset, downwards for a negative one."""
     m.need("b32")
     d, x, y, z = operands(t, i, 4)
     c, mask, base, offset = t.c, t.bits(x, 32), t.bits(y, 32), t.bits(z, 32)
@@ -169,7 +169,7 @@ def _fns(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 @meaning("lop3")
 def _lop3(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """lop3: any function of three bits; with .or or .and also whether any bit is set, combined with a predicate."""
+    """Translate lop3, any function of three bits. With .or or .and, a predicate gets whether any bit of the result is set."""
     m.need("b32")
     how = m.one_of("or", "and")
     d, x, y, z, table, *other = operands(t, i, 6 if how else 5)
@@ -210,7 +210,7 @@ def _prmt(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _permute_choice(t: PtxTranslator, mode: str, selector: IrValue, place: int) -> tuple[IrValue, IrValue | None]:
-    """Return the source byte of a position, and whether its sign is replicated."""
+    """Return the number of the source byte of a position, and whether its sign fills the byte; None: never."""
     c = t.c
     if not mode:
         nibble = c.op("lshr", selector, 4 * place)

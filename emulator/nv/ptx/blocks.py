@@ -1,10 +1,9 @@
 """Basic blocks of a flat kernel, and the registers that each instruction reads and writes.
 
-The lanes in the mask of a warp-wide operation (shfl.sync, vote.sync, ...) must converge before it executes.
-So a block begins at such an operation (`BasicBlock.gathers`), and lanes wait there for the rest of its mask.
+The lanes in the mask of a warp-wide operation (shfl.sync, vote.sync, ...) must converge before the operation executes.
+So a block begins at such an operation (`BasicBlock.gathers`), and lanes wait there for the other lanes of the mask.
 
-Not here: inlining (`flat`), the translation of a block (`translate`), the order of blocks
-(`emulator.simt.schedule`).
+Not here: inlining (`flat`), the order of blocks (`emulator.simt.schedule`). Next: `translate`, the translation of a block.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -34,11 +33,12 @@ if TYPE_CHECKING:
 
     from emulator.nv.ptx.flat import Flat
 
-NO_RESULT = {  # opcodes whose first operand is a source, too
+NO_RESULT = {  # opcodes that write no register: their first operand is a source
     "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
     "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp", "tensormap",
 }  # fmt: skip
 ENDS = {"bra", "brx", "ret", "exit", "trap", "brkpt"}
+"""Opcodes that end a block."""
 
 
 def registers_of(operand: Operand) -> Iterator[PtxReg]:
@@ -88,12 +88,13 @@ class BasicBlock:
     instructions: list[PtxInstruction] = field(default_factory=list)
     successors: tuple[int, ...] = ()
     sleeps: bool = False
+    """Whether lanes wait for other lanes of their workgroup at its last instruction."""
     gathers: PtxInstruction | None = None
-    """The warp-wide operation at the head of the block, whose lanes must converge before it; None if there is none."""
+    """The warp-wide operation before which lanes must converge, at the head of the block; None if there is none."""
 
 
 def sleeps(instruction: PtxInstruction) -> bool:
-    """Whether lanes wait at this instruction for others of their workgroup."""
+    """Return whether lanes wait at this instruction for other threads of their workgroup, or for registers."""
     words = instruction.modifiers
     if instruction.opcode == "setmaxnreg":
         return "inc" in words
@@ -102,7 +103,7 @@ def sleeps(instruction: PtxInstruction) -> bool:
     return instruction.opcode in ("bar", "barrier") and "arrive" not in words
 
 
-_REPEATABLE = {  # opcodes that give the same every time and change nothing but their result
+_REPEATABLE = {  # opcodes that write nothing but their result, which depends on their operands alone
     "bra", "nanosleep", "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "and", "or", "xor", "not", "shl", "shr", "setp", "selp", "lop3",
 }  # fmt: skip
 _CHANGING = ("%clock", "%globaltimer")
@@ -110,7 +111,7 @@ _CHANGING = ("%clock", "%globaltimer")
 
 
 def polls(block: BasicBlock) -> bool:
-    """Whether a block does nothing but test mbarriers and compute."""
+    """Return whether a block only tests mbarriers and computes."""
     return block.gathers is None and not block.sleeps and all(_repeats(i) for i in block.instructions)
 
 
@@ -124,7 +125,7 @@ def _repeats(instruction: PtxInstruction) -> bool:
 def blocks(flat: Flat) -> list[BasicBlock]:
     """Split a kernel into basic blocks, the entry first; an empty last block exits.
 
-    Raises `PtxError` for a branch to an unknown label.
+    Raises `PtxError` for a branch to an unknown label or to no label, and for a brx.idx without its list.
     """
     found = [BasicBlock([])]
     for statement in _unguarded(flat.statements):
@@ -153,7 +154,7 @@ def blocks(flat: Flat) -> list[BasicBlock]:
 
 
 def warp_mask(instruction: PtxInstruction) -> Operand | None:
-    """Return the member mask of a warp-wide operation; None for any other instruction."""
+    """Return the operand with the member mask of a warp-wide operation; None for any other instruction."""
     opcode, words = instruction.opcode, instruction.modifiers
     named = "sync" in words and (opcode in ("shfl", "vote", "match", "redux", "elect") or "warp" in words)
     return instruction.operands[-1] if named and instruction.operands else None
@@ -168,12 +169,10 @@ def _unguarded(statements: list[PtxInstruction | Label]) -> Iterator[PtxInstruct
         if isinstance(statement, Label) or statement.guard is None or not _converges(statement):
             yield statement
             continue
-        behind = f"behind@{number}"
-        yield replace(
-            statement, opcode="bra", modifiers=(), operands=(Sym(behind),), negated=not statement.negated
-        )
+        after = f"after@{number}"
+        yield replace(statement, opcode="bra", modifiers=(), operands=(Sym(after),), negated=not statement.negated)
         yield replace(statement, guard=None, negated=False)
-        yield Label(behind, statement.line)
+        yield Label(after, statement.line)
 
 
 def _converges(instruction: PtxInstruction) -> bool:
@@ -181,7 +180,7 @@ def _converges(instruction: PtxInstruction) -> bool:
 
 
 def _converged(block: BasicBlock, instruction: PtxInstruction) -> bool:
-    """Whether the lanes of an instruction's mask have converged at the head of its block already."""
+    """Return whether the lanes of an instruction's mask have already converged at the head of its block."""
     mask = warp_mask(instruction)
     if block.gathers is None or warp_mask(block.gathers) != mask:
         return False
@@ -203,7 +202,7 @@ def _successors(
 
     def at(label: str, line: int) -> int:
         if label not in where:
-            raise PtxError(line, f"branch to {label}, which is no label here")
+            raise PtxError(line, f"branch to {label}, which is no label of this function")
         return where[label]
 
     if last is None or last.opcode not in ENDS:

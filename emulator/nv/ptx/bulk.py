@@ -2,10 +2,10 @@
 
 Source: PTX ISA 9.7.9.25.4.
 
-A copy executes not when it is issued, but when it is waited for: at its mbarrier, or for its group.
+A copy executes when its mbarrier or its group is waited for, not when it is issued.
 
-Not here: the ring of copies (`bulk_ring`), boxes of a tensor (`bulk_tensors`), reductions (`bulk_reductions`), smaller copies
-(`async_copies`), the mbarrier (`mbarrier`).
+Not here: boxes of a tensor (`bulk_tensors`), reductions (`bulk_reductions`), smaller copies (`async_copies`), the mbarrier
+(`mbarrier`). Next: `bulk_ring`, the ring of copies.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def uses(instruction: PtxInstruction) -> bool:
-    """Whether an instruction needs the ring."""
+    """Return whether an instruction needs the ring of bulk copies."""
     return instruction.opcode == "cp" and "bulk" in instruction.modifiers
 
 
 def bulk(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """cp.async.bulk, with its groups and waits; `m` has consumed these words."""
+    """Translate cp.async.bulk with its groups, waits and prefetches; `m` has consumed these three words."""
     groups = t.area("bulk")
     if m.flag("commit_group"):
         operands(t, i, 0)
@@ -69,7 +69,7 @@ def bulk(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _prefetch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """Check a prefetch: of bytes, or of a box of a tensor."""
+    """Check the form of a prefetch, of bytes or of a box of a tensor; it has no effect."""
     of_tensor = m.flag("tensor")
     rank = rank_of(t, m) if of_tensor else 0
     m.need("L2")
@@ -86,9 +86,9 @@ def _prefetch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _issue(lib: Library, target: str, source: str) -> str:
-    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`.
+    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`: queue copies.
 
-    Queue copies. Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier, or 0.
+    Addresses are 64 bits wide in every space. A barrier is the host address of an mbarrier; 0 for a copy of a group.
     """
 
     def body(

@@ -1,8 +1,8 @@
-"""Pieces of memory that bulk copies read and write: where they are, and whether they are good.
+"""Address translation and checks of the pieces of memory that bulk copies read and write.
 
-A piece lies within one allocation, or within the shared memory of one workgroup.
+A piece must lie within one allocation, or within the shared memory of one workgroup.
 
-Not here: the copies (`bulk`), boxes of a tensor (`tensor_copies`).
+Not here: boxes of a tensor (`tensor_copies`). Next: `bulk`, the copies.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from emulator.nv.ptx.statements import Operand
 
 _STEP = 16
-"""The alignment of addresses and sizes in bytes."""
+"""The alignment of addresses and of sizes in bytes."""
 SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "cluster"}
-"""State space of an operand -> where it is."""
+"""State space of an operand -> the space of `emulator.ir.addresses`."""
 
 
 def place(lib: Library, space: str) -> str:
-    """`ptx.bulk.at.SPACE(warp, address, size, site, lane, access) -> host`: null where the piece is not good, and reported."""
+    """`ptx.bulk.at.SPACE(warp, address, size, site, lane, access) -> host`: check a piece; an invalid one is reported and gives null."""
 
     def body(
         c: CodeBuilder, warp: IrValue, address: IrValue, size: IrValue, site: IrValue, lane: IrValue, access: IrValue
@@ -87,7 +87,7 @@ def place(lib: Library, space: str) -> str:
 def placed(
     lib: Library, c: CodeBuilder, space: str, warp: IrValue, address: IrValue, size: IrValue, site: IrValue, lane: IrValue, access: int
 ) -> IrValue:  # fmt: skip
-    """Return the host address of a piece, as `place` finds it; null where the piece is not good."""
+    """Append a call of `place`: return the host address of a piece, null if it is invalid."""
     return c.call(place(lib, space), "ptr", warp, address, size, site, lane, i32(access))
 
 
@@ -102,7 +102,7 @@ def watch(
     size: IrValue,
     access: int,
 ) -> None:
-    """Report one lane's part to the sanitizers."""
+    """Append the sanitizers' checks of one piece; `lane` is a mask with one bit."""
     if space == "global":
         sanitize.watch(lib, c, space, warp, c.splat(address, lib.lanes), lane, site, size, access)
         return
@@ -115,12 +115,12 @@ def watch(
 
 
 def wide_address(t: PtxTranslator, space: str, address: Operand) -> IrValue:
-    """Return an address or an offset in shared memory as 64 bits."""
+    """Return an address in global memory, or an offset or cluster address in shared memory, as i64."""
     return t.address(address, 64) if space == "global" else t.c.resize(t.address(address, 32), 64)
 
 
 def host_of_barrier(t: PtxTranslator, address: Operand) -> IrValue:
-    """Return the host addresses of the mbarriers."""
+    """Return the host addresses of the mbarriers of all active lanes, as i64; invalid ones are reported."""
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     offsets, site = shared_offsets(t, "cluster", address), i32(t.site())
     return c.call(translate(lib, "cluster", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))

@@ -1,10 +1,11 @@
 """Reductions of shared memory into global memory (cp.reduce.async.bulk), of bytes and of boxes of a tensor.
 
-Source: PTX ISA 9.7.9.25.4.2 and 9.7.9.25.5.3. A reduction executes when it is issued, element by element, each an atomic
-operation; groups count it as they count copies.
+Also reductions of shared memory into the shared memory of a workgroup of the cluster. Source: PTX ISA 9.7.9.25.4.2 and
+9.7.9.25.5.3. A reduction executes when it is issued, with one atomic operation for each element. So waits for its group have
+nothing to do.
 
-Not here: the queue of copies (`bulk_ring`), the rows of a box (`tensor_copies`), one atomic operation
-(`emulator.simt.atomics`).
+Not here: the queue of copies (`bulk_ring`), the rows of a box (`tensor_copies`). Next: `emulator.simt.atomics`, one atomic
+operation.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 _WORDS, _HALVES = ("b32", "b64"), ("f16", "bf16")
 _ORDERED = ("u32", "s32", "u64", "s64", *_HALVES)
-_TYPES = {
+_TYPES = {  # operation -> its types in global memory
     "and": _WORDS, "or": _WORDS, "xor": _WORDS, "inc": ("u32",), "dec": ("u32",), "min": _ORDERED, "max": _ORDERED,
     "add": ("u32", "s32", "u64", "f32", "f64", *_HALVES),
 }  # fmt: skip
-_SHARED_TYPES = {
+_SHARED_TYPES = {  # operation -> its types in shared memory
     "and": ("b32",), "or": ("b32",), "xor": ("b32",), "inc": ("u32",), "dec": ("u32",), "min": ("u32", "s32"),
     "max": ("u32", "s32"), "add": ("u32", "s32", "u64"),
 }  # fmt: skip
@@ -47,12 +48,13 @@ _OF_TENSORS = {
 }  # fmt: skip
 """Operation -> number of an element type in a tensor map -> the type of the operation."""
 _ALIKE = {"or": "and", "xor": "and", "dec": "inc", "max": "min"}
+"""Operation -> the one with the same row in `_OF_TENSORS`."""
 
 
 def _run(lib: Library, space: str, operation: str, type_: str) -> str:
     """`ptx.bulk.reduce.SPACE.OP.TYPE(warp, target, source, pattern, first, last, site)`: reduce a run of elements.
 
-    Bytes `first` to `last` behind `target` are changed; the chunks of the source are swizzled by `pattern`.
+    Bytes [first, last) from `target` on are changed. The source is swizzled by `pattern` (`tensor_maps`), 0 for none.
     """
     bits = TYPES[type_]
     floating = type_.lstrip("b").startswith("f")
@@ -193,7 +195,7 @@ def _rows_of(
 
 
 def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """cp.reduce.async.bulk; `m` has consumed the first three words."""
+    """Translate cp.reduce.async.bulk; `m` has consumed its words reduce, async and bulk."""
     if m.flag("tensor"):
         _reduce_box(t, i, m)
         return
@@ -211,7 +213,7 @@ def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if type_ not in (_TYPES if into_global else _SHARED_TYPES)[operation]:
         raise t.error(f".{operation} of .{type_} is not defined")
     if m.flag("noftz") != (type_ in _HALVES and operation == "add"):
-        raise t.error(".noftz stands with sums of 16-bit floats and only there")
+        raise t.error(".noftz is required for sums of 16-bit floats, and allowed for no other reduction")
     if len(items) != 3:
         raise t.error("takes two addresses and a size")
     to = bulk_places.wide_address(t, spaces[0], items[0])
@@ -236,7 +238,7 @@ def _reduce_box(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if m.flag("L2::cache_hint"):
         t.bits(items.pop(), 64)
     if len(items) != 2:
-        raise t.error("takes a tensor map with coordinates and a place in shared memory")
+        raise t.error("takes a tensor map with coordinates and an address in shared memory")
     maps, coordinates = bulk_tensors.coordinates_of(t, items[0], rank)
     site = i32(t.site())
     bulk_tensors.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)

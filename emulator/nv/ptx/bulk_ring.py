@@ -1,11 +1,11 @@
-"""The ring of bulk copies: its entries, and how they are executed and ended at an mbarrier or for a group.
+"""The ring of bulk copies in flight: its entries, and their execution at an mbarrier or for a group.
 
 Source: PTX ISA 9.7.9.25.4.
 
-A copy executes not when it is issued, but when it is waited for. The copies of a cluster are queued in one ring, in the
-memory of its first warp; if the ring is full, the oldest copy is executed.
+A copy executes when it is waited for, not when it is issued. All copies of a cluster are queued in one ring, in the
+state of the cluster's first warp. If the ring is full, the oldest copy is executed.
 
-Not here: issuing copies (`bulk`, `bulk_tensors`). Next: `bulk_places`.
+Not here: issuing copies (`bulk`, `bulk_tensors`). Next: `bulk_places`, address checks.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -38,17 +38,20 @@ COPY_ENTRY = Record(
     target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
     map="ptr", rank="i32", place="i32", phase="i32", to="i64", x0="i32", x1="i32", x2="i32", x3="i32", x4="i32"
 )  # fmt: skip
-"""An entry of the ring: `barrier` is null if it belongs to a group; `offset` is -1 if shared memory is not written, else
-the address of what is written, as every workgroup of the cluster understands it. `thread` is of the cluster. `phase` is that
-of the mbarrier when the copy was issued: it must not end before the bytes have arrived. `to` is the target's device address. `waits`
-is 1 until the copy was executed, and then 2 while bytes that it wrote to global memory may not be used.
+"""An entry of the ring.
 
-With `rank` a box of the tensor of `map` is copied, from coordinates `x0` on, and shared memory is at `place`.
+`target` and `source` are host addresses. `barrier`: the mbarrier, null for a copy of a group. `thread`: the thread's number in
+the cluster. `offset`: the cluster address, with a rank, of the shared memory that is written; `NOWHERE` if none is. `phase`:
+the phase of the mbarrier when the copy was issued, which must not end before the copy's bytes have arrived. `to`: the
+target's device address. `waits`: 1 until the copy was executed; 2 while the bytes that it wrote to global memory may not be
+used yet; 0 when it has ended.
+
+With `rank` not 0 a box of the tensor of `map` is copied, from coordinates `x0` to `x4`; `place` is the offset in shared memory.
 """
 _ENTRIES, _HEAD = 64, 64
 _GROUPS = 4 * 32
 AREA = _GROUPS + _HEAD + _ENTRIES * COPY_ENTRY.size
-"""Memory of a warp for bulk copies: its threads' counts of groups, then the ring (the first warp's is used)."""
+"""Bytes of a warp's state for bulk copies: its threads' counts of closed groups, then a ring. Only the first warp's ring is used."""
 NOWHERE = -1
 """The `offset` of a copy that does not write shared memory."""
 
@@ -66,7 +69,7 @@ def _entry(c: CodeBuilder, ring: IrValue, number: IrValue) -> IrValue:
 
 @contextmanager
 def _each_waiting(c: CodeBuilder, ring: IrValue) -> Iterator[IrValue]:
-    """Loop over the queued copies, oldest first."""
+    """Loop over the copies that have not ended, oldest first."""
     at = c.slot("i32")
     c.store(c.load("i32", ring), at)
     test, look, after, end = (c.fresh(name) for name in ("test", "look", "after", "end"))
@@ -142,7 +145,7 @@ def _finish(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
 
 @helper("ptx.bulk.land", "ptr, ptr")
 def _land(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
-    """`ptx.bulk.land(warp, copy)`: what an executed copy wrote to global memory may be used from now on."""
+    """`ptx.bulk.land(warp, copy)`: end an executed copy: the bytes that it wrote to global memory may be used."""
     COPY_ENTRY.store(c, copy, "waits", 0)
     first, site, rank = (
         c.const(lib.mask, 1),
@@ -158,7 +161,7 @@ def _land(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
 
 
 def _complete(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue, *, only_read: bool = False) -> None:
-    """Append code that executes a copy if it was not, and ends it; with `only_read` its target may not be used yet."""
+    """Append code that executes a copy, unless it was executed, and ends it; with `only_read` its target may not be used yet."""
     if not lib.checks.shadows:
         c.call(_finish(lib), "void", warp, copy)
         return
@@ -183,7 +186,7 @@ def _settle(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue, hosts: I
 
 @helper("ptx.bulk.reads", "ptr, ptr")
 def _still_reads(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue) -> None:
-    """`ptx.bulk.reads(warp, ring)`: record anew what the queued copies of a warp read from shared memory."""
+    """`ptx.bulk.reads(warp, ring)`: record again the reads of shared memory by a warp's copies that are still queued."""
     before = c.op("mul", WARP.load(c, warp, "party"), lib.lanes)
     shared = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
     with _each_waiting(c, ring) as entry:
@@ -199,7 +202,7 @@ def _still_reads(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue) -> 
 
 
 def waited(t: PtxTranslator) -> None:
-    """Append code for a warp that has waited for groups: the copies of the others go on reading."""
+    """Append code for a warp that has waited for groups: copies of other groups may still read shared memory."""
     sanitize.proxy_waited(t.wf)
     if t.wf.lib.checks.shared_races:
         with t.c.when(t.c.icmp("ne", t.wf.active, 0)):
@@ -207,7 +210,7 @@ def waited(t: PtxTranslator) -> None:
 
 
 def settle(t: PtxTranslator, hosts: IrValue, lanes: IrValue) -> None:
-    """Execute the copies that complete at the mbarriers, given by host addresses, that some lanes wait for."""
+    """Append code that executes the copies that complete at the mbarriers at `hosts` for which `lanes` wait."""
     if t.has_area("bulk"):
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, ring_of(t), hosts, lanes)
 
@@ -215,7 +218,7 @@ def settle(t: PtxTranslator, hosts: IrValue, lanes: IrValue) -> None:
 def wait(lib: Library, *, only_read: bool) -> str:
     """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: execute the copies of all groups except the newest `keep`.
 
-    With `only_read` they have read their sources; what they write may not be used yet.
+    With `only_read` the wait is for the reads of their sources only: their targets may not be used yet.
     """
 
     def body(c: CodeBuilder, warp: IrValue, ring: IrValue, groups: IrValue, keep: IrValue, lanes: IrValue) -> None:

@@ -1,8 +1,8 @@
-"""Bulk copies of boxes of a tensor (cp.async.bulk.tensor): their operands, and queueing them.
+"""Bulk copies of boxes of a tensor (cp.async.bulk.tensor): their operands, and their entries in the ring.
 
 Source: PTX ISA 9.7.9.25.5.
 
-Not here: what a box moves (`tensor_copies`), reductions (`bulk_reductions`). Next: `bulk_ring`.
+Not here: reductions (`bulk_reductions`), the ring (`bulk_ring`). Next: `tensor_copies`, the bytes of a box.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -36,9 +36,9 @@ REFUSED = ("multicast::cluster", "cp_mask", "ignore_oob", "cta_group::1", "cta_g
 
 
 def issue_box(lib: Library, *, stores: bool) -> str:
-    """`ptx.bulk.box.HOW(warp, ring, groups, maps, rank, coordinates, offsets, barriers, lanes, site)`.
+    """`ptx.bulk.box.HOW(warp, ring, groups, maps, rank, coordinates, offsets, barriers, lanes, site)`: queue copies of boxes.
 
-    Queue copies of boxes; `coordinates` points to vectors of all lanes, one for each dimension.
+    `coordinates` points to vectors over the lanes, one for each of 5 dimensions. `stores`: from shared to global memory.
     """
 
     def body(
@@ -99,7 +99,7 @@ def issue_box(lib: Library, *, stores: bool) -> str:
 
 
 def tensor(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -> None:
-    """cp.async.bulk.tensor: a box of a tensor, to or from shared memory."""
+    """Translate cp.async.bulk.tensor, which copies a box of a tensor to or from shared memory."""
     m.need("tensor")
     rank = rank_of(t, m)
     spaces = [SPACES[m.need(*SPACES)] for _ in ("target", "source")]
@@ -113,7 +113,7 @@ def tensor(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -
     m.need("bulk_group" if stores else "mbarrier::complete_tx::bytes")
     barrier = None if stores else items.pop()
     if len(items) != 2:
-        raise t.error("takes a place in shared memory and a tensor map with coordinates")
+        raise t.error("takes an address in shared memory and a tensor map with coordinates")
     tensor, tile = items if stores else items[::-1]
     maps, coordinates = coordinates_of(t, tensor, rank)
     hosts = t.c.const(t.v("i64"), 0) if barrier is None else host_of_barrier(t, barrier)
@@ -124,7 +124,7 @@ def tensor(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -
 
 
 def rank_of(t: PtxTranslator, m: Modifiers) -> int:
-    """Consume the number of dimensions."""
+    """Consume and return the number of dimensions, 1 to 5. Raises `PtxError` before sm_90."""
     word = m.need("1d", "2d", "3d", "4d", "5d")
     if t.arch < tensor_maps.ARCH:
         raise t.error(f"needs sm_{tensor_maps.ARCH}")
@@ -132,7 +132,7 @@ def rank_of(t: PtxTranslator, m: Modifiers) -> int:
 
 
 def tile_only(t: PtxTranslator, m: Modifiers) -> None:
-    """Consume the mode of a load or store: whole boxes only."""
+    """Consume the mode of a load or store. Raises `PtxError` for modes other than whole boxes."""
     m.flag("tile")
     for word in m.rest:
         if word.startswith(("im2col", "tile::")) or word in REFUSED:
@@ -151,7 +151,7 @@ def coordinates_of(t: PtxTranslator, address: Operand, rank: int) -> tuple[IrVal
 
 
 def count_tiles(t: PtxTranslator, maps: IrValue, coordinates: IrValue, rank: IrValue, what: str, site: IrValue) -> None:
-    """Count copies of boxes, if the kernel counts; `what` is load, store or atomic."""
+    """Append code that counts copies of boxes, if the kernel is counted; `what` is load, store or atomic."""
 
     def host(address: IrValue, lane: IrValue) -> IrValue:
         return placed(t.wf.lib, t.c, "global", t.wf.warp, address, i32(BYTES), site, lane, READ)

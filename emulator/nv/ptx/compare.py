@@ -1,6 +1,6 @@
-"""Comparison and selection, of integers and floating-point values. Source: PTX ISA 9.7.6, 9.7.7.
+"""Comparison and selection of integers and floating-point values. Source: PTX ISA 9.7.6, 9.7.7.
 
-Next: `core`, how an instruction is defined.
+Not here: minima and maxima (`integers`, `floats`). Next: `core`, how an instruction is defined.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -29,10 +29,11 @@ COMPARE = {
     "hi": "gt",
     "hs": "ge",
 }
+"""PTX's comparison of integers -> LLVM's, without the sign; lo, ls, hi and hs are unsigned."""
 
 
 def compare_integers(t: PtxTranslator, how: str, type_: str, a: IrValue, b: IrValue) -> IrValue:
-    """Compare as PTX's integer operators do."""
+    """Compare integers by a key of `COMPARE`. Raises `PtxError` for another word."""
     if how not in COMPARE:
         raise t.error(f".{how} does not compare integers")
     name = COMPARE[how]
@@ -41,18 +42,15 @@ def compare_integers(t: PtxTranslator, how: str, type_: str, a: IrValue, b: IrVa
 
 
 def combine(t: PtxTranslator, how: str, value: IrValue, other: IrValue) -> IrValue:
-    """Combine a comparison with a predicate."""
+    """Combine a comparison with a predicate by and, or, xor; "" leaves it alone."""
     return t.c.op(how, value, other) if how else value
 
 
 @integer("setp")
 def _setp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    first, *_ = i.operands
-    bits = TYPES[type_]
-    how = m.need(*COMPARE)
+    how, bits = m.need(*COMPARE), TYPES[type_]
     a, b = t.bits(i.operands[1], bits), t.bits(i.operands[2], bits)
     set_predicates(t, i, m, compare_integers(t, how, type_, a, b))
-    del first
 
 
 def set_predicates(t: PtxTranslator, i: PtxInstruction, m: Modifiers, value: IrValue) -> None:
@@ -111,7 +109,7 @@ _FLOATING = {
 
 
 def compare_floats(t: PtxTranslator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[IrValue]:
-    """Compare; return one vector of i1, or two for packed types."""
+    """Compare by a word of PTX's floating-point comparisons; return one vector of i1, or two for packed types."""
     if how not in _FLOATING:
         raise t.error(f".{how} does not compare floating-point values")
     if type_ in SMALL:
@@ -140,7 +138,7 @@ def _setp_floats(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) 
 
 @meaning("set")
 def _set(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
+    """Translate set, which compares into a number: all ones or 0 for integers, 1.0 or 0.0 for floats."""
     source, target = m.type(), m.type()
     how, combined, ftz = (
         m.need(*_FLOATING, "lo", "ls", "hi", "hs"),

@@ -23,7 +23,9 @@ _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _BF16_PAIRS = 100
 """The lowest architecture that converts 8-bit floats to and from pairs of bf16, and to finite tf32."""
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "tf32": 0x7F80_0000}
+"""Type -> the bits of its infinity."""
 _FP8 = {"e4m3x2": (4, 3, 0x7E), "e5m2x2": (5, 2, 0x7B)}
+"""Type -> its bits of exponent and of mantissa, and the bits of its largest finite value."""
 
 
 @meaning("cvt")
@@ -133,7 +135,8 @@ def _float_to_float(t: PtxTranslator, m: Modifiers, x: Operand, target: str, sou
     if target == "tf32":
         return _tf32(t, x, mode, relu=relu, finite=finite)
     if mode == "rna" or (finite and (target not in _INFINITY or source != "f32")):
-        raise t.error("that rounding is not supported")
+        given = " ".join(f".{word}" for word in (mode, "satfinite" * finite) if word)
+        raise t.error(f"{given} does not go with a conversion of .{source} to .{target}")
     value = _wide_source(t, x, source)
     if ftz and source == "f32":
         value = flushed(t, value)
@@ -148,7 +151,7 @@ def _float_to_float(t: PtxTranslator, m: Modifiers, x: Operand, target: str, sou
 
 
 def _finite(t: PtxTranslator, bits: IrValue, target: str) -> IrValue:
-    """Replace infinities by the largest finite number of their sign."""
+    """Replace infinities by the largest finite value of their sign, in bits of type `target`."""
     c, infinity = t.c, _INFINITY[target]
     size = c.op("and", bits, 0x7FFF_FFFF if target == "tf32" else 0x7FFF)
     return c.select(c.icmp("eq", size, infinity), c.op("sub", bits, 0x2000 if target == "tf32" else 1), bits)
@@ -161,7 +164,7 @@ def _relu(t: PtxTranslator, value: IrValue) -> IrValue:
 
 
 def _narrowed(t: PtxTranslator, value: IrValue, target: str, mode: str, *, ftz: bool) -> IrValue:
-    """Round float or double to a type and return its bits, NaNs canonical."""
+    """Round float or double to a type and return its bits, with canonical NaNs."""
     c, wide = t.c, bits_of(value.type) == 64
     if target == "f64":
         return t.canonical(c.as_int(c.cast("fpext", value, "double")))
@@ -177,9 +180,10 @@ def _narrowed(t: PtxTranslator, value: IrValue, target: str, mode: str, *, ftz: 
 
 
 def _tf32(t: PtxTranslator, x: Operand, mode: str, *, relu: bool, finite: bool) -> IrValue:
-    """Round float32 to 10 bits of mantissa, kept in 32 bits."""
+    """Round float32 to 10 bits of mantissa; the result is a pattern of 32 bits."""
     if mode not in ("rna", "rn", "rz") or (finite and mode != "rna" and t.arch < _BF16_PAIRS):
-        raise t.error(f"that rounding is not supported on sm_{t.arch}")
+        given = " ".join(f".{word}" for word in (mode, "satfinite" * finite) if word) or "no rounding"
+        raise t.error(f"{given} to .tf32 is not supported on sm_{t.arch}; .rna is")
     c, value = t.c, t.float(x, "f32")
     value = _relu(t, value) if relu else value
     bits = c.as_int(value)
@@ -247,13 +251,13 @@ def _fp8(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -
 
 
 def _need_halves(t: PtxTranslator, pair: str, target: str, source: str) -> None:
-    """Check the other side of a conversion of 8-bit floats: a pair of f16, or of bf16 on later GPUs."""
+    """Check the type that is converted to or from 8-bit floats: a pair of f16, or from sm_100 on of bf16."""
     if pair != "f16x2" and (pair != "bf16x2" or t.arch < _BF16_PAIRS):
         raise t.error(f"cannot convert .{source} to .{target} on sm_{t.arch}")
 
 
 def small_to_f16(c: CodeBuilder, byte: IrValue, source: str) -> IrValue:
-    """Turn an fp8 pattern in i16 into the f16 pattern of the same value, which is exact."""
+    """Convert a pattern of e4m3 or e5m2, as i16, to the f16 pattern of the same value; NaN becomes 0x7fff."""
     if source == "e5m2":
         half = c.op("shl", byte, 8)
         nan = c.icmp("ugt", c.op("and", half, 0x7FFF), 0x7C00)
@@ -272,7 +276,10 @@ def small_to_f16(c: CodeBuilder, byte: IrValue, source: str) -> IrValue:
 
 
 def _pack(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """cvt.pack.sat: two s32 clamped and packed, below a third operand for types of less than 16 bits."""
+    """Translate cvt.pack.sat: two s32 clamped and packed.
+
+    For types below 16 bits, with a third operand above them.
+    """
     m.need("sat")
     rest = m.one_of("b32") if len(i.operands) == 4 else ""
     source, target = m.type(), m.need(*_PACKED)
@@ -323,7 +330,7 @@ def _mov(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 @meaning("move_param")
 def _move_param(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """A parameter of an inlined call that lives in registers."""
+    """Translate the move of a parameter of an inlined call that is in registers (`flat`)."""
     m.rest.clear()
     d, x = operands(t, i, 2)
     targets = d.items if isinstance(d, Vec) else (d,)

@@ -1,11 +1,10 @@
-"""The common parts of all instructions: operands as lane values, modifiers, and the registry of opcodes.
+"""The common parts of all PTX instructions: operands as lane values, modifiers, and the registry of opcodes.
 
-Special registers (PTX ISA chapter 10) are operands, too.
+The translation of an instruction is a function that is registered by opcode (`meaning`). It consumes its modifiers from
+`Modifiers`. A remaining modifier is an error, so that an unknown one is never ignored. Special registers (PTX ISA,
+chapter 10) are operands, too.
 
-An instruction is a function that is registered by opcode. It consumes its modifiers from `Modifiers`; a remaining
-modifier is an error, so an unknown one is never ignored.
-
-Not here: the instructions (`integers`, `floats`, `memory` and others), control flow (`translate`).
+Not here: control flow (`translate`). Next: `integers`, `floats`, `memory` and others, the instructions.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     Meaning = Callable[["PtxTranslator", PtxInstruction, "Modifiers"], None]
 
 CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
+"""Bits of a float -> the NaN that the hardware's arithmetic produces."""
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 
 
@@ -57,17 +57,15 @@ class Modifiers:
         return False
 
     def one_of(self, *names: str, default: str = "") -> str:
-        """Consume the first word that is one of `names`."""
+        """Consume and return the first word that is one of `names`; `default` if there is none."""
         for name in self.rest:
             if name in names:
                 self.rest.remove(name)
                 return name
-        if not default:
-            return ""
         return default
 
     def need(self, *names: str) -> str:
-        """Consume a mandatory word."""
+        """Consume and return a word that must be one of `names`. Raises `PtxError` if there is none."""
         found = self.one_of(*names)
         if not found:
             raise PtxError(
@@ -77,7 +75,7 @@ class Modifiers:
         return found
 
     def type(self, *, last: bool = True) -> str:
-        """Consume a type: the last one, or the first."""
+        """Consume and return the last type, or with `last` False the first. Raises `PtxError` if there is none."""
         found = [m for m in self.rest if m in TYPES]
         if not found:
             raise PtxError(self._instruction.line, f"{self._instruction.text}: names no type")
@@ -103,12 +101,18 @@ class PtxTranslator:
     def __init__(
         self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str], areas: Mapping[str, int]
     ) -> None:
+        """Begin the translation of `flat` for sm_`arch`.
+
+        `lazy_nans` are registers whose NaNs are made canonical when they are read. `areas` maps names to offsets of
+        memory that is reserved in each warp's state.
+        """
         self.wf = wf
         self.flat = flat
         self.arch = arch
         self._areas = areas
         self._lazy = lazy_nans
         self._canonical: dict[str, tuple[IrValue, IrValue]] = {}
+        """Register -> its value when it was read last, and that value with canonical NaNs."""
         self._scratch: dict[str, IrValue] = {}
         self.guesses: frozenset[int] = frozenset()
         """The `id`s of loads that a compare-and-swap validates (`guesses`); empty unless races are checked."""
@@ -136,21 +140,21 @@ class PtxTranslator:
         return name in self._areas
 
     def area(self, name: str, warp: IrValue | None = None) -> IrValue:
-        """Return the address of a named part of the reserved memory, of this warp or another of its workgroup."""
+        """Return the address of the reserved memory of a name, in the state of this warp or of the warp at `warp`."""
         return self.c.gep(self.wf.reserved(warp), self._areas[name])
 
     def scratch(self, name: str, type_: str) -> IrValue:
-        """Return the address of stack memory of one type, the same for every use of a name."""
+        """Return the address of a stack variable, the same for every use of a name."""
         if name not in self._scratch:
             self._scratch[name] = self.c.slot(type_)
         return self._scratch[name]
 
     def begin_block(self) -> None:
-        """Forget the cached facts about registers."""
+        """Drop cached values of registers, at the start of a basic block."""
         self._canonical.clear()
 
     def raw(self, operand: Operand) -> IrValue:
-        """Return a register's raw bits."""
+        """Return a register's bits. Raises `PtxError` for any other operand."""
         if not isinstance(operand, PtxReg):
             raise self.error(f"{operand} must be a register")
         value = self.wf.read(operand.name)
@@ -163,7 +167,10 @@ class PtxTranslator:
         return known[1]
 
     def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> IrValue:
-        """Return an operand as integers of `bits`; with `relaxed` a wider register gives its low bits."""
+        """Return an operand as integers of `bits`; with `relaxed` a wider register gives its low bits.
+
+        Raises `PtxError` for a register of another width and for an operand that is no source.
+        """
         match operand:
             case PtxReg():
                 if operand.bits == bits:
@@ -210,12 +217,10 @@ class PtxTranslator:
 
     def special(self, name: str) -> IrValue:
         """Return a special register as a vector of i32 or i64."""
-        from emulator.nv.ptx.core import read_special  # noqa: PLC0415 - it registers nothing and needs this class
-
         return read_special(self, name)
 
     def address_of(self, symbol: Sym, bits: int) -> IrValue:
-        """Return the address of a variable in its own space."""
+        """Return the address of a variable in its state space. Raises `PtxError` if it is not defined."""
         type_ = self.v(f"i{bits}")
         for places in (self.flat.shared, self.flat.local):
             if symbol.name in places:
@@ -229,7 +234,7 @@ class PtxTranslator:
         raise self.error(f"{symbol.name} is not defined")
 
     def space_of(self, symbol: str) -> str:
-        """Return the state space of a variable."""
+        """Return the state space of a variable; constant variables count as global, unknown names, too."""
         for space, places in (
             ("shared", self.flat.shared),
             ("local", self.flat.local),
@@ -255,7 +260,10 @@ class PtxTranslator:
         return self.c.resize(value, bits)
 
     def write(self, operand: Operand, value: IrValue, *, signed: bool = False, relaxed: bool = False) -> None:
-        """Write a register; `relaxed` extends a narrower value into a wider register."""
+        """Write a register; `relaxed` extends a narrower value into a wider register. "_" is not written.
+
+        Raises `PtxError` for an operand that is no destination, and for a value of another width.
+        """
         if isinstance(operand, Special) and operand.name == "_":
             return
         if not isinstance(operand, PtxReg):
@@ -267,7 +275,7 @@ class PtxTranslator:
         self.wf.write(operand.name, value)
 
     def is_lazy(self, target: PtxReg, source: Operand) -> bool:
-        """Return whether a move copies a value whose NaNs are made canonical later."""
+        """Return whether a move may copy NaNs as they are, because reads of `target` make them canonical."""
         return target.name in self._lazy and (not isinstance(source, PtxReg) or source.name in self._lazy)
 
     def write_float(self, operand: Operand, value: IrValue) -> None:
@@ -284,7 +292,7 @@ class PtxTranslator:
 
 
 def f32_bits(value: float) -> int:
-    """Return the bits of the float32 nearest to a number."""
+    """Return the bits of the float32 nearest to a number; beyond the range, of an infinity."""
     try:
         bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     except OverflowError:
@@ -303,7 +311,7 @@ MEANINGS: dict[str, Meaning] = {}
 
 
 def meaning(*opcodes: str) -> Callable[[Meaning], Meaning]:
-    """Register the translation of opcodes; an opcode with its first modifier ("st.async") precedes the bare opcode."""
+    """Register the translation of opcodes. An opcode with its first modifier, such as "st.async", has precedence over "st"."""
 
     def register(function: Meaning) -> Meaning:
         for opcode in opcodes:
@@ -323,14 +331,14 @@ def operands(t: PtxTranslator, instruction: PtxInstruction, *counts: int) -> tup
 _AXES = {"x": 0, "y": 1, "z": 2}
 _OF_CLUSTER = ("%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 _OF_BLOCK = {"%ntid": "visible_block", "%nctaid": "visible_grid"}
-_CONSTANTS = {
+_CONSTANTS = {  # special registers with a fixed value; %nsmid is H100's
     "%nsmid": 132, "%smid": 0, "%gridid": 0,
     "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0, "%current_graph_exec": 0,
 }  # fmt: skip
 
 
 def read_special(t: PtxTranslator, name: str) -> IrValue:
-    """Return a special register as i32, or i64 for the 64-bit clocks."""
+    """Return a special register as i32, or i64 for the 64-bit clocks. Raises `PtxError` for an unknown one."""
     base, _, axis = name.partition(".")
     c, wf = t.c, t.wf
     if axis in _AXES:
@@ -361,7 +369,7 @@ def read_special(t: PtxTranslator, name: str) -> IrValue:
 
 
 def _of_cluster(t: PtxTranslator, base: str, axis: str) -> IrValue:
-    """Return a register of a cluster with an axis, as a scalar."""
+    """Return a special register about clusters, for one axis, as a scalar."""
     size = t.wf.of_thread(f"cluster_{axis}")
     if base == "%cluster_nctaid":
         return size
@@ -370,7 +378,7 @@ def _of_cluster(t: PtxTranslator, base: str, axis: str) -> IrValue:
 
 
 def _clock(t: PtxTranslator, shift: int, bits: int) -> IrValue:
-    """Return the host's cycle counter, which is monotonic; its rate has no meaning."""
+    """Return bits of the host's cycle counter, which is monotonic; its rate is not the GPU's."""
     now = t.c.call("llvm.readcyclecounter", "i64")
     return t.wf.uniform(t.c.resize(t.c.op("lshr", now, shift) if shift else now, bits))
 

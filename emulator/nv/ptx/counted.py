@@ -1,16 +1,15 @@
 """The operations of PTX instructions for the counters, and counters of bulk copies and of wgmma.
 
-An addition, subtraction or multiplication of floating-point numbers is one operation, a fused one two; a
-packed instruction has as many for each element. Divisions, roots and transcendental functions are of the
-class "special" and have none. A matrix instruction has 2 M N K operations, of which a warp of a warp group
-does a quarter.
+A floating-point addition, subtraction or multiplication is one operation, a fused multiply-add two. A packed
+instruction has that number for each element. Divisions, roots and transcendental functions are of the class
+"special" and have none. A matrix instruction has 2 M N K operations; one warp of a warp group does a quarter.
 
-A bulk copy counts as a request for each run of consecutive bytes: one, or one for each row of a box of a
-tensor. Of a box only what lies inside the tensor is read or written.
+A bulk copy is one request for each run of consecutive bytes: one request, or one for each row of a box of a
+tensor. Only the part of a box inside the tensor is read or written.
 
-Of wgmma's operands in shared memory a block of 8 rows of 16 bytes is one request; it takes a cycle if its
+For wgmma's operands in shared memory, a block of 8 rows of 16 bytes is one request. It takes one cycle if its
 rows lie in different banks, as in every layout whose descriptor fits its tile. Each warp reads its 16 rows of
-A. B is read once for the four warps of a warp group: read by each, m64n256k16 would take more than the 128
+A. B counts as read once for the four warps of a warp group: otherwise m64n256k16 would take more than the 128
 cycles of its published rate.
 
 Not here: the code that counts (`emulator.simt.counting`), the copies (`bulk`, `tensor_copies`), the tiles
@@ -49,7 +48,7 @@ _FLOATS: Final = {
     "f32": ("f32", 1), "f32x2": ("f32", 2), "f64": ("f64", 1),
 }  # fmt: skip
 """Type -> the type of its elements, and their number."""
-_KINDS: Final = {
+_KINDS: Final = {  # opcode -> class, for instructions whose class does not depend on their type
     "ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store", "atom": "atomic",
     "red": "atomic", "cp": "copy", "bar": "barrier", "barrier": "barrier", "mbarrier": "barrier",
     "bra": "branch", "brx": "branch", "ret": "branch", "exit": "branch", "trap": "branch", "brkpt": "branch",
@@ -114,10 +113,10 @@ def count_boxes(
     what: str,
     host: Callable[[IrValue, IrValue], IrValue],
 ) -> None:
-    """Count copies of boxes by the lanes' tensor maps.
+    """Count copies of boxes of the lanes' tensor maps, whose device addresses are `maps`.
 
-    `coordinates` points to the vectors of coordinates. `host` returns the host address of the map at an
-    address, for a lane; null if the map is not there, which it reports.
+    `coordinates` points to the vectors of coordinates. `host(address, lane)` returns the host address of a
+    map, and null for an address without a map, which it reports.
     """
     counting, c = t.wf.counting, t.c
     if counting is None:
@@ -137,13 +136,14 @@ def count_boxes(
 
 
 _WARPS = 3
-"""Mask of a warp's number in its warp group."""
+"""The mask of the bits of a warp's number in its warp group."""
 
 
 def count_tile(t: PtxTranslator, descriptor: IrValue, *, by_rows: bool, groups: int = 0) -> None:
-    """Count the reads of a tile: of B, with its groups of 8 columns, else of the rows of A that the warp has.
+    """Count the reads of a tile of wgmma: of B, or with `groups` 0 of the rows of A that the warp has.
 
-    `descriptor` is a scalar i64; `by_rows`: the tile is MN-major. Does nothing where nothing is counted.
+    `groups` is B's number of groups of 8 columns. `descriptor` is a scalar i64; `by_rows`: the tile is
+    MN-major. Does nothing if the kernel is not counted.
     """
     if t.wf.counting is None:
         return

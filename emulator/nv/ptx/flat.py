@@ -1,9 +1,9 @@
-"""The flattening of a kernel: device functions are inlined, variables get addresses.
+"""The flattening of a kernel: device functions are inlined, and variables get addresses.
 
-A call is replaced by the callee's body with unique names. Parameters of calls become registers if all accesses agree
+A call is replaced by the callee's body with unique names. The parameters of a call become registers if all accesses agree
 on offset and width, otherwise a part of local memory.
 
-Not here: parsing (`syntax`), basic blocks (`blocks`).
+Not here: parsing (`syntax`). Next: `blocks`, basic blocks of the result.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from emulator.nv.ptx.statements import PtxVariable
 
 _MOST_INSTRUCTIONS = 200_000
+"""The most instructions of a kernel with its functions inlined."""
 
 
 @dataclass(slots=True)
@@ -48,26 +49,33 @@ class Flat:
 
     name: str
     params: dict[str, tuple[int, int]]
-    """Offset and size of every kernel parameter."""
+    """Name of a kernel parameter -> its byte offset and size."""
     param_bytes: int
+    """Bytes of all parameters."""
     param_address: int = PARAM_WINDOW
     """Generic address of the first parameter."""
     statements: list[PtxInstruction | Label] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
+    """Name of a register -> its type."""
     shared: dict[str, int] = field(default_factory=dict)
+    """Name of a shared variable -> its offset in shared memory."""
     shared_bytes: int = 0
+    """Bytes of static shared memory."""
     dynamic: set[str] = field(default_factory=set)
-    """Shared variables without a size; they start at the end of the static ones."""
+    """Shared variables without a size, in dynamic shared memory; they start at `shared_bytes`."""
     local: dict[str, int] = field(default_factory=dict)
+    """Name of a local variable -> its offset in a thread's local memory."""
     local_bytes: int = 0
     symbols: list[str] = field(default_factory=list)
-    """Global and constant variables, in the order of the table of a launch."""
+    """Global and constant variables that it uses, in the order of the table of addresses after the parameters."""
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name of a .branchtargets list -> its labels."""
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name of a performance directive, such as "maxntid" -> its numbers."""
 
     @property
     def addresses_params(self) -> bool:
-        """Whether it makes generic addresses of its parameters."""
+        """Whether it converts addresses of its parameters to generic ones (cvta.param)."""
         return any(
             isinstance(s, PtxInstruction)
             and s.opcode == "cvta"
@@ -77,11 +85,13 @@ class Flat:
 
     @property
     def table_offset(self) -> int:
-        """Offset of the addresses of `symbols`, which follow the parameters."""
+        """Byte offset of the table of addresses of `symbols`, after the parameters."""
         return -(-self.param_bytes // 8) * 8
 
 
 class _Flattener:
+    """The flattening of one kernel; `run` may be called once."""
+
     def __init__(self, source: PtxSource, kernel: PtxFunction, param_base: int) -> None:
         self._source = source
         self._kernel = kernel
@@ -110,7 +120,11 @@ class _Flattener:
         after: str | None,
         stack: tuple[str, ...],
     ) -> None:
-        """Append a function's body; `names` maps its parameters to variables or registers of the caller."""
+        """Append a function's body.
+
+        `prefix` makes its names unique; `names` maps its parameters to variables or registers of the caller. `after` is
+        the label at which the caller continues, None in the kernel; `stack` are the functions that are being inlined.
+        """
         if function.name in stack:
             raise PtxError(function.line, f"{function.name} is recursive: that is not supported")
         stack = (*stack, function.name)
@@ -373,9 +387,11 @@ def _rename(statement: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
 
 
 def flatten(source: PtxSource, name: str, param_base: int = 0) -> Flat:
-    """Return kernel `name` without calls and with its variables placed.
+    """Return kernel `name` without calls, with an address for each variable.
 
-    `param_base`: where its parameters begin in constant bank 0, from whose start they are aligned.
+    `param_base` is the byte offset of its parameters in constant bank 0; parameters are aligned from the bank's start. Raises
+    `UsageError` if the module has no such kernel; `PtxError` for recursion, an indirect call, a call of an undefined function
+    or with a wrong number of arguments, a global variable inside a function, and a kernel that is too long.
     """
     kernel = source.functions.get(name)
     if kernel is None or not kernel.entry:

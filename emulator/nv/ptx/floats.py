@@ -1,6 +1,6 @@
-"""Floating-point arithmetic, extremes and signs, exact to the bit. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
+"""PTX's floating-point arithmetic, extremes and signs, exact to the bit. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
 
-Not here: quotients, roots and approximations (`roots`), directed rounding (`emulator.ir.numeric`).
+Not here: directed rounding (`emulator.ir.numeric`). Next: `roots`, quotients, roots and approximations.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 _THREE_INPUTS = 100
 """The lowest architecture whose min and max take three inputs."""
 SMALL = ("f16", "bf16", "f16x2", "bf16x2")
+"""Types with elements of 16 bits, which are computed in float32."""
 ROUNDING = ("rn", "rz", "rm", "rp")
+"""Rounding modes of arithmetic."""
 _MIXED = 100
-"""The first architecture with sums of float32 and 16-bit floats."""
+"""The lowest architecture with sums of float32 and 16-bit floats."""
 
 
 def floating(*opcodes: str) -> Callable[[Typed], Typed]:
@@ -49,13 +51,13 @@ def flushed(t: PtxTranslator, value: IrValue) -> IrValue:
 
 
 def sources(t: PtxTranslator, type_: str, ftz: bool, *items: Operand) -> list[IrValue]:  # noqa: FBT001 - a modifier
-    """Return operands as floating-point values, subnormals flushed on request."""
+    """Return operands as floating-point values; with `ftz` subnormal values become zeros."""
     values = [t.float(item, type_) for item in items]
     return [flushed(t, v) for v in values] if ftz else values
 
 
 def finish(t: PtxTranslator, d: Operand, value: IrValue, *, ftz: bool, sat: bool) -> None:
-    """Write a result, flushed and clamped as its instruction requires."""
+    """Write a result with a canonical NaN; `ftz` flushes subnormal values, `sat` clamps to [0, 1]."""
     if ftz:
         value = flushed(t, value)
     if sat:
@@ -90,7 +92,10 @@ def write_small(t: PtxTranslator, d: Operand, values: list[IrValue], type_: str)
 def compute_small(
     t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str, compute: Callable[..., IrValue]
 ) -> None:
-    """Apply an operation on float32 to each 16-bit element."""
+    """Apply `compute`, an operation on float32, to each 16-bit element, and write the rounded results.
+
+    The modifiers .rn, .ftz, .sat and .relu are consumed.
+    """
     m.one_of("rn")
     ftz, sat, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     d, *sources = i.operands
@@ -120,7 +125,7 @@ def _rounded(t: PtxTranslator, operation: str, mode: str, *values: IrValue) -> I
 
 
 def _pairwise(t: PtxTranslator, i: PtxInstruction, *, ftz: bool, compute: Callable[..., IrValue]) -> None:
-    """Apply an operation to the two float32 of 64-bit registers (sm_100 on)."""
+    """Apply an operation to each of the two float32 of 64-bit registers. Raises `PtxError` before sm_100."""
     if t.arch < 100:
         raise t.error("f32x2 needs sm_100")
     c = t.c
@@ -232,7 +237,7 @@ def _sign(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None
 
 
 def flush_small(t: PtxTranslator, value: IrValue) -> IrValue:
-    """Turn float32 values that are subnormal in f16 into zeros."""
+    """Replace float32 values that are subnormal in f16 by zeros of the same sign."""
     c = t.c
     small = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, 2.0**-14))
     return c.select(small, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
@@ -268,14 +273,14 @@ def _testp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> Non
 
 
 def is_float_result(instruction: PtxInstruction) -> bool:
-    """Whether an instruction writes f32 or f64 arithmetic, whose NaNs may be made canonical later."""
+    """Return whether an instruction writes a result of f32 or f64 arithmetic, whose NaNs are canonical."""
     if instruction.opcode not in FLOATING or instruction.opcode in ("setp", "copysign", "testp"):
         return False
     return instruction.modifiers[-1:] in (("f32",), ("f64",))
 
 
 def is_neutral(operand: Operand) -> bool:
-    """Return whether an operand is a constant that is not NaN."""
+    """Return whether an operand is a constant that is neither NaN nor infinite as float32, and no f64."""
     return (
         isinstance(operand, PtxImm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"
     )

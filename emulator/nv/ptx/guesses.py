@@ -1,12 +1,12 @@
-"""Loads whose value a compare-and-swap of the same address validates: the first guess of its loop.
+"""Plain loads whose value a compare-and-swap at the same address validates: the first guess of a loop of atomicCAS.
 
-CUDA's programming guide makes atomic operations of others so:
+CUDA's programming guide builds other atomic operations from atomicCAS:
 `old = *p; do { seen = old; old = atomicCAS(p, seen, f(seen)); } while (seen != old);`
 The code relies on the first value only if the comparison finds it unchanged, so the plain load does not race with
-atomics. A load counts if its register reaches the comparison, with the same address, on the one path from it: no
-store, barrier, fence or reduction comes between, and no branch on a condition.
+atomics. A load counts as a guess if its register reaches the comparison, with the same address, on an unbranched path.
+No store, barrier, fence or reduction may lie on that path.
 
-Not here: the orders that instructions state (`memory`).
+Not here: the orders that instructions state (`memory`). Next: `translate`, the user.
 """
 
 # ruff: noqa: E501 - summaries read best on one line
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 _SPACES = frozenset({"global", "shared", "shared::cta", "shared::cluster"})
 _OTHERS = frozenset({"volatile", "relaxed", "acquire", "mmio", "nc", "v2", "v4", "v8"})
-"""Modifiers of loads that are no plain loads of one element that is coherent with atomics."""
+"""Modifiers of loads that are not plain, not coherent with atomics, or of several elements."""
 _STOPS = NO_RESULT - {"bra", "prefetch", "prefetchu", "nanosleep", "pmevent"}
+"""Opcodes that end the search along a path."""
 
 
 def guesses(cut: Sequence[BasicBlock]) -> frozenset[int]:
-    """Return the `id`s of the loads of a kernel, as split by `blocks.blocks`, that a compare-and-swap validates."""
+    """Return the `id`s of the load instructions of a kernel, in blocks from `blocks.blocks`, that are guesses."""
     if not any(_swaps(i) for block in cut for i in block.instructions):
         return frozenset()
     return frozenset(
@@ -55,12 +56,12 @@ def _loads(i: PtxInstruction) -> bool:
 
 
 def _width(i: PtxInstruction) -> int:
-    """Return the bits of the last type that an instruction names."""
+    """Return the bits of the last type that an instruction names; 0 if it names none."""
     return next((TYPES[word] for word in reversed(i.modifiers) if word in TYPES), 0)
 
 
 def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[PtxInstruction]:
-    """Return the instructions behind a place up to the first branch that splits the path, each once."""
+    """Return the instructions of block `number` from `begin` on, and of the blocks after it while there is one successor."""
     found, seen = list(cut[number].instructions[begin:]), {number}
     while len(cut[number].successors) == 1 and cut[number].successors[0] not in seen:
         number = cut[number].successors[0]
@@ -70,7 +71,7 @@ def _path(cut: Sequence[BasicBlock], number: int, begin: int) -> list[PtxInstruc
 
 
 def _validated(load: PtxInstruction, path: Sequence[PtxInstruction]) -> bool:
-    """Return whether a compare-and-swap on the path behind a load compares with the value that it loaded."""
+    """Return whether a compare-and-swap on the path after a load compares with the value that the load returned."""
     target, at = load.operands[:2]
     assert isinstance(target, PtxReg)
     assert isinstance(at, Mem)

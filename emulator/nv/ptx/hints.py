@@ -1,7 +1,8 @@
 """Cache hints: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
 
-A hint does not change values, but its form is checked. As on hardware, a prefetch of an unmapped address is
-not an error; all other hints must name mapped memory. `discard` overwrites the line with a fixed pattern.
+A hint other than `discard` does not change values, but its form is checked. As on hardware, a prefetch of an
+unmapped address is no error. Priorities and `discard` must name mapped memory. `discard` overwrites the line
+with a fixed pattern.
 
 Not here: fences (`memory`). Next: `core`, how an instruction is defined.
 """
@@ -46,7 +47,7 @@ def _prefetch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _line(t: PtxTranslator, m: Modifiers, items: tuple[Operand, ...], access: int) -> tuple[str, IrValue]:
-    """Check the 128-byte line of global memory of an instruction; return its state space and address."""
+    """Check the 128-byte line of global memory that `items` name; return the state space and the address."""
     address, size = items
     if not isinstance(size, PtxImm) or size.value != _LINE:
         raise t.error(f"the size must be {_LINE}")

@@ -1,6 +1,7 @@
-"""Integer arithmetic, comparison, logic, shifts and bit fields. Source: PTX ISA 9.7.1, 9.7.2, 9.7.7, 9.7.8.
+"""PTX's integer arithmetic and logic. Source: PTX ISA 9.7.1, 9.7.2, 9.7.8.
 
-Not here: counting and permuting bits (`bits`). Next: `core`, how an instruction is defined.
+Not here: shifts, bit fields, counting and permuting bits (`bits`), comparisons (`compare`). Next: `core`, how an
+instruction is defined.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -25,13 +26,14 @@ CARRY = "%cc"
 """The carry flag: a predicate that add.cc and similar instructions write."""
 
 INTEGERS = {f"{k}{w}" for k in "bus" for w in (8, 16, 32, 64)}
+"""The scalar types of integers and bits."""
 _INTEGER: dict[str, Typed] = {}
 FLOATING: dict[str, Typed] = {}
-"""The same opcodes for floating-point types; filled by `floats`."""
+"""Opcode -> its translation for floating-point types; `floats` fills it."""
 
 
 def integer(*opcodes: str) -> Callable[[Typed], Typed]:
-    """Register the translation of opcodes for integer types; floating-point types use `FLOATING`."""
+    """Register the translation of opcodes for integer types; `floats.floating` does it for floating-point types."""
 
     def register(function: Typed) -> Typed:
         for opcode in opcodes:
@@ -51,7 +53,7 @@ def _dispatch(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def is_signed(type_: str) -> bool:
-    """Whether a type is a signed integer."""
+    """Return whether a type is a signed integer."""
     return type_[0] == "s"
 
 
@@ -66,7 +68,7 @@ def join_halves(t: PtxTranslator, low: IrValue, high: IrValue) -> IrValue:
 
 
 def saturated(t: PtxTranslator, name: str, a: IrValue, b: IrValue) -> IrValue:
-    """Add or subtract signed integers with saturation."""
+    """Add or subtract signed integers with saturation; `name` is add or sub."""
     return t.c.intrinsic(f"s{name}.sat", a, b)
 
 
@@ -95,7 +97,7 @@ def _add(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
 def _with_carry(t: PtxTranslator, name: str, a: IrValue, b: IrValue, carry: IrValue | None) -> tuple[IrValue, IrValue]:
     """Add or subtract as the machine's adder does; return the result and the carry.
 
-    A difference is a + ~b + 1, so its carry is 1 where nothing is borrowed, and `addc` after `sub.cc` adds that.
+    A difference is a + ~b + 1, so its carry is 1 if nothing is borrowed; an `addc` after a `sub.cc` adds that 1.
     """
     c = t.c
     if name == "sub" and carry is None:
@@ -112,7 +114,7 @@ def _with_carry(t: PtxTranslator, name: str, a: IrValue, b: IrValue, carry: IrVa
 
 
 def _product(t: PtxTranslator, a: IrValue, b: IrValue, type_: str, part: str) -> IrValue:
-    """Multiply; `part` is lo, hi or wide."""
+    """Multiply; `part` is the lower half (lo), the upper half (hi), or all bits of the product (wide)."""
     c, bits = t.c, TYPES[type_]
     if part == "lo":
         return c.op("mul", a, b)

@@ -1,7 +1,9 @@
-"""Which types and modifiers an arithmetic instruction takes, and from which architecture on.
+"""The types and modifiers that each arithmetic instruction takes, and the first architecture of each form.
 
-Not here: what instructions mean (`integers`, `floats`, `bits`, `compare`, `convert`). Sources: PTX ISA, the syntax of each
-instruction; forms that ptxas 13.5 refuses (`tests/facts/ptx_answers_kept`).
+Sources: PTX ISA, the syntax of each instruction; forms that ptxas 13.5 refuses (`tests/facts/ptx_answers_kept`).
+
+Not here: comparisons of values and the arithmetic (`integers`, `floats`, `bits`, `compare`, `convert`). Next: `translate`,
+which calls `check`.
 """
 
 # ruff: noqa: E501 - rows of the grammar read best on one line
@@ -52,9 +54,10 @@ _GRAMMAR = {
     "testp": "f32 f64: finite infinite number notanumber normal subnormal", "copysign": "f32 f64:",
     "selp": f"{_BITS} {_INTEGERS} f32 f64:",
 }  # fmt: skip
-"""By instruction, for each type: words that may follow, `!` one of which must, `&` that must, `>90` from sm_90 on; `@90` the form."""
+"""Opcode -> rows "TYPES: WORDS", divided by "|". A word is allowed; of the words with `!` one is needed; a word with `&` is
+needed; a word with `>90` is allowed from sm_90 on. `@90` at the end: the whole row is for sm_90 and later."""
 _TOGETHER = ({"sat", "relu"}, {"wide", "cc"})
-"""Words that exclude each other."""
+"""Pairs of words that exclude each other."""
 _COMPARISONS = "eq ne lt le gt ge"
 _COMPARED = {
     "b": "eq ne", "s": _COMPARISONS, "u": f"{_COMPARISONS} lo ls hi hs",
@@ -64,7 +67,7 @@ _COMPARABLE = f"{_BITS} {_INTEGERS} f16 f16x2 bf16 bf16x2 f32 f64".split()
 
 
 def _parsed(text: str) -> dict[str, tuple[dict[str, str], int]]:
-    """Return, by type, the words with their marks, and the first architecture."""
+    """Return, by type, the words of a row with their marks, and the first architecture, 0 for all."""
     found: dict[str, tuple[dict[str, str], int]] = {}
     for row in text.split("|"):
         types, _, words = row.partition(":")
@@ -78,7 +81,10 @@ _RULES = {opcode: _parsed(text) for opcode, text in _GRAMMAR.items()}
 
 
 def check(instruction: PtxInstruction, arch: int) -> None:
-    """Raise `PtxError` for a type or modifier that an arithmetic instruction does not take on sm_`arch`."""
+    """Raise `PtxError` for a type or modifier that an arithmetic instruction does not take on sm_`arch`.
+
+    Instructions without a row in `_GRAMMAR` are not checked.
+    """
     opcode, types = instruction.opcode, [word for word in instruction.modifiers if word in TYPES]
     words = {word for word in instruction.modifiers if word not in TYPES}
     wrong, first = "", 0

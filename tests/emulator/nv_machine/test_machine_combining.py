@@ -63,7 +63,7 @@ def test_a_fence_missing_between_entry_and_put_is_advice_once(ready: Ready) -> N
         wait_word(memory, 0, value, up)
     (report,) = up.machine.reports
     assert report.kind is FindingKind.ADVICE
-    assert "fenced behind the store of GPPut only" in report.message
+    assert "fenced after the store of GPPut only" in report.message
 
 
 def test_a_fence_missing_between_entry_and_put_is_named_if_caches_are_checked(

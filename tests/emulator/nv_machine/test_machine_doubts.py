@@ -98,7 +98,7 @@ def stamped(client: Client, **fields: bool) -> Launcher:
 
 def test_a_timestamp_before_the_end_of_the_work_before_it_gets_advice(up: Client) -> None:
     launcher = stamped(up)
-    assert "without RELEASE_WFI behind work in flight of compute: its time is before" in remark(up)
+    assert "without RELEASE_WFI after work in flight of compute: its time is before" in remark(up)
     launcher.finish([])
 
 

@@ -107,7 +107,7 @@ def test_bank_0_must_cover_what_the_text_reads_beyond_the_size_in_the_image(laun
     less = patched(raw, {size: struct.pack("<H", 0), bank: struct.pack("<Q", base)})
     code = upload(launcher.client, less)
     text = launcher.fails(code, "store", bytes(12), CONSTANT_BUFFER_SIZE_SHIFTED4=(base >> 4,))
-    assert "store reads 12 bytes of parameters, bank 0 has 0 behind the driver's words" in text
+    assert "store reads 12 bytes of parameters, bank 0 has 0 after the driver's words" in text
 
 
 def test_shared_memory_must_hold_the_static_part(launcher: Launcher) -> None:
@@ -176,7 +176,7 @@ def test_the_stack_pointer_must_go_with_a_size(launcher: Launcher, kw: Any, poin
     code = upload(launcher.client, cubin(launcher.profile, STACK))
     launcher.local(0x600 * 32 * 64 * 2)
     text = launcher.fails(code, "stack", bytes(12), **kw, words={"stack_pointer": pointer})
-    assert f"the stack pointer {pointer:#x} goes neither with" in text
+    assert f"the stack pointer {pointer:#x} fits neither" in text
 
 
 LOCAL = {"low": 0x200, "words": {"stack_pointer": 0x200}}

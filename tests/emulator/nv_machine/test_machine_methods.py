@@ -294,7 +294,7 @@ REPORTS: list[tuple[Any, int, dict[str, int], str, FindingKind]] = [
     (classic, 2, {"STRUCTURE_SIZE": True}, "must be aligned to 4 bytes", FindingKind.METHOD),
     (newer, 0, {"OPERATION": 1}, "only plain releases", FindingKind.UNSUPPORTED),
     (newer, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", FindingKind.METHOD),
-    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which there is not", FindingKind.METHOD),
+    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which does not exist", FindingKind.METHOD),
     (newer, 0, {"STRUCTURE_SIZE": 2}, "two words with a payload of 32 bits", FindingKind.UNSUPPORTED),
     (newer, 0, {"STRUCTURE_SIZE": 1, "PAYLOAD_SIZE64": True}, "one word with a payload", FindingKind.METHOD),
     (
