@@ -4,7 +4,7 @@ A kernel's access to memory that is not mapped, or is forbidden, becomes a `Memo
 becomes a `QueueFault`.
 
 Not here: the reports of a kernel (`emulator.ir.report`), the effect of errors (`emulator.amd.machine`). Next:
-`emulator.amd.reports`, the two classes.
+`emulator.amd.reports`, the two classes. Source of the exceptions' numbers: `drivers.amd.layouts.events`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hcq.layout import BitStruct
 
 _TURNS: Final = 1024
-"""The most turns of warps in a slice (`emulator.simt.slices.SlicedLaunch.advance`)."""
+"""Turns of each host thread in a slice (`emulator.simt.slices.SlicedLaunch.advance`)."""
 PATIENCE_S: Final = 0.02
 """Seconds that other queues wait for a slice of a kernel."""
 _MOST_CODE: Final = 16 << 20

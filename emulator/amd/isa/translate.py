@@ -1,6 +1,7 @@
 """Translates a kernel's machine code to a wave function: basic blocks, branches, barriers, initial registers.
 
-Every error is an `IsaError` that names kernel, address and instruction.
+Every error is an `IsaError` that names kernel, address and instruction. Source of the initial registers:
+LLVM, AMDGPUUsage, "Initial Kernel Execution State".
 
 Not here: single operations (`meanings`), the function's frame (`emulator.simt.wave_function`), the cache of
 translated kernels (`programs`). Next: `values`, which reads and writes registers.

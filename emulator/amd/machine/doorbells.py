@@ -1,6 +1,7 @@
 """MMIO pages of one GPU in a process: the doorbells, and the registers that flush the host data path (HDP).
 
-Both implement `drivers.kernel.Mmio`. Not here: the effect of a doorbell (`machine`). Next: `machine`.
+Both implement `drivers.kernel.Mmio`. Source: docs/sources-amd.md, KFD ioctls. Not here: the effect of a
+doorbell (`machine`). Next: `machine`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The emulated AMD GPUs of one machine: queues that run, doorbells, faults, interrupts and reports.
 
 Not here: the ioctls (`emulator.amd.kfd`), the descriptors (`kernel`), the execution of a queue
-(`emulator.amd.engines`). Next: `runs`, what the machine needs of the engines.
+(`emulator.amd.engines`). Next: `runs`, what the machine needs of the engines. Source of interrupts, faults
+and resets: docs/sources-amd.md, KFD ioctls.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
