@@ -17,6 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import UNSIGNALLED
+from drivers.amd.layouts.pm4 import Function
 from emulator.amd.engines.errors import packet_fault
 from emulator.amd.profiles import HDP_FLUSH
 from emulator.shared.releases import SemaphoreStore
@@ -189,6 +190,17 @@ class Bus:
                 f"{what} never ends: HDP_FLUSH_DONE holds {wait.payload:#x}, which was requested"
             )
         self.machine.hdp_flushes += 1
+
+    def begin_wait(self, wait: PacketWait) -> PacketWait | None:
+        """Return a wait for memory, after reports of a suspect compare; None if it is ALWAYS true."""
+        if wait.function == Function.ALWAYS:
+            self.report_unverified(f"{wait.name} with FUNCTION ALWAYS waits for nothing")
+            return None
+        if wait.unordered:
+            self.report_unverified(f"{wait} under mask {wait.mask:#x}, which hides low bits")
+        if wait.vain:
+            self.waits_for_nothing(wait)
+        return wait
 
     def waits_for_nothing(self, wait: PacketWait) -> None:
         """Report a wait that every value ends: a lint if no queue stored to its word yet, else unverified.

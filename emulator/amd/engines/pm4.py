@@ -29,7 +29,6 @@ from drivers.amd.layouts.pm4 import (
     Event,
     EventIndex,
     EventWrite,
-    Function,
     IndirectBuffer,
     IntSel,
     MemSpace,
@@ -264,21 +263,12 @@ class Pm4:
                 "memory, and flush the host data path with WRITE_WAIT_WRITE of its registers"
             )
         va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        wait = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
         if registers:
-            wait = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             self._bus.flush_host_path(packet.ADDRESS_LO, packet.ADDRESS_HI, wait, "WAIT_REG_MEM")
             return
         self._bus.aligned(va, 4, "WAIT_REG_MEM")
-        if packet.FUNCTION is Function.ALWAYS:
-            self._bus.report_unverified(f"{self.at} with FUNCTION ALWAYS waits for nothing")
-        else:
-            self.waiting = PacketWait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
-            if self.waiting.unordered:
-                self._bus.report_unverified(
-                    f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits"
-                )
-            if self.waiting.vain:
-                self._bus.waits_for_nothing(self.waiting)
+        self.waiting = self._bus.begin_wait(wait)
 
     def _event(self, packet: EventWrite) -> None:
         if (packet.EVENT_TYPE, packet.EVENT_INDEX) != (Event.CS_PARTIAL_FLUSH, EventIndex.CS_PARTIAL_FLUSH):

@@ -25,7 +25,6 @@ from drivers.amd.layouts.sdma import (
     ConstFill,
     CopyLinear,
     Fence,
-    Function,
     GcrReq,
     Head,
     Indirect,
@@ -220,28 +219,19 @@ class Sdma:
 
     def _poll(self, packet: PollRegmem) -> None:
         """Begin a poll of memory, or flush the host data path."""
+        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        wait = PacketWait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
         if packet.HDP_FLUSH:
             done, request = packet.ADDRESS_LO // 4, packet.ADDRESS_HI // 4
-            wait = PacketWait("POLL_REGMEM", 0, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
             self._bus.flush_host_path(request, done, wait, "POLL_REGMEM with HDP_FLUSH")
             return
         if not packet.MEM_POLL:
             raise packet_fault(f"POLL_REGMEM of register {packet.ADDRESS_LO:#x}: user queues poll memory")
-        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
         self._bus.aligned(va, 4, "POLL_REGMEM")
-        if packet.FUNCTION is Function.ALWAYS:
-            self._bus.report_unverified("POLL_REGMEM with FUNCTION ALWAYS waits for nothing")
-        else:
-            self.waiting = PacketWait("POLL_REGMEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
-            if self.waiting.unordered:
-                self._bus.report_unverified(
-                    f"{self.waiting} under mask {packet.MASK:#x}, which hides low bits"
-                )
-            if packet.RETRY != POLL_FOREVER:
-                self._bus.report_unverified(f"{self.waiting} gives up after {packet.RETRY + 1} polls (RETRY)")
-            if self.waiting.vain:
-                self._bus.waits_for_nothing(self.waiting)
-            self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
+        self.waiting = self._bus.begin_wait(wait)
+        if packet.RETRY != POLL_FOREVER:
+            self._bus.report_unverified(f"{wait} gives up after {packet.RETRY + 1} polls (RETRY)")
+        self._retries = 0 if packet.RETRY == POLL_FOREVER else packet.RETRY + 1
 
     def _indirect(self, packet: Indirect) -> None:
         va, count = wide(packet.BASE_LO, packet.BASE_HI), packet.IB_SIZE
