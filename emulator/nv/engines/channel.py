@@ -412,7 +412,7 @@ class ChannelRun:
             )
         decoded = decode_entry(entry.raw)
         if value := self.machine.other.refuses("ring entry", entry.raw, self.space):
-            raise host_error(f"{self.at} is {entry.raw:#x} (doubt {value})")
+            raise host_error(f"{self.at} is {entry.raw:#x} (quirk {value})")
         if decoded.size == 0:
             self._control(GpfifoControl.from_int(entry.raw))
         else:

@@ -135,7 +135,7 @@ class EngineGpu(Protocol):
     def lint(self, message: str) -> None:
         """Report, once for each message, a use that works but is probably a mistake."""
 
-    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
+    def report_unverified(self, message: str, error: Callable[[str], ChannelError]) -> None:
         """Report a use that works here but may fail on hardware.
 
         Raise `error(message)` if the GPU is strict.

@@ -256,7 +256,7 @@ def _check_backing(run: EngineChannel, backing: int, per_tpc: int, name: str) ->
         return
     dies = profile.gpcs * profile.tpcs_per_gpc
     wanted = _rounded(per_tpc * dies, layout.LOCAL_TOTAL_ALIGN)
-    run.machine.doubt(
+    run.machine.report_unverified(
         f"the backing of local memory of {name} has {seen:#x} bytes, wanted {wanted:#x}: "
         f"{per_tpc:#x} per TPC x {dies} TPCs of the full die "
         f"({profile.gpcs} GPCs x {profile.tpcs_per_gpc}, the litter counts). {profile.tpcs} TPCs are in use, "

@@ -123,7 +123,7 @@ class NvMachine(ReportLog):
         self.tracks = settings.checks.uninitialised
         """Whether uninitialised reads are reported."""
         self.strict = settings.checks.caches
-        """Whether doubtful findings stop a channel."""
+        """Whether unverified behaviour stops a channel."""
         self.races = Races() if settings.checks.global_races else None
         """The race detector; None if it is off."""
         self.caches = Caches() if settings.checks.caches else None
@@ -359,8 +359,8 @@ class NvMachine(ReportLog):
                 channel.group.dead = True
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
-    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Report something that works here but may fail on hardware: advice, or an error if doubts stop."""
+    def report_unverified(self, message: str, error: Callable[[str], ChannelError]) -> None:
+        """Report something that works here but may fail on hardware: advice, or an error if `strict`."""
         if self.strict:
             raise error(message)
         self.lint(message)

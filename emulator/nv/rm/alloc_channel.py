@@ -125,7 +125,7 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
     )
     _check_ring(setup)
     if value := machine.other.refuses("channel", params, setup):
-        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{params} (doubt {value})")
+        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{params} (quirk {value})")
     if params.hObjectBuffer:
         find(client, params.hObjectBuffer, RmMemory, "hObjectBuffer")
     run = ChannelRun(machine, f"channel {handle:#x}", setup)

@@ -185,7 +185,7 @@ def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTE
     if channel.group.alive().engine == EngineType.GR0 and not bound:
         raise RmRefused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
     if value := kernel.machine.other.refuses("registered channel", channel, params):
-        raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (doubt {value})")
+        raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (quirk {value})")
     window = None
     if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
         window = _window(kernel.machine, uvm, channel, (params.base, params.length))

@@ -53,7 +53,7 @@ def _started(packet: DispatchDirect) -> Initiator:
 def _acquires_behind_a_kernel(packet: object, _words: object, before: object) -> bool:
     """Stop the queue at an ACQUIRE_MEM right after a kernel: nothing has waited for the kernel's end."""
     if isinstance(packet, _ACQUIRES) and isinstance(before, DispatchDirect):
-        raise packet_fault("ACQUIRE_MEM while a kernel runs (doubt acquire)")
+        raise packet_fault("ACQUIRE_MEM while a kernel runs (quirk acquire)")
     return False
 
 
