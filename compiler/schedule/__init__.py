@@ -1,5 +1,5 @@
-"""Scheduling: from tensor graphs to kernel ASTs, and the buffers of each kernel.
+"""Scheduling: from tensor graphs to the ASTs of kernels, and the buffers of each kernel.
 
-Not here: how one kernel becomes machine code (`compiler.pipeline`). Next: `scheduler`, the
-passes in order; `fusion`, which operations share a kernel; `lower`, which makes the AST.
+Not here: how one kernel becomes machine code (`compiler.pipeline`). Next: `scheduler`, the passes in order;
+`fusion`, which decides what operations share a kernel; `lower`, which makes the AST.
 """

@@ -3,7 +3,7 @@
 The properties are found in one pass, sources first. Costs are approximate: a simple operation costs 1, a load
 2. They only decide whether a value that would be computed several times gets a buffer.
 
-Not here: the decisions (`fusion`), the AST of a kernel (`lower`), its costs (`compiler.plan.cost`).
+Not here: the AST of a kernel (`lower`), its costs (`compiler.plan.cost`). Next: `fusion`, the decisions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ EXPENSIVE: Final = 16
 """A value that costs more gets a buffer instead of being computed twice."""
 _LOAD: Final = 2
 _CAP: Final = 1000
+"""The highest cost of a value; a higher one decides nothing else."""
 _WEIGHT: Final = {**{op: ROWS[op].cost.weight for op in COSTLY}, Ops.GATHER: 20}
 _HEAVY: Final = frozenset(_WEIGHT)
 _PRIME: Final = (1 << 61) - 1
 _FLOWS: Final = 4
+"""The most reductions whose shares one node records."""
 _WORK: Final = 64
 """The most nodes whose costs are counted one by one."""
 _SAME_ELEMENTS: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
@@ -40,17 +42,20 @@ _UNSTORED: Final = _LEAF | {Ops.PARAM}
 class Fact:
     """The properties of one node.
 
-    `cost`, `heavy`, `rows` and `leaves` are those that its users see: of a load, if the node has a buffer.
-    `work` has the cost of each node whose sum `cost` is: a node that is used twice costs once, but what is
-    behind a movement is evaluated at other indices, and is counted by itself.
-    `own_cost`, `own_heavy`, `own_rows` and `inner` are those of its computation.
+    `cost`, `heavy`, `rows` and `leaves` describe what a user of the node evaluates: a load, if the node has a
+    buffer, else its computation. `own_cost`, `own_heavy`, `own_rows` and `inner` always describe its
+    computation.
 
-    `users` is the number of distinct users, and an output counts as one. `leaves` is the bit set of the
-    buffers that its users would have to load, `inner` of those that its computation loads. `flow` is the
-    share of each reduction's result that passes through the node, as a number modulo a prime: 1 is all of it,
-    so the node can be the end of that reduction's epilogue. `rows` marks a value that needs a reduction over
-    its own trailing axes (softmax, layer norm). `level` is the number of reductions on the longest path
-    below.
+    `cost` is the sum of the costs in `work`: a node that is used twice costs once, but the nodes below a
+    movement are evaluated at other indices and cost again. `heavy` marks a value that needs a costly
+    operation, `rows` one that needs a reduction over its own trailing axes (softmax, layer norm). `leaves`
+    and `inner` are bit sets of the buffers that are loaded, `bit` is the bit of the node's own buffer.
+
+    `users` is the number of distinct users; being an output counts as one. `root` marks a node that a kernel
+    stores, `barrier` one that its users are assumed to load. `flow` has the share of each reduction's result
+    that passes through the node, as a number modulo a prime; if it is 1, the node can end that reduction's
+    epilogue. `level` is the number of reductions on the longest path below. `uniform` is the constant that
+    all elements are. `entries` are the node's evaluations in kernels.
     """
 
     __slots__ = (
@@ -95,6 +100,7 @@ class Facts:
         self.leaf_sizes: list[int] = []
         """Elements of each buffer, by the number of its bit."""
         self.leaf_bytes: list[int] = []
+        """Bytes of each buffer."""
         self._max_leaves = max_leaves
         users: dict[UOp, int] = dict.fromkeys(roots, 1)
         for node in self.order:
@@ -203,7 +209,7 @@ class Facts:
             fact.rows = True
 
     def _take_flow(self, fact: Fact, source: Fact) -> None:
-        """Add the source's shares of reductions to a node: its users have equal parts of them."""
+        """Add the source's shares of reductions to a node; the users of a source have equal parts."""
         if source.root or not source.flow:
             return
         part = pow(source.users, -1, _PRIME) if source.users > 1 else 1
@@ -240,14 +246,14 @@ class Facts:
 
 
 def moved(x: UOp) -> UOp:
-    """Return the node whose values a chain of movements and AFTERs has."""
+    """Return the node below a chain of movements and AFTERs."""
     while x.op in MOVEMENT or x.op is Ops.AFTER:
         x = x.src[0]
     return x
 
 
 def reduced_sizes(reduction: UOp) -> tuple[int, ...]:
-    """Return the sizes of the axes that a tensor's REDUCE removes."""
+    """Return the sizes of the axes over which a REDUCE of a tensor graph reduces."""
     shape = reduction.src[0].shape
     return tuple([shape[a] for a in reduction.arg[1]])
 
@@ -294,24 +300,25 @@ class FusionLimits:
     """The limits of fusion, for one kernel."""
 
     buffers: int = 24
-    """Distinct buffers of one kernel."""
+    """The most distinct buffers of a kernel."""
     nodes: int = 1024
-    """Evaluations in one kernel; after that, elementwise values get buffers."""
+    """The most evaluations in a kernel; with more, elementwise values get buffers."""
     places: int = 8
-    """Distinct indices at which a value without a buffer is evaluated."""
+    """The most distinct indices at which a value without a buffer is evaluated."""
     row: int = 1 << 17
-    """Longest row, in elements, of a kernel that holds several reductions over one row."""
+    """The longest row, in elements, in a kernel with several reductions over one row."""
     few_rows: int = 32
+    """The number of rows, or of results of a reduction, below which workers have too few to share."""
     few_rows_row: int = 1 << 13
-    """The same where there are fewer than `few_rows` rows to share among workers."""
+    """The longest row if a kernel has fewer than `few_rows` rows."""
     split: int = 1 << 15
     """A reduction of at least this many elements to fewer than `few_rows` is split in two."""
     outputs: int = 0
-    """Results that keep a device with threads busy, each summed by one thread; 0 for a device without."""
+    """Results that keep a device busy if one thread sums each; 0 for a device without threads."""
     groups: int = 0
-    """Results that keep it busy, each summed by a workgroup."""
+    """Results that keep a device busy if a workgroup sums each; 0 for a device without threads."""
     near: int = 1 << 22
-    """Bytes from which on a value is not in a cache any more when the next kernel loads it."""
+    """The fewest bytes of a value that has left the caches when the next kernel loads it."""
     siblings: int = 16
     """The most earlier kernels of the same shape that a store may join."""
     chains: bool = False
@@ -319,7 +326,12 @@ class FusionLimits:
 
 
 class Evaluation:
-    """The evaluation of a node in a kernel at one index."""
+    """The evaluation of a node in a kernel at one index, also called an entry of the kernel.
+
+    `mask` is true where the value is needed. `scopes` are the loops in which it is used. `loaded` marks a
+    value that is loaded from the node's buffer. `ranges` are the loops of a REDUCE. `src` has the entry of
+    each source, and the mask outside which that source is 0. `value` is the node of the AST, once it is made.
+    """
 
     __slots__ = ("fact", "index", "kernel", "loaded", "mask", "node", "ranges", "scopes", "src", "value")
 
@@ -337,7 +349,14 @@ class Evaluation:
 
 
 class KernelDraft:
-    """A kernel under construction, with its number. Its output ranges are 0, 1, ..."""
+    """A kernel under construction, with its number. Its output ranges `out` are 0, 1, ...
+
+    `stores` are the nodes that it stores, with their entries. `leaves` is the bit set of the buffers that it
+    loads. `assigned` are the slots of the PARAMs that it assigns, `copies` the ASSIGN whose value it only
+    copies from a temporary buffer. `main` is the reduction that it evaluates once for each output element.
+    `row` is the number of leading output ranges on which its row reductions depend, None without these;
+    `rows` marks a stored value that needs a reduction over its own trailing axes.
+    """
 
     __slots__ = (
         "assigned", "computed", "copies", "entries", "leaves", "main", "next_range", "number", "out",
@@ -360,9 +379,11 @@ class KernelDraft:
         self.rows = False
         self.leaves = 0
         self.reduces: dict[object, Scope] = {}
+        """The ranges of each reduction: equal reductions at the same index have the same ones."""
         self.computed: dict[UOp, tuple[Evaluation, UOp]] = {}
+        """INDEXOF -> the entry whose value is this index, and the mask outside which that value is 0."""
         self.used: dict[tuple[Index, UOp], frozenset[UOp]] = {}
-        """Results of `ranges_of`: the entries of a chain of operations have one index."""
+        """Results of `ranges_of`; all entries of a chain of operations have one index."""
 
     def index_of(self, shape: Sequence[int]) -> Index:
         """Return the output ranges as the index of a node of the kernel's shape; axes of size 1 are 0."""
@@ -371,7 +392,7 @@ class KernelDraft:
 
 
 def ranges_of(entry: Evaluation) -> frozenset[UOp]:
-    """Return the ranges on which an entry's index depends, through computed indices, too."""
+    """Return the ranges on which an entry's index and mask depend, also those of computed indices in them."""
     kernel = entry.kernel
     found = kernel.used.get((entry.index, entry.mask))
     if found is not None:

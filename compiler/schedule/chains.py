@@ -1,10 +1,10 @@
 """Chains of kernels: a product, a function of its rows and a product of the result become one kernel.
 
-The matrix between them, for example the weights of attention, is then never whole: a workgroup computes
-some rows of it in scratch memory, and uses them at once. The AST of a chain is a SINK of the SINKs of its
-parts, in order, with arg (externals, shared). Slots from `externals` on are matrices that only later parts
-load. The first `shared` ranges are the same in all parts: with their values fixed, a part loads of these
-matrices only what the parts before it stored with the same values.
+The matrices between them, for example the weights of attention, then never exist as a whole: a workgroup
+computes some rows in scratch memory and uses them at once. The AST of a chain is a SINK of the SINKs of its
+parts, in order, with arg (externals, shared). Slots from `externals` on are the matrices that only later
+parts load. The first `shared` ranges are the same in all parts: for each of their values, a part loads from
+these matrices only what earlier parts stored for the same values.
 
 Not here: how many rows are computed at once (`compiler.plan.phases`). Next: `scheduler`, the caller.
 """
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 ROW_BYTES = 64 << 10
-"""Bytes of one row of all matrices at most, unless rows can be cut: a block has 32 rows at least."""
+"""The most bytes of one row of all matrices, unless rows can be computed in pieces; a block has at least 32
+rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def join_chains(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
     gone: set[int] = set()
     for n, item in enumerate(items):
         chain = _chain(items, n, only) if _is_product(item.ast) else None
-        # The last product of a chain is not the first one of the next: it would be computed in neither.
+        # If the last product of a chain were the first one of the next, neither would compute it.
         if chain is not None and made.keys().isdisjoint(chain) and _may_wait(items, chain):
             joined = _joined([items[k] for k in chain])
             if joined is not None:
@@ -81,7 +82,10 @@ def _is_product(ast: UOp) -> bool:
 def _chain(
     items: Sequence[ScheduleItem], last: int, only: Mapping[TempRef, int]
 ) -> tuple[int, int, int] | None:
-    """Return the numbers of the items of the chain that ends with a product; None if there is none."""
+    """Return the numbers of the items of the chain that ends with item `last`; None if there is none.
+
+    `only` gives the item that stores each temporary buffer with one reader.
+    """
     for ref in items[last].bufs:
         middle = only.get(ref) if isinstance(ref, TempRef) else None
         if middle is None or not _links(items[middle]) or _is_product(items[middle].ast):
@@ -99,7 +103,7 @@ def _links(item: ScheduleItem) -> bool:
 
 
 def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> bool:
-    """Return whether the parts can run where the last one is: nothing that they load is stored before."""
+    """Return whether all parts can run in the place of the last: no item between stores what they load."""
     loads = {
         ref.slot
         for n in chain
@@ -112,7 +116,7 @@ def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> boo
 
 
 def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
-    """Return the chain of some items as one; None where their rows do not match."""
+    """Return the chain of some items as one item; None if the rows of its matrices do not match."""
     externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
     kept = [part.writes[0] for part in parts[:-1]]
     for part in parts:
@@ -153,10 +157,10 @@ def _outputs(ast: UOp) -> list[UOp]:
 
 
 def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:
-    """Return the last part with the shared ranges first, and these; None if it loads no whole rows.
+    """Return the last part with the shared ranges first, and these ranges; None if it loads no whole rows.
 
-    Shared are the output ranges of the matrix's index. The other factor must not depend on the innermost one:
-    then several rows are used together.
+    Shared are the output ranges in the index of the matrix. The other factor must not depend on the innermost
+    of them, so that several rows can be used together.
     """
     loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == slot]
     outputs = _outputs(ast)
@@ -176,7 +180,7 @@ def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:
 
 
 def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
-    """Return whether an index counts within rows, then rows, then blocks; `rows` is outermost first."""
+    """Return whether an index is a place in a row plus the starts of rows; `rows` is outermost first."""
     if not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
         return False
     span = 1 + sum([c * (r.arg[1] - 1) for r, c in terms.items() if r not in rows])
@@ -188,9 +192,9 @@ def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
 
 
 def _aligned(ast: UOp, shared: _Shared) -> UOp | None:
-    """Return a part that stores the matrix, over the shared ranges; None if it does not store rows so.
+    """Return a part that stores a matrix, with the shared ranges; None if they do not count its rows.
 
-    With the shared ranges the part has as many results as alone, so each is computed once.
+    The part has as many results with the shared ranges as before, so each is computed once.
     """
     if len(ast.src) != 1:
         return None
@@ -214,9 +218,10 @@ def _aligned(ast: UOp, shared: _Shared) -> UOp | None:
 
 
 def _cut_at_rows(ast: UOp, row: int) -> UOp:
-    """Return a part whose ranges count within rows of a length or whole rows, where none does both.
+    """Return a part with each range that counts both rows of `row` elements and places in a row cut in two.
 
-    A copy of a matrix has one range over all of its elements, because nothing keeps rows and columns apart.
+    A copy of a matrix has such a range: its rows and columns have become one loop. The part is unchanged if a
+    range cannot be cut.
     """
     terms, _ = symbolic.terms_of(ast.src[0].src[1])
     both = [r for r, c in terms.items() if r.op is Ops.RANGE and 0 < c < row < c * r.arg[1]]
@@ -245,11 +250,11 @@ def _loaded(ast: UOp, shared: _Shared, slot: int) -> _Shared | None:
 
 
 def _all_stored(parts: Sequence[UOp], externals: int, shared: int) -> bool:
-    """Return whether each part loads of the matrices only what parts before it store in the same row.
+    """Return whether each part loads from the matrices only what earlier parts store in the same row.
 
     This is proved from the finished parts alone, so it does not depend on how their ranges were found. A row
-    is stored without gaps if its strides, in order, are the products of the sizes before: it is then known
-    for all values of the ranges that a load is within it if its last element is.
+    is stored without gaps if its strides, in order, are the products of the sizes before. Then a load is
+    within the row for all values of its ranges if its last element is.
     """
     rows: dict[int, tuple[dict[UOp, int], int]] = {}
     for part in parts:
@@ -276,7 +281,7 @@ def _all_stored(parts: Sequence[UOp], externals: int, shared: int) -> bool:
 
 
 def _row_of(index: UOp, shared: int) -> tuple[dict[UOp, int], dict[UOp, int]] | None:
-    """Return the strides of the shared ranges and of the others in an index; None if it is no such sum."""
+    """Return the strides of the shared ranges, and of the others; None if the index is no sum of ranges."""
     terms, constant = symbolic.terms_of(index)
     if constant or not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
         return None
@@ -285,7 +290,10 @@ def _row_of(index: UOp, shared: int) -> tuple[dict[UOp, int], dict[UOp, int]] | 
 
 
 def _renumbered(ast: UOp, outputs: Sequence[UOp], env: dict[UOp, UOp], first: int = 0) -> UOp:
-    """Replace ranges by the shared ones in `env`, and number the others from there on, outputs first."""
+    """Return a part with ranges replaced as in `env`, and the others numbered from `first` on, outputs first.
+
+    By default `first` is the number of ranges in `env`.
+    """
     first = first or len(env)
     ranges = [n for n in ordered(ast) if n.op is Ops.RANGE and n not in env]
     ranges.sort(key=lambda r: (r not in outputs, int(r.arg[0])))
@@ -293,7 +301,7 @@ def _renumbered(ast: UOp, outputs: Sequence[UOp], env: dict[UOp, UOp], first: in
 
 
 def _with_slots(ast: UOp, slots: Sequence[int]) -> UOp:
-    """Return a kernel with other numbers of its buffers."""
+    """Return a kernel in which buffer k has number `slots[k]`."""
     done: dict[UOp, UOp] = {}
     for n in ordered(ast):
         arg = slots[n.arg] if n.op is Ops.BUFFER else n.arg

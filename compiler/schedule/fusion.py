@@ -5,8 +5,8 @@ users have their kernels, so all its evaluations are known, each an `Evaluation`
 Then the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or
 a compatible one, and its users load it. `Grouping._stays` decides.
 
-Not here: the costs on which it decides (`analysis`), whether a value is computed again (`recomputation`) and
-where a reduction may be (`places`), dependencies between kernels (`order`), the AST of a kernel (`lower`).
+Not here: the costs (`analysis`), whether a value is computed again (`recomputation`), where a reduction may
+be (`places`), dependencies between kernels (`order`). Next: `lower`, which makes the AST of a kernel.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Grouping:
         self._by_shape: dict[tuple[int, ...], list[KernelDraft]] = {}
         self.places = Places(self.facts, limits)
         self._waiting: dict[UOp, dict[KernelDraft, None]] = {}
-        """Node -> the kernels that an AFTER lets wait for it."""
+        """Node -> the kernels that must run after the node is stored: they use an AFTER that names it."""
         for node in reversed(self.facts.order):
             self._visit(self.facts.of[node])
 
@@ -75,11 +75,11 @@ class Grouping:
         """Return whether a node needs no buffer.
 
         A reduction stays where nothing is computed twice: as the only reduction of a kernel, before its
-        elementwise operations; beside a reduction over the same elements; or inside a row. A node through
-        which the whole result of such a reduction passes becomes a root in its place, so that the kernel
-        stores the result of the epilogue, not the sums. Elementwise nodes stay if they are cheap, or computed
-        once. A mask of a value that is needed under the mask only stays: then a kernel that stores the value
-        need not compute the rest, and the loops of its users see the mask.
+        elementwise operations; beside a reduction over the same elements; or inside a row. If it cannot stay,
+        a node through which its whole result passes becomes a root in its place, so that the kernel stores
+        the result of the epilogue, not the sums. An elementwise node stays if it is cheap, or computed once.
+        A WHERE stays if it masks a value that is needed only under this mask (WITHIN): a kernel that stores
+        that value need not compute the rest, and the loops of its users have the mask.
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
@@ -145,7 +145,7 @@ class Grouping:
         """Return an existing kernel that can also store this node: one that computes it, or a sibling."""
         users = dict.fromkeys([e.kernel for e in fact.entries])
         if fact.node.op not in _LEAF:
-            # first those without a reduction, which can be the epilogue of a source of the node
+            # First kernels without a reduction, which can still become the epilogue of one below the node.
             for kernel in sorted(users, key=lambda k: k.main is not None):
                 if self._computes(kernel, fact) and self._may_join(kernel, fact, users):
                     return kernel
@@ -155,7 +155,7 @@ class Grouping:
         return None
 
     def _computes(self, kernel: KernelDraft, fact: Fact) -> bool:
-        """Return whether a kernel evaluates a node at its output elements, maybe outside its loops."""
+        """Return whether a kernel evaluates a node at its output elements and nowhere else."""
         if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
             return False
         here = [e for e in fact.entries if e.kernel is kernel]
@@ -171,7 +171,7 @@ class Grouping:
         return not completed or self.places.take(here[0], max(completed, key=self.places.weight), claim=True)
 
     def _is_sibling(self, kernel: KernelDraft, fact: Fact) -> bool:
-        """Return whether a kernel loads the same data: both elementwise, or reducing the same elements."""
+        """Return whether kernel and node load the same data, both elementwise or reducing the same axes."""
         if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
             return False
         if fact.completed:
@@ -184,7 +184,7 @@ class Grouping:
         )
 
     def _may_join(self, kernel: KernelDraft, fact: Fact, users: Iterable[KernelDraft]) -> bool:
-        """Return whether a kernel can store a node without too many buffers or a cycle among kernels."""
+        """Return whether a kernel can store a node, with few enough buffers and no cycle among kernels."""
         if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
             kernel.stores
         ) + 1 > self.limits.buffers:
@@ -206,9 +206,10 @@ class Grouping:
     def _use(
         self, user: Evaluation, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
     ) -> tuple[Evaluation, UOp]:
-        """Return the entry of a node at an index, and the mask outside which the value is 0.
+        """Return the entry that a user needs of a node at an index, and the mask outside which it is 0.
 
-        Movement operations are applied to the index. `mask` is true where the value is needed.
+        Movements are applied to the index, so the entry is of the node below them. `mask` is true where the
+        value is needed.
         """
         fact = self.facts.of[node]
         padding = symbolic.TRUE
@@ -238,7 +239,7 @@ class Grouping:
         return entry, padding
 
     def _wait(self, kernel: KernelDraft, node: UOp) -> None:
-        """Let a kernel that uses an AFTER wait for the nodes that it names, which get their kernels later."""
+        """Note that a kernel uses an AFTER; the nodes that the AFTER names get their kernels later."""
         for other in node.src[1:]:
             self._waiting.setdefault(moved(other), {})[kernel] = None
 

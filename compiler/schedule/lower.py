@@ -5,7 +5,8 @@ ranges that always move together become one (a contiguous 64x56x56 output is one
 numbered in order: output ranges first, then those of reductions in order of first use. Buffers are numbered
 by first use, stored ones first. So equal layers give equal ASTs.
 
-Not here: which nodes form a group (`fusion`), loops and registers (`compiler.emit`).
+Not here: which nodes form a group (`fusion`), loops and registers (`compiler.emit`). Next: `item`, the
+result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Known = dict["UOp", "UOp | None"]
-"""For each node, the constant that it is where one mask is false, or None."""
+"""For each node, the constant that it equals where a mask is false; None if it is not constant there."""
 _ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN}
 
 
@@ -50,7 +51,7 @@ class Buffers:
         return self.refs[node][0], symbolic.dot(index, symbolic.strides_of(node.shape))
 
     def stores(self, kernel: KernelDraft) -> list[tuple[BufRef, UOp, Evaluation]]:
-        """Return what a kernel stores: buffer, offset, value."""
+        """Return the buffer, offset and value of each store of a kernel."""
         found: list[tuple[BufRef, UOp, Evaluation]] = []
         for fact, entry in kernel.stores:
             node = fact.node
@@ -99,7 +100,7 @@ class _Lowering:
         self.slots: dict[BufRef, int] = {}
 
     def _in_order(self, roots: list[Evaluation]) -> list[Evaluation]:
-        """Return every entry under the roots, sources first."""
+        """Return all entries that the roots need, sources first."""
         done: set[Evaluation] = set()
         order: list[Evaluation] = []
         stack = roots[::-1]
@@ -167,11 +168,11 @@ class _Lowering:
             self.env.clear()
 
     def _final(self, x: UOp) -> UOp:
-        """Return an index or a mask over the final ranges and computed indices."""
+        """Return an index or a mask with the final ranges and computed indices."""
         return symbolic.substitute(x, self.env, self.memo) if self.env else x
 
     def item(self) -> ScheduleItem:
-        """Build the AST."""
+        """Return the schedule item; to be called once."""
         self._plan_ranges()
         for ref, _, _ in self.stores:
             self.slots.setdefault(ref, len(self.slots))
@@ -197,7 +198,7 @@ class _Lowering:
         )
 
     def _within(self, entry: Evaluation, value: UOp) -> UOp:
-        """Return a stored value with the conditions under which it is needed; other WITHINs are left out."""
+        """Return a stored value under the WITHINs just before its store; other WITHINs are left out."""
         while entry not in self.offsets:
             op = entry.node.op
             if op is Ops.WITHIN:
@@ -291,7 +292,7 @@ def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
 def _dense(
     ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...], values: tuple[UOp, ...]
 ) -> ScheduleItem:
-    """Return the item, with buffers and ranges renumbered if folding removed some."""
+    """Return the schedule item, with buffers and ranges numbered again if folding has removed some."""
     nodes = postorder((ast,))
     used = {n.arg for n in nodes if n.op is Ops.BUFFER}
     numbers = sorted(n.arg[0] for n in nodes if n.op is Ops.RANGE)
@@ -318,14 +319,14 @@ def _dense(
 
 
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
-    """Return the constant that x is where `mask` is false, or None; `known` belongs to that mask."""
+    """Return the constant that x equals where `mask` is false, or None; `known` caches its results."""
     for node in unknown_under(x, known, _deciding):
         known[node] = _where_false(node, mask, known)
     return known[x]
 
 
 def _deciding(x: UOp) -> tuple[UOp, ...]:
-    """Return the sources that decide whether x is constant; for a load only its mask does."""
+    """Return the sources that decide whether x is constant: of a load none, its mask decides."""
     if x.op is Ops.REDUCE:
         return x.src[:1]
     return x.src if x.op in fold.RULES or x.op is Ops.SQRT else ()

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 ALIGNMENT = 256
-"""Of every offset, in bytes."""
+"""Every offset is a multiple of so many bytes."""
 
 
 def place(lives: Mapping[K, tuple[int, int, int]]) -> tuple[dict[K, int], int]:
     """Return the offset of each temporary in the arena, and the arena's size in bytes.
 
-    `lives` gives (bytes, first use, last use); uses count kernels. Largest first, each at the lowest offset
-    that is free during its lifetime. The launcher must still order kernels that share an offset.
+    `lives` gives (bytes, first use, last use) of each; a use is the number of a kernel. The largest are
+    placed first, each at the lowest offset that is free during its lifetime. The caller must make kernels
+    that use the same bytes wait for each other.
     """
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[K, int] = {}

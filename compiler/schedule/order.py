@@ -1,7 +1,7 @@
-"""Which kernels must run before which others, kept up to date while fusion adds kernels and dependencies.
+"""The dependencies between kernels, kept up to date while fusion adds kernels and dependencies.
 
-Fusion asks whether a store may join a kernel without a cycle, so the transitive closure is stored: one bit
-set per kernel.
+Fusion asks whether a store may join a kernel without a cycle, so the transitive closure is stored: a bit set
+for each kernel.
 
 Not here: the order in which kernels run in the end (`scheduler`). Next: `fusion`, the caller.
 """

@@ -1,6 +1,6 @@
 """Where a reduction may be evaluated: as the main reduction of a kernel, or inside a row.
 
-Not here: the decisions on other values (`recomputation`, `fusion`). Next: `fusion`, the caller.
+Not here: decisions about other values (`recomputation`, `fusion`). Next: `fusion`, the caller.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Places:
         self._contractions: dict[UOp, bool] = {}
 
     def weight(self, reduction: UOp) -> tuple[bool, int]:
-        """Return the order in which reductions are placed: contractions first, then the longer ones."""
+        """Return a key by which reductions are placed, the largest first: contractions, then the longest."""
         return self._is_contraction(reduction), prod(reduced_sizes(reduction))
 
     def _is_contraction(self, reduction: UOp) -> bool:
@@ -37,10 +37,10 @@ class Places:
     def take(self, entry: Evaluation, reduction: UOp, *, claim: bool) -> bool:
         """Return whether a reduction whose whole result reaches this entry may be in the entry's kernel.
 
-        As *main* reduction it is evaluated once for each output element. As *row* reduction it depends on
-        leading output ranges only, and every loop that repeats it is along the row that it reduces. A
-        contraction is in no kernel that updates a buffer in place, because its register tiles overlap at the
-        edges. With `claim`, the kernel is marked as one with such a reduction.
+        A *main* reduction is evaluated once for each output element. A *row* reduction depends on leading
+        output ranges only, and every loop that repeats it runs along the row that it reduces. A contraction
+        is in no kernel that updates a buffer in place, because its register tiles overlap at the edges. With
+        `claim`, the kernel is marked as one with this reduction, if it may be there.
         """
         kernel = entry.kernel
         if kernel.updates and self._is_contraction(reduction):
@@ -82,7 +82,7 @@ class Places:
         return self.share(self.facts.of[a].inner, self.facts.of[b].inner, size)
 
     def share(self, a: int, b: int, size: int) -> bool:
-        """Return whether two sets of leaves have a common one of at least that size."""
+        """Return whether two sets of leaves have a common buffer of at least `size` elements."""
         common = a & b
         sizes = self.facts.leaf_sizes
         while common:

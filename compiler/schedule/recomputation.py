@@ -1,7 +1,8 @@
-"""Whether a value is computed again at each use, or once, and stored.
+"""Whether a value is computed again at each use, or computed once and stored.
 
-Compared are evaluations, costs and bytes. Not here: whether a reduction fits a kernel (`places`). Next:
-`fusion`, the caller.
+The decision compares numbers of evaluations, costs and bytes.
+
+Not here: whether a reduction fits a kernel (`places`). Next: `fusion`, the caller.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from compiler.schedule.analysis import Evaluation, Fact, Facts, FusionLimits, KernelDraft
 
 SLACK: Final = 1.3
-"""Evaluations per element up to which a value does not count as computed twice; padding adds some."""
+"""The most evaluations per element of a value that counts as computed once; padding adds some."""
 _RECOMPUTED: Final = 64
-"""Cost of the repeated evaluations of an element up to which they are cheaper than a large buffer: that costs
+"""The highest cost of the repeated evaluations of an element that are cheaper than a large buffer: that costs
 a store, and a load in each kernel."""
 _AMORTISED: Final = 32
-"""Evaluations per element from which even a cheap division gets a buffer."""
+"""The fewest evaluations per element for which even a cheap division gets a buffer."""
 
 
 def computed_twice(fact: Fact, facts: Facts, limits: FusionLimits) -> bool:
     """Return whether a costly value is evaluated more often than it has elements, or in several kernels.
 
-    Elements of a row that one worker computes may be evaluated once for every loop over the row.
+    In a row that one worker computes, an element may be evaluated once for each loop over the row.
     """
     kernel = fact.entries[0].kernel
     costly = fact.own_cost > EXPENSIVE or fact.own_rows
@@ -48,8 +49,9 @@ def _cheaper_than_memory(
 ) -> bool:
     """Return whether it costs less to compute a value in several kernels than to store and load it.
 
-    Each of them evaluates every element about once. Compared are the bytes that the kernels but one load
-    to compute it, and those of the store and of their loads of the value.
+    It does not if a kernel evaluates elements more than about once, or if a costly value is small or has
+    repeated evaluations of a high cost. Else the bytes that all kernels but one load to compute the value are
+    compared with the bytes of its store and of the loads in these kernels.
     """
     nbytes = fact.size * fact.node.dtype.itemsize
     costly = fact.own_cost > EXPENSIVE
@@ -72,7 +74,7 @@ def _bytes(leaves: int, facts: Facts) -> int:
 
 
 def _evaluations(entry: Evaluation) -> int:
-    """Return how often an entry is evaluated; it is outside every loop on which it does not depend."""
+    """Return how often an entry is evaluated; inner loops on which it does not depend do not repeat it."""
     used = ranges_of(entry)
     most = 0
     for scope in entry.scopes:

@@ -1,7 +1,7 @@
 """From tensor graphs to kernels, in an order that respects their loads and stores.
 
-Not here: which nodes share a kernel (`fusion`), the kernel's AST (`lower`), machine code
-(`compiler.compile`).
+Not here: machine code (`compiler.compile`). Next: `fusion`, which decides what nodes share a kernel; `lower`,
+which makes a kernel's AST.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = ["BufRef", "FusionLimits", "OutRef", "ParamRef", "ScheduleItem", "Temp
 
 _DEFAULT = FusionLimits()
 GROUPS_PER_CORE = 4
-"""Workgroups that keep a processor of a device with threads busy, and its threads with a sum each."""
+"""Workgroups that keep one processor of a device busy, if each computes a sum."""
 THREADS_PER_CORE = 1024
+"""Threads that keep one processor of a device busy, if each computes a sum."""
 
 
 def schedule(
@@ -42,8 +43,8 @@ def schedule(
     """Return the kernels that compute the outputs, in an order in which they may run.
 
     Output number i is stored to OutRef(i), whole and row-major; an ASSIGN stores in place instead and has no
-    OutRef. An output without elements needs no kernel. `verify` checks the graph and every kernel; by default
-    when DEBUG is set.
+    OutRef. An output without elements needs no kernel. `verify` checks the graph and every kernel, and raises
+    `CompileError` for a wrong one; by default if DEBUG is set.
     """
     if verify is None:
         verify = config().debug > 0
@@ -54,7 +55,7 @@ def schedule(
 
 
 def _verified(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem]:
-    """Schedule; verify the outputs before and every kernel after."""
+    """Return the kernels, after a check of the outputs and of every kernel; from DEBUG=2 on, report them."""
     from compiler.ir.verify import verify_kernel, verify_tensor  # noqa: PLC0415 - loaded on demand
 
     for output in outputs:
@@ -101,10 +102,10 @@ def limits_on(target: Target) -> FusionLimits:
 
 
 def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
-    """Return the outputs with constants in place of nodes computed from empty tensors alone.
+    """Return the outputs with constants in place of nodes whose first source is empty.
 
-    Empty outputs are returned unchanged. Three operations make elements of an empty tensor:
-    PAD gives zeros, REDUCE the neutral element of its reduction, GATHER from an empty axis zeros.
+    Empty nodes stay. Three operations make elements of an empty tensor: PAD and GATHER from an empty axis
+    give zeros, REDUCE gives the neutral element of its reduction.
     """
     order = postorder(outputs)
     if not any([0 in x.shape for x in order]):  # noqa: C419 - a list is faster
@@ -124,10 +125,11 @@ def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
 
 
 def share_assigned(outputs: Sequence[UOp]) -> list[UOp]:
-    """Return the outputs, where users of a value that is also assigned use the ASSIGN: x and ASSIGN(p, x).
+    """Return the outputs, where users of a value x that is also assigned use ASSIGN(p, x).
 
-    Its users then need neither x's sources nor the old contents of p, so the update of an optimiser's state
-    and of its parameter are one kernel that stores in place. A value that moves another stays.
+    They then need neither x's sources nor the old contents of p, so the updates of an optimiser's state and
+    of its parameter are one kernel that stores in place. Only results of elementwise operations and
+    reductions are replaced.
     """
     order = postorder(outputs)
     assigned: dict[UOp, UOp] = {}
@@ -154,7 +156,7 @@ def share_assigned(outputs: Sequence[UOp]) -> list[UOp]:
 
 
 def _ordered(grouping: Grouping) -> list[KernelDraft]:
-    """Sort kernels by the longest path to them, so that independent kernels are adjacent.
+    """Return the kernels sorted by the longest path to each, so that independent kernels are adjacent.
 
     A kernel without dependencies (the cast of a weight) comes just before its first user, to keep buffers
     short-lived.
@@ -173,7 +175,7 @@ def _ordered(grouping: Grouping) -> list[KernelDraft]:
 
 
 def _needed(items: list[ScheduleItem]) -> list[ScheduleItem]:
-    """Remove kernels whose results are not loaded; folding can cause them."""
+    """Return the items without those whose results nothing loads; folding can remove all loads."""
     wanted: set[BufRef] = set()
     kept: list[ScheduleItem] = []
     for item in reversed(items):
@@ -187,9 +189,9 @@ def _needed(items: list[ScheduleItem]) -> list[ScheduleItem]:
 def _assign_in_place(grouping: Grouping) -> set[UOp]:
     """Order readers of old contents before each ASSIGN, and return the ASSIGNs that can store in place.
 
-    Each other one gets a temporary buffer and a copy that runs after all readers. It is needed where a kernel
-    loads its target elsewhere than it stores, or where a reader of the old contents needs the new contents,
-    too.
+    Each other ASSIGN gets a temporary buffer, and a kernel that copies it after all readers. It needs them if
+    its kernel loads the target at other indices than it stores, or if a reader of the old contents runs after
+    the kernel.
     """
     assigns = [(k, fact.node) for k in grouping.kernels for fact, _ in k.stores if fact.node.op is Ops.ASSIGN]
     if not assigns:

@@ -1,7 +1,7 @@
 """Large reductions to few elements, split in two: partial results first, then their reduction.
 
-In one kernel, workers could share such a reduction only with synchronisation. The split depends on the
-shape alone, so the rounding of a sum never depends on the number of workers.
+In one kernel, workers could share such a reduction only with synchronisation. The split depends on the shape
+and the target, not on the number of workers, so this number does not change the rounding of a sum.
 
 Not here: the loops of a reduction inside one kernel (`compiler.emit.reductions`). Next: `scheduler`, the
 caller.
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 
 _MOST_PARTS = 256
+"""The most partial results of one result."""
 _LEAST = 1024
-"""The least elements of a partial result, unless the reduction has fewer than twice as many."""
+"""The fewest elements of a partial result, unless the reduction has fewer than twice as many."""
 _MOST_PARTS_THREADED = 1024
+"""The most partial results of one result, if results are too few for the processors of a device."""
 _LEAST_THREADED = 256
-"""The same where too few results would leave processors of a device with threads without work."""
+"""The fewest elements of a partial result in that case."""
 _WORTH = 32
-"""Elements, in units of `FusionLimits.split`, from which on a second kernel pays there."""
+"""The fewest elements for which a second kernel pays in that case, as a multiple of `FusionLimits.split`."""
 
 
 def split_reductions(outputs: Sequence[UOp], limits: FusionLimits) -> list[UOp]:
@@ -49,7 +51,7 @@ def split_reductions(outputs: Sequence[UOp], limits: FusionLimits) -> list[UOp]:
 
 
 def _cut(x: UOp, limits: FusionLimits) -> tuple[int, int] | None:
-    """Return the axis to cut and the number of parts, or None when the reduction stays whole."""
+    """Return the axis to cut and the number of parts, or None if the reduction stays whole."""
     shape = x.src[0].shape
     axes = x.arg[1]
     if not shape:
@@ -72,7 +74,7 @@ def _divisor(n: int, most: int) -> int:
 
 
 def _two_steps(x: UOp, axis: int, parts: int) -> UOp:
-    """Split one reduced axis into (parts, rest), reduce all but the parts, then the parts."""
+    """Return the reduction in two steps: all but the parts of a cut axis, then the parts."""
     source = x.src[0]
     op, axes = x.arg
     shape = source.shape

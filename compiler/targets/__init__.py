@@ -1,8 +1,8 @@
 """Targets: one module each, with its dialect of LLVM IR and its limits; `target_of` finds one by arch.
 
-Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next:
-`shared.target`, the type of a target; `host.target`, the simplest one; `opened`, what a device has less or
-other than its architecture.
+Not here: the choice of the architecture, which the driver makes (`DeviceInfo.arch`). Next: `shared.target`,
+the type of a target; `host.target`, the simplest one; `opened`, targets of devices that differ from their
+architecture.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def target_of(arch: str, settings: Config | None = None) -> Target:
     """Return the target of an architecture: `x86_64-...`, `aarch64-...`, `sm_...` (NVIDIA), `gfx...` (AMD).
 
     It may have options of an opened device, as `arch_for` writes them. `settings` are those of the process,
-    if the caller has them. Raises UnsupportedError for any other.
+    if the caller has them. Raises `UnsupportedError` for an unknown architecture or option.
     """
     name, *options = arch.split(":")
     own = tuple([option for option in options if "=" in option])

@@ -1,11 +1,12 @@
-"""Targets with the properties of an opened device: an architecture says less than the device.
+"""Targets of opened devices, which may have less than the tables say.
 
-The tables of the targets have the figures of the largest part of an architecture. A device may have fewer
-compute units, shared memory or threads in a workgroup; then its name for the compiler has options after the
-architecture, "gfx942:units=38". They are part of every cache key. The code is that of the architecture.
+The tables of the targets have the figures of the largest device of an architecture. Another device may have
+fewer compute units, shared memory or threads in a workgroup. Then its name for the compiler has options after
+the architecture, as in "gfx942:units=38". They are part of every cache key. They change plans, not the
+instructions that may be used.
 
-Not here: the tables (`compiler.targets.nvptx.target`, `compiler.targets.amdgcn.rows`), options of the code
-(`compiler.targets.amdgcn.rows`).
+Not here: the tables (`compiler.targets.nvptx.target`, `compiler.targets.amdgcn.rows`), options that change
+the instructions (`compiler.targets.amdgcn.rows`).
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ def _threads(target: Target, value: int) -> Target:
 OPTIONS: dict[str, Callable[[Target, int], Target]] = {
     "units": _units, "shared": _shared, "threads": _threads,
 }  # fmt: skip
-"""Name of an option -> the target with its value: compute units, and what a workgroup may have at most: bytes
-of shared memory, threads."""
+"""Name of an option -> function that returns the target with the option's value.
+
+The values are the number of compute units, and the most bytes of shared memory and threads of a workgroup."""
 
 
 def name_of(info: DeviceInfo, target: Target) -> str:
     """Return the name by which `target_of` finds the target of a device, given that of its architecture.
 
-    It is the architecture if the device has nothing less or other than the table says.
+    It is the architecture alone if the table is right for the device.
     """
     shared = info.limits.get("max_shared_bytes", 1 << 62)
     threads = info.limits.get("max_threads", 1 << 62)
@@ -60,7 +62,7 @@ def name_of(info: DeviceInfo, target: Target) -> str:
 
 
 def joined(target: Target, options: tuple[str, ...]) -> Target:
-    """Return a target with the options of a name. Raises `UnsupportedError` for one that is not known."""
+    """Return a target with the options of a name. Raises `UnsupportedError` for an unknown option."""
     for option in options:
         key, _, text = option.partition("=")
         if key not in OPTIONS or not text.isdecimal() or not int(text):

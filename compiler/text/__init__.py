@@ -1,5 +1,5 @@
-"""The linear list as text of LLVM IR, for every target.
+"""The text of a linear list in LLVM IR, for every target.
 
-Not here: how the list is made (`compiler.emit`), what differs between targets (`compiler.targets`). Next:
-`llvm_ir`, the renderer.
+Not here: how the list is made (`compiler.emit`), text that differs between targets (`compiler.targets`).
+Next: `llvm_ir`, the renderer.
 """

@@ -1,10 +1,10 @@
 """The text of lines of several registers: rows that are loaded, transposed and stored together.
 
-It is the text of as many single lines, in the order in which they would be written; made at once, it takes a
-fraction of the time.
+The text is that of as many lines of one register, in the same order, but takes a fraction of the time to
+make.
 
-Not here: all other lines (`llvm_ir`, which includes `RENDERERS`), which lines are bundles
-(`compiler.emit.linear`).
+Not here: all other lines (`llvm_ir`), which lines are bundles (`compiler.emit.linear`). Next: `llvm_ir`,
+whose table includes `RENDERERS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _addresses(t: Text, line: Line, dtype: DType) -> list[tuple[str, str]]:
-    """Return the address of each vector of an access as an operand, and the instruction that makes it."""
+    """Return for each vector of an access the address as an operand, and the instruction that makes it."""
     assert isinstance(line.arg, tuple)
     pointer = line.src[0]
     base, kind = t.typed(pointer), t.pointer(pointer)
@@ -71,10 +71,10 @@ def _transpose(t: Text, line: Line) -> None:
 
 @lru_cache(maxsize=16)
 def _transposed(kind: str, sources: tuple[int, ...], wanted: int) -> tuple[str, list[str]]:
-    """Return the shuffles of the first rows of a square that is transposed, and the names of these rows.
+    """Return the shuffles that make the first rows of a transposed square, and the names of these rows.
 
-    `sources` are the numbers of its rows; equal ones may repeat. The text is a format: `{k}` is source k,
-    `{own}` the prefix of names. Blocks of 1, 2, 4, ... elements are exchanged.
+    `sources` are the numbers of the rows of the square; equal rows have equal numbers. The text is a format:
+    `{k}` is source k, `{own}` the prefix of names. Each step exchanges blocks of 1, 2, 4, ... elements.
     """
     count, step = len(sources), 1
     rows = [f"{{{k}}}" for k in sources]
@@ -128,9 +128,10 @@ def _products(t: Text, line: Line) -> None:
 
 @lru_cache(maxsize=16)
 def _round(what: BundleProducts, dtype: DType, lanes: int) -> str:
-    """Return the text of `products` as a format: `{k}` is accumulator k, `{own}` the prefix of names.
+    """Return the text of `products` as a format.
 
-    `{left}` and `{right}` are the addresses. Each factor is loaded before its first product.
+    `{k}` is accumulator k, `{own}` the prefix of names; `{left}` and `{right}` are the addresses. Each factor
+    is loaded just before its first product.
     """
     kind, function = type_text(dtype, lanes), f"@llvm.fma.{suffix(dtype, lanes)}"
     lines: list[str] = []
@@ -146,7 +147,7 @@ def _round(what: BundleProducts, dtype: DType, lanes: int) -> str:
 
 
 class _Factors:
-    """The loads of one factor of `products`, each where it is needed first."""
+    """The loads of one factor of `products`, added to `lines` when they are first needed."""
 
     def __init__(self, letter: str, address: str, what: LoadedFactor, dtype: DType, lines: list[str]) -> None:
         self.prefix = f"{{own}}{letter}"
@@ -158,7 +159,7 @@ class _Factors:
         self.wide: dict[str, str] = {}
 
     def loaded(self, at: int) -> str:
-        """Return the register of the factor at a place."""
+        """Return the register of the factor at an offset from the address, in elements."""
         found = self.names.get(at)
         if found is not None:
             return found
@@ -175,7 +176,7 @@ class _Factors:
         return name
 
     def spread(self, name: str, lanes: int) -> str:
-        """Return a loaded factor in every lane."""
+        """Return the register with a loaded factor in every lane."""
         if self.what.lanes == lanes:
             return name
         found = self.wide.get(name)

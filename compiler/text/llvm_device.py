@@ -1,7 +1,7 @@
 """The text of operations that only GPUs have: workgroup memory, exchanges, matrix operations, copies.
 
-Not here: all other lines (`llvm_ir`, which includes `RENDERERS`), the text that differs between targets
-(`compiler.targets.shared.dialect`).
+Not here: all other lines (`llvm_ir`), the text that differs between targets
+(`compiler.targets.shared.dialect`). Next: `llvm_ir`, whose table includes `RENDERERS`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _shared(t: Text, line: Line) -> None:
 
 
 def _dynamic(t: Text, line: Line) -> None:
-    """Define an array in the workgroup memory of the launch, after those before."""
+    """Define an array in the workgroup memory whose size the launch states, behind the earlier arrays."""
     assert isinstance(line.arg, tuple)
     dtype, count = line.arg[:2]
     space = t.dialect.shared_space

@@ -4,8 +4,8 @@ Text that differs between targets (entry, arguments, workgroup numbers, barriers
 the target (`compiler.targets.shared.dialect`). There are no fast-math flags.
 
 Not here: operations that only GPUs have (`llvm_device`), lines of several registers (`llvm_bundles`), types
-and constants as text (`llvm_text`), the lines (`compiler.emit.linear`), the dialects (`compiler.targets`),
-IR to an object (`compiler.llvm`).
+and constants as text (`llvm_text`), the lines (`compiler.emit.linear`), the dialects (`compiler.targets`).
+Next: `compiler.llvm`, which makes an object of the text.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 
 _MASK_BITS = {2: 64, 4: 32, 8: 32, 16: 32, 32: 16, 64: 8}
-"""Lanes of a mask -> bits of the integers through which it passes: a whole vector register."""
+"""Lanes of a mask -> bits of each integer to which it is widened, so that they fill a vector register."""
 
 
 def read_mask(t: Text, mask: Line, name: str) -> str:
     """Return the typed name of a mask whose lanes are read one by one.
 
-    LLVM 22.1 on AVX-512: where a mask is moved to a general register, the pass x86-compress-evex removes the
-    instruction that computes it (VPMOVD2M and alike), although a later instruction reads the mask and
-    overwrites it. On such a target the moved mask is another one, compared with 0 by VPTESTM.
+    LLVM 22.1 miscompiles such a mask on AVX-512: the pass x86-compress-evex removes the instruction that
+    computes it (VPMOVD2M and alike) if the mask is moved to a general register, although a later instruction
+    reads and overwrites it. On such a target this function makes another mask, by a comparison with 0
+    (VPTESTM). `name` is the prefix of its names.
     """
     if not t.dialect.opaque or mask.op == "const" or mask.lanes == 1:
         return t.typed(mask)
@@ -165,7 +166,7 @@ def _shuffle(t: Text, line: Line) -> None:
 
 @lru_cache(maxsize=256)
 def _picks(lanes: tuple[int, ...]) -> str:
-    """Return the mask of a shuffle; kernels use few different ones, many times."""
+    """Return the mask of a shuffle; cached, because kernels use few different ones many times."""
     return f"<{len(lanes)} x i32> <{', '.join([f'i32 {lane}' for lane in lanes])}>"
 
 
@@ -341,7 +342,7 @@ def render(
 ) -> str:
     """Return the IR text of a kernel, for a launch with these workgroups and threads.
 
-    `lines` must have passed `linear.verify`.
+    `lines` must have passed `linear.verify`. Raises `CompileError` for a line that has no text on the target.
     """
     places = streamed.places(lines)
     text = Text(dialect, groups, streamed.LABEL if places else "entry")

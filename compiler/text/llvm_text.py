@@ -1,6 +1,6 @@
 """Pieces of LLVM IR text: types, constants, and the text of one kernel while it is being rendered.
 
-Not here: the text of each line (`llvm_ir`, which uses these).
+Next: `llvm_ir`, the text of each line.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def constant_text(dtype: DType, value: object) -> str:
 
 
 class _Names(dict[Line, str]):
-    """The name of each register that has none yet by its number, and the text of each constant."""
+    """The name of each register, by default from its line's number, and the text of each constant."""
 
     def __missing__(self, line: Line) -> str:
         found = self[line] = _constant(line) if line.op == "const" else f"%v{line.id}"
@@ -86,7 +86,7 @@ class _Spaces(dict[Line, int]):
 
 
 class _Operands(dict[Line, str]):
-    """The registers and constants with their types."""
+    """The registers and constants as operands, with their types."""
 
     def __init__(self, names: dict[Line, str], spaces: dict[Line, int]) -> None:
         super().__init__()
@@ -136,10 +136,13 @@ class Text:
         self.dynamic_bytes = 0
         """Bytes of the arrays in the shared memory of the launch so far."""
         self.lines: list[str] = []
-        """The text so far, without the newlines."""
+        """The lines of the function's body so far."""
         self.top: list[str] = []
+        """Lines at the start of the function: the arrays on its stack."""
         self.globals: list[str] = []
+        """Definitions before the function: tables and arrays in shared memory."""
         self.declared: dict[str, None] = {}
+        """Declarations after the function."""
         self.intrinsics: set[str] = set()
         """The names of the intrinsics that are declared."""
         spaces = _Spaces(dialect.spaces)
@@ -154,10 +157,12 @@ class Text:
         self.rows: dict[Line, list[str]] = {}
         """The names of the registers of each bundle."""
         self.label = label
-        """The basic block of the next line."""
+        """The name of the basic block of the next line."""
         self.through: dict[int, str] = {}
-        """Number of the line of a store that bypasses the caches -> the same store through the caches."""
+        """Index in `lines` of a store that bypasses the caches -> the same store through the caches."""
         self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
+        """Loop or if that is open -> index of its counter in `lines`, the block before it, its phis with
+        theirs."""
 
     def pointer(self, line: Line) -> str:
         """Return LLVM's type of a pointer."""
@@ -176,7 +181,7 @@ class Text:
     def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
         """Return the call of an intrinsic, and declare it; `arguments` are operands with types."""
         if name not in self.intrinsics:
-            self.intrinsics.add(name)  # which has the types in it
+            self.intrinsics.add(name)  # a name has the types in it
             kinds = ", ".join([a[: _type_end(a)] for a in arguments])
             self.declared[f"declare {result} @{name}({kinds})"] = None
         return f"call {result} @{name}({', '.join(arguments)})"
@@ -197,7 +202,7 @@ class Text:
             self._expanded(own(), f"v{line.id}.", operands, self.name(line))
             return True
         kind, vector = type_text(line.dtype, line.lanes), "poison"
-        for lane in range(line.lanes):  # expansions are of scalars
+        for lane in range(line.lanes):  # expansions compute scalars
             prefix = f"v{line.id}.l{lane}."
             operands = [f"%{prefix}in{n}" for n in range(len(line.src))]
             for operand, source in zip(operands, line.src, strict=True):
@@ -218,7 +223,7 @@ class Text:
 
 
 def _folds(line: Line) -> bool:
-    """Return whether LLVM needs no division: by a constant integer, or a float with an exact inverse."""
+    """Return whether LLVM needs no division: for a constant integer, or a float that is a power of two."""
     divisor = line.src[-1]
     if divisor.op != "const" or len(line.src) != 2:
         return False
@@ -229,7 +234,7 @@ def _folds(line: Line) -> bool:
 
 
 def _type_end(operand: str) -> int:
-    """Return where the type of an operand with a type ends."""
+    """Return the index at which the type of an operand ends."""
     if operand.startswith("ptr addrspace("):
         return operand.index(")") + 1
     return operand.index(">") + 1 if operand.startswith("<") else operand.index(" ")

@@ -1,6 +1,6 @@
 """Kernels whose stores bypass the caches, for buffers of every alignment.
 
-Such a store needs an address at a multiple of its size. The device allocates buffers so, but a part of a
+The address of such a store must be a multiple of its size. The device allocates buffers so, but a part of a
 buffer (`hcq.Buffer.view`) may start anywhere. The kernel has two versions of its instructions: one bypasses
 the caches, the other does not. It takes the first one if the buffers that it stores to are aligned.
 
@@ -22,7 +22,7 @@ LABEL = "streamed"
 
 
 def places(lines: Sequence[Line]) -> dict[int, int]:
-    """Return argument number -> alignment in bytes, for the buffers with stores that bypass the caches."""
+    """Return {argument number: alignment in bytes} of the buffers with stores that bypass the caches."""
     found: dict[int, int] = {}
     for line in lines:
         if line.op == "store" and line.arg == "stream":
@@ -36,9 +36,10 @@ def places(lines: Sequence[Line]) -> dict[int, int]:
 
 
 def versions(text: Text, name: str, head: str, aligned: dict[int, int]) -> tuple[list[str], list[str]]:
-    """Return (the function with stores through the caches, the lines of the kernel that selects).
+    """Return (the function with stores through the caches, the lines of the kernel that selects a version).
 
-    `text` has the rendered lines, from the block `LABEL` on; `head` is the text before them.
+    `text` has the rendered lines, from the block `LABEL` on; `head` is the text before them. `aligned` is the
+    result of `places`.
     """
     inner = f"{name}_through"
     plain = [text.through.get(number, line) for number, line in enumerate(text.lines)]

@@ -3,7 +3,7 @@
 They are read from the kernel descriptor, whose symbol is the kernel's name with `.kd`. Source: LLVM's
 AMDGPUUsage, "Kernel Descriptor".
 
-Not here: registers, arguments and relocations (`drivers.amd.code`).
+Not here: registers, arguments and relocations (`drivers.amd.code`). Next: `target`, the caller.
 """
 
 from __future__ import annotations

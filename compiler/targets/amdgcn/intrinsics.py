@@ -1,10 +1,10 @@
-"""The calls that LLVM can select on a processor; IR text with other calls is refused before it reaches LLVM.
+"""The calls that LLVM can compile for a processor; IR text with other calls is refused.
 
 LLVM ends the process on an intrinsic that the processor lacks, on an undefined function and on inline
 assembly. Therefore every call is looked up first: intrinsics of AMDGPU by the processor's features, LLVM's
 generic ones by element type (LLVM has no library for this target). A name that is in no table is refused.
 
-Not here: choosing instructions (`lanes`, `target`), the processors (`rows`).
+Not here: choosing instructions (`lanes`), the processors (`rows`). Next: `target`, the caller.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ NEEDS: dict[str, str] = {
     }.items()
     for intrinsic in intrinsics.split()
 }
-"""AMDGPU intrinsic without its prefix -> the features that the processor must have.
+"""AMDGPU intrinsic without its prefix -> the features that the processor must have, separated by spaces.
 
-The name includes its types if LLVM selects only these."""
+The name includes types if LLVM selects the intrinsic only with these."""
 
 INTEGERS = frozenset(("i8", "i16", "i32", "i64"))
 FLOATS = frozenset(("f16", "f32", "f64"))
@@ -71,7 +71,7 @@ PLAIN: dict[str, frozenset[str]] = {
     **dict.fromkeys(("fptosi.sat", "fptoui.sat", "sadd.sat", "ssub.sat", "uadd.sat", "usub.sat"), INTEGERS),
     "fptrunc.round": frozenset(("f16",)),
 }  # fmt: skip
-"""LLVM's generic intrinsic -> the element types that LLVM selects; for conversions, of the result."""
+"""LLVM's generic intrinsic -> the element types with which LLVM selects it; of conversions, the result's."""
 _CALLED = re.compile(r"\bcall\b[^@\n]*@([\w.$-]+)\(")
 _DEFINED = re.compile(r"^define [^@\n]*@([\w.$-]+)\(", re.MULTILINE)
 _ASSEMBLY = re.compile(r"\bcall\b[^@\n\"]*\basm\b")
@@ -94,7 +94,7 @@ def _undefined(name: str, ir: str) -> str:
 
 
 def _problem(name: str, choice: Choice) -> str:
-    """Return why LLVM cannot select an intrinsic, or ""."""
+    """Return why LLVM cannot select an intrinsic, "" if it can."""
     types = _TYPES.search(name)
     stem = name[: types.start()] if types else name
     here = "compiler.targets.amdgcn.intrinsics"

@@ -10,7 +10,7 @@ The cheapest instruction for each distance, by the features of the processor:
 
 Inactive lanes are never read: the partner of an active lane is active.
 
-Not here: exchanges between waves through LDS (`compiler.emit.workgroup_reduce`).
+Not here: exchanges between waves through LDS (`compiler.emit.workgroup_reduce`). Next: `target`, the caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compiler.targets.amdgcn.rows import Row
 
 QUAD_PERM = {1: 0xB1, 2: 0x4E}
-"""`quad_perm:[1,0,3,2]` and `[2,3,0,1]`."""
+"""Distance -> control word: `quad_perm:[1,0,3,2]` and `[2,3,0,1]`."""
 ROW_ROTATE_8 = 0x128
 ROW_XMASK = 0x160
 SAME_LOW, SAME_HIGH = 0x76543210, 0xFEDCBA98 - (1 << 32)
@@ -43,7 +43,7 @@ def reach(row: Row, wave: int) -> int:
 
 
 def exchange(row: Row, register: str, word: str, distance: int) -> list[str]:
-    """Return instructions that read the word of the lane at a distance into a register.
+    """Return instructions that read into a register the word of the lane whose index differs by `distance`.
 
     The distance is a power of two below `reach`.
     """
@@ -68,12 +68,12 @@ def exchange(row: Row, register: str, word: str, distance: int) -> list[str]:
 
 
 def dpp_control(row: Row, distance: int) -> int | None:
-    """Return the control word of the DPP that exchanges at a distance, or None."""
+    """Return the control word of the DPP that exchanges at a distance; None if there is none."""
     if "row-xmask" in row.features:
         return ROW_XMASK + distance if distance < ROW else None
     return ROW_ROTATE_8 if distance == ROW // 2 else QUAD_PERM.get(distance)
 
 
 def swizzle(distance: int) -> int:
-    """Return the offset of `ds_swizzle` in bit mode: and 31, or 0, xor the distance, within 32 lanes."""
+    """Return the offset of `ds_swizzle` in bit mode: lane n of 32 reads lane ((n & 31) | 0) ^ distance."""
     return 31 | distance << 10

@@ -1,9 +1,9 @@
-"""The matrix operations of AMD's waves, and the text of one.
+"""The matrix operations of AMD processors, and their text.
 
-Source: AMD's matrix instruction calculator (register layouts) and the instruction-set manuals of MI300, RDNA3
-and RDNA4. On gfx11 both halves of a wave hold the same words of A and B.
+Sources: AMD's matrix instruction calculator (register layouts) and the instruction-set manuals of MI300,
+RDNA3 and RDNA4. On gfx11 both halves of a wave hold the same words of A and B.
 
-Not here: which processor has which (`rows`). Next: `target`, the caller.
+Not here: the processors that have them (`rows`). Next: `target`, the caller.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OPERATIONS = {
 
 
 def operations(choice: Choice) -> tuple[MatrixOp, ...]:
-    """Return the operations of a processor with a wave size."""
+    """Return the operations of a processor with its wave size."""
     return tuple(
         [
             op

@@ -2,8 +2,8 @@
 
 A row has wave sizes, instructions that exchange registers between lanes, and the first LLVM version with the
 processor. Sources: LLVM's AMDGPUUsage (processors, features); the instruction-set manuals of MI200, MI300,
-RDNA2, RDNA3 and RDNA4. The figures of the cost model are AMD's published ones for the largest part; they only
-rank schedules.
+RDNA2, RDNA3 and RDNA4. The figures of the cost model are those that AMD publishes for the largest device;
+they only rank schedules.
 
 Not here: properties for the driver (`drivers.amd.layouts.chips`). Next: `target`, which compiles for a row.
 """
@@ -22,11 +22,11 @@ class Row:
     waves: tuple[int, ...]
     """Possible numbers of threads of a wave, the default first."""
     features: frozenset[str]
-    """Groups of instructions that the processor has, as named in `lanes` and `intrinsics.NEEDS`."""
+    """Groups of instructions that the processor has, as `lanes` and `intrinsics.NEEDS` name them."""
     llvm: int
     """The first major version of LLVM with this processor."""
     processors: int
-    """Compute units of the largest part."""
+    """Compute units of the largest device."""
     gigahertz: float
     bytes_per_ns: float
     """Memory bandwidth of one compute unit in bytes per nanosecond."""
@@ -82,10 +82,10 @@ class Choice:
 
 
 def choice_of(text: str) -> Choice:
-    """Parse "gfx1100", or with options "gfx1100:wave64:v6"; each option at most once, in any order.
+    """Return the choice of a name, "gfx1100" or with options "gfx1100:wave64:v6", in any order.
 
     By default waves have the first size of the row, and code objects are v5. Raises `UnsupportedError` for an
-    unknown processor or option.
+    unknown processor or option, and for two options of a kind.
     """
     arch, *options = text.split(":")
     row = ROWS.get(arch)

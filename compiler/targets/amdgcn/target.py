@@ -1,7 +1,7 @@
 """AMD targets: the dialect of LLVM IR, and the code objects that LLVM emits.
 
-Threads replace vector lanes, so kernels are scalar code. LLVM emits unlinked objects (ET_REL): a kernel
-descriptor has one relocation to its code, a table of constants two, which the loader applies.
+Threads replace vector lanes, so kernels are scalar code. LLVM emits unlinked objects (ET_REL). The loader
+applies their relocations: one of a kernel descriptor to its code, two of each table of constants.
 
 Parameters are passed by value in the order of the argument block: a pointer per buffer, then an i64 per
 variable. They are read from memory, not preloaded into registers. There are no hidden arguments, because
@@ -25,19 +25,20 @@ from compiler.targets.shared.target import Target
 from hcq.errors import UnsupportedError
 
 THREADS = 256
+"""The most threads of a workgroup."""
 SHARED_BYTES = 64 << 10
-"""LDS of a workgroup."""
+"""Bytes of LDS of a workgroup."""
 THREAD_REGISTERS = 256
-"""Vector registers that a wave of any processor may use when a workgroup has `THREADS` threads."""
+"""Vector registers that a wave of any processor may use if a workgroup has `THREADS` threads."""
 LINE_BYTES = 128
-"""A line of the caches of every processor here."""
+"""Bytes of a cache line of every processor here."""
 GLOBAL, SHARED, CONSTANT, PRIVATE = 1, 3, 4, 5
 """LLVM's address spaces."""
 SPACES = {"argument": GLOBAL, "shared": SHARED, "table": CONSTANT, "scratch": PRIVATE}
 BARRIER = """fence syncscope("workgroup") release, !mmra !1
   call void @llvm.amdgcn.s.barrier()
   fence syncscope("workgroup") acquire, !mmra !1"""
-"""It orders only LDS, as the barrier of the linear form requires, and affects no cache of global memory."""
+"""A barrier that orders only LDS, as the linear form requires, and affects no cache of global memory."""
 ABSENT = {
     **{f"llvm.amdgcn.workitem.id.{axis}": f'"amdgpu-no-workitem-id-{axis}"' for axis in "xyz"},
     **{f"llvm.amdgcn.workgroup.id.{axis}": f'"amdgpu-no-workgroup-id-{axis}" "amdgpu-no-cluster-id-{axis}"'
@@ -52,7 +53,7 @@ ABSENT = {
     ),
     "llvm.amdgcn.lds.kernel.id": '"amdgpu-no-lds-kernel-id"',
 }  # fmt: skip
-"""Intrinsic -> attributes of a kernel without it: no register and no hidden argument is set up for it."""
+"""Intrinsic -> attributes of a kernel without it: no register or hidden argument is set up for it."""
 _FOOTER = """
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.workitem.id.y()
@@ -77,7 +78,7 @@ def _entry(name: str, pointers: int, variables: int) -> str:
 
 
 def _number(intrinsic: str, register: str, bound: str = "") -> list[str]:
-    """A number of 32 bits, zero-extended."""
+    """Return instructions that read a number of 32 bits, zero-extended to i64."""
     return [
         f"  {register}.narrow = call {bound}i32 @llvm.amdgcn.{intrinsic}()",
         f"  {register} = zext i32 {register}.narrow to i64",
@@ -85,14 +86,17 @@ def _number(intrinsic: str, register: str, bound: str = "") -> list[str]:
 
 
 def _group(axis: int, register: str, groups: int) -> list[str]:
-    """The workgroup's number and its bound: with it offsets fit 32 bits, and addresses need no arithmetic."""
+    """Return instructions that read the workgroup's number, with its bound.
+
+    With the bound offsets are known to fit 32 bits, so addresses need no arithmetic.
+    """
     bound = f"range(i32 0, {groups}) " if groups < 1 << 31 else ""
     return _number(f"workgroup.id.{'xyz'[axis]}", register, bound)
 
 
 @functools.cache
 def dialect(choice: Choice) -> Dialect:
-    """The text of a choice."""
+    """Return the dialect of a choice."""
     version = CODE_OBJECTS[choice.version]
     return Dialect(
         entry=_entry,
@@ -116,7 +120,7 @@ def dialect(choice: Choice) -> Dialect:
 
 
 def _machine(choice: Choice) -> llvm.Machine:
-    """LLVM's description; UnsupportedError when the LLVM that is installed does not know the processor."""
+    """Return LLVM's description. Raises `UnsupportedError` if the installed LLVM lacks the processor."""
     have = llvm.major()
     if have < choice.row.llvm:
         raise UnsupportedError(
@@ -137,7 +141,7 @@ def _emit(choice: Choice, ir: str, machine: llvm.Machine, level: int) -> bytes:
 
 @functools.cache
 def target(arch: str) -> Target:
-    """The row of an arch, with options as `choice_of` reads them; UnsupportedError for what it lacks."""
+    """Return the target of an architecture, with options. Raises `UnsupportedError` as `choice_of` does."""
     choice = choice_of(arch)
     row = choice.row
     return Target(

@@ -1,4 +1,4 @@
 """Host targets: x86-64 and aarch64, with the vectors of the machine.
 
-Next: `target`, the rows and the dialect.
+Next: `target`, the levels and the dialect.
 """

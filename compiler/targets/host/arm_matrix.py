@@ -1,9 +1,9 @@
-"""The matrix operations of aarch64 processors: products of four bytes, both with signs or both without.
+"""The matrix operations of aarch64 processors: sums of four products of signed, or of unsigned, bytes.
 
-SDOT and UDOT wrap. Source: Arm Architecture Reference Manual for A-profile (DDI 0487), FEAT_DotProd. Their
-objects are checked; no machine has run them.
+SDOT and UDOT wrap. Source: Arm Architecture Reference Manual for A-profile (DDI 0487), FEAT_DotProd. Tests
+check objects with them, but no machine has run these.
 
-Not here: their text (`targets.shared.word_operations`), which machine has them (`target`, the caller).
+Not here: their text (`compiler.targets.shared.word_operations`). Next: `target`, the machines that have them.
 """
 
 from __future__ import annotations

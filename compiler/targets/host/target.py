@@ -1,9 +1,9 @@
-"""The host target: a function call per workgroup, with vectors of the machine's width.
+"""The host target: one function call for each workgroup, with vectors of the machine's width.
 
 A kernel is `void kernel(u64 args, u64 x, u64 y, u64 z)`. `args` points to the argument block, with 8 bytes
 per buffer, then 8 per variable; x, y, z are the workgroup's index. An architecture is the machine's name with
-a digest of /proc/cpuinfo from the cpu driver (LLVM then detects the instruction sets), or one of the levels
-below, whose code runs on every machine of that level.
+a digest of /proc/cpuinfo from the cpu driver (LLVM then detects the instruction sets), or one of `LEVELS`,
+whose code runs on every machine of that level.
 
 Not here: linking and mapping the object (`drivers.cpu.link`, `drivers.cpu.image`).
 """
@@ -45,11 +45,11 @@ MATRIX: dict[int, dict[str, tuple[MatrixOp, ...]]] = {
 }
 """Vector bytes -> instruction set -> its matrix operations, the preferred ones first.
 
-The levels x86_64-znver4 and aarch64-neoverse-n1 have those of their size, other levels none."""
+The levels x86_64-znver4 and aarch64-neoverse-n1 have all of their size, the other levels none."""
 _PROCESSORS = {"aarch64-v8": "generic", "aarch64-neoverse-n1": "neoverse-n1", "x86_64-znver4": "znver4"}
-"""LLVM's name of the processor of a level, where it is not that of the level."""
+"""Level -> LLVM's name of its processor, if the two differ."""
 LEVEL_CACHE = 32 << 20
-"""Bytes of the last cache for code of such a level."""
+"""Bytes of the last cache that a level assumes."""
 
 
 def _entry(name: str, pointers: int, variables: int) -> str:
@@ -81,9 +81,9 @@ X86_DIALECT = replace(
     DIALECT,
     ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()"),
 )
-"""aarch64 needs no fence: its non-temporal stores are ordered like all others."""
+"""The dialect of x86-64. Unlike aarch64, it needs a fence to order non-temporal stores."""
 WIDE_X86_DIALECT = replace(X86_DIALECT, opaque="v")
-"""With AVX-512."""
+"""The dialect of x86-64 with AVX-512."""
 
 
 @functools.cache
@@ -153,7 +153,11 @@ def _dialect(name: str, vector_bytes: int) -> Dialect:
 
 
 def target(arch: str, settings: Config | None = None) -> Target:
-    """Return the target of a host architecture; `UnsupportedError` if its code cannot run on this machine."""
+    """Return the target of a host architecture.
+
+    Raises `UnsupportedError` if it is neither a level nor this machine's, and if this machine has neither
+    AVX2 with FMA and F16C nor aarch64.
+    """
     return _target(arch, winograd=(settings or config()).winograd)
 
 

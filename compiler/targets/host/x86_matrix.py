@@ -1,10 +1,10 @@
-"""The matrix operations of x86 processors: products of pairs of 16-bit values, and of four bytes.
+"""The matrix operations of x86 processors: sums of two products of 16-bit values, or of four of bytes.
 
-VDPBF16PS rounds each of its additions to nearest even; it takes operands below 2**-126 as zeros, and such
-sums become zeros. VPDPBUSD multiplies bytes without a sign by bytes with one; it and VPDPWSSD wrap. Source:
-Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS, VPDPBUSD and VPDPWSSD.
+VDPBF16PS rounds each of its additions to nearest even. It takes operands below 2**-126 as zeros, and makes
+zeros of such sums. VPDPBUSD multiplies unsigned bytes by signed bytes; it and VPDPWSSD wrap. Source: Intel 64
+and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS, VPDPBUSD and VPDPWSSD.
 
-Not here: their text (`targets.shared.word_operations`), which machine has which (`target`, the caller).
+Not here: their text (`compiler.targets.shared.word_operations`). Next: `target`, the machines that have them.
 """
 
 from __future__ import annotations

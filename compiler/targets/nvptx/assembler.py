@@ -1,9 +1,10 @@
-"""Assembly of PTX to cubins, in process by nvJitLink or by a `ptxas` program.
+"""Assembly of PTX to cubins, in process by nvJitLink or by the program `ptxas`.
 
 The cubin contains its PTX in an additional section, which dumps show and emulated GPUs execute, and the
-assembler's table of PTX lines, by which faults name a line. Neither a GPU nor a kernel driver is needed.
+assembler's table of PTX lines, with which reports of faults name a line. Neither a GPU nor a kernel driver is
+needed.
 
-Not here: making the PTX (`target`), loading cubins (`drivers.nv`).
+Not here: making the PTX (`target`). Next: `drivers.nv`, which loads cubins.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Seq
     """Assemble PTX for `arch` ("sm_90a") and return the cubin, which contains the PTX.
 
     `auto` uses nvJitLink, or `ptxas` if nvJitLink is not installed. Raises `CompileError` with the
-    assembler's message, `UnsupportedError` if there is no assembler. Thread-safe; the GIL is released while
-    it runs.
+    assembler's message, `UnsupportedError` if there is no such assembler, `UsageError` for another name.
+    Several threads may call it; the GIL is released while the assembler runs.
     """
     return with_ptx(without_text(_assembler(assembler)(ptx, arch, options)), ptx)
 
@@ -71,7 +72,7 @@ def available() -> str:
 
 @cache
 def identity() -> str:
-    """Return a text that identifies the assembler that `auto` selects, without loading it.
+    """Return a text that identifies the assemblers that `auto` may select, without loading them.
 
     Files with equal names, sizes and modification times count as the same assembler.
     """
@@ -97,7 +98,7 @@ def _assembler(name: Assembler) -> Callable[[str, str, Sequence[str]], bytes]:
 
 @cache
 def _library() -> tuple[Any, Any]:
-    """Return cffi's interface and nvJitLink; both are untyped and used only in this file."""
+    """Return cffi's interface and nvJitLink, both untyped. Raises `UnsupportedError` if one is missing."""
     try:
         from cffi import FFI  # noqa: PLC0415 - needed only to assemble
     except ImportError as error:
@@ -197,8 +198,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _PROGBITS, _SECTION_ALIGN, _LARGEST_ALIGN = 1, 8, 128
 _SEGMENT_TYPE_AND_FLAGS = 8
 _TEXT_SECTION: Final = ".nv_debug_ptx_txt"
-"""The section in which the assemblers store a copy of the PTX without comments, with the table of its
-lines."""
+"""The section in which the assemblers store a copy of the PTX without comments, beside the table of lines."""
 
 
 def without_text(cubin: bytes) -> bytes:
@@ -231,7 +231,10 @@ def without_text(cubin: bytes) -> bytes:
 
 
 def _tables(cubin: bytes) -> tuple[list[Any], list[list[int]], list[str]]:
-    """Return the ELF header's fields, the section headers and the names of the sections."""
+    """Return the ELF header's fields, the section headers and the names of the sections.
+
+    Raises `UsageError` if the bytes are no 64-bit ELF file.
+    """
     head = list(_HEADER.unpack_from(cubin))
     table, size, count, names = head[6], *head[11:14]
     if cubin[:4] != b"\x7fELF" or size != _SECTION.size:
@@ -267,7 +270,7 @@ def with_ptx(cubin: bytes, ptx: str) -> bytes:
 
 
 def ptx_of(cubin: bytes) -> str:
-    """Return the PTX that `with_ptx` added; `UsageError` if there is none."""
+    """Return the PTX that `with_ptx` added. Raises `UsageError` if there is none."""
     _, sections, names = _tables(cubin)
     for section, name in zip(sections, names, strict=True):
         if name == PTX_SECTION:

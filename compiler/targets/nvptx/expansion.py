@@ -1,8 +1,8 @@
 """Operations that a target implements with its own IR text instead of one LLVM instruction.
 
-An `Expansion` is written once, with names of its own; the renderer puts it into a kernel as often as it is
-needed. It may branch: the linear form sees one line without effects, which leaves loops and is found again
-like any other. Scalars only.
+An `Expansion` is written once, with names of its own; the renderer inserts it into a kernel as often as
+needed. It computes a scalar, and may branch. In the linear form it is one line without effects, which may be
+moved out of loops and shared like any other.
 
 Next: `float_division`, `int_division`, `sqrt`, the expansions; `compiler.text.llvm_ir`, which inserts
 them.
@@ -22,7 +22,7 @@ _NAMES = re.compile(r"%([a-z][\w.]*)|^([a-z]\w*):", re.MULTILINE)
 
 
 def number(value: float) -> str:
-    """A float constant; float32 takes it when it fits exactly."""
+    """Return a float constant as LLVM's text, for double, or for float if that has the value exactly."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
@@ -31,13 +31,15 @@ class Expansion:
     """IR text of one operation.
 
     The operands are `%x` and `%y`, the value is `%result`, and `%here` is the block in which it starts. Text
-    with its own blocks ends in the block `done`. `declare` lines must have the form that the renderer writes,
-    so that equal ones are declared once.
+    with blocks of its own ends in the block `done`. `declare` lines must have the form that the renderer
+    writes, so that equal ones are declared once.
     """
 
     text: str
     declared: tuple[str, ...] = field(init=False)
+    """The lines of the text that begin with `declare`."""
     body: str = field(init=False)
+    """The other lines."""
 
     def __post_init__(self) -> None:
         lines = [line for line in self.text.splitlines() if line.strip()]
@@ -50,7 +52,10 @@ class Expansion:
         return "done" if "\ndone:\n" in self.body else ""
 
     def written(self, prefix: str, operands: dict[str, str], here: str) -> str:
-        """Return the text with `operands` in place of `%x` to `%result`, and other names prefixed."""
+        """Return the text with `operands` for `%x`, `%y` and `%result`, and a prefix for other names.
+
+        `here` is the name of the block in which it starts.
+        """
         given = {**operands, "here": f"%{here}"}
 
         def name(match: re.Match[str]) -> str:

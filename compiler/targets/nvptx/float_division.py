@@ -78,7 +78,7 @@ class Format:
         return -(1 << int(self.word[1:]) - 1)
 
     def fma(self, a: str, b: str, c: str) -> str:
-        """The instruction a * b + c."""
+        """Return the instruction for a * b + c, rounded once."""
         t = self.name
         return f"call {t} @llvm.fma.{self.suffix}({t} {a}, {t} {b}, {t} {c})"
 
@@ -94,7 +94,7 @@ FLOAT64 = Format("double", "f64", "i64", 53, 1023)
 
 
 def _operand(f: Format, name: str, lifted: int) -> str:
-    """A magnitude with a leading one: subnormals are multiplied by 2**lifted."""
+    """Return the text of a magnitude with a leading one: subnormals are multiplied by 2**lifted."""
     w, t = f.word, f.name
     return f"""
   %{name}.low = icmp ult {w} %{name}.mag, {1 << f.fraction}
@@ -107,7 +107,7 @@ def _operand(f: Format, name: str, lifted: int) -> str:
 
 
 def _start(f: Format, s: str) -> str:
-    """%r: an approximate reciprocal of %sy, biased downwards; %e2: the factor that corrects it.
+    """Return the text of %r, an approximate reciprocal of %sy, biased downwards, and of %e2, its correction.
 
     With e = 1 - y r, %e2 is e for float32 and e + e**2 for float64.
     """
@@ -137,10 +137,10 @@ def _start(f: Format, s: str) -> str:
 
 
 def _significands(f: Format, s: str, x: str, y: str) -> str:
-    """%qbits: the quotient of the significands of the words x and y, in [1, 2), rounded.
+    """Return the text of %qbits: the quotient of the significands of the words x and y, in [1, 2), rounded.
 
-    %below is set where x was doubled to reach that range; %sx is the scaled significand of x, %nsy the
-    negative of that of y.
+    %below is set if x was doubled to reach that range; %sx is the scaled significand of x, %nsy the negative
+    one of y.
     """
     t, w = f.name, f.word
     return f"""
@@ -168,7 +168,7 @@ def _significands(f: Format, s: str, x: str, y: str) -> str:
 
 
 def _encoded(f: Format) -> str:
-    """%mag: the quotient with its exponent, rounded again from the residual where it is subnormal."""
+    """Return the text of %mag: the quotient with its exponent, rounded by its residual if it is subnormal."""
     t, w, fraction = f.name, f.word, f.fraction
     return f"""
   %less = zext i1 %below to {w}
@@ -207,7 +207,7 @@ def _encoded(f: Format) -> str:
 
 
 def _special(f: Format) -> str:
-    """%slow: %mag with its sign, or the result for zeros, infinities and NaNs."""
+    """Return the text of %slow: %mag with its sign, or the result for zeros, infinities and NaNs."""
     t, w, infinity = f.name, f.word, f.infinity
     quiet = 1 << f.fraction - 1
     return f"""
@@ -232,7 +232,7 @@ def _special(f: Format) -> str:
 
 
 def _any_operands(f: Format) -> str:
-    """The block `cold`: %slow, the quotient of any operands, with no branch."""
+    """Return the block `cold`, which computes %slow, the quotient of any operands, without a branch."""
     w, lifted = f.word, f.digits + f.digits % 2
     operands = _operand(f, "x", lifted) + _operand(f, "y", lifted)
     quotient = _significands(f, "", "%x.norm", "%y.norm") + _encoded(f)
@@ -255,8 +255,8 @@ declare {w} @llvm.smin.{w}({w}, {w})
 def divide_float32() -> Expansion:
     """Return the expansion of x / y; ordinary operands take eight multiplications and no scaling.
 
-    Ordinary means: y and 1/y normal, y's significand not among the last 64, |x| at least 2**-101 or +0, and a
-    quotient of 2**-125 to 2**126.
+    Operands are ordinary if y and 1/y are normal, the significand of y is not among the last 64, |x| is at
+    least 2**-101 or x is +0, and the quotient is from 2**-125 to 2**126.
     """
     f, e = FLOAT32, 1 << 23
     return Expansion(f"""{_declared(f)}

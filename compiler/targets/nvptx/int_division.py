@@ -23,7 +23,7 @@ _BIASED = number((1 - 2.0**-20) * 2.0**64)
 
 
 def _high(a: str, b: str, result: str) -> str:
-    """The upper half of a product."""
+    """Return the text of the upper half of a product."""
     return f"""
   %{result}.a = zext i64 {a} to i128
   %{result}.b = zext i64 {b} to i128
@@ -33,7 +33,7 @@ def _high(a: str, b: str, result: str) -> str:
 
 
 def _step(r: str, result: str) -> str:
-    """A Newton step for the reciprocal of %b."""
+    """Return the text of a Newton step for the reciprocal of %b."""
     return f"""
   %{result}.rb = mul i64 {r}, %b
   %{result}.miss = sub i64 0, %{result}.rb{_high(r, f"%{result}.miss", f"{result}.more")}
@@ -41,7 +41,7 @@ def _step(r: str, result: str) -> str:
 
 
 def _correction(quotient: str, rest: str, s: str) -> str:
-    """Increment the quotient if the remainder is not below the divisor."""
+    """Return the text that adds 1 to the quotient if the remainder is not below the divisor."""
     return f"""
   %{s}.holds = icmp uge i64 {rest}, %b
   %{s}.next = add i64 {quotient}, 1
@@ -70,14 +70,14 @@ long:
   %rest = sub i64 %a, %back{_correction("%q0", "%rest", "q1")}{_correction("%q1", "%q1.rest", "q2")}
   br label %done
 done:"""
-"""%a / %b: the quotient is %q.short from the block `short`, or %q2 from the block `long`."""
+"""The text of %a / %b: the quotient is %q.short from the block `short`, or %q2 from the block `long`."""
 
 _PHI = "phi i64 [ %q.short, %short ], [ %q2, %long ]"
 
 
 @functools.cache
 def divide_unsigned() -> Expansion:
-    """X / y of i64 without sign."""
+    """Return the expansion of x / y for unsigned i64."""
     return Expansion(f"""{RECIPROCAL_DECLARED}
   %a = add i64 %x, 0
   %b = add i64 %y, 0{_MAGNITUDES}
@@ -87,7 +87,7 @@ def divide_unsigned() -> Expansion:
 
 @functools.cache
 def divide_signed() -> Expansion:
-    """X / y of i64, towards zero."""
+    """Return the expansion of x / y for signed i64, rounded towards zero."""
     return Expansion(f"""{RECIPROCAL_DECLARED}
 declare i64 @llvm.abs.i64(i64, i1)
   %a = call i64 @llvm.abs.i64(i64 %x, i1 false)

@@ -1,4 +1,4 @@
-"""The matrix operations of NVIDIA's warps, and the text of one.
+"""The matrix operations of NVIDIA GPUs, and their text.
 
 Sources: PTX ISA 9.7.14, `mma.sync.m16n8k16` with operands of 16 bits: its figures of the fragments; 9.7.15,
 `wgmma.mma_async`: the registers of D and the matrix descriptor.
@@ -28,10 +28,10 @@ OPERATIONS = (
     MatrixOp("mma.sync.m16n8k16.f16", f"{_STEM}.f32.f32", (16, 8, 16), dtypes.float16, 32, *_MAPS, rows=True),
     MatrixOp("mma.sync.m16n8k16.bf16", f"{_STEM}.bf16", (16, 8, 16), dtypes.bfloat16, 32, *_MAPS, rows=True),
 )
-"""For sm_80 and newer."""
+"""The operations of a warp, from sm_80 on."""
 
 _LEAST_GROUP, _SWIZZLED = 128, 1
-"""Lanes of a warpgroup; the number of the swizzle of rows of 128 bytes in a descriptor."""
+"""Lanes of a warpgroup; the code in a descriptor for swizzled rows of 128 bytes."""
 
 
 def _group_operation(columns: int, dtype: DType) -> MatrixOp:
@@ -52,14 +52,14 @@ GROUPED = {
         [_group_operation(n, dtype) for dtype in (dtypes.float16, dtypes.bfloat16) for n in (256, 128)]
     )
 }
-"""Architecture -> its operations of a warpgroup, with A and B in shared memory."""
+"""Architecture -> the operations of a warpgroup, with A and B in shared memory."""
 
 
 def _descriptor(operand: SharedOperand) -> int:
     """Return the constant part of a matrix descriptor: strides and swizzle.
 
-    Eight rows of 128 bytes are 1,024 bytes: the stride of the next eight rows of m (n), or of k where the
-    operand is turned. There the leading stride is that between panels; else it is not used.
+    One stride is that of eight rows of 128 bytes, along m (n), or along k if the operand is turned. The
+    leading stride is that between panels; it is used only if the operand is turned.
     """
     leading = operand.panel if operand.turned else _EIGHT_ROWS
     return leading >> 4 << 16 | _EIGHT_ROWS >> 4 << 32 | _SWIZZLED << 62
@@ -67,7 +67,7 @@ def _descriptor(operand: SharedOperand) -> int:
 
 _EIGHT_ROWS = 1024
 _STEP, _STEP_TURNED = 32, 2048
-"""Bytes from the elements of one operation to those of the next along k."""
+"""Bytes from the elements of one operation to those of the next along k; of a turned operand."""
 
 
 def issue(register: str, left: str, right: str, sums: str, what: SharedProducts) -> list[str]:
@@ -103,7 +103,10 @@ def settle(register: str, sums: str, count: int) -> list[str]:
 
 
 def _tied(register: str, sums: str, count: int, asm: str, others: list[str]) -> list[str]:
-    """Return a text of assembly whose results are the sums that it is given."""
+    """Return a call of inline assembly that updates accumulators in their registers.
+
+    `count` is their number, `others` are further operands.
+    """
     lines = [f"  {register}.c{n} = extractelement <{count} x float> {sums}, i32 {n}" for n in range(count)]
     kind = "{" + ", ".join(["float"] * count) + "}"
     kinds = ["=f"] * count + [str(n) for n in range(count)] + ["l"] * len(others)

@@ -15,7 +15,7 @@ square would have too many digits. g may reach 2 from below, where a step down i
 be the number below 1, and the comparison takes the step back.)
 
 **float32.** Arguments below 2**-96 are scaled by 2**80. One step corrects root and inverse together, a
-residual step rounds. That the result is the nearest number is tested, not proved, for every
+residual step rounds. That the result is the nearest number is not proved but tested, for every
 significand and both parities of the exponent, with every start value within twice the bound.
 
 Not here: division (`float_division`). Next: `expansion`, the result type; `target`, the user.
@@ -31,7 +31,7 @@ from compiler.targets.nvptx.float_division import FLOAT32, FLOAT64
 
 @functools.cache
 def root_float32() -> Expansion:
-    """The square root of x."""
+    """Return the expansion of the square root of x."""
     f = FLOAT32
     return Expansion(f"""{f.declared}
 {ROOT_DECLARED}
@@ -59,7 +59,7 @@ def root_float32() -> Expansion:
 
 @functools.cache
 def root_float64() -> Expansion:
-    """The square root of x."""
+    """Return the expansion of the square root of x."""
     f, sign = FLOAT64, 1 << 63
     return Expansion(f"""{f.declared}
 {ROOT_DECLARED}

@@ -23,7 +23,7 @@ def _near(register: str, pointer: str, space: int) -> str:
 
 
 def _copy(register: str, to: str, origin: str, size: str) -> tuple[list[str], str]:
-    """Return the copy of 16 bytes; of the first `size` ones and zeros if a size is given."""
+    """Return the copy of 16 bytes; if a size is given, of the first `size` bytes and zeros."""
     lines = [_near(f"{register}.to", to, 3), _near(f"{register}.from", origin, 1)]
     kinds, values = "ptr addrspace(3), ptr addrspace(1)", (f"{register}.to", f"{register}.from")
     operands = f"ptr addrspace(3) {values[0]}, ptr addrspace(1) {values[1]}"
@@ -61,4 +61,4 @@ STAGING = Staging(
     issue=matrix.issue,
     settle=matrix.settle,
 )
-"""For sm_80 and newer."""
+"""For sm_80 and newer; `publish`, `issue` and `settle` only for sm_90a."""

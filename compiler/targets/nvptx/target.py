@@ -1,10 +1,11 @@
-"""NVIDIA targets: LLVM emits PTX, and `compiler.targets.nvptx.assembler` assembles it.
+"""NVIDIA targets: LLVM emits PTX, and `assembler` makes cubins of it.
 
 Threads replace vector lanes, so kernels are scalar code. Parameters are passed by value in the order of the
 argument block: a pointer per buffer, then an i64 per variable. LLVM aborts on instructions that an
-architecture lacks, so kernels use only instructions that all architectures of the table have.
+architecture lacks, so kernels use only instructions that all architectures of the table have, apart from the
+matrix operations of `matrix.GROUPED`.
 
-Not here: loading cubins (`drivers.nv.cubin`).
+Not here: loading cubins (`drivers.nv.cubin`). Next: `assembler`; `matrix`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from compiler.targets.shared.target import Target
 from hcq.errors import UnsupportedError
 
 ROWS = {
-    # arch: (multiprocessors of its largest device, gigahertz, bytes a nanosecond of one multiprocessor,
-    #        KiB of shared memory of a workgroup at most)
+    # arch: (multiprocessors of its largest device, gigahertz, bytes per nanosecond of one multiprocessor,
+    #        the most KiB of shared memory of a workgroup)
     "sm_80": (108, 1.4, 14.0, 163),
     "sm_86": (84, 1.7, 11.0, 99),
     "sm_89": (128, 2.2, 7.5, 99),
@@ -31,9 +32,10 @@ ROWS = {
 """Known architectures; only the cost model uses the first three figures. Shared memory: CUDA C++ Programming
 Guide, technical specifications per compute capability."""
 THREADS = 256
+"""The most threads of a workgroup."""
 WARP = 32
 SHARED_BYTES = 48 << 10
-"""Static shared memory of a workgroup; more is dynamic, its size a number of the launch."""
+"""The most bytes of static shared memory of a workgroup. More is dynamic: the launch states its size."""
 THREAD_REGISTERS = 255
 ASYNC_BYTES = 16
 """Bytes of one asynchronous copy of a thread."""
@@ -79,8 +81,8 @@ EXPANSIONS = {
     ("udiv", "uint64"): int_division.divide_unsigned,
     ("sdiv", "int64"): int_division.divide_signed,
 }
-"""Operations for which the assembler would link a helper function, with a call stack, relocations and more
-registers. Its division of 32-bit integers has no call."""
+"""The operations for which the assembler would link a helper function: it has a call stack, relocations and
+more registers. A division of 32-bit integers needs none."""
 
 DIALECT = Dialect(
     entry=_entry,
@@ -115,7 +117,7 @@ def _machine(arch: str) -> llvm.Machine:
 
 @functools.cache
 def target(arch: str) -> Target:
-    """Return the target of an architecture; `UnsupportedError` if it is not in the table."""
+    """Return the target of an architecture. Raises `UnsupportedError` if it is not in the table."""
     from compiler.targets.nvptx.assembler import identity  # noqa: PLC0415  # needed only for NVIDIA
 
     row = ROWS.get(arch)

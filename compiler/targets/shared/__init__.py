@@ -1,5 +1,5 @@
-"""What all targets are made of: the type of a row, of its dialect of LLVM IR, and of its matrix operations.
+"""The types of all targets: a target, its dialect of LLVM IR, and its matrix operations.
 
-Not here: the rows (`compiler.targets.host`, `compiler.targets.nvptx`, `compiler.targets.amdgcn`). Next:
+Not here: the targets (`compiler.targets.host`, `compiler.targets.nvptx`, `compiler.targets.amdgcn`). Next:
 `target`.
 """

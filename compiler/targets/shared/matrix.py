@@ -1,9 +1,9 @@
-"""Matrix operations of a target, by description: shape, element types, and the lane maps of the operands.
+"""Descriptions of matrix operations: shape, element types, and the lane maps of the operands.
 
 An operation computes D = A * B + D for an m x k, a k x n and an m x n matrix that the lanes of a warp hold
-together. An operand's registers have 32 bits. One of A or B holds a *word*, neighbours along k: two elements
-of 16 bits, or four bytes. A coordinate of the element in a register is a sum of digits of the lane's and of
-the register's number, so a lane map is an affine map of these digits.
+together, in registers of 32 bits. A register of A or B holds a *word*: two elements of 16 bits, or four
+bytes, that are neighbours along k. The coordinates of the element in a register are sums of weighted digits
+of the numbers of the lane and of the register: a lane map lists these digits.
 
 Not here: which operation a kernel uses (`compiler.plan.device_contraction`), the instruction's text
 (`compiler.targets.shared.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix`
@@ -80,18 +80,18 @@ class SharedProducts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatrixOp:
-    """One matrix operation; each is one object, so lookups hash no description."""
+    """One matrix operation. Operations are compared by identity, so that lookups need not hash the fields."""
 
     name: str
-    """The assembler's name, for dumps."""
+    """The name of the instruction, for dumps."""
     intrinsic: str
-    """LLVM's intrinsic."""
+    """LLVM's intrinsic; of an operation on shared memory, the instruction."""
     shape: tuple[int, int, int]
     """m, n and k."""
     dtype: DType
     """The type of the elements of A, and of B where `other` is None."""
     lanes: int
-    """Lanes of the warp."""
+    """Lanes of the warp, or of the group of warps."""
     a: LaneMap
     b: LaneMap
     d: LaneMap
@@ -102,22 +102,22 @@ class MatrixOp:
     total: DType = dtypes.float32
     """The type of the accumulators."""
     other: DType | None = None
-    """The type of the elements of B where it is not that of A."""
+    """The type of the elements of B, if it is not that of A."""
     narrower: MatrixOp | None = None
-    """The same operation on half as many columns."""
+    """The same operation on half as many columns, if there is one."""
 
     @property
     def depth(self) -> int:
-        """The words along k."""
+        """The number of words along k."""
         return self.shape[2] * self.dtype.itemsize // 4
 
 
 def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:
-    """Return the order of a matrix operation's rows (or columns) in the block of a warp.
+    """Return the order of the rows (or columns) of D in the block of a warp that makes `adjacent` operations.
 
-    `adjacent` operations lie side by side. The result is the distance in the block between neighbours of each
-    digit of D's coordinate, the values of a thread, and the values of the block: digits of the register are
-    innermost, after the adjacent operations, digits of the lane outermost.
+    `digits` are those of D's coordinate. The result is (digit -> distance in the block from one of its values
+    to the next, rows of a thread, rows of the block). The operations are innermost, then the digits of the
+    register, then those of the lane.
     """
     strides: dict[Digit, int] = {}
     total = adjacent

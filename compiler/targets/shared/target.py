@@ -1,7 +1,7 @@
 """The type of a target: registers, vector width, memory, costs, dialect and assembler.
 
-Not here: the targets (`targets.host.target`, `compiler.targets.nvptx.target`). Next: `compiler.plan.cost`,
-which reads the limits.
+Not here: the targets (`compiler.targets.host.target`, `compiler.targets.nvptx.target`,
+`compiler.targets.amdgcn.target`). Next: `compiler.plan.cost`, which reads the figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Target:
     arch: str
     dialect: Dialect
     machine: Callable[[], Machine]
-    """Returns LLVM's description of the machine; called only to compile."""
+    """Returns LLVM's description of the machine; it is called only to compile. May raise
+    `UnsupportedError`."""
     vector_bytes: int
     """Bytes of the widest vector register, the width of explicit vectors."""
     registers: int
@@ -43,10 +44,8 @@ class Target:
     l2_bytes: int
     cores: int
     last_level_bytes: int = 0
-    """Bytes of the last cache before memory; stores of larger results bypass the caches. 0 where none can.
-
-    With it, buffers that start at multiples of a line, as `hcq` allocates them, are stored to faster.
-    """
+    """Bytes of the last cache before memory. Stores of larger results bypass the caches, if the buffer starts
+    at a multiple of the store's size. 0 on a target without such stores."""
     gathers: bool
     """Whether gathers and masked stores are single instructions."""
     threads: int = 1
@@ -54,23 +53,23 @@ class Target:
     warp: int = 1
     """Threads of a warp, which can exchange registers; a power of two."""
     shared_bytes: int = 0
-    """Bytes of shared memory that a workgroup may use without asking the driver."""
+    """The most bytes of static shared memory of a workgroup."""
     dynamic_shared_bytes: int = 0
-    """Bytes of shared memory that a workgroup may have if the launch says how many; 0 where it cannot."""
+    """The most bytes of shared memory of a workgroup if the launch states the number; 0 if it cannot."""
     thread_registers: int = 0
     """32-bit registers that a thread may use without spilling."""
     matrix: tuple[MatrixOp, ...] = ()
-    """Matrix operations, the preferred ones of a type first."""
+    """Matrix operations; among those of a type, the preferred ones first."""
     line_bytes: int = 0
-    """Bytes of global memory that a request moves at least, aligned: a sector or a line."""
+    """The fewest bytes of global memory that an access moves, aligned: a sector or a line."""
     async_bytes: int = 0
-    """Bytes of one asynchronous copy of a thread to shared memory; 0 without such copies."""
+    """Bytes of one asynchronous copy of a thread to shared memory; 0 on a target without such copies."""
     chains: bool = False
     """Whether there are plans for chains of kernels."""
     winograd: bool = False
     """Whether convolutions may have plans of Winograd's algorithm."""
     may_abort: bool = False
-    """Whether LLVM may end the process on a kernel; several kernels of such targets are compiled in
+    """Whether LLVM may end the process on a kernel. Several kernels of such a target are compiled in
     workers."""
     settings: str = ""
     """Inputs of the plan besides the architecture, as text; part of the cache key."""

@@ -1,9 +1,9 @@
-"""Matrix operations of processors: products of one word with a vector of words. Their description and text.
+"""Matrix operations of host processors, products of one word with a vector of words: description and text.
 
-The lane of a vector is the register's number of a lane map, as the one thread has all of them.
+One thread has all lanes of a vector, so in a lane map they count as registers.
 
-Not here: the operations (`targets.host.x86_matrix`, `targets.host.arm_matrix`), which machine has which
-(`targets.host.target`).
+Not here: the machines that have them (`compiler.targets.host.target`). Next:
+`compiler.targets.host.x86_matrix`, `compiler.targets.host.arm_matrix`, the operations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def row(  # one row of a table
     other: DType | None = None,
     narrower: MatrixOp | None = None,
 ) -> MatrixOp:
-    """Return the operation on so many columns; `MatrixOp` says what the other arguments are."""
+    """Return the operation on `lanes` columns; `MatrixOp` describes the other arguments."""
     columns = LaneMap(lanes, (Digit("register", 1, lanes, 1),), ())
     sums = LaneMap(lanes, (), (Digit("register", 1, lanes, 1),))
     return MatrixOp(
