@@ -91,7 +91,8 @@ class EngineRun:
         self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self._late = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - the same
         """Chooses when releases complete. The host may ring again before the last release is complete, so the
-        number of draws depends on time. The order of kernels must not, and has a generator of its own."""
+        number of draws depends on time. The order of kernels must not depend on time: it is drawn from
+        `_rng`."""
 
     @property
     def name(self) -> str:

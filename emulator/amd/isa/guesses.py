@@ -6,7 +6,7 @@ if the compare-and-swap finds it unchanged, so the load does not race with atomi
 if its register reaches the comparison, with the same address, on a straight path: no store, barrier or call
 between, and no branch except the one that skips code without active lanes.
 
-Not here: accesses that order workgroups (`orders`). Next: `emulator.sanitizers`, which gets the result.
+Not here: accesses that order workgroups (`orders`). Next: `memory`, which makes such loads strong.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.operands import Operand
 
+# Loads that may be guesses, and compare-and-swaps with a result or on memory.
 _LOAD = re.compile(r"((global|flat|s)_load_(dword|dwordx2|b32|b64)|ds_(load|read)_b(32|64))$")
 _SWAP = re.compile(r"(global|flat)_atomic_cmpswap|ds_cmpst(ore)?_rtn_b(32|64)$")
 # Instructions that end the straight path from a load.
@@ -109,7 +110,7 @@ def _path(
 def _validated(load: Instruction, before: list[Instruction], path: list[Instruction], family: str) -> bool:
     """Return whether a compare-and-swap on the path after a load validates it.
 
-    `before` precedes it in its block.
+    `before` has the instructions of the load's block that precede the load.
     """
     scalar = load.stem.startswith("s_")
     first = _scalar_address(load) if scalar else _address(load, 1)

@@ -34,7 +34,7 @@ HARDWARE = {
     6: "HW_REG_LDS_ALLOC", 7: "HW_REG_IB_STS", 15: "HW_REG_SH_MEM_BASES", 20: "HW_REG_FLAT_SCR_LO",
     21: "HW_REG_FLAT_SCR_HI", 23: "HW_REG_HW_ID1", 24: "HW_REG_HW_ID2", 29: "HW_REG_SHADER_CYCLES",
 }  # fmt: skip
-"""Number of a hardware register -> its name, where gfx12 has no other."""
+"""Number of a hardware register -> its name; gfx12 has other names for some (`hwreg`)."""
 _DECIMAL = {"s_nop", "s_sleep", "s_setprio", "s_trap", "s_sethalt", "s_branch", "s_sendmsghalt", "s_setkill"}
 """Instructions whose immediate is written in decimal."""
 _SILENT_ZERO = {"s_endpgm"}
