@@ -22,7 +22,7 @@ from emulator.amd.isa.wait_counters import returns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import CodeBlock, Instruction
     from emulator.amd.isa.operands import Operand
 
 # Loads that may be guesses, and compare-and-swaps with a result or on memory.
@@ -76,11 +76,8 @@ def _scalar_address(i: Instruction) -> _Address | None:
     return _Address(None, (base.file, base.index), i.get("offset"), _registers(base))
 
 
-def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
-    """Return the addresses of a kernel's loads that a compare-and-swap validates.
-
-    `blocks`: see `translate.cut`.
-    """
+def guesses(blocks: Sequence[CodeBlock], family: str) -> frozenset[int]:
+    """Return the addresses of a kernel's loads that a compare-and-swap validates."""
     bodies = {body[0].address: (body, follow) for body, follow in blocks}
     if not any(_SWAP.match(i.stem) for body, _ in blocks for i in body):
         return frozenset()
@@ -92,9 +89,7 @@ def guesses(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family:
     )
 
 
-def _path(
-    bodies: dict[int, tuple[list[Instruction], tuple[int, ...]]], body: list[Instruction], begin: int
-) -> list[Instruction]:
+def _path(bodies: dict[int, CodeBlock], body: list[Instruction], begin: int) -> list[Instruction]:
     """Return the instructions from index `begin` of a block up to the first branch that splits the path."""
     found, seen = body[begin:], {body[0].address}
     while True:

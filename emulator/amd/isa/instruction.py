@@ -77,6 +77,9 @@ class Instruction:
         return self.address + self.size
 
 
+CodeBlock = tuple[list[Instruction], tuple[int, ...]]
+"""Instructions, the last of which may branch, and the addresses of the next blocks (`translate.cut`)."""
+
 # Names of operations of gfx9 and of gfx12 -> those of gfx11.
 _GFX9 = {
     "v_add_u32": "v_add_nc_u32", "v_sub_u32": "v_sub_nc_u32", "v_subrev_u32": "v_subrev_nc_u32", "v_add_i32": "v_add_nc_i32",

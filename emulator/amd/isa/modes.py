@@ -28,6 +28,8 @@ from emulator.amd.isa.operands import Word
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from emulator.amd.isa.instruction import CodeBlock
+
 KEEP_ALL: Final = 0xF0
 """Rounding to nearest even, all subnormals kept."""
 MODE: Final = 1
@@ -103,9 +105,7 @@ def changed(modes: int, instruction: Instruction, kernel: str) -> int:
     return after
 
 
-def at_blocks(
-    blocks: Sequence[tuple[Sequence[Instruction], tuple[int, ...]]], entry: int, kernel: str
-) -> dict[int, int]:
+def at_blocks(blocks: Sequence[CodeBlock], entry: int, kernel: str) -> dict[int, int]:
     """Return the mode at the start of each basic block, by address; the first block is the kernel's entry.
 
     Raises `IsaError` where paths with different modes meet.

@@ -28,7 +28,7 @@ from emulator.amd.isa.registers_used import used
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import CodeBlock, Instruction
 
 # Scalar instructions that write no scalar register.
 _NO_DESTINATION = (
@@ -43,8 +43,11 @@ _NO_DESTINATION = (
 )
 
 
-def everywhere(blocks: list[tuple[list[Instruction], tuple[int, ...]]], lanes: int) -> frozenset[int]:
-    """Return the addresses of instructions at which EXEC surely has its value from the start of the wave."""
+def everywhere(blocks: list[CodeBlock], lanes: int) -> frozenset[int]:
+    """Return the addresses of instructions at which EXEC surely has its value from the start of the wave.
+
+    `lanes` of the wave are 32 or 64.
+    """
     width = lanes // 32
     begins: dict[int, frozenset[int]] = {blocks[0][0][0].address: frozenset([EXEC])}
     by_address = {body[0].address: (body, follow) for body, follow in blocks}
@@ -102,9 +105,6 @@ def _after(i: Instruction, known: frozenset[int], width: int) -> frozenset[int]:
     return after
 
 
-Block = tuple[list["Instruction"], tuple[int, ...]]
-"""A basic block of `translate.cut`: its instructions, and the addresses of the next blocks."""
-
 _INDIRECT = ("v_movrel", "s_set_gpr_idx", "v_swaprel")
 """Instructions whose register numbers are known only when they execute."""
 _OWN_LANES = (
@@ -133,7 +133,7 @@ class _Effect:
     """Whether lanes may execute after it that did not before."""
 
 
-def unobserved(blocks: list[Block], family: str, lanes: int, full: AbstractSet[int]) -> frozenset[int]:
+def unobserved(blocks: list[CodeBlock], family: str, lanes: int, full: AbstractSet[int]) -> frozenset[int]:
     """Return the addresses of instructions whose results are not read in lanes that did not execute.
 
     `full` is the result of `everywhere`. Returns an empty set for code with indirect register access.

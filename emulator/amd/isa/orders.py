@@ -35,7 +35,7 @@ from emulator.ir.addresses import STRONG
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import CodeBlock, Instruction
 
 RELEASED: Final = "released"
 """The instruction releases: accesses before it are ordered."""
@@ -74,10 +74,10 @@ def _reads_strongly(i: Instruction, family: str) -> bool:
     return match[2] == "atomic" or reach(i, family) == STRONG
 
 
-def orders(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> dict[int, str]:
+def orders(blocks: Sequence[CodeBlock], family: str) -> dict[int, str]:
     """Return address of an instruction -> one of the four constants above; only instructions that have one.
 
-    `blocks`: see `translate.cut`; `family` is "gfx9", "gfx11" or "gfx12".
+    `family` is "gfx9", "gfx11" or "gfx12".
     """
     first = blocks[0][0][0].address
     polls = family == "gfx11" and any(_reads_strongly(i, family) for body, _ in blocks for i in body)

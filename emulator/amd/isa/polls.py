@@ -23,7 +23,7 @@ from emulator.amd.isa.registers_used import used
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import CodeBlock, Instruction
     from emulator.amd.isa.registers_used import Register
 
 # Instructions of loops that wait; loads; loads and atomics of LDS; stores and barriers, which mean progress.
@@ -41,18 +41,15 @@ _DECIDERS: Final = {
 """The first letters of a branch's condition -> the scalar registers that the branch tests."""
 
 
-def may_wait(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> bool:
-    """Return whether a kernel may wait for other waves, of its workgroup or of others.
-
-    `blocks`: see `cut`.
-    """
+def may_wait(blocks: Sequence[CodeBlock], family: str) -> bool:
+    """Return whether a kernel may wait for other waves, of its workgroup or of others."""
     code = [i for body, _ in blocks for i in body]
     if any(_reads_others(i, family) for i in code):
         return True
     return any(any(_rereads(loop, family)) for loop in _loops(blocks, family))
 
 
-def polled(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str) -> frozenset[int]:
+def polled(blocks: Sequence[CodeBlock], family: str) -> frozenset[int]:
     """Return the addresses of the loads and atomic operations by which loops poll an address of LDS."""
     return frozenset(
         i.address
@@ -62,9 +59,7 @@ def polled(blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: 
     )
 
 
-def _loops(
-    blocks: Sequence[tuple[list[Instruction], tuple[int, ...]]], family: str
-) -> Iterator[list[Instruction]]:
+def _loops(blocks: Sequence[CodeBlock], family: str) -> Iterator[list[Instruction]]:
     """Yield the code of each loop without store and barrier: the instructions that a backward branch spans.
 
     Yields nothing for a kernel that does not use LDS.

@@ -53,7 +53,7 @@ from emulator.simt.counting import Counting
 from emulator.simt.wave_function import WaveBlock, WaveFunction
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.instruction import Instruction
+    from emulator.amd.isa.instruction import CodeBlock, Instruction
     from emulator.amd.isa.opcodes import IsaTarget
     from emulator.ir.library import Library
     from emulator.ir.vector import IrValue
@@ -139,7 +139,7 @@ def branch_target(instruction: Instruction) -> int:
     return instruction.next + 4 * (offset - 0x10000 if offset >> 15 else offset)
 
 
-def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[int, ...]]]:
+def cut(instructions: list[Instruction]) -> list[CodeBlock]:
     """Return basic blocks, the kernel's first one first: (instructions, addresses of the next blocks).
 
     A call or return whose targets are not known is followed by none. `instructions` are those of
@@ -152,7 +152,7 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
             leaders |= {branch_target(i), i.next}
         elif i.address in called or i.stem in _BARRIERS or i.stem in ("s_endpgm", "s_trap"):
             leaders.add(i.next)
-    blocks: list[tuple[list[Instruction], tuple[int, ...]]] = []
+    blocks: list[CodeBlock] = []
     body: list[Instruction] = []
     for i in instructions:
         if body and i.address in leaders:
