@@ -1,6 +1,6 @@
 """Faults that stop queues of the emulated AMD GPU.
 
-As on hardware, a `MemoryFault` evicts every queue of the process on its GPU and fires MEMORY events, and a
+As on hardware, a `MemoryFault` evicts every queue of the process on its GPU, and fires MEMORY events. A
 `QueueFault` stops one queue with an exception code. The machine makes a `MachineReport` of either.
 
 Not here: refusals of ioctls (`emulator.amd.kfd.refusal`), the report (`emulator.shared.machine_report`).

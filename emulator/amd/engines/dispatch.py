@@ -67,8 +67,8 @@ class ShRegisters:
     def write(self, packet: SetShReg, values: list[int]) -> None:
         """Execute SET_SH_REG. Raises `QueueFault` for COMPUTE_VMID, a bad range, VMID_SHIFT or INDEX.
 
-        Registers that the generation lacks, that the driver should not write, or that no launch has used
-        since their last write, are reported as unverified.
+        Three cases are reported as unverified: a register that the generation lacks, one that the driver
+        should not write, and one whose last value no launch has used.
         """
         if packet.VMID_SHIFT or packet.INDEX:
             raise packet_fault(

@@ -1,8 +1,8 @@
 """Cache maintenance of each packet, and RELEASE_MEM: its checks and its effect.
 
-Decodes the cache bits of ACQUIRE_MEM, RELEASE_MEM and GCR_REQ, and the fence scopes of AQL packets, to the
-names of `coherence`: "scalar", "vector" and "l2" are invalidated; "agent" and "system" say how far the L2 is
-written back. Source: docs/facts/amd-caches.md.
+Decodes the cache bits of ACQUIRE_MEM, RELEASE_MEM and GCR_REQ, and the fence scopes of AQL packets, to names
+of `coherence`. The caches "scalar", "vector" and "l2" are invalidated. "agent" and "system" say how far the
+L2 is written back. Source: docs/facts/amd-caches.md.
 
 Not here: when a release runs (`pm4`, `order`), the effect on caches (`coherence`). Next: `coherence`.
 """

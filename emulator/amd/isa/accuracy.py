@@ -1,9 +1,9 @@
 """The error bound of each instruction, and the decisions of a kernel that depend on inexact results.
 
-Most instructions are exact to the bit. The bounds of the others are those of AMD's ISA documents
-(docs/sources-amd.md, "errors of reciprocals"): for reciprocals, roots, exponentials and logarithms 1 ulp of
-f32, 0.51 ulp of f16, 2^29 ulp of f64; none for sines and cosines. No document gives the order in which dot
-products and matrix operations add.
+Most instructions are exact to the bit. The others have the bounds of AMD's ISA documents
+(docs/sources-amd.md, "errors of reciprocals"). Reciprocals, roots, exponentials and logarithms have 1 ulp in
+f32, 0.51 ulp in f16 and 2^29 ulp in f64. Sines and cosines have no documented bound. No document gives the
+order in which dot products and matrix operations add.
 
 Not here: the report (`emulator.shared.accuracy`). Next: `emulator.amd.engines.ledgers`, the user.
 """

@@ -1,9 +1,9 @@
 """Calls and returns of machine code: the possible targets of `s_swappc_b64` and `s_setpc_b64`.
 
-Compilers compute a function's address from `s_getpc_b64` and a distance, added to both halves. If a call uses
-a pair of registers that another basic block sets, every address that the kernel computes in this pair is a
-possible target. A return may lead to the instruction after any call. Addresses that come from memory are not
-known.
+Compilers compute a function's address from `s_getpc_b64` and a distance, added to both halves. A call may use
+a pair of registers that another basic block sets. Then every address that the kernel computes in this pair is
+a possible target. A return may lead to the instruction after any call. Addresses that come from memory are
+not known.
 
 Not here: the jump itself (`translate`, which compares the address at run time with the possible targets).
 Next: `translate`.

@@ -3,8 +3,8 @@
 LLVM expands an atomic operation that a GPU lacks to a loop of compare-and-swaps. The loop begins with a plain
 load from memory or LDS; a scalar load if all lanes have one address in memory. The code uses the value only
 if the compare-and-swap finds it unchanged, so the load does not race with atomics. A load counts as a guess
-if its register reaches the comparison, with the same address, on a straight path: no store, barrier or call
-between, and no branch except the one that skips code without active lanes.
+if its register reaches the comparison, with the same address, on a straight path. The path has no store,
+barrier or call, and no branch except the one that skips code without active lanes.
 
 Not here: accesses that order workgroups (`orders`). Next: `memory`, which makes such loads strong.
 """

@@ -1,8 +1,8 @@
 """A decoded instruction, the canonical name of its operation, and the error for unsupported code.
 
-The canonical name is that of gfx11. An operation whose meaning differs between targets keeps its own name. The
-name and bits of an instruction also decide which operands are 16 bits wide (`halves`, for the true16 encodings of
-gfx11 and gfx12), and the scope of a load, store or cache instruction (`reach`).
+The canonical name is that of gfx11. An operation whose meaning differs between targets keeps its own name.
+The name also decides which operands are 16 bits wide (`halves`, for the true16 encodings of gfx11 and gfx12).
+The bits of a load, store or cache instruction decide its scope (`reach`).
 
 Not here: accesses (`memory`), order between workgroups (`orders`). Next: `decode`; `opcodes`, a target's table.
 """

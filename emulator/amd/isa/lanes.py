@@ -69,9 +69,9 @@ def _shuffled(t: IsaTranslator, value: IrValue, sources: list[int]) -> IrValue:
 def apply_dpp(t: IsaTranslator) -> None:
     """Move the first source across lanes, and restrict the lanes that write, as DPP16 or DPP8 says.
 
-    If the source lane does not exist, or does not execute and fi is 0, the value is 0 in DPP8 and with
-    bound_ctrl; else the destination is not written. Raises `IsaError` for a first source that is no vector
-    register.
+    A source lane is invalid if it does not exist, or does not execute and fi is 0. Its value is then 0 in
+    DPP8 and with bound_ctrl; else the destination is not written. Raises `IsaError` for a first source that
+    is no vector register.
     """
     c, i = t.c, t.instruction
     slots = i.opcode.operands

@@ -72,9 +72,9 @@ def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrV
 def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
     """Return the helper that adds A times B to C, and the type of its result.
 
-    Its parameters, each a value for each lane: the registers of A and of B as i32; for a sparse A the index (two bits
-    an element, from bit 0); C as float32 or int32, in the order of registers and parts of D. The result is a structure
-    with D, as C. `blocks` has the block of A for each block; () if each block uses its own.
+    Its parameters are vectors: the registers of A and of B as i32; for a sparse A the index, two bits an
+    element from bit 0 on; then C as float32 or int32, in the order of registers and parts of D. The result is
+    a structure with D, as C. `blocks` has the block of A for each block; () if each block uses its own.
     """
     number = "i32" if shape.d_type == "i32" else "float"
     keys = _places(shape)

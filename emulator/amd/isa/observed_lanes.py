@@ -1,7 +1,7 @@
 """Instructions whose results need no mask: all lanes execute, or the other lanes are not read later.
 
-A masked result keeps the old value in lanes that do not execute. The old value matters only if such a lane is
-read later: by an instruction under a wider EXEC, or by one that reads other lanes than its own. Compilers
+A masked result keeps the old value in lanes that do not execute. The old value matters only if it is read
+later. An instruction under a wider EXEC may read it, or one that reads other lanes than its own. Compilers
 narrow EXEC, compute, and widen it again; most registers are then dead.
 
 `everywhere` follows the first value of EXEC, and its copies in scalar registers, forwards through the code. A

@@ -5,16 +5,16 @@ The rules are those of LLVM's memory model of AMDGPU for agent scope (AMDGPUUsag
 - An atomic operation, or a strong store (`instruction.reach`), releases if no earlier write of its wave is in
 flight. The code must have waited for all of them (vscnt on gfx11, storecnt on gfx12, vmcnt on gfx9), and on
 gfx9 have written them back before (`buffer_wbl2 sc1`). - An invalidation of the caches at agent scope
-acquires if the code has waited for all strong reads and all atomics with a result: gfx9 `buffer_inv sc1`,
-gfx11 `buffer_gl1_inv` then `buffer_gl0_inv`, gfx12 `global_inv` or `global_wbinv` with scope:SCOPE_DEV or
-wider.
+acquires if the code has waited for all strong reads and all atomics with a result. The invalidations are:
+gfx9 `buffer_inv sc1`; gfx11 `buffer_gl1_inv`, then `buffer_gl0_inv`; gfx12 `global_inv` or `global_wbinv`
+with scope:SCOPE_DEV or wider.
 
 The analysis is static, like `waits`: an access that may be in flight on one path counts as in flight. It does
 not follow writes of other waves of the workgroup, nor loads in flight at a release.
 
 On gfx11 an atomic store encodes as a plain store, because every store goes to the L2. So in gfx11 kernels
-with strong loads or atomics, a store of at most 8 bytes counts as strong against strong loads and atomics,
-and as plain against plain accesses (`addresses.UNMARKED`). Two such stores of different workgroups race,
+with strong loads or atomics, a store of at most 8 bytes is `addresses.UNMARKED`. It counts as strong against
+strong loads and atomics, and as plain against plain accesses. Two such stores of different workgroups race,
 unless the second replaces a value that its workgroup has read. It counts as a release if the code has waited
 for all stores or has acquired, and wrote nothing since.
 

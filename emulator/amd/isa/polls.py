@@ -2,10 +2,10 @@
 
 A loop that waits must yield, or the other wave never runs. A sleep, an atomic, or a load with a scope beyond
 the wave shows that a kernel may wait. Loads of LDS have no scope: an atomic load encodes as a plain load. So
-a polling load is recognised by its loop, which stores nothing and loads the same address each time. The load
-is atomic or volatile if its result decides whether the loop continues, because a compiler moves a plain load
-that never changes out of the loop. An atomic operation with a result polls, too (a lock), unless its operand
-depends on its result (a loop of compare-and-swaps).
+a polling load is recognised by its loop, which stores nothing and loads the same address each time. It counts
+as atomic or volatile if its result decides whether the loop continues: a compiler would move a plain load out
+of the loop. An atomic operation with a result polls, too (a lock), unless its operand depends on its result
+(a loop of compare-and-swaps).
 
 Not here: yielding (`emulator.simt.wave_function`), races of polling accesses
 (`emulator.sanitizers.shadow_shared`). Next: `translate`, the user.

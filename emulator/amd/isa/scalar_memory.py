@@ -47,8 +47,8 @@ def _buffer_size(t: IsaTranslator, base: Reg) -> IrValue:
 def _dwords(lib: Library, count: int) -> str:
     """Return the helper `amd.scalar.COUNT(warp, address, site) -> dwords`: one check and one load.
 
-    If the allocation of the instruction's last load does not contain the whole access, each lane loads a
-    dword: this finds the allocation, or reports the dword that lies in none.
+    The check uses the allocation of the instruction's last load. If it does not contain the whole access,
+    each lane loads a dword. This finds the allocation, or reports the dword that lies in none.
     """
 
     def body(c: CodeBuilder, warp: IrValue, address: IrValue, site: IrValue) -> None:
@@ -86,9 +86,9 @@ def define_core(lib: Library) -> None:
 def _address(t: IsaTranslator, start: IrValue, size: int) -> IrValue:
     """Return the address of a load in units of `size` bytes: base plus offsets, each aligned down to a unit.
 
-    The two offsets of a buffer are added before the alignment, except on gfx12. Offsets that the ISA
-    documents call illegal are refused: an offset below the base (at run time, if a register adds to it), and
-    a negative constant of a buffer.
+    The two offsets of a buffer are added before the alignment, except on gfx12. Two offsets are refused,
+    because the ISA documents call them illegal: a negative constant of a buffer, and a sum below the base (a
+    run-time report if a register is part of it).
     """
     c, i, buffer = t.c, t.instruction, t.stem.startswith("s_buffer_")
     offset = i.get("offset")
