@@ -51,15 +51,18 @@ def suited(value: Number, dtype: DType) -> Number:
     return int(value)
 
 
+def index_dtype(count: int) -> DType:
+    """Return the dtype of numbers up to `count`: int32, or int64 above 2**31 - 1."""
+    return dtypes.int32 if count <= dtypes.int32.max else dtypes.int64
+
+
 def coordinate(like: T, shape: Shape, axis: int) -> T:
     """Return for each element of a shape its coordinate along one axis, on the device of `like`.
 
     The dtype is int32, or int64 for an axis of more than 2**31 - 1 elements.
     """
-    wide = shape[axis] > dtypes.int32.max
     return make(
-        like,
-        (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()),
+        like, (source_expr(Ops.IOTA, (shape, axis), index_dtype(shape[axis]), like.expr.device), ())
     )
 
 

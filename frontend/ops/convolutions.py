@@ -307,7 +307,7 @@ def _places_of_greatest(
     if x.expr.dtype.is_float:
         hit = apply(Ops.OR, None, hit, ne(x, x))
     hit = apply(Ops.AND, None, hit, real)
-    return reductions.fold(Ops.MIN, where(hit, places, dtypes.int32.max), axes, keepdim=False)
+    return reductions.fold(Ops.MIN, where(hit, places, places.expr.dtype.max), axes, keepdim=False)
 
 
 @converting

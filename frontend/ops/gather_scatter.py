@@ -21,11 +21,11 @@ from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Shape, axis_of, broadcast, whole
 from frontend.arguments.conversion import converting, flag, read
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import Number, constant, convert, coordinate, suited
+from frontend.evaluation.constants import Number, constant, convert, coordinate, index_dtype, suited
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.arithmetic import div, floordiv, mod
-from frontend.ops.elementwise import add, gt, invert, lt, ne, sub, where
+from frontend.ops.elementwise import add, eq, gt, invert, lt, ne, sub, where
 from frontend.ops.indexing import getitem, limit_of, places_of, wrapped
 from frontend.ops.movement import expand, reshape
 from frontend.ops.reductions import any as any_of
@@ -262,11 +262,11 @@ def _scatter_reduce(self: T, axis: int, index: T, src: T, how: str, own: bool) -
     values = _values("scatter_reduce", self, index, src)
     order = (*[i for i in range(rank) if i != a], a)
     rows = apply(Ops.PERMUTE, order, values)
-    at = apply(Ops.PERMUTE, order, convert(place, dtypes.int32))
+    at = apply(Ops.PERMUTE, order, place)
     before = rows.expr.shape[:-1]
     wide = (*before, n, m)
     rows, at = (apply(Ops.EXPAND, wide, apply(Ops.RESHAPE, (*before, 1, m), t)) for t in (rows, at))
-    hit = apply(Ops.EQ, None, at, coordinate(self, wide, rank - 1))
+    hit = eq(at, coordinate(self, wide, rank - 1))
     target = apply(Ops.PERMUTE, order, self)
     held = apply(Ops.SHRINK, (*[(0, k) for k in before], (0, n)), target)
     some = any_of(hit, -1)
@@ -275,7 +275,7 @@ def _scatter_reduce(self: T, axis: int, index: T, src: T, how: str, own: bool) -
     every = cat(where(hit, rows, neutral), apply(Ops.RESHAPE, (*before, n, 1), first), axis=rank)
     found = fold(_REDUCTIONS[how], every, (rank,), keepdim=False)
     if how == "mean":
-        count = add(total(hit, -1, dtype=dtypes.int32), 1 if own else 0)
+        count = add(total(hit, -1, dtype=index_dtype(m)), 1 if own else 0)
         count = where(lt(count, 1), 1, count)
         found = div(found, count) if dtype.is_float else floordiv(found, count)
     found = where(some, convert(found, dtype), held)

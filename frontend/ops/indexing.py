@@ -20,7 +20,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.checks import Shape, broadcast, whole, whole_or_none
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import convert, coordinate, number_like, spread
+from frontend.evaluation.constants import convert, coordinate, index_dtype, number_like, spread
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
@@ -133,7 +133,7 @@ def is_mask(part: Any, like: TensorBase) -> bool:
 
 
 def places_of(mask: T) -> list[T]:
-    """Return an int32 tensor for each axis of a mask: the coordinates where it is true, in row-major order.
+    """Return a tensor for each axis of a mask: the coordinates where it is true, in row-major order.
 
     Computes the mask and waits for it. Raises `UsageError` inside a captured function.
     """
@@ -145,7 +145,8 @@ def places_of(mask: T) -> list[T]:
     known: Any = mask
     kind: Any = mask.__class__
     found = known.numpy().nonzero() if mask.expr.shape else ()
-    return [kind(axis.astype("int32"), device=mask.expr.device) for axis in found]
+    sizes = zip(found, mask.expr.shape, strict=True)
+    return [kind(at.astype(index_dtype(n).name), device=mask.expr.device) for at, n in sizes]
 
 
 def unmasked(x: TensorBase, key: Any) -> Any:

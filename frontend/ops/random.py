@@ -354,7 +354,7 @@ def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: 
     """Return the numbers below n in random order; `dtype` is int32 by default."""
     (count,) = shape_of((whole(n, "randperm"),), "randperm")
     order = argsort(rand(cls, count, dtype=dtypes.float64, device=device))
-    return cast(order, element_type(dtype) or dtypes.int32)
+    return cast(order, element_type(dtype) or order.expr.dtype)
 
 
 @accepts_aliases

@@ -20,7 +20,14 @@ from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import axis_of, whole
 from frontend.evaluation.base import T
-from frontend.evaluation.constants import constant, convert, coordinate, number_like, widened_float
+from frontend.evaluation.constants import (
+    constant,
+    convert,
+    coordinate,
+    index_dtype,
+    number_like,
+    widened_float,
+)
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import where
 from frontend.ops.movement import reshape
@@ -161,7 +168,7 @@ def _ranks(keys: T) -> T:
     earlier = apply(Ops.LT, None, coordinate(keys, square, rank), coordinate(keys, square, rank - 1))
     tie = apply(Ops.AND, None, apply(Ops.EQ, None, other, own), earlier)
     before = apply(Ops.OR, None, apply(Ops.LT, None, other, own), tie)
-    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, dtypes.int32))
+    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, index_dtype(shape[-1])))
 
 
 def _of_rank(ranks: T, k: int) -> T:
@@ -210,7 +217,7 @@ def _lengthened(keys: T, n: int) -> T:
 def _within_row(places: T, length: int) -> T:
     """Return places in blocks of a length, (..., blocks, places), as places in the row."""
     shape = places.expr.shape
-    block = coordinate(places, shape, len(shape) - 2)
+    block = convert(coordinate(places, shape, len(shape) - 2), index_dtype(shape[-2] * length))
     start = apply(Ops.MUL, None, block, constant(places, length, block.expr.dtype, shape))
     return apply(Ops.ADD, None, convert(places, block.expr.dtype), start)
 
@@ -259,7 +266,7 @@ def _merge(keys: T, size: int) -> T:
     shape = keys.expr.shape
     count = prod(shape)
     flat = apply(Ops.RESHAPE, (count,), keys)
-    dtype = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
+    dtype = index_dtype(count)
     place = convert(coordinate(keys, shape, len(shape) - 1), dtype)
     start = _starts(keys, dtype)
     right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), number_like(place, size))
@@ -284,7 +291,7 @@ def _merge(keys: T, size: int) -> T:
     none_left = apply(Ops.NOT, None, apply(Ops.LT, None, left, number_like(place, size)))
     is_right = apply(Ops.OR, None, none_left, right_first(apply(Ops.ADD, None, start, left), left))
     at = apply(Ops.SUB, None, apply(Ops.ADD, None, place, number_like(place, size)), left)
-    return convert(apply(Ops.WHERE, None, is_right, at, left), dtypes.int32)
+    return convert(apply(Ops.WHERE, None, is_right, at, left), index_dtype(shape[-1]))
 
 
 def _starts(keys: T, dtype: DType) -> T:

@@ -17,7 +17,7 @@ from compiler.dtype import dtypes
 from frontend.arguments.checks import axis_of, whole
 from frontend.arguments.conversion import converting, flag, number, shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened
+from frontend.evaluation.constants import constant, convert, coordinate, index_dtype, narrowed, widened
 from frontend.ops import creation, reductions
 from frontend.ops.arithmetic import div, floordiv
 from frontend.ops.elementwise import eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
@@ -96,7 +96,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     a = _axis(self, axis, "nanmedian")
     if not self.expr.shape:
         return _of_rank(self, 0, a, keepdim)
-    count = reductions.sum(eq(self, self), a, keepdim=True, dtype=dtypes.int32)
+    count = reductions.sum(eq(self, self), a, keepdim=True, dtype=index_dtype(self.expr.shape[a]))
     return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
 
 
@@ -190,10 +190,12 @@ def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
         return _of_rank(self, 0, a, keepdim)
     row = movedim(sort(self, a).values, a, -1)
     same = eq(unsqueeze(row, -1), unsqueeze(row, -2))
-    best = reductions.argmax(reductions.sum(same, -1, dtype=dtypes.int32), -1, keepdim=True)
+    best = reductions.argmax(
+        reductions.sum(same, -1, dtype=index_dtype(row.expr.shape[-1])), -1, keepdim=True
+    )
     value = gather(row, -1, best)
     own = movedim(self, a, -1)
-    place = convert(coordinate(own, own.expr.shape, len(own.expr.shape) - 1), dtypes.int32)
+    place = coordinate(own, own.expr.shape, len(own.expr.shape) - 1)
     last = movedim(reductions.max(where(eq(own, value), place, 0), -1, keepdim=True), -1, a)
     found = gather(self, a, last)
     return Ordered(found, last) if keepdim else Ordered(squeeze(found, a), squeeze(last, a))
@@ -215,7 +217,7 @@ def _runs(row: T) -> T:
 def _counted(mask: T, count: int) -> T:
     """Return the lengths of runs that begin where a mask is true."""
     starts: T = cast("Any", nonzero(mask, as_tuple=True))[0]
-    ends = constant(starts, mask.expr.shape[0], dtypes.int32, (min(1, count),))
+    ends = constant(starts, mask.expr.shape[0], starts.expr.dtype, (min(1, count),))
     return sub(cat(part(starts, 0, min(1, count), count), ends), starts)
 
 
@@ -223,7 +225,7 @@ def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:
     mask = _runs(row)
     found = [masked_select(row, mask)]
     if inverse is not None:
-        found.append(inverse(sub(cumsum(mask, 0, dtypes.int32), 1)))
+        found.append(inverse(sub(cumsum(mask, 0, index_dtype(mask.expr.shape[0])), 1)))
     if counts:
         found.append(_counted(mask, found[0].expr.shape[0]))
     return tuple(found) if len(found) > 1 else found[0]
@@ -431,7 +433,7 @@ def searchsorted(
     before = (le if last else lt)(row, each)
     if each.expr.dtype.is_float:  # NaN is behind all numbers
         before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
-    return reductions.sum(before, -1, dtype=dtypes.int32)
+    return reductions.sum(before, -1, dtype=index_dtype(shape[-1]))
 
 
 @converting

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from frontend import Tensor, dtypes
+from frontend.evaluation.constants import index_dtype
+from frontend.ops.sorting import _within_row
+from hcq.config import override
 
 LONG = 2**31 + 8
 
@@ -27,3 +30,19 @@ def test_two_indices_address_an_element_beyond_two_to_31():
     y = Tensor.arange(n).reshape(1, n).expand(n, n)
     assert x[row, column].tolist() == [n - 1, 3, n - 1]
     assert y[row, column].tolist() == [n - 2, n - 1, 0]
+
+
+@pytest.mark.parametrize("how", ["scatter_reduce", "index_reduce"])
+def test_an_index_beyond_32_bits_is_written_nowhere(how: str):
+    x, values = Tensor([1.0, 2.0, 3.0]), Tensor([5.0, 7.0])
+    index = (Tensor([0, 1], dtype="int64") * 2**32 + 1).realize()
+    with override(validate=False):
+        assert getattr(x, how)(0, index, values, "prod").tolist() == [1.0, 10.0, 3.0]
+
+
+def test_places_beyond_two_to_31_are_counted_in_64_bits():
+    row = Tensor.arange(LONG, dtype="int64")
+    assert row.searchsorted(Tensor([2**31 + 3], dtype="int64")).tolist() == [2**31 + 3]
+    assert index_dtype(2**31 - 1) is dtypes.int32
+    assert index_dtype(2**31) is dtypes.int64
+    assert _within_row(Tensor.zeros(2**23, 1, dtype="int32"), 512).dtype is dtypes.int64
