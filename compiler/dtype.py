@@ -166,9 +166,6 @@ HALF: Final = (dtypes.float16, dtypes.bfloat16)
 NARROW: Final = (*HALF, *FLOAT8)
 """The types whose values are in float32 registers."""
 _REGISTERS: Final = {**dict.fromkeys(NARROW, dtypes.float32), dtypes.index: dtypes.int64}
-_STORED: Final = {
-    dtypes.bool: dtypes.uint8, dtypes.bfloat16: dtypes.uint16, **dict.fromkeys(FLOAT8, dtypes.uint8)
-}  # fmt: skip
 
 
 def register_type(dtype: DType) -> DType:
@@ -184,4 +181,6 @@ def storage_type(dtype: DType) -> DType:
 
     It is uint8 for bool and 8-bit floats, uint16 for bfloat16, else its own.
     """
-    return _STORED.get(dtype, dtype)
+    if dtype is dtypes.bool or not dtype.computes:
+        return dtypes.uint8
+    return dtypes.uint16 if dtype is dtypes.bfloat16 else dtype

@@ -13,7 +13,6 @@ Not here: elementwise operations and steps of reductions (`isel`), loads and sto
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import FLOAT8, HALF, NARROW, dtypes, register_type, storage_type
@@ -81,10 +80,9 @@ def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FB
     kind = register_type(dtype)
     if kind is dtypes.bool:
         return b.const(kind, bool(value))
-    if dtype in FLOAT8 and math.isnan(value):
-        return float8_lines.nan(b)
     if kind.is_float:
-        return b.const(kind, round_to(float(value), dtype))
+        made = b.const(kind, round_to(float(value), dtype))
+        return made if dtype.computes else rounded(b, made, dtype)  # a NaN has one code
     wrapped = int(value) & ((1 << kind.bits) - 1)
     return b.const(
         kind, wrapped - (1 << kind.bits) if kind.kind == "int" and wrapped >> (kind.bits - 1) else wrapped

@@ -28,11 +28,6 @@ _INFINITY, _NAN = 0x7F800000, 0x7FE00000
 """Bits of float32. The NaN has the fraction of the code 0x7F of float8_e5m2."""
 
 
-def nan(b: Builder) -> Line:
-    """Return the NaN that every 8-bit float encodes as 0x7F or 0x80."""
-    return _float(b, b.const(_U, _NAN))
-
-
 def decoded(b: Builder, stored: Line, dtype: DType) -> Line:
     """Return the float32 value of a uint8 code; NaN codes keep their fraction."""
     row, n = FORMATS[dtype], partial(b.const, _U)
