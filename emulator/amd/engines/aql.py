@@ -272,7 +272,7 @@ class Aql:
         ib = decode(inner, self._cores[0].generation)
         if not isinstance(ib, IndirectBuffer) or not ib.VALID or ib.CHAIN or ib.VMID:
             raise packet_fault(
-                f"a PM4_IB packet with {ib!r}: INDIRECT_BUFFER with VALID alone",
+                f"a PM4_IB packet with {ib!r}: wanted INDIRECT_BUFFER with VALID only",
                 QueueException.PACKET_VENDOR_UNSUPPORTED,
             )
         for core in self._cores:

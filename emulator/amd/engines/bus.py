@@ -170,7 +170,7 @@ class Bus:
         if number is not None and (number ^ context) & (1 << bits) - 1:
             self.report_unverified(
                 f"an interrupt names event {context:#x} after a store to the slot of event {number:#x}: the "
-                "kernel then looks through all slots, and signals what it finds"
+                "kernel then looks through all slots, and sets every event whose slot was written"
             )
         self.machine.interrupt(self.gpu, context, bits, written=number is not None)
 
@@ -182,8 +182,8 @@ class Bus:
         """
         if (request, done) != HDP_FLUSH:
             raise packet_fault(
-                f"{what} of registers {request:#x} and {done:#x}: user queues reach GPU_HDP_FLUSH_REQ and "
-                f"GPU_HDP_FLUSH_DONE alone, {HDP_FLUSH[0]:#x} and {HDP_FLUSH[1]:#x}"
+                f"{what} of registers {request:#x} and {done:#x}: user queues reach only GPU_HDP_FLUSH_REQ "
+                f"and GPU_HDP_FLUSH_DONE, {HDP_FLUSH[0]:#x} and {HDP_FLUSH[1]:#x}"
             )
         if not wait.satisfied(wait.payload):
             raise packet_fault(
@@ -215,9 +215,7 @@ class Bus:
         """Report an event's slot that was written without an interrupt afterwards."""
         slot, self._slot = self._slot, 0
         if slot:
-            self.report_unverified(
-                f"the event's slot at {slot:#x} was written, and no interrupt tells the host"
-            )
+            self.report_unverified(f"the event's slot at {slot:#x} was written, and no interrupt follows")
 
     def report_unverified(self, message: str) -> None:
         """Report behaviour that works here and may fail on hardware.

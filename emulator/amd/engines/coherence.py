@@ -116,7 +116,7 @@ _NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l
 # Kind of maintenance -> the fields of packets that ask for it, for reports.
 _WANTED: Final = {
     "scalar": "GLK_INV (gfx9 SH_KCACHE)",
-    "vector": "GLV_INV and GL1_INV (gfx12 GLV_INV alone, gfx9 TCL1)",
+    "vector": "GLV_INV and GL1_INV (gfx12 GLV_INV only, gfx9 TCL1)",
     "l2": "GL2_INV (gfx9 TC)",
     SYSTEM: "GL2_WB (gfx9 TC_WB)",
     AGENT: "a release scope of agent or TC_WB",
@@ -310,8 +310,8 @@ class Coherence:
                 continue
             if not self._now(gpu, SYSTEM).covers(one.work):
                 raise stale_fault(
-                    f"{what} tells that {one.work.name} is over, whose stores to memory that the host maps "
-                    f"are in the L2: wanted {_WANTED[SYSTEM]} in the release"
+                    f"{what} releases {one.work.name}, whose stores to memory that the host maps are still "
+                    f"in the L2: wanted {_WANTED[SYSTEM]} in the release"
                 )
 
     def _now(self, gpu: KfdGpu, what: str) -> Covered:
@@ -367,9 +367,9 @@ class Coherence:
     @staticmethod
     def _raise_stale(cache: str, work: QueueWork, one: _Stored, mapping: GpuMapping, va: int) -> None:
         raise stale_fault(
-            f"what {work.reader_of(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may "
-            f"be older than what {one.work.writer_of(mapping, va) or one.work.name} stored: {_NAMES[cache]} "
-            f"was not invalidated between; wanted an acquire with {_WANTED[cache]}"
+            f"{work.reader_of(mapping, va)} may load old bytes through {_NAMES[cache]} at {va:#x}, in "
+            f"{mapping}: {one.work.writer_of(mapping, va) or one.work.name} stored there before, and "
+            f"{_NAMES[cache]} was not invalidated between; wanted an acquire with {_WANTED[cache]}"
         )
 
     def _check_host(self, gpu: KfdGpu, began: Dispatch, loads: DispatchLoads, work: QueueWork) -> None:
@@ -393,9 +393,9 @@ class Coherence:
     ) -> QueueFault:
         writer = self._log.writer(_space(gpu).map.find(stale.va), stale, work)
         return stale_fault(
-            f"what {work.reader_of(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
-            f"{mapping}, may be as old as when {stale.fill.reader} read it: written since by {writer}, and "
-            f"the cache was not invalidated; wanted an acquire with {_WANTED[cache]}"
+            f"{work.reader_of(mapping, stale.va)} may load old bytes through {_NAMES[cache]} at "
+            f"{stale.va:#x}, in {mapping}: {stale.fill.reader} read them, {writer} wrote since, and the "
+            f"cache was not invalidated; wanted an acquire with {_WANTED[cache]}"
         )
 
     def _fill(self, gpu: KfdGpu, loads: DispatchLoads, name: str) -> None:

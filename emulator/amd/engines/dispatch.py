@@ -89,7 +89,7 @@ class ShRegisters:
                 )
             if place not in self._names:
                 self._bus.report_unverified(
-                    f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} has not"
+                    f"SET_SH_REG writes register {place:#x}, which gfx{self._generation} lacks"
                 )
             elif place not in self._own:
                 others = {f"{names[place]} on gfx{of}" for of, names in _ALL_NAMES if place in names}
@@ -101,7 +101,7 @@ class ShRegisters:
             if place in self._fresh:
                 name = self._names.get(place, f"register {place:#x}")
                 self._bus.report_unverified(
-                    f"SET_SH_REG writes {name} again, and no launch has used what it had"
+                    f"SET_SH_REG writes {name} again, and no launch has used its last value"
                 )
             self._values[place] = value
             self._fresh.add(place)
@@ -294,7 +294,7 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
         )
     if initiator.CS_W32_EN and generation < 10:
         raise dispatch_fault(
-            f"CS_W32_EN: gfx{generation} has waves of 64 lanes alone",
+            f"CS_W32_EN: gfx{generation} has waves of 64 lanes only",
             QueueException.PACKET_DISPATCH_REGISTER_INVALID,
         )
     rare = {

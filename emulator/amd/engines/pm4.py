@@ -217,7 +217,7 @@ class Pm4:
 
     def _uconfig(self, words: list[int]) -> None:
         if len(words) != 3 or words[1] != GRBM_GFX_INDEX:
-            raise packet_fault(f"SET_UCONFIG_REG of {words[1]:#x}: compute queues write GRBM_GFX_INDEX alone")
+            raise packet_fault(f"SET_UCONFIG_REG of {words[1]:#x}: compute queues write GRBM_GFX_INDEX only")
 
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
         """Record cache maintenance of all memory; a range of memory is not emulated."""
@@ -228,7 +228,9 @@ class Pm4:
             )
         if isinstance(packet, AcquireMemGfx9):
             if packet.ENGINE:
-                self._bus.report_unverified(f"{self.at} names an engine, which compute queues have not")
+                self._bus.report_unverified(
+                    f"{self.at} names an engine; a compute queue has one only: wanted 0"
+                )
             instructions = packet.SH_ICACHE
             self._bus.maintain(of_acquire_gfx9(packet), self._xcc_of_all)
         else:
@@ -255,7 +257,7 @@ class Pm4:
     def _wait(self, packet: WaitRegMem) -> None:
         """Begin a wait for memory, or flush the host data path."""
         if packet.ENGINE:
-            raise packet_fault("WAIT_REG_MEM names an engine, which compute queues have not")
+            raise packet_fault("WAIT_REG_MEM names an engine; a compute queue has one only: wanted 0")
         registers = packet.MEM_SPACE is MemSpace.REGISTER
         if registers != (packet.OPERATION is WaitOperation.WRITE_WAIT_WRITE):
             raise packet_fault(

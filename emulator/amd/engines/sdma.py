@@ -262,9 +262,7 @@ class Sdma:
         elif isinstance(packet, Timestamp):
             va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
             if va % TIMESTAMP_ALIGN:
-                self._bus.lint(
-                    f"TIMESTAMP is not aligned to {TIMESTAMP_ALIGN} bytes; 8 is what the field holds"
-                )
+                self._bus.lint(f"TIMESTAMP is not aligned to {TIMESTAMP_ALIGN} bytes; its field allows 8")
             self._bus.store(va, self._bus.clock(), 8, "TIMESTAMP")
         elif isinstance(packet, Atomic):
             if packet.LOOP:

@@ -137,7 +137,7 @@ def decode_dpp(reading: Reading, opcode: Opcode) -> Instruction:
     items = vector_operands(reading, opcode, first)
     if opcode.form.name in ("VOP3", "VOP3SD", "VOP3P"):
         if any(control[k] for k in ("neg", "abs", "neg1", "abs1")):
-            raise reading.error("signs stand in both dwords")
+            raise reading.error("neg or abs is set in both dwords")
         modifiers, tail = modifiers_of(reading, opcode, items)
     else:
         modifiers, tail = {}, ""

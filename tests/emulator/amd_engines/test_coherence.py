@@ -244,7 +244,7 @@ def test_a_release_to_the_host_writes_the_l2_back(bench: Callable[..., Bench]) -
     b = bench(checked=True)
     b.write(*first(one(b)), *release(DATA, 1))
     b.ring()
-    refused(b, FindingKind.COHERENCE, "RELEASE_MEM tells", "GL2_WB")
+    refused(b, FindingKind.COHERENCE, "RELEASE_MEM releases", "GL2_WB")
 
 
 def test_a_copy_and_a_kernel_that_nothing_orders_race(bench: Callable[..., Bench]) -> None:
