@@ -29,14 +29,7 @@ _HOMES = {
     "dtypes": "compiler.dtype",
 }
 
-__all__ = [
-    "DType",
-    "Ops",
-    "ScheduleItem",
-    "UOp",
-    "Variable",
-    "dtypes",
-]
+__all__ = ["DType", "Ops", "ScheduleItem", "UOp", "Variable", "dtypes"]
 
 
 def __getattr__(name: str) -> object:

@@ -20,7 +20,6 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.nest import label
 from compiler.pipeline import steps
-from compiler.schedule.item import ParamRef, TempRef
 from compiler.search import winners
 from compiler.targets import target_of
 
@@ -83,11 +82,7 @@ def graph(outputs: Sequence[UOp]) -> str:
 
 def reference(ref: BufRef) -> str:
     """Return a buffer of a schedule as text: `in0`, `temp1` or `out2`, with dtype and shape."""
-    if isinstance(ref, ParamRef):
-        name = f"in{ref.slot}"
-    else:
-        name = f"temp{ref.n}" if isinstance(ref, TempRef) else f"out{ref.n}"
-    return f"{name} {ref.dtype.name}{list(ref.shape)}"
+    return f"{ref.kind}{ref.n} {ref.dtype.name}{list(ref.shape)}"
 
 
 def moved(item: ScheduleItem) -> int:

@@ -261,8 +261,8 @@ def run(
     for item in items:
         for slot, ref in enumerate(item.bufs):
             if isinstance(ref, ParamRef):
-                memory[ref] = params[ref.slot].reshape(-1)
-                assert params[ref.slot].flags.c_contiguous, "parameters must be contiguous"
+                memory[ref] = params[ref.n].reshape(-1)
+                assert params[ref.n].flags.c_contiguous, "parameters must be contiguous"
                 assert memory[ref].dtype == stored_type(ref.dtype), (ref, memory[ref].dtype)
             elif ref not in memory:
                 assert slot in item.stores, f"{ref} is read before it is written"

@@ -105,13 +105,13 @@ def _links(item: ScheduleItem) -> bool:
 def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> bool:
     """Return whether all parts can run in the place of the last: no item between stores what they load."""
     loads = {
-        ref.slot
+        ref.n
         for n in chain
         for slot, ref in enumerate(items[n].bufs)
         if slot not in items[n].stores and isinstance(ref, ParamRef)
     }
     between = items[chain[0] : chain[-1] + 1]
-    stored = {ref.slot for item in between for ref in item.writes if isinstance(ref, ParamRef)}
+    stored = {ref.n for item in between for ref in item.writes if isinstance(ref, ParamRef)}
     return not loads & stored
 
 

@@ -185,9 +185,8 @@ class Grouping:
 
     def _may_join(self, kernel: KernelDraft, fact: Fact, users: Iterable[KernelDraft]) -> bool:
         """Return whether a kernel can store a node, with few enough buffers and no cycle among kernels."""
-        if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
-            kernel.stores
-        ) + 1 > self.limits.buffers:
+        buffers = (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(kernel.stores) + 1
+        if buffers > self.limits.buffers:
             return False
         if fact.node.op is Ops.ASSIGN and param_of(fact.node).arg[0] in kernel.assigned:
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ParamRef:
-    """The buffer behind PARAM `slot` of the tensor graph."""
+class BufRef:
+    """A buffer of a schedule, with its number among those of its kind."""
 
-    slot: int
+    n: int
     dtype: DType
     shape: Shape
+    kind: ClassVar[str]
+    """A short name for reports and keys."""
 
     @property
     def nbytes(self) -> int:
@@ -29,35 +31,25 @@ class ParamRef:
         return prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class TempRef:
-    """A temporary buffer of one schedule, numbered in the order of the kernels that store it."""
+class ParamRef(BufRef):
+    """The buffer behind a PARAM of the tensor graph; the number is the PARAM's slot."""
 
-    n: int
-    dtype: DType
-    shape: Shape
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the buffer in bytes."""
-        return prod(self.shape) * self.dtype.itemsize
+    __slots__ = ()
+    kind = "in"
 
 
-@dataclass(frozen=True, slots=True)
-class OutRef:
-    """The buffer of output number `n` of the schedule, row-major and contiguous, written completely."""
+class TempRef(BufRef):
+    """A temporary buffer, numbered in the order of the kernels that store it."""
 
-    n: int
-    dtype: DType
-    shape: Shape
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the buffer in bytes."""
-        return prod(self.shape) * self.dtype.itemsize
+    __slots__ = ()
+    kind = "temp"
 
 
-BufRef = ParamRef | TempRef | OutRef
+class OutRef(BufRef):
+    """The buffer of an output of the schedule, row-major and contiguous, written completely."""
+
+    __slots__ = ()
+    kind = "out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,7 @@ def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
             new[x] = graph.full(value, x.shape, x.dtype)
         else:
             src = tuple([new[s] for s in x.src])
-            same = all([a is b for a, b in zip(src, x.src, strict=True)])  # noqa: C419 - a list is faster
-            new[x] = x if same else uop(x.op, x.dtype, src, x.arg)
+            new[x] = x if src == x.src else uop(x.op, x.dtype, src, x.arg)
     return [new[x] for x in outputs]
 
 
@@ -146,8 +145,7 @@ def share_assigned(outputs: Sequence[UOp]) -> list[UOp]:
         src = tuple([used[s] for s in x.src])
         if x.op is Ops.ASSIGN and assigned.get(x.src[1]) is not x:
             src = (src[0], new[x.src[1]])
-        same = all([a is b for a, b in zip(src, x.src, strict=True)])  # noqa: C419 - a list is faster
-        new[x] = used[x] = x if same else uop(x.op, x.dtype, src, x.arg)
+        new[x] = used[x] = x if src == x.src else uop(x.op, x.dtype, src, x.arg)
         assign = assigned.get(x)
         if assign is not None:
             made = uop(Ops.ASSIGN, assign.dtype, (assign.src[0], new[x]), assign.arg)

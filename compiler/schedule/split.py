@@ -44,7 +44,7 @@ def split_reductions(outputs: Sequence[UOp], limits: FusionLimits) -> list[UOp]:
     new: dict[UOp, UOp] = {}
     for x in order:
         src = tuple([new[s] for s in x.src])
-        node = x if all(a is b for a, b in zip(src, x.src, strict=True)) else uop(x.op, x.dtype, src, x.arg)
+        node = x if src == x.src else uop(x.op, x.dtype, src, x.arg)
         cut = cuts.get(x)
         new[x] = node if cut is None else _two_steps(node, *cut)
     return [new[x] for x in outputs]

@@ -126,13 +126,8 @@ def _select(t: Text, line: Line) -> None:
 def _call(t: Text, line: Line) -> None:
     if t.expand(line):
         return
-    kind = type_text(line.dtype, line.lanes)
-    t.put(
-        line,
-        t.intrinsic(
-            kind, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src]
-        ),
-    )
+    name = f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}"
+    t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, [t.typed(s) for s in line.src]))
 
 
 def _convert(t: Text, line: Line) -> None:
@@ -188,6 +183,11 @@ def _extract(t: Text, line: Line) -> None:
     s = line.src[0]
     vector = read_mask(t, s, f"%m{line.id}") if s.dtype is dtypes.bool else t.typed(s)
     t.put(line, f"extractelement {vector}, i32 {line.arg}")
+
+
+def _offset(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, DType)
+    t.put(line, f"getelementptr {type_text(line.arg)}, {t.typed(line.src[0])}, {t.typed(line.src[1])}")
 
 
 def _scratch(t: Text, line: Line) -> None:
@@ -318,16 +318,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     **llvm_device.RENDERERS,
     "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),
     "freeze": lambda t, line: t.put(line, f"freeze {t.typed(line.src[0])}"),
-    "offset": lambda t, line: t.put(
-        line, f"getelementptr {type_text(_element(line))}, {t.typed(line.src[0])}, {t.typed(line.src[1])}"
-    ),
-    "extract": _extract,
+    "offset": _offset, "extract": _extract,
 }  # fmt: skip
-
-
-def _element(line: Line) -> DType:
-    assert isinstance(line.arg, DType)
-    return line.arg
 
 
 def render(
@@ -357,15 +349,6 @@ def render(
         functions, text.lines = streamed.versions(text, name, head, places)
     body = "\n".join(text.lines)
     absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
-    parts = [
-        *text.globals,
-        head,
-        *text.top,
-        body,
-        "  ret void",
-        "}",
-        *functions,
-        *text.declared,
-        dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent),
-    ]
-    return "\n".join(parts) + "\n"
+    footer = dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent)
+    ends = ["  ret void", "}", *functions, *text.declared, footer]
+    return "\n".join([*text.globals, head, *text.top, body, *ends]) + "\n"

@@ -112,23 +112,9 @@ class Text:
     """The text of one kernel while it is being rendered."""
 
     __slots__ = (
-        "declared",
-        "dialect",
-        "dynamic_bytes",
-        "globals",
-        "groups",
-        "intrinsics",
-        "label",
-        "lines",
-        "name",
-        "names",
-        "open",
-        "rows",
-        "space",
-        "through",
-        "top",
-        "typed",
-    )
+        "declared", "dialect", "dynamic_bytes", "globals", "groups", "intrinsics", "label", "lines", "name",
+        "names", "open", "rows", "space", "through", "top", "typed",
+    )  # fmt: skip
 
     def __init__(self, dialect: Dialect, groups: Dim3, label: str = "entry") -> None:
         self.dialect = dialect

@@ -33,7 +33,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from compiler.schedule.item import BufRef, ScheduleItem
+    from compiler.schedule.item import ScheduleItem
     from frontend.check.launches import Check
     from hcq.config import Config
 
@@ -226,7 +226,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: TensorDevice, set
     structure = tuple(parts), tuple(homes)
     for n, (item, made) in enumerate(zip(items, compiled, strict=True)):
         program = device.program(made.image)
-        keys = tuple([_key(ref) for ref in item.bufs])
+        keys = tuple([(ref.kind, ref.n) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
         origin, partial = (structure, n), _partial(item.ast)
         kernels.append(
@@ -257,15 +257,6 @@ def scheduled(
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
     limits = limits_on(target_of(arch, settings))
     return outputs, schedule(outputs, limits=limits, verify=settings.debug > 0)
-
-
-def _key(ref: BufRef) -> tuple[str, int]:
-    """Return the key of a scheduled buffer."""
-    from compiler.schedule.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-
-    if isinstance(ref, ParamRef):
-        return "in", ref.slot
-    return "out" if isinstance(ref, OutRef) else "temp", ref.n
 
 
 def _partial(ast: UOp) -> bool:

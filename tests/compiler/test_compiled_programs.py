@@ -42,7 +42,7 @@ def run_compiled(items, params: dict[int, np.ndarray], arch: str) -> dict[int, n
                 raws.append(raw)
                 memory[ref] = view
                 if isinstance(ref, ParamRef):
-                    view[: params[ref.slot].size] = params[ref.slot].ravel()
+                    view[: params[ref.n].size] = params[ref.n].ravel()
         kernel, groups = build(item.ast, arch)
         kernel.run([memory[ref].ctypes.data for ref in item.bufs], [], groups)
     for raw in raws:
@@ -50,7 +50,7 @@ def run_compiled(items, params: dict[int, np.ndarray], arch: str) -> dict[int, n
         assert (raw[len(raw) - GUARD :] == 0xA5).all()
     for ref, view in memory.items():
         if isinstance(ref, ParamRef):
-            params[ref.slot] = view.reshape(ref.shape).copy()
+            params[ref.n] = view.reshape(ref.shape).copy()
     return {ref.n: view.reshape(ref.shape) for ref, view in memory.items() if isinstance(ref, OutRef)}
 
 

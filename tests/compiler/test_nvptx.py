@@ -306,7 +306,7 @@ def run_items(items, params):
             if ref not in memory:
                 memory[ref] = np.zeros(max(1, int(np.prod(ref.shape))), oracle.stored_type(ref.dtype))
                 if isinstance(ref, ParamRef):
-                    memory[ref][: params[ref.slot].size] = params[ref.slot].ravel()
+                    memory[ref][: params[ref.n].size] = params[ref.n].ravel()
         run_ptx(item.ast, [memory[ref] for ref in item.bufs])
     return {ref.n: view.reshape(ref.shape) for ref, view in memory.items() if isinstance(ref, OutRef)}
 

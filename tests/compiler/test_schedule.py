@@ -451,7 +451,7 @@ def test_an_optimiser_updates_its_state_and_its_parameter_in_place_in_one_kernel
     new_v = add(mul(v, scalar_like(0.25, v)), mul(gradient, gradient))
     new = sub(weight, mul(new_m, new_v))
     (item,) = scheduled(g.assign(m, new_m), g.assign(v, new_v), g.assign(weight, new))
-    assert {b.slot for b in item.writes if isinstance(b, ParamRef)} == {1, 2, 3}
+    assert {b.n for b in item.writes if isinstance(b, ParamRef)} == {1, 2, 3}
     assert len(item.bufs) == 4
 
 

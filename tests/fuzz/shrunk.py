@@ -29,7 +29,6 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import UOp, uop
 from compiler.ir.verify import constructed
-from compiler.schedule.item import OutRef, ParamRef
 from compiler.schedule.scheduler import limits_on, schedule
 from compiler.targets import target_of
 from frontend.check import Check
@@ -159,7 +158,7 @@ class Tally:
         refs: dict[tuple[str, int], BufRef] = {}
         kernels = []
         for item, made in zip(items, compile_many([item.ast for item in items], arch), strict=True):
-            keys = [_key(ref) for ref in item.bufs]
+            keys = [(ref.kind, ref.n) for ref in item.bufs]
             refs.update(zip(keys, item.bufs, strict=True))
             sizes = tuple([ref.nbytes for ref in item.bufs])
             partial = any(n.op is Ops.WITHIN for n in postorder((item.ast,)))
@@ -179,13 +178,6 @@ class Tally:
         except CheckError as error:
             self.wrong += 1
             sys.stderr.write(f"with all sizes shrunk: {error}\n")
-
-
-def _key(ref: BufRef) -> tuple[str, int]:
-    """Return the key of a buffer in a plan."""
-    if isinstance(ref, ParamRef):
-        return "in", ref.slot
-    return "out" if isinstance(ref, OutRef) else "temp", ref.n
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -57,15 +57,8 @@ OPERATIONS = {
 
 def operations(choice: Choice) -> tuple[MatrixOp, ...]:
     """Return the operations of a processor with its wave size."""
-    return tuple(
-        [
-            op
-            for feature, ops in OPERATIONS.items()
-            if feature in choice.row.features
-            for op in ops
-            if op.lanes == choice.wave
-        ]
-    )
+    known = [op for feature, ops in OPERATIONS.items() if feature in choice.row.features for op in ops]
+    return tuple([op for op in known if op.lanes == choice.wave])
 
 
 def text(op: MatrixOp, register: str, words: list[str], sums: str) -> tuple[list[str], str]:

@@ -78,8 +78,7 @@ DIALECT = Dialect(
 
 
 X86_DIALECT = replace(
-    DIALECT,
-    ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()"),
+    DIALECT, ordered=("call void @llvm.x86.sse.sfence()", "declare void @llvm.x86.sse.sfence()")
 )
 """The dialect of x86-64. Unlike aarch64, it needs a fence to order non-temporal stores."""
 WIDE_X86_DIALECT = replace(X86_DIALECT, opaque="v")

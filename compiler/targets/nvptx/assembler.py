@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,14 +61,10 @@ def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Seq
 
 def available() -> str:
     """Return the name and version of the assembler that `auto` selects; empty if there is none."""
-    try:
-        _assembler("auto")
-    except UnsupportedError:
-        return ""
-    try:
-        return nvjitlink_version()
-    except UnsupportedError:
-        return f"ptxas {_ptxas_path()}"
+    for name in (nvjitlink_version, lambda: f"ptxas {_ptxas_path()}"):
+        with suppress(UnsupportedError):
+            return name()
+    return ""
 
 
 @cache
@@ -167,11 +164,10 @@ def _log(handle: object) -> str:
 
 
 def _ptxas_path() -> str:
-    candidates = [str(path) for path in _nvidia_programs("ptxas")]
-    found = next(iter(candidates), None) or shutil.which("ptxas")
-    if found is None:
-        raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_HINT}")
-    return found
+    for found in (*_nvidia_programs("ptxas"), shutil.which("ptxas")):
+        if found is not None:
+            return str(found)
+    raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_HINT}")
 
 
 def _nvidia_programs(name: str) -> list[Path]:

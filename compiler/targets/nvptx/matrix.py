@@ -17,11 +17,7 @@ _GROUP, _IN_GROUP = Digit("lane", 4, 8, 1), Digit("lane", 1, 4, 1)
 _MAPS = (
     LaneMap(4, (_GROUP, Digit("register", 1, 2, 8)), (_IN_GROUP, Digit("register", 2, 2, 4))),
     LaneMap(2, (_GROUP,), (_IN_GROUP, Digit("register", 1, 2, 4))),
-    LaneMap(
-        4,
-        (_GROUP, Digit("register", 2, 2, 8)),
-        (Digit("lane", 1, 4, 2), Digit("register", 1, 2, 1)),
-    ),
+    LaneMap(4, (_GROUP, Digit("register", 2, 2, 8)), (Digit("lane", 1, 4, 2), Digit("register", 1, 2, 1))),
 )
 _STEM = "llvm.nvvm.mma.m16n8k16.row.col"
 OPERATIONS = (
@@ -113,11 +109,16 @@ def _tied(register: str, sums: str, count: int, asm: str, others: list[str]) -> 
     constraints = ",".join([*kinds, "~{memory}"])
     given = ", ".join([*[f"float {register}.c{n}" for n in range(count)], *others])
     lines.append(f'  {register}.d = call {kind} asm sideeffect "{asm}", "{constraints}"({given})')
-    vector = "poison"
+    return lines + as_vector(register, kind, "float", count)
+
+
+def as_vector(register: str, kind: str, scalar: str, count: int) -> list[str]:
+    """Return instructions that make a vector of the values in the structure `REGISTER.d` of type `kind`."""
+    lines, vector = [], "poison"
     for n in range(count):
-        into = register if n == count - 1 else f"{register}.v{n}"
-        lines.append(f"  {register}.d{n} = extractvalue {kind} {register}.d, {n}")
-        lines.append(f"  {into} = insertelement <{count} x float> {vector}, float {register}.d{n}, i32 {n}")
+        name, into = f"{register}.d{n}", register if n == count - 1 else f"{register}.v{n}"
+        lines.append(f"  {name} = extractvalue {kind} {register}.d, {n}")
+        lines.append(f"  {into} = insertelement <{count} x {scalar}> {vector}, {scalar} {name}, i32 {n}")
         vector = into
     return lines
 
@@ -146,11 +147,6 @@ def _template(op: MatrixOp) -> tuple[str, str]:
     result = "{" + ", ".join(["float"] * count) + "}"
     escaped = f"{{{result}}}"
     lines.append(f"  {{r}}.d = call {escaped} @{op.intrinsic}({', '.join(operands)})")
-    vector = "poison"
-    for n in range(count):
-        lines.append(f"  {{r}}.d{n} = extractvalue {escaped} {{r}}.d, {n}")
-        name = "{r}" if n == count - 1 else f"{{r}}.v{n}"
-        lines.append(f"  {name} = insertelement <{count} x float> {vector}, float {{r}}.d{n}, i32 {n}")
-        vector = name
+    lines += as_vector("{r}", escaped, "float", count)
     kinds = ", ".join([kind] * number + ["float"] * count)
     return "\n".join(lines), f"declare {result} @{op.intrinsic}({kinds})"

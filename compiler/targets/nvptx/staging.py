@@ -41,14 +41,9 @@ def _fragments(register: str, pointer: str, *, turned: bool) -> tuple[list[str],
     result = "{i32, i32, i32, i32}"
     lines = [
         _near(f"{register}.at", pointer, 3),
-        f"  {register}.all = call {result} @{name}(ptr addrspace(3) {register}.at)",
+        f"  {register}.d = call {result} @{name}(ptr addrspace(3) {register}.at)",
+        *matrix.as_vector(register, result, "i32", 4),
     ]
-    vector = "poison"
-    for n in range(4):
-        into = register if n == 3 else f"{register}.v{n}"
-        lines.append(f"  {register}.w{n} = extractvalue {result} {register}.all, {n}")
-        lines.append(f"  {into} = insertelement <4 x i32> {vector}, i32 {register}.w{n}, i32 {n}")
-        vector = into
     return lines, f"declare {result} @{name}(ptr addrspace(3))"
 
 
