@@ -1,11 +1,11 @@
-"""The steps from a kernel's AST to LLVM IR text: move masks, merge ranges, choose a plan, linearize, render.
+"""The steps from a kernel's AST to a text for its target: choose a plan, linearize, verify, render.
 
 `steps` runs all of them, in one order for every target. Its first half, the passes over the AST and the
 choice of a plan, is `planned`.
 
 Not here: caches and machine code (`compile`), making the AST (`compiler.schedule`). Next, in this order:
 `compiler.rewrite.mask_hoisting`, `compiler.rewrite.range_merging`, `compiler.plan.proposers`,
-`compiler.emit.linearize`, `compiler.text.llvm_ir`.
+`compiler.emit.linearize`, `compiler.text`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from compiler.ir.walk import ordered
 from compiler.nest import nest_check
 from compiler.plan.proposal import prepared
 from compiler.plan.proposers import best, chosen
-from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, LoopNest]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The results of the steps from an AST to LLVM IR."""
+    """The results of the steps from an AST to the text of the target."""
 
     name: str
     arguments: Arguments
@@ -115,8 +114,8 @@ def steps(
     """Return the results of all steps. With a given plan, the AST is not transformed.
 
     `planned`, or `planned_by` with a choice; `nest_check.verify` (plans with threads), `to_lines` (linearize,
-    prune, verify), `render`. `text` is that of `kernel_key`, for callers that have it. Raises `CompileError`
-    if the plan or the lines do not pass their check.
+    prune, verify), `Target.render`. `text` is that of `kernel_key`, for callers that have it. Raises
+    `CompileError` if the plan or the lines do not pass their check.
     """
     args, name = arguments(ast), kernel_name(ast, text)
     if plan is None:
@@ -125,7 +124,5 @@ def steps(
         nest_check.verify(plan, target)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
-    ir = render(
-        lines, name, len(args.access), len(args.variables), target.dialect, groups=groups, threads=threads
-    )
+    ir = target.render(lines, name, (len(args.access), len(args.variables)), target, groups, threads)
     return Steps(name, args, plan, lines, ir)

@@ -45,6 +45,8 @@ class Proposer:
     """A proposal replaces the best so far if it takes less than this fraction of its time."""
     worth_beside_window: float = 0.0
     """The same where the best so far copies a picture once for all taps (`nest.windows`); 0: `worth`."""
+    sums: bool = False
+    """Whether it has plans only of kernels with sums."""
     on: Literal["host", "gpu", "all"] = "all"
     """Targets with vectors, those with threads, or both."""
     certain: bool = False
@@ -78,24 +80,24 @@ def _residues(kernel: KernelForm, target: Target, found: Proposal | None) -> Ite
 
 
 OF_EVERY_FORM = (
-    Proposer(propose=contraction.propose, on="host"),
+    Proposer(propose=contraction.propose, on="host", sums=True),
     Proposer(propose=tiling.propose, worth=0.85),
 )
 """Planners of a form: products, and splits of ranges, of which every kernel has one."""
 CERTAIN = (
     Proposer(propose=_chain, certain=True),
-    Proposer(propose=device_contraction.propose, on="gpu", certain=True),
+    Proposer(propose=device_contraction.propose, on="gpu", sums=True, certain=True),
     Proposer(propose=transposes.propose, on="gpu", certain=True),
 )
 """Planners of special kernels, which have no better plan."""
 OF_KERNEL = (*CERTAIN, *[Proposer(propose=partial(_of_form, form), worth=0.95) for form in FORMS])
 """Those, and the best of the planners of each form."""
 IN_PARTS = (
-    Proposer(propose=_residues, on="host", worth=0.95),
-    Proposer(propose=winograd.propose, on="host", worth=0.92),
+    Proposer(propose=_residues, on="host", sums=True, worth=0.95),
+    Proposer(propose=winograd.propose, on="host", sums=True, worth=0.92),
     # The estimates of sums leave out what repeated copies of panels take beyond the caches. Of 33 random
     # gradients, with up to 1.21 of the sum's estimate, all were faster, by 1.2 to 5.7.
-    Proposer(propose=winograd.propose_gradient, on="host", worth=1.2, worth_beside_window=1.0),
+    Proposer(propose=winograd.propose_gradient, on="host", sums=True, worth=1.2, worth_beside_window=1.0),
 )
 """Planners that divide a kernel into parts."""
 
@@ -112,7 +114,7 @@ def fastest(rows: tuple[Proposer, ...], kernel: KernelForm, target: Target) -> P
     found: Proposal | None = None
     other = "gpu" if target.threads == 1 else "host"
     for row in rows:
-        if row.on == other:
+        if row.on == other or (row.sums and not kernel.shape.families):
             continue
         for one in row.propose(kernel, target, found):
             if found is None or one.nanoseconds < row.most_ns(found):

@@ -1,11 +1,10 @@
 """The search space of one kernel on one target: the choices that have a plan, and the steps between them.
 
-`estimated` is the choice of the cost model, `starts` are the proposals of every planner, `every` is a finite
-set for an exhaustive search, `moves` are the choices that differ from one in one factor. Choices whose plans
-are equal count once.
+`estimated` is the choice of the cost model, `starts` are the proposals of every planner, `moves` are the
+choices that differ from one in one factor. Choices whose plans are equal count once.
 
-Not here: the planners and their proposals (`compiler.plan.proposers`), timing plans. Next: `beam`, which
-walks along the moves.
+Not here: the planners and their proposals (`compiler.plan.proposers`), a set of choices for an exhaustive
+search (`tools.search.exhaustive`), timing plans (`frontend.tuning`). Next: `beam`, which walks along moves.
 """
 
 from __future__ import annotations
@@ -32,18 +31,8 @@ if TYPE_CHECKING:
     from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
-COPIES = (2, 4, 8)
-"""Unrolled copies of vectors along a range."""
-ROWS = (2, 4)
-"""Unrolled rows of another range."""
 ROUNDS = (1, 2, 4, 8)
 """Unrolled rounds of a reduction."""
-TILE_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14)
-TILE_VECTORS = (1, 2, 3, 4, 6)
-LEAST_SUMS = 8
-"""Accumulators from which on a register tile is in `every`, if the ranges allow as many."""
-COMMON_TILES = ((6, 4), (12, 2))
-"""Tiles that `every` combines with all copies and pieces."""
 PIECES = (0, 256, 512)
 """Products of a piece of a sum."""
 WORDS = (8, 16, 32)
@@ -63,7 +52,7 @@ class Space:
         self.target = target
         self.kernel = prepared(ast)
         made = {form: self.kernel.changed(form, target) for form in proposers.FORMS}
-        self._forms = {form: kernel for form, kernel in made.items() if kernel is not None}
+        self.forms = {form: kernel for form, kernel in made.items() if kernel is not None}
 
     def candidate(self, choice: Choice) -> Proposal | None:
         """Return the proposal of a choice; None where it has no plan."""
@@ -75,26 +64,7 @@ class Space:
 
     def starts(self) -> list[Proposal]:
         """Return the estimated proposal, then every other one, also those that are not worth it."""
-        return _distinct([self.estimated(), *proposers.every(self.kernel, self.target)])
-
-    def every(self) -> list[Proposal]:
-        """Return a finite set of candidates, the estimated one first, for an exhaustive search.
-
-        Tiles in shared memory: every division with every number of words. Register tiles: every tile of
-        `TILE_ROWS` by `TILE_VECTORS` with the estimated copies, and all copies and pieces with three tiles.
-        Splits: every vector range, with the unrolled copies `COPIES` along it, `ROWS` along another range, or
-        a square; every range of vectors of the sums with `ROUNDS`; both orders of two loops; of sums of
-        products with many rows only the estimated one.
-        """
-        starts = self.starts()
-        choices: list[Choice] = [*self._staged()]
-        staged = choices or any(isinstance(c.choice, StagedChoice) for c in starts)
-        for form, kernel in self._forms.items():
-            products = [*self._products(kernel)]
-            choices += products
-            if not products and not staged:
-                choices += [replace(c, form=form) for c in self._splits(kernel.shape)]
-        return _distinct([*starts, *self._made(choices)])
+        return distinct([self.estimated(), *proposers.every(self.kernel, self.target)])
 
     def moves(self, choice: Choice) -> list[Proposal]:
         """Return the candidates that differ from a choice in one factor; none of a choice without factors."""
@@ -105,16 +75,16 @@ class Space:
             found = self._product_moves(choice)
         elif isinstance(choice, SplitChoice):
             found = self._split_moves(choice)
-        return _distinct(self._made([c for c in found if c != choice]))
+        return distinct(self.made([c for c in found if c != choice]))
 
-    def _made(self, choices: Iterable[Choice]) -> Iterator[Proposal]:
+    def made(self, choices: Iterable[Choice]) -> Iterator[Proposal]:
         """Yield the proposals of the choices that have plans, each choice once."""
         for choice in dict.fromkeys(choices):
             made = self.candidate(choice)
             if made is not None:
                 yield made
 
-    def _staged(self) -> Iterator[StagedChoice]:
+    def staged(self) -> Iterator[StagedChoice]:
         """Yield every division of a product with every number of words, those that do not fit included."""
         p = product_of(self.kernel.shape, self.target)
         if p is not None:
@@ -125,7 +95,7 @@ class Space:
 
     def _staged_moves(self, choice: StagedChoice) -> Iterator[StagedChoice]:
         """Yield the choices with another number of words, and those with other threads or another tile."""
-        for other in self._staged():
+        for other in self.staged():
             differences = (
                 other.words != choice.words,
                 (other.rows, other.columns) != (choice.rows, choice.columns),
@@ -135,41 +105,14 @@ class Space:
             if sum(differences) == 1 or (other.matrix != choice.matrix and other.words == choice.words):
                 yield other
 
-    def _of_role(self, kernel: KernelForm, role: int, *, inside: bool) -> ProductChoice | None:
+    def of_role(self, kernel: KernelForm, role: int, *, inside: bool) -> ProductChoice | None:
         """Return the choice with one of the choices of rows and columns, other factors estimated; or None."""
         choice = ProductChoice(form=kernel.form, role=role, rows=0, inside=inside)
         made = contraction.by_choice(kernel, self.target, choice)
         return None if made is None else cast("ProductChoice", made.choice)
 
-    def _products(self, kernel: KernelForm) -> Iterator[ProductChoice]:
-        """Yield the register tiles of `every`."""
-        proposed = [*contraction.propose(kernel, self.target)]
-        if not proposed:
-            return
-        best = cast("ProductChoice", proposed[-1].choice)
-        for role, c in enumerate(candidates(kernel.shape)[: contraction.MOST_CANDIDATES]):
-            inside = self._of_role(kernel, role, inside=True)
-            if inside is not None:
-                yield inside
-            made = self._of_role(kernel, role, inside=False)
-            if made is None:
-                continue
-            yield made
-            if role != best.role:
-                continue
-            m, _, _ = c.size
-            for rows, vectors in product(TILE_ROWS, TILE_VECTORS):
-                if rows * vectors >= min(LEAST_SUMS, m) and rows <= m:
-                    yield replace(made, rows=rows, vectors=vectors)
-                    yield replace(made, rows=rows, vectors=vectors, staged=not made.staged)
-            for tile in dict.fromkeys([(made.rows, made.vectors), *COMMON_TILES]):
-                for staged, copied, piece in product((False, True), COPIED, PIECES):
-                    yield replace(
-                        made, rows=tile[0], vectors=tile[1], staged=staged, copied=copied, piece=piece
-                    )
-
     def _product_moves(self, choice: ProductChoice) -> Iterator[Choice]:
-        kernel = self._forms[choice.form]
+        kernel = self.forms[choice.form]
         for step in (-2, -1, 1, 2):
             if choice.rows + step >= 1:
                 yield replace(choice, rows=choice.rows + step)
@@ -180,43 +123,32 @@ class Space:
         yield from [replace(choice, piece=piece) for piece in (*PIECES, 128, 1024)]
         for role in range(min(len(candidates(kernel.shape)), contraction.MOST_CANDIDATES)):
             for inside in (False, True):
-                if (made := self._of_role(kernel, role, inside=inside)) is not None:
+                if (made := self.of_role(kernel, role, inside=inside)) is not None:
                     yield made
         yield from [replace(choice, groups=groups) for groups in GROUPS]
 
-    def _splits(self, kernel: KernelShape) -> Iterator[SplitChoice]:
-        """Yield the splits of `every`."""
-        for vector in self._vectors(kernel):
-            for upcast in self._upcasts(kernel, vector):
-                for sums in _sums(kernel, vector, self.target):
-                    choice = SplitChoice(vector=vector, upcast=upcast, sums=sums)
-                    if not self._sized(kernel, choice):
-                        continue
-                    yield from [replace(choice, threads=threads) for threads in self._threads(kernel)]
-                    yield from [replace(choice, order=order) for order in self._orders(kernel)]
-
     def _split_moves(self, choice: SplitChoice) -> Iterator[SplitChoice]:
-        kernel = self._forms[choice.form].shape
+        kernel = self.forms[choice.form].shape
         found: list[SplitChoice] = []
-        vectors = self._vectors(kernel)
+        vectors = self.vectors(kernel)
         found += [replace(choice, vector=v, sums=_fitting(kernel, v, choice.sums)) for v in vectors]
         numbers = [int(r.arg[0]) for r in kernel.outputs]
         copies = dict(choice.upcast)
         for number, n in product(numbers, (1, 2, 3, 4, 6, 8, 16)):
             changed = {**copies, number: n}
             found.append(replace(choice, upcast=tuple(sorted((k, v) for k, v in changed.items() if v > 1))))
-        found += [replace(choice, sums=sums) for sums in _sums(kernel, choice.vector, self.target)]
-        found += [replace(choice, order=order) for order in ((), *self._orders(kernel))]
-        found += [replace(choice, threads=threads) for threads in self._threads(kernel)]
+        found += [replace(choice, sums=sums) for sums in sums_of(kernel, choice.vector, self.target)]
+        found += [replace(choice, order=order) for order in ((), *self.orders(kernel))]
+        found += [replace(choice, threads=threads) for threads in self.threads(kernel)]
         if self.target.threads == 1:
             found += [replace(choice, groups=groups) for groups in GROUPS]
-        yield from [c for c in found if self._fits(kernel, c) and self._sized(kernel, c)]
+        yield from [c for c in found if self.fits(kernel, c) and self.sized(kernel, c)]
 
-    def _vectors(self, kernel: KernelShape) -> list[int]:
+    def vectors(self, kernel: KernelShape) -> list[int]:
         """Return the numbers of the ranges along which vectors can be, and -1."""
         return [-1, *[int(r.arg[0]) for r in kernel.outputs if r.arg[1] > 1]]
 
-    def _threads(self, kernel: KernelShape) -> list[int]:
+    def threads(self, kernel: KernelShape) -> list[int]:
         """Return the most threads of a workgroup; 0 alone on a target without threads."""
         if self.target.threads == 1:
             return [0]
@@ -227,7 +159,7 @@ class Space:
             threads *= 2
         return out or [self.target.warp]
 
-    def _orders(self, kernel: KernelShape) -> list[tuple[int, ...]]:
+    def orders(self, kernel: KernelShape) -> list[tuple[int, ...]]:
         """Return the orders of two or three loops; none where sums of a kernel depend on a part of them."""
         numbers = [int(r.arg[0]) for r in kernel.outputs]
         apart = any(not family.free >= frozenset(kernel.outputs) for family in kernel.families)
@@ -235,20 +167,7 @@ class Space:
             return []
         return list(permutations(numbers))
 
-    def _upcasts(self, kernel: KernelShape, vector: int) -> list[Numbers]:
-        """Return the unrolled copies for a vector range: along it, another one, both, or a square."""
-        out: list[Numbers] = [()]
-        others = [int(r.arg[0]) for r in kernel.outputs if r.arg[0] != vector]
-        if vector >= 0:
-            out += [((vector, n),) for n in COPIES]
-        out += [((a, m),) for a in others for m in ROWS]
-        if vector >= 0:
-            lanes = self.target.vector_bytes // max(4, kernel.widest)
-            out += [((u, lanes),) for u in others if self.target.threads == 1 and lanes not in ROWS]
-            out += [tuple(sorted(((a, m), (vector, n)))) for a in others for m in ROWS for n in (2, 4)]
-        return [u for u in out if self._fits(kernel, SplitChoice(vector=vector, upcast=u))]
-
-    def _fits(self, kernel: KernelShape, choice: SplitChoice) -> bool:
+    def fits(self, kernel: KernelShape, choice: SplitChoice) -> bool:
         """Return whether blocks of the upcast ranges are possible without masks."""
         exact = kernel.in_place or self.target.threads > 1
         sizes = {int(r.arg[0]): r.arg[1] for r in kernel.outputs}
@@ -260,7 +179,7 @@ class Space:
                 return False
         return all(number in sizes for number, _ in choice.upcast)
 
-    def _sized(self, kernel: KernelShape, choice: SplitChoice) -> bool:
+    def sized(self, kernel: KernelShape, choice: SplitChoice) -> bool:
         """Return whether the unrolled body has few operations, and the accumulators fit the registers."""
         copies = dict(choice.upcast)
         total = 1
@@ -277,7 +196,7 @@ class Space:
         return True
 
 
-def _sums(kernel: KernelShape, vector: int, target: Target) -> list[Numbers]:
+def sums_of(kernel: KernelShape, vector: int, target: Target) -> list[Numbers]:
     """Return how sums can run: vectors along one of their ranges or none, and unrolled rounds.
 
     All families of a kernel run alike, as far as each can.
@@ -311,7 +230,7 @@ def _fitting(kernel: KernelShape, vector: int, sums: Numbers) -> Numbers:
     return tuple(out)
 
 
-def _distinct(found: Iterable[Proposal]) -> list[Proposal]:
+def distinct(found: Iterable[Proposal]) -> list[Proposal]:
     """Return proposals in order, each choice and each plan once; plans may differ in the estimated time."""
     out: list[Proposal] = []
     seen: set[object] = set()

@@ -15,9 +15,11 @@ from compiler.ir.index import loop
 from compiler.ir.ops import Ops
 from compiler.ir.uop import uop
 from compiler.ir.walk import ordered
-from compiler.pipeline import planned
+from compiler.pipeline import planned, planned_by
+from compiler.plan.choice import PartsChoice
 from compiler.rewrite.residue_classes import split_residues
 from compiler.schedule.scheduler import schedule
+from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
@@ -75,6 +77,13 @@ def test_gradient_with_stride_is_planned_as_four_dense_parts() -> None:
     assert len(plan.phases) == 4
     for phase in plan.phases:
         assert not any(n.op in (Ops.IMOD, Ops.IDIV) for n in ordered(phase.ast))
+
+
+def test_search_starts_at_the_parts_that_a_compilation_has() -> None:
+    ast, target = kernel_of((4, 32, 32, 28, 3, 2, 1, 1)), target_of("x86_64-v3")
+    made = Space(ast, target).estimated()
+    assert made.choice == PartsChoice()
+    assert made.plan == planned(ast, target)[1] == planned_by(ast, target, made.choice)[1]
 
 
 def test_kernel_without_remainders_is_not_split() -> None:

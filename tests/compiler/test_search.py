@@ -30,6 +30,7 @@ from compiler.targets import target_of
 from hcq.config import override
 from hcq.errors import CompileError, UsageError
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store
+from tools.search import exhaustive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +82,7 @@ def test_a_choice_that_the_kernel_lacks_is_refused() -> None:
 
 def test_every_candidate_of_a_space_has_another_plan() -> None:
     for ast, arch in ((matmul(), LEVEL), (rows(), LEVEL), (matmul(), "sm_90a")):
-        every = Space(ast, target_of(arch)).every()
+        every = exhaustive.every(Space(ast, target_of(arch)))
         texts = [repr((c.ast, c.plan.axes, c.plan.steps, c.plan.reductions)) for c in every]
         assert len(every) == len(set(texts)) > 10
 

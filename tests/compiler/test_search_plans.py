@@ -13,7 +13,7 @@ from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend.tuning.trial import Trial
 from tests import oracle
-from tools.search import small
+from tools.search import exhaustive, small
 
 if TYPE_CHECKING:
     from compiler.plan.proposal import Proposal
@@ -43,7 +43,7 @@ def _check(device: hcq.Device, name: str, number: int) -> None:
     oracle.run_kernel(ast, memory)
     wanted = {slot: memory[slot].tobytes() for slot in trial.stored}
     stride = STRIDE[device.info.driver]
-    every = space.every()
+    every = exhaustive.every(space)
     moves = space.moves(every[0].choice)
     assert not _wrong(trial, wanted, every[number % stride :: stride] + moves[number % stride :: stride])
     trial.close()

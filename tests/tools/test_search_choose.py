@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from compiler.plan.choice import brief
 from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
-from tools.search import choose, small
+from tools.search import choose, exhaustive, small
 from tools.search.shapes import FIRST, SECOND, shapes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_comparison_of_a_small_kernel_names_the_plans() -> None:
     ast = small.ast_of("integers")
     with choose.opened() as device:
         found = choose.compared(device, "integers", ast)
-        every = Space(ast, target_of(arch_for(device.info))).every()
+        every = exhaustive.every(Space(ast, target_of(arch_for(device.info))))
     assert found.plans == len(every) > 1
     assert found.chosen == brief(every[0].choice)
     assert found.best in {brief(candidate.choice) for candidate in every}

@@ -24,7 +24,6 @@ from compiler.ir.uop import trim_table
 from compiler.nest import nest_check
 from compiler.pipeline import arguments, planned, written
 from compiler.targets import arch_for, target_of
-from compiler.text.llvm_ir import render
 from frontend import Device, Tensor
 from frontend.evaluation.plan import scheduled
 from frontend.evaluation.realize import keys_of
@@ -122,7 +121,7 @@ def _once(text: str, target: Target, *, llvm: bool) -> Lowered:
     times.append(clock())
     groups, (threads, _, _) = plan.launch()
     counts = len(args.access), len(args.variables)
-    ir = render(lines, name, *counts, target.dialect, groups=groups, threads=threads)
+    ir = target.render(lines, name, counts, target, groups, threads)
     times.append(clock())
     names = ("name", "plan", "linearize", "verify", "render")
     passes = {one: end - start for one, start, end in zip(names, times[:-1], times[1:], strict=True)}

@@ -13,7 +13,7 @@ from compiler.plan.choice import brief
 from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
 from frontend.tuning.trial import Trial
-from tools.search import small
+from tools.search import exhaustive, small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def check(device: str, names: Sequence[str]) -> Iterator[Checked]:
             space = Space(ast, target_of(arch_for(opened.info)))
             trial, out = Trial(opened, ast), Checked(name)
             wanted = trial.results(trial.load(None))
-            every = space.every()
+            every = exhaustive.every(space)
             known = {c.choice for c in every}
             moves = [c for c in space.moves(every[0].choice) if c.choice not in known]
             for candidate in every + moves:

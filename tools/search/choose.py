@@ -29,6 +29,7 @@ from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
 from frontend.tuning.trial import Trial
 from hcq.config import override
+from tools.search import exhaustive
 from tools.search.timing import Batch, others_ns
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def compared(device: hcq.Device, shape: str, ast: UOp) -> Compared:
     trial = Trial(device, ast, clock=others_ns)
     with contextlib.ExitStack() as owned:
         owned.callback(trial.close)
-        candidates = Space(ast, target_of(arch_for(device.info))).every()
+        candidates = exhaustive.every(Space(ast, target_of(arch_for(device.info))))
         texts = [brief(c.choice) for c in candidates]
         batches = [owned.enter_context(Batch(trial, trial.load(c.choice))) for c in candidates]
         again = owned.enter_context(Batch(trial, trial.load(candidates[0].choice)))

@@ -22,6 +22,7 @@ from compiler.targets.amdgcn.code_object import memory_of
 from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
+from compiler.text import render_llvm
 from hcq.errors import UnsupportedError
 
 THREADS = 256
@@ -166,6 +167,7 @@ def target(arch: str) -> Target:
         line_bytes=LINE_BYTES,
         may_abort=True,
         settings=f"wave{choice.wave} {choice.version}",
+        render=render_llvm,
         emit=functools.partial(_emit, choice),
         memory=memory_of,
     )

@@ -22,6 +22,7 @@ from compiler.targets.host import arm_matrix, x86_matrix
 from compiler.targets.shared import word_operations
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
+from compiler.text import render_llvm
 from hcq.config import config
 from hcq.errors import UnsupportedError
 
@@ -190,5 +191,6 @@ def _target(arch: str, *, winograd: bool) -> Target:
         chains=True,
         winograd=winograd,
         settings=f"cores {cores}, last cache {cache}, winograd {int(winograd)}",
+        render=render_llvm,
         emit=_emit,
     )

@@ -11,26 +11,40 @@ Not here: loading cubins (`drivers.nv.cubin`). Next: `assembler`; `matrix`.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from compiler import llvm
 from compiler.targets.nvptx import float_division, int_division, matrix, sqrt, staging
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
+from compiler.text import render_llvm
 from hcq.errors import UnsupportedError
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvptxRow:
+    """One architecture, named as for LLVM's `-mcpu`; only `shared_kib` is more than an input of estimates."""
+
+    processors: int
+    """Multiprocessors of its largest device."""
+    gigahertz: float
+    bytes_per_ns: float
+    """Memory bandwidth of one multiprocessor in bytes per nanosecond."""
+    shared_kib: int
+    """KiB of shared memory that a workgroup may have at most."""
+
+
 ROWS = {
-    # arch: (multiprocessors of its largest device, gigahertz, bytes per nanosecond of one multiprocessor,
-    #        the most KiB of shared memory of a workgroup)
-    "sm_80": (108, 1.4, 14.0, 163),
-    "sm_86": (84, 1.7, 11.0, 99),
-    "sm_89": (128, 2.2, 7.5, 99),
-    "sm_90": (132, 1.7, 30.0, 227),
-    "sm_90a": (132, 1.7, 30.0, 227),
-    "sm_100a": (148, 1.8, 50.0, 227),
-    "sm_120a": (170, 2.2, 10.0, 99),
+    "sm_80": NvptxRow(processors=108, gigahertz=1.4, bytes_per_ns=14.0, shared_kib=163),
+    "sm_86": NvptxRow(processors=84, gigahertz=1.7, bytes_per_ns=11.0, shared_kib=99),
+    "sm_89": NvptxRow(processors=128, gigahertz=2.2, bytes_per_ns=7.5, shared_kib=99),
+    "sm_90": NvptxRow(processors=132, gigahertz=1.7, bytes_per_ns=30.0, shared_kib=227),
+    "sm_90a": NvptxRow(processors=132, gigahertz=1.7, bytes_per_ns=30.0, shared_kib=227),
+    "sm_100a": NvptxRow(processors=148, gigahertz=1.8, bytes_per_ns=50.0, shared_kib=227),
+    "sm_120a": NvptxRow(processors=170, gigahertz=2.2, bytes_per_ns=10.0, shared_kib=99),
 }
-"""Known architectures; only the cost model uses the first three figures. Shared memory: CUDA C++ Programming
-Guide, technical specifications per compute capability."""
+"""Known architectures. Shared memory: CUDA C++ Programming Guide, technical specifications per compute
+capability."""
 THREADS = 256
 """The most threads of a workgroup."""
 WARP = 32
@@ -123,7 +137,6 @@ def target(arch: str) -> Target:
     row = ROWS.get(arch)
     if row is None:
         raise UnsupportedError(f"no compiler target for {arch!r}; NVIDIA archs known are {', '.join(ROWS)}")
-    processors, gigahertz, bandwidth, shared_kib = row
     return Target(
         arch=arch,
         dialect=DIALECT,
@@ -132,21 +145,22 @@ def target(arch: str) -> Target:
         registers=96,
         fma_per_cycle=0.5,
         loads_per_cycle=0.125,
-        gigahertz=gigahertz,
-        bytes_per_ns=bandwidth,
+        gigahertz=row.gigahertz,
+        bytes_per_ns=row.bytes_per_ns,
         l1_bytes=128 << 10,
         l2_bytes=40 << 20,
-        cores=processors,
+        cores=row.processors,
         gathers=True,
         threads=THREADS,
         warp=WARP,
         shared_bytes=SHARED_BYTES,
-        dynamic_shared_bytes=shared_kib << 10,
+        dynamic_shared_bytes=row.shared_kib << 10,
         thread_registers=THREAD_REGISTERS,
         matrix=(*matrix.OPERATIONS, *matrix.GROUPED.get(arch, ())),
         line_bytes=SECTOR_BYTES,
         async_bytes=ASYNC_BYTES,
         may_abort=True,
         settings=identity(),
+        render=render_llvm,
         emit=_emit,
     )

@@ -73,7 +73,9 @@ class Target:
     workers."""
     settings: str = ""
     """Inputs of the plan besides the architecture, as text; part of the cache key."""
+    render: Callable[..., str]
+    """Returns the text that `emit` takes, with the arguments of `compiler.text.render_llvm`."""
     emit: Callable[[str, Machine, int], bytes]
-    """(IR text, machine, optimisation level) -> the image's code."""
+    """(text of `render`, machine, optimisation level) -> the image's code."""
     memory: Callable[[bytes, str], tuple[int, int]] = unknown_memory
     """(code, kernel name) -> `KernelImage.shared_bytes` and `scratch_bytes`."""
