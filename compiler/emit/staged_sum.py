@@ -16,7 +16,7 @@ Next: `shared_tiles` and `tile_rings`, the copies; `products`, the operations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes, register_type
 from compiler.emit.products import Products
@@ -27,11 +27,13 @@ from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Stage
+    from compiler.nest.loop_nest import Mechanism, Stage
 
 
 class StagedSum:
@@ -50,7 +52,7 @@ class StagedSum:
     def run(self) -> None:
         """Write the loop at the cursor, and record the sums with `Emitter.finish`."""
         e, stages = self.e, self.e.plan.shared_stages()
-        products, sums = (self._in_rings if stages[0].depth > 1 else self._in_tiles)(*stages)
+        products, sums = _LOOPS[stages[0].mechanism](self, *stages)
         units = [e.units.get(reader.axis.range) for reader in (products.rows, products.columns)]
         here = {u: e.env.get(u, 0) for u in units if u is not None}
         for places, total in products.results(sums):
@@ -58,7 +60,7 @@ class StagedSum:
             e.finish(self.node, total)
         e.env.update(here)
 
-    def _in_tiles(self, *stages: Stage) -> tuple[Products, list[Line]]:
+    def in_tiles(self, *stages: Stage) -> tuple[Products, list[Line]]:
         """Write the sum with one tile of each operand; return the products and their sums."""
         b = self.b
         rows, columns = tiles = [self._tile(stage) for stage in stages]
@@ -94,7 +96,7 @@ class StagedSum:
             self.e.index.bound[counter] = number
         return symbolic.mul(counter, self.block)
 
-    def _in_rings(self, *stages: Stage) -> tuple[Products, list[Line]]:
+    def in_rings(self, *stages: Stage) -> tuple[Products, list[Line]]:
         """Write the sum with a ring of tiles of each operand; return the products and their sums."""
         b, depth, op = self.b, stages[0].depth, self.e.plan.matrix
         assert op is not None
@@ -137,3 +139,10 @@ class StagedSum:
         after = b.add(slot, b.index(1))
         after = b.select(b.cmp("eq", after, b.index(depth)), b.index(0), after)
         return products, b.leave_loop(loop, [*added, after, slot])[: len(sums)]
+
+
+_LOOPS: Final[dict[Mechanism, Callable[..., tuple[Products, list[Line]]]]] = {
+    "vector loads": StagedSum.in_tiles,
+    "asynchronous copies": StagedSum.in_rings,
+}
+"""For the mechanism of a sum's stages what writes the loop over blocks."""

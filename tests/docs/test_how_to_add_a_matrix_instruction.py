@@ -1,0 +1,68 @@
+"""docs/how-to/add-a-matrix-instruction.md, followed in a copy of the compiler: a product uses the row."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.children import ROOT, search_path
+from tests.limits import CHILD_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = (ROOT / "docs/how-to/add-a-matrix-instruction.md").read_text()
+ROW, MAPS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CHECK = """
+import numpy as np
+from compiler.targets import target_of
+from frontend import Tensor
+
+op = target_of("gfx942").matrix[0]
+assert op.name == "v_mfma_f32_32x32x8_f16"
+for lanes, shape in ((op.a, (32, 4)), (op.b, (32, 4)), (op.d, (32, 32))):
+    at = {lanes.at(lane, register) for lane in range(64) for register in range(lanes.registers)}
+    assert at == {(row, column) for row in range(shape[0]) for column in range(shape[1])}
+rng = np.random.default_rng(0)
+x, y = (rng.integers(-9, 10, shape).astype(np.float16) for shape in ((128, 32), (32, 96)))
+product = Tensor(x, device="amd-emu:gfx942") @ Tensor(y, device="amd-emu:gfx942")
+assert (product.numpy() == x.astype(np.int64) @ y.astype(np.int64)).all()
+"""
+
+
+@pytest.mark.landing
+def test_the_row_of_the_page_makes_exact_products(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "compiler", tmp_path / "compiler", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "compiler/targets/amdgcn/matrix.py"
+    text = file.read_text()
+    row, maps = '    "mfma": (\n', "_SHAPE ="
+    assert text.count(row) == text.count(maps) == 1
+    file.write_text(text.replace(row, row + ROW).replace(maps, MAPS + maps))
+    (tmp_path / "used.py").write_text(CHECK)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "used.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CHILD_S,
+        env={
+            "PYTHONPATH": f"{tmp_path}:{search_path()}",
+            "HCQ_DEVICE": "cpu",
+            "HCQ_CACHE": str(tmp_path / "cache"),
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_lists_every_file_that_names_mechanisms() -> None:
+    name = re.compile(r"[\"']panels[\"']|vector loads[\"']|[\"']asynchronous copies[\"']")
+    files = [p for p in (ROOT / "compiler").rglob("*.py") if name.search(p.read_text())]
+    table = "".join(re.findall(r"^\| `compiler.*", PAGE, re.MULTILINE))
+    listed = {ROOT / file for file in re.findall(r"`(compiler/[\w/]+\.py)`", table)}
+    assert listed == set(files)
