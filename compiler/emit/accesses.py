@@ -260,13 +260,9 @@ class Memory:
         return place.align % place.lanes == 0
 
     def _read_thinned(
-        self,
-        kind: DType,
-        address: Line,
-        place: indexing.AccessPlace,
-        mask: Line | None,
-        token: tuple[Line, ...],
-    ) -> Line:
+        self, kind: DType, address: Line, place: indexing.AccessPlace, mask: Line | None,
+        token: tuple[Line, ...]
+    ) -> Line:  # fmt: skip
         """Load lanes that are a few elements apart: load rows, and select the lanes from them.
 
         No row extends beyond the last lane.
@@ -301,13 +297,9 @@ class Memory:
         return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes), *token))
 
     def _read_one(
-        self,
-        kind: DType,
-        pointer: Line,
-        place: indexing.AccessPlace,
-        mask: Line | None,
-        token: tuple[Line, ...],
-    ) -> Line:
+        self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None,
+        token: tuple[Line, ...]
+    ) -> Line:  # fmt: skip
         """Load one element; where the mask is false, load the first one of the buffer and return 0."""
         b = self.b
         if mask is None:

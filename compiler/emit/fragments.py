@@ -193,15 +193,9 @@ class MatrixFragments:
     """The registers of matrix operations from a ring of tiles, in matrices of which lanes address rows."""
 
     def __init__(  # noqa: PLR0917  # one caller
-        self,
-        e: Emitter,
-        op: MatrixOp,
-        ring: TileRing,
-        lanes: LaneMap,
-        digits: Sequence[Digit],
-        size: int,
-        lane: tuple[UOp, UOp, UOp],
-    ) -> None:
+        self, e: Emitter, op: MatrixOp, ring: TileRing, lanes: LaneMap, digits: Sequence[Digit], size: int,
+        lane: tuple[UOp, UOp, UOp]
+    ) -> None:  # fmt: skip
         """An operation has `size` rows (columns); `lane` are (row in a matrix, low digit, high digit)."""
         self.e = e
         self.ring = ring

@@ -69,14 +69,8 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "scatter": (4, "pointer, index vector, value, mask"),
     "prefetch": (1, "pointer"),
     "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
-    "barrier": (
-        0,
-        "waits for all threads of the workgroup; the token of loads that must stay after it",
-    ),
-    "matrix": (
-        -1,
-        "matrix operation arg: the words of A, then of B, one a register, and the accumulators; new ones",
-    ),
+    "barrier": (0, "waits for all threads of the workgroup; the token of loads that must stay after it"),
+    "matrix": (-1, "operation arg on the words of A, of B, one a register, and the accumulators: new ones"),
     "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
     "commit": (0, "makes a group of the copies since the last one"),
     "wait": (0, "waits until at most arg groups of this thread are in flight"),
@@ -84,10 +78,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "publish": (0, "lets matrix operations see what this thread wrote to shared memory"),
     "issue": (3, "addresses of A and B in shared memory, accumulators: starts the matrix operations arg"),
     "settle": (1, "the accumulators, when the operations that were started are over"),
-    "exchange": (
-        1,
-        "the 32 bits of the thread whose number in the warp differs by arg[0]; arg[1] threads take part",
-    ),
+    "exchange": (1, "32 bits of the thread whose number differs by the bit arg[0]; arg[1] threads take part"),
     "alu": (2, "LLVM's two-operand instruction arg"),
     "fneg": (1, "flips the sign"),
     "cmp": (2, "arg is (instruction, predicate); bool result"),
@@ -102,10 +93,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "shuffle": (2, "lanes arg of both sources"),
     "any": (1, "true when any lane is"),
     "bundle": (-1, "the sources, registers of one type"),
-    "transpose": (
-        1,
-        "bundle of as many vectors as lanes: the first arg rows, if rows and lanes are exchanged",
-    ),
+    "transpose": (1, "bundle of as many vectors as lanes: the first arg rows of the transpose, a bundle"),
     "row": (1, "register number arg of a bundle"),
     "repeat": (1, "bundle of the source, arg times"),
     "alu_rows": (2, "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
@@ -136,15 +124,9 @@ class Line:
     __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
 
     def __init__(  # noqa: PLR0917  # the hottest constructor: positional on purpose
-        self,
-        op: str,
-        dtype: DType,
-        lanes: int,
-        src: tuple[Line, ...],
-        arg: Arg,
-        block: LineBlock,
-        number: int,
-    ) -> None:
+        self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: LineBlock,
+        number: int
+    ) -> None:  # fmt: skip
         self.op = op
         self.dtype = dtype
         self.lanes = lanes

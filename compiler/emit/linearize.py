@@ -93,10 +93,7 @@ class Linearizer:
         if axis.run in (0, axis.upcast):
             terms.append((unit, axis.lanes))
         else:
-            terms += [
-                (symbolic.mod(unit, axis.run), axis.lanes),
-                (symbolic.div(unit, axis.run), axis.spread),
-            ]
+            terms += [(symbolic.mod(unit, axis.run), axis.lanes), (symbolic.div(unit, axis.run), axis.spread)]
         first = symbolic.dot([x for x, _ in terms], [c for _, c in terms])
         ix.exprs[r] = symbolic.add(first, lane)
         if axis.edge == "masked":  # all lanes of a vector are on one side of the end, if the size allows it

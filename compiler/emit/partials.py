@@ -160,13 +160,9 @@ class Partials:
             self.totals = None
 
     def allocate(
-        self,
-        node: UOp,
-        free: frozenset[UOp],
-        units: list[UOp],
-        axes: Iterable[Axis],
-        extents: Mapping[UOp, Extent],
-    ) -> Totals:
+        self, node: UOp, free: frozenset[UOp], units: list[UOp], axes: Iterable[Axis],
+        extents: Mapping[UOp, Extent]
+    ) -> Totals:  # fmt: skip
         """Reserve memory for the totals of a REDUCE in all blocks of the extents, and set it to zeros.
 
         `free` are the ranges on which it depends, `units` its unrolled ranges. Raises `CompileError` if a

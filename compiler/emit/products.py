@@ -157,13 +157,9 @@ def _filled(b: Builder, value: Line, lanes: int) -> Line:
 
 
 def bundled(  # noqa: PLR0917  # one caller
-    e: Emitter,
-    panels: Panels,
-    node: UOp,
-    plan: Reduction,
-    units: Sequence[UOp],
-    points: Sequence[tuple[int, ...]],
-) -> Callable[[Line], Line] | None:
+    e: Emitter, panels: Panels, node: UOp, plan: Reduction, units: Sequence[UOp],
+    points: Sequence[tuple[int, ...]]
+) -> Callable[[Line], Line] | None:  # fmt: skip
     """Return what adds the products of a round at all unrolled positions to a bundle of accumulators.
 
     None where single lines are needed: both factors must be loaded without masks, as elements or vectors,

@@ -141,14 +141,9 @@ class ReductionLoops:
     """The loops of one family of reductions."""
 
     def __init__(  # noqa: PLR0917  # two callers, side by side
-        self,
-        e: Emitter,
-        memory: Memory,
-        rows: RowScratch | None,
-        panels: Panels,
-        family: list[UOp],
-        units: list[UOp],
-    ) -> None:
+        self, e: Emitter, memory: Memory, rows: RowScratch | None, panels: Panels, family: list[UOp],
+        units: list[UOp]
+    ) -> None:  # fmt: skip
         self.e = e
         self.b = e.b
         self.memory = memory
