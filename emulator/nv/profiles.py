@@ -1,7 +1,7 @@
 """The table of emulated GPUs, with the replies to queries, and the calls that a sandbox allows.
 
 Not here: the numbers of classes and controls (`drivers.nv.layouts`), the replies to controls
-(`emulator.nv.rm.controls`).
+(`emulator.nv.rm.controls`). Next: `emulator.nv.machine`, which opens an emulated GPU.
 """
 
 from __future__ import annotations
@@ -35,14 +35,18 @@ class Profile:
     listed: tuple[tuple[int, ...], tuple[int, ...]]
     """Channel classes and doorbell classes of its class list."""
     gpu_name: str
+    """The reply to a query of the name."""
     device_id: int
+    """PCI device number of the board that it resembles."""
     vram_bytes: int
+    """Video memory; less than that of the board."""
     tpcs_per_gpc: int
     """Litter count of TPCs in a GPC: the number on the full die."""
     tpc_masks: tuple[int, ...]
     """Mask of the TPCs that are not floor-swept, for each GPC of the full die; 0 for a floor-swept GPC.
 
-    Their number is what NVIDIA states of the board, which ones is made up: boards of a kind differ.
+    NVIDIA states how many the board has. Which TPCs they are is made up here; it differs between boards of a
+    kind.
     """
     copy_engines: int
     """Copy engines present."""
@@ -56,10 +60,11 @@ class Profile:
     """The architecture that determines its PTX features."""
     limits: MultiprocessorLimits
     boards: tuple[Board, ...]
+    """Real boards with this GPU, for estimates of times."""
 
     @property
     def chip(self) -> NvChip:
-        """What follows from its compute capability."""
+        """The facts about its architecture."""
         return CHIPS[self.name]
 
     @property
@@ -69,7 +74,7 @@ class Profile:
 
     @property
     def gpc_mask(self) -> int:
-        """The GPCs that are not floor-swept."""
+        """The GPCs that are not floor-swept: bit n for GPC n."""
         return sum(1 << gpc for gpc, mask in enumerate(self.tpc_masks) if mask)
 
     @property
@@ -126,10 +131,13 @@ class Profile:
 
 SMS_PER_TPC: Final = 2
 MAX_WARPS_PER_SM: Final = 64
+"""The reply to the query of that name, for all GPUs; `Profile.limits` has what kernels can use."""
 
 _EVERYWHERE: Final = tuple(int(one) for one in RmClass)
+"""Classes that every GPU has."""
 
 _GB20X = 0xCEC0
+"""The compute class of GB20x."""
 _AMPERE = (0xC56F, 0xC46F, 0xC36F), (0xC561, 0xC461, 0xC361)
 _HOPPER = (0xC86F, *_AMPERE[0]), (0xC661, *_AMPERE[1])
 _BLACKWELL = (0xCA6F, 0xC96F, *_HOPPER[0]), (0xC761, *_HOPPER[1])
@@ -148,7 +156,10 @@ _HOPPER_MATRIX: Final = {
 
 
 def _limits(warps: int, groups: int, shared_kib: int) -> MultiprocessorLimits:
-    """Return what one SM has, by the CUDA C programming guide; docs/counters.md names the tables."""
+    """Return the limits of one SM, from the CUDA C programming guide; docs/counters.md names the tables.
+
+    The parameters are the most warps and workgroups, and the size of shared memory in KiB.
+    """
     return MultiprocessorLimits(
         warps=warps, groups=groups, parts=4, registers=65536 // 4 // 32, granule=8, shared=shared_kib << 10,
         shared_granule=128, reserved=1024,
@@ -290,7 +301,7 @@ SANDBOX_ESCAPES: Final = frozenset(
 """Frontend ioctls that the sandbox allows (nv.md 7.2); all others are EINVAL."""
 
 SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561, 0xC361, 0xC36F})
-"""Classes that the sandbox does not list though the device has them (nv.md 7.2)."""
+"""Classes that the sandbox refuses although the device has them (nv.md 7.2)."""
 
 SANDBOX_REFUSES_CONTROLS: Final = frozenset(
     {
@@ -307,14 +318,20 @@ SANDBOX_REFUSES_UVM: Final = frozenset({UvmCommand.UVM_MAP_EXTERNAL_SPARSE})
 
 
 def find_profile(name: str) -> Profile:
-    """Return the emulated GPU of that name. Raises `UnsupportedError`, which lists the names, if unknown."""
+    """Return the emulated GPU of that name.
+
+    Raises `UnsupportedError`, which lists the names, if it is unknown.
+    """
     if name not in PROFILES:
         raise UnsupportedError(f"there is no emulated GPU {name!r}; there are: {', '.join(PROFILES)}")
     return PROFILES[name]
 
 
 def find_version(driver: str) -> tuple[int, str]:
-    """Return branch and version string of an emulated kernel driver."""
+    """Return branch and version string of an emulated kernel driver; `driver` is a key of `VERSIONS`.
+
+    Raises `UnsupportedError`, which lists the keys, if it is unknown.
+    """
     if driver not in VERSIONS:
         raise UnsupportedError(f"there is no emulated driver {driver!r}; there are: {', '.join(VERSIONS)}")
     return VERSIONS[driver]

@@ -1,11 +1,11 @@
 """Errors of the emulated NVIDIA GPU: refusals of ioctls, and errors that stop channels.
 
-A `RmRefused` becomes the status word of the current ioctl. A `ChannelError` stops the channel as on hardware:
+`RmRefused` becomes the status word of the current ioctl. `ChannelError` stops the channel as on hardware:
 it is written to the error notifier, and the other channels of the group are stopped, too. It creates a
 `MachineReport`.
 
 Not here: findings about kernels (`emulator.ir.report`), the neutral report
-(`emulator.shared.machine_report`).
+(`emulator.shared.machine_report`). Next: `emulator.nv.machine.machine`, whose `stop` uses them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MISSES: Final = MappingProxyType(
 
 
 class RmRefused(Exception):  # noqa: N818 - a reply, not a failure of the emulator
-    """The resource manager or UVM refuses a call with this status."""
+    """The resource manager or UVM refuses a call with a status; `NvKernel.refusal` tells the reason."""
 
     def __init__(self, status: NvStatus | int, reason: str) -> None:
         super().__init__(f"{reason} (status {int(status):#x})")
@@ -62,13 +62,20 @@ class ChannelError(QueueError):
         pc: int = 0,
         sm: int | None = None,
     ) -> None:
+        """The error has a code, a kind of finding and a message.
+
+        `va` is the faulting address, if there is one.
+
+        `fault` and `access` describe the fault of the MMU, if `rc` is `RcCode.MMU_FAULT`.
+        """
         super().__init__(kind, message, va=va)
         self.rc = int(rc)
         self.fault = fault
         self.access = access
         self.esr = esr
+        """The exception word of the faulting warp; 0 if no warp faulted."""
         self.pc = pc
-        """Device address of the faulting instruction; None if no warp faulted."""
+        """Device address of the faulting instruction; 0 if no warp faulted."""
         self.sm = sm
         """The SM of the faulting warp; None if no SM faulted."""
 
@@ -79,7 +86,7 @@ def host_error(message: str) -> ChannelError:
 
 
 def defect(error: Exception) -> ChannelError:
-    """Return the error for a channel that cannot continue because of a limit of the emulator."""
+    """Return the error for a channel that cannot continue because the emulator failed with `error`."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return ChannelError(RcCode.GR_EXCEPTION, FindingKind.DEFECT, text)
 
@@ -92,7 +99,7 @@ def launch_error(message: str, kind: FindingKind = FindingKind.LAUNCH) -> Channe
 def mmu_fault(
     va: int, access: MmuAccess, message: str, fault: MmuFaultType = MmuFaultType.PTE
 ) -> ChannelError:
-    """Return the error for an access that the MMU refuses."""
+    """Return the error for an access at address `va` that the MMU refuses."""
     return ChannelError(RcCode.MMU_FAULT, FindingKind.MMU_FAULT, message, va=va, fault=fault, access=access)
 
 

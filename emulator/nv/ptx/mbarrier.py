@@ -1,10 +1,10 @@
 """Barriers in shared memory (mbarrier). Source: PTX ISA 9.7.13.15.
 
-Without a scope an operation orders the cluster, which is more than PTX states: kernels arrive at mbarriers of other
-workgroups that way.
+An operation that names no scope orders the memory accesses of the whole cluster. PTX requires less, but kernels rely on
+it when they arrive at mbarriers of other workgroups.
 
 Not here: the state of an mbarrier (`phases`), copies that complete at one (`bulk_ring`), barriers of a workgroup
-(`translate`).
+(`translate`). Next: `phases`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -37,7 +37,11 @@ def call(
     count: IrValue | None = None,
     size: IrValue | None = None,
 ) -> IrValue:
-    """Execute one step of mbarriers in a space, "shared" or "cluster", for each active lane; return the old states."""
+    """Execute one step of the mbarrier of each active lane; return the states before it, i64.
+
+    `action` is one of `phases.step`; it says what `count` and `size` mean (absent: 0). `space` is "shared" or "cluster",
+    and `offsets` are addresses in it: an invalid one is reported, and the sanitizers see the access.
+    """
     c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
     site, none = i32(t.site()), c.const(t.v("i64"), 0)
     hosts = c.call(translate(lib, space, 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
@@ -47,20 +51,25 @@ def call(
 
 
 def _order(m: Modifiers, word: str) -> OrderScope | None:
-    """Consume an order and its scope; return what it orders, or None if only the mbarrier."""
+    """Consume an order (`word`, the default, or .relaxed) and its scope; return the scope, or None if relaxed."""
     ordered = m.one_of(word, "relaxed") != "relaxed"
     scope = scope_of(m.one_of("cta", "cluster", default="cluster"))
     return scope if ordered else None
 
 
 def _count(t: PtxTranslator, operand: Operand) -> IrValue:
+    """Return a 32-bit operand as i64."""
     return t.c.resize(t.bits(operand, 32), 64)
 
 
 def _take_address(
     t: PtxTranslator, m: Modifiers, address: Operand, *, remote: bool = False
 ) -> tuple[str, IrValue]:
-    """Consume the state space and the type; return the engine's space, with `remote` also of other workgroups, and addresses."""
+    """Consume the state space and the type; return the engine's space and the addresses of the mbarriers in it.
+
+    The space is "shared", or with `remote` perhaps "cluster": then mbarriers of other workgroups are allowed, too. Raises
+    `PtxError` for other spaces.
+    """
     space = take_space(t, m, address)
     m.need("b64")
     if space == "cluster" and not remote:
@@ -85,7 +94,7 @@ def _inval(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _bytes(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """expect_tx and complete_tx: they order nothing."""
+    """Translate expect_tx and complete_tx, which order no memory accesses."""
     address, size = operands(t, i, 2)
     m.one_of("relaxed")
     m.one_of("cta", "cluster")
@@ -115,7 +124,7 @@ def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _wait(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """test_wait and try_wait; the time that the latter may take is a hint."""
+    """Translate test_wait and try_wait, which does not wait either: the time that it may take is a hint."""
     parity = m.flag("parity")
     target, address, state, *hint = operands(t, i, 3, 4) if "try_wait" in i.modifiers else operands(t, i, 3)
     for operand in hint:
@@ -136,7 +145,10 @@ def _wait(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _note_test(t: PtxTranslator, passed: IrValue, offsets: IrValue, state: IrValue) -> None:
-    """Record a lane that tests in vain, and what its mbarrier waits for; or that the warp advances."""
+    """Record whether the warp advances: whether some lane passed. Note a lane that did not, for reports of deadlocks.
+
+    `state` is what the mbarriers at `offsets` held at the test.
+    """
     c, warp = t.c, t.wf.warp
     failed = c.op("and", t.wf.active, c.not_(c.mask_bits(passed)))
     t.wf.acted(c.icmp("ne", failed, t.wf.active))
@@ -149,9 +161,10 @@ def _note_test(t: PtxTranslator, passed: IrValue, offsets: IrValue, state: IrVal
 
 
 def _after_copies(t: PtxTranslator, offsets: IrValue, states: IrValue, then: IrValue) -> IrValue:
-    """Execute the copies that lanes still wait for; return the states now.
+    """Execute the bulk copies that lanes wait for; return the states after them.
 
-    A lane whose phase is over waits for no copy: with the wrong parity it finds that its bytes have not arrived.
+    `states` are those before, and `then` the phases for whose end the lanes wait (0 or 1). A lane whose phase is over
+    waits for no copy; so a kernel that tests the wrong parity finds that its bytes have not arrived.
     """
     if not t.has_area("bulk"):
         return states

@@ -4,8 +4,8 @@ Cache operators, eviction priorities and prefetch sizes are hints: their names a
 Ordering modifiers have no effect on values either, because the host's ordering is stronger and every loop that may
 wait reads memory again; but the sanitizers use them.
 
-Not here: address checks (`emulator.simt.access`), atomics (`atomics`), asynchronous copies
-(`async_copies`, `bulk`).
+Not here: address checks (`emulator.simt.access`), atomics (`atomics`), asynchronous copies (`async_copies`, `bulk`).
+Next: `core`, how an instruction is defined.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -42,6 +42,7 @@ _SPACES = {
     "param::entry": "param",
     "param::func": "param",
 }
+"""PTX state space -> the engine's address space."""
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _L1 = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
 _L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
@@ -52,7 +53,10 @@ _OF_GLOBAL = {"nc", "unified", *_L1, *_L2}
 
 
 def take_space(t: PtxTranslator, m: Modifiers, address: Operand) -> str:
-    """Consume the state space; without one, return the variable's or generic."""
+    """Consume the state space; return the engine's: "global", "shared", "cluster", "local", "param" or "generic".
+
+    Without a state space it is that of the variable that `address` names; for other addresses it is "generic".
+    """
     for word in list(m.rest):
         if word in _SPACES:
             m.rest.remove(word)
@@ -63,12 +67,16 @@ def take_space(t: PtxTranslator, m: Modifiers, address: Operand) -> str:
 
 
 def take_hints(m: Modifiers, *words: str) -> set[str]:
-    """Consume all of `words`, which are cache hints; return those that were present."""
+    """Consume the modifiers among `words`; return those that were present."""
     return {word for word in words if m.flag(word)}
 
 
 def shared_offsets(t: PtxTranslator, space: str, address: Operand) -> IrValue:
-    """Return an address in shared memory as offsets, or with ranks; a generic address elsewhere becomes an invalid one."""
+    """Return an address in `space` as offsets in shared memory, i32; in "cluster" they contain a rank.
+
+    A generic address outside shared memory becomes an invalid offset, which the access reports. Raises `PtxError` for other
+    spaces.
+    """
     if space not in ("shared", "cluster", "generic"):
         raise t.error(f"works in shared memory, not in .{space}")
     if space != "generic":
@@ -85,13 +93,15 @@ def address_bits(space: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOrder:
-    """The order of a memory access: whether it releases and acquires, and its scope."""
+    """The order of a memory access. The default is a weak access, which orders nothing."""
 
     strong: bool = False
+    """Whether it is atomic with respect to other strong accesses in its scope."""
     acquires: bool = False
     releases: bool = False
     scope: OrderScope = OrderScope.ALL
     volatile: bool = False
+    """Whether it was written as .volatile; then it is also strong."""
 
     @property
     def wide(self) -> bool:
@@ -100,23 +110,26 @@ class MemoryOrder:
 
     @property
     def how(self) -> int:
-        """The engine's flags of a load or store: 0, or STRONG and its scope."""
+        """The flags of a load or store in `emulator.ir.addresses`: 0, or STRONG with its scope, perhaps VOLATILE."""
         flags = STRONG | self.scope.flags if self.strong else 0
         return flags | VOLATILE if self.volatile else flags
 
 
 def scope_of(word: str) -> OrderScope:
-    """Return a scope; "" is the default one, all of the GPU."""
+    """Return what a scope modifier means; `OrderScope.ALL` for .gpu, .gl and .sys, and for "" (none)."""
     return {"cta": OrderScope.GROUP, "cluster": OrderScope.CLUSTER}.get(word, OrderScope.ALL)
 
 
 def _private(space: str) -> int:
-    """Return the flag of accesses that may lead to local memory."""
+    """Return PRIVATE if an access to `space` may reach local memory, else 0."""
     return PRIVATE if space in ("local", "generic") else 0
 
 
 def take_order(t: PtxTranslator, m: Modifiers, *words: str, scoped: bool) -> MemoryOrder:
-    """Consume .weak, .volatile, .mmio, or an order and its scope; with `scoped` an order requires a scope."""
+    """Consume .weak, .volatile, .mmio, or one of the orders `words` and its scope; without any the access is weak.
+
+    With `scoped`, raise `PtxError` for an order without a scope, and for a scope without an order.
+    """
     if m.flag("weak"):
         return MemoryOrder()
     if m.flag("volatile"):
@@ -134,19 +147,26 @@ def take_order(t: PtxTranslator, m: Modifiers, *words: str, scoped: bool) -> Mem
 
 
 def take_count(m: Modifiers) -> int:
-    """Consume the vector modifier; return the number of elements."""
+    """Consume the vector modifier (.v2, .v4, .v8); return the number of elements, 1 without one."""
     return {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
 
 
 def _take_place(t: PtxTranslator, m: Modifiers, address: Operand, hints: tuple[str, ...]) -> tuple[str, int]:
+    """Consume the state space, the cache hints and the vector modifier; return the space and the number of elements.
+
+    Raises `PtxError` for a hint that the space does not take.
+    """
     space = take_space(t, m, address)
     if take_hints(m, *hints) & _OF_GLOBAL and space not in ("global", "generic"):
-        raise t.error(f"that advice does not go with .{space}")
+        raise t.error(f"a cache hint for global memory is not valid with .{space}")
     return space, take_count(m)
 
 
 def plain_operands(t: PtxTranslator, i: PtxInstruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
-    """Return the operands without the cache policy, which is checked and ignored."""
+    """Return the operands, `fixed` of them, without the cache policy of .L2::cache_hint, which has no effect.
+
+    Raises `PtxError` for another number of operands.
+    """
     if not m.flag("L2::cache_hint"):
         return operands(t, i, fixed)
     *found, policy = operands(t, i, fixed + 1)
@@ -184,7 +204,11 @@ def _ld(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _parameters(t: PtxTranslator, a: Operand, bits: int, count: int) -> list[IrValue]:
-    """Load kernel parameters: the same for every lane, unless the address contains a register."""
+    """Return `count` neighbouring kernel parameters of `bits` bits each.
+
+    They are the same for every lane, unless the address contains a register. Raises `PtxError` for an address outside the
+    parameters, if it is a constant.
+    """
     if isinstance(a, Mem) and isinstance(a.base, PtxReg):
         return _indexed_parameters(t, a, bits, count)
     if not isinstance(a, Mem):
@@ -199,7 +223,7 @@ def _parameters(t: PtxTranslator, a: Operand, bits: int, count: int) -> list[IrV
 
 
 def _indexed_parameters(t: PtxTranslator, a: Mem, bits: int, count: int) -> list[IrValue]:
-    """Load parameters at addresses that differ between lanes."""
+    """Return what `_parameters` does, for addresses that may differ between lanes; one outside is reported."""
     c, size = t.c, count * bits // 8
     at, lanes = t.address(a, 32), t.wf.active
     steps = max(t.flat.param_bytes - size + 1, 0)
@@ -282,7 +306,7 @@ def _fence(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _fence_of_tensor_maps(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
+    """Translate fence.proxy.tensormap::generic: a release, or an acquire of the 128 bytes at an address."""
     acquires = m.need("acquire", "release") == "acquire"
     scope = scope_of(m.need(*_SCOPES))
     if acquires:

@@ -2,9 +2,10 @@
 
 Source: PTX ISA 9.7.14 (fragment layouts of each shape).
 
-Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
+Products of elements of 8 and 16 bits and of tf32 are exact in float32; sums are float32 fused multiply-adds in
 ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
-exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
+exact. Elements of one bit (.b1) are taken 32 at a time: `MmaShape` has them as elements of 32 bits, and its k is
+that of the instruction divided by 32.
 
 Not here: conversions of elements (`convert`, `emulator.ir.numeric`), checks of addresses
 (`emulator.ir.addresses`), products of a warpgroup (`wgmma`), fragments of CUDA's interface (`wmma`). Sparse and
@@ -46,7 +47,7 @@ class MmaShape:
 
     @property
     def a_registers(self) -> int:
-        """The number of registers of A in each lane. A register has 32 bits, 64 for f64."""
+        """The number of registers of A in each lane. A register has 32 bits, or 64 for f64."""
         return self.m * self.k * self.bits // (32 * max(self.bits, 32))
 
     @property
@@ -55,10 +56,11 @@ class MmaShape:
         return self.n * self.k * self.bits // (32 * max(self.bits, 32))
 
     def place(self, row: int, k: int, rows: int) -> tuple[int, int, int]:
-        """Return which lane, register and part of it holds element (row, k) of an operand with `rows` rows (B: columns).
+        """Return the lane, its register and the part of the register that hold element (row, k) of an operand.
 
-        A register holds `pack` neighbours in k; four lanes side by side span 4 * pack of them; rows above 8 and then higher k
-        follow in further registers.
+        `rows` is the operand's number of rows; for B, `row` and `rows` are columns. A register holds `pack` neighbours in k,
+        and four neighbouring lanes hold 4 * pack of them. Each lane's registers go through the rows in steps of 8, then
+        through k.
         """
         pack = max(32 // self.bits, 1)
         span = 4 * pack
@@ -76,13 +78,15 @@ class MmaFamily:
     bits: int
     """Width of an element of A and B."""
     shapes: tuple[str, ...]
+    """As written in the instruction."""
     sums: tuple[str, ...]
-    """The types of C and D, which are equal."""
+    """The possible types of C and D; both have the same type."""
     arch: int = 80
-    """The lowest architecture: 80 is sm_80."""
+    """The lowest architecture: 80 stands for sm_80."""
 
 
 _INTEGER = ("s32",)
+"""The accumulators of integer products."""
 FAMILIES = (
     MmaFamily(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
     MmaFamily(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
@@ -94,13 +98,14 @@ FAMILIES = (
     MmaFamily(("f64",), 64, ("m8n8k4",), ("f64",)),
     MmaFamily(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
 )
+"""All products that mma.sync can make here."""
 _KIND = 120
 """The first architecture whose mma names the kind of its elements."""
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """Return the registers of a fragment: {a, b, ...}, or one without braces."""
+    """Return the registers of a fragment, which is {a, b, ...}, or one register without braces."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
@@ -150,6 +155,7 @@ def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _family(t: PtxTranslator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> MmaFamily:
+    """Return the family of a product. Raises `PtxError` if there is none, or not for these sums or this target."""
     for family in FAMILIES:
         if shape in family.shapes and set(types) <= set(family.types):
             if t.arch < family.arch:
@@ -161,6 +167,7 @@ def _family(t: PtxTranslator, shape: str, types: tuple[str, str], sums: tuple[st
 
 
 def _shape(word: str, family: MmaFamily) -> MmaShape:
+    """Return the shape that `word` names; elements of one bit are taken 32 at a time."""
     match = _SHAPE.fullmatch(word)
     assert match is not None
     m, n, k = map(int, match.groups())
@@ -168,7 +175,7 @@ def _shape(word: str, family: MmaFamily) -> MmaShape:
 
 
 def accumulator(t: PtxTranslator, item: Operand, kind: str) -> list[IrValue]:
-    """Return the sums in a register of C or D of type `kind`: two of f16, else one."""
+    """Return the sums in a register of C of type `kind`: two f16 as float32, else one."""
     if kind == "s32":
         return [t.bits(item, 32)]
     if kind in ("f32", "f64"):
@@ -186,7 +193,11 @@ def product(
     b: Sequence[IrValue],
     sums: Sequence[IrValue],
 ) -> list[IrValue]:
-    """Return A B + C from a helper function for each shape and types, because kernels repeat few of them."""
+    """Return the elements of D = A B + C, computed by a helper function: kernels repeat few combinations of types.
+
+    `a` and `b` are registers as integers, and `sums` the elements of C of each lane, one vector each; D has the same order
+    and type. `kind` is that of `step`, or "saturated": an integer sum of which only the addition of C saturates.
+    """
     lib = t.wf.lib
     one = sums[0].type
     result = "{ " + ", ".join([one] * len(sums)) + " }"
@@ -225,7 +236,7 @@ def product(
 
 
 def unpacked(c: CodeBuilder, registers: Sequence[IrValue], type_: str, shape: MmaShape) -> list[list[IrValue]]:
-    """Split registers into their elements, as float32, double or i32."""
+    """Return the elements in each of some registers, lowest bits first, as `element` converts them."""
     found = []
     for register in registers:
         pack = max(32 // shape.bits, 1)
@@ -235,7 +246,7 @@ def unpacked(c: CodeBuilder, registers: Sequence[IrValue], type_: str, shape: Mm
 
 
 def element(c: CodeBuilder, value: IrValue, type_: str) -> IrValue:
-    """Return elements of A or B, in the low bits of `value`, as float32, double or i32."""
+    """Return the elements of A or B in the low bits of `value`, as float32 or double, or as i32 for integers and .b1."""
     if type_ == "f64":
         return c.as_float(value)
     if type_ == "tf32":
@@ -250,7 +261,11 @@ def element(c: CodeBuilder, value: IrValue, type_: str) -> IrValue:
 
 
 def step(c: CodeBuilder, kind: str, x: IrValue, y: IrValue, total: IrValue) -> IrValue:
-    """Return total + x y; `kind` is the type of a sum, or the operation on bits."""
+    """Return `total` with the product of `x` and `y` added.
+
+    `kind` is "int" or "saturated" for integers, where the sum wraps either way; "xor" or "and" to count the bits of that;
+    else the type of a floating-point sum.
+    """
     if kind in ("int", "saturated"):
         return c.op("add", c.op("mul", x, y), total)
     if kind in ("xor", "and"):
@@ -259,6 +274,7 @@ def step(c: CodeBuilder, kind: str, x: IrValue, y: IrValue, total: IrValue) -> I
 
 
 def _matrix_words(t: PtxTranslator, m: Modifiers, opcode: str) -> tuple[int, bool]:
+    """Consume the modifiers of ldmatrix or stmatrix; return the number of matrices, and whether they are transposed."""
     m.need("sync")
     m.need("aligned")
     if m.need("m8n8") and not m.flag("b16"):
@@ -268,7 +284,10 @@ def _matrix_words(t: PtxTranslator, m: Modifiers, opcode: str) -> tuple[int, boo
 
 
 def _rows(t: PtxTranslator, operand: Operand, count: int, mode: int) -> IrValue:
-    """Return the lanes' row addresses, after a check that each row is mapped and aligned."""
+    """Return the addresses of rows, i32, and check those of the first 8 * count lanes: within shared memory and aligned.
+
+    `mode` is READ or WRITE.
+    """
     rows = t.address(operand, 32)
     c = t.c
     naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
@@ -278,14 +297,17 @@ def _rows(t: PtxTranslator, operand: Operand, count: int, mode: int) -> IrValue:
 
 
 def _count_rows(t: PtxTranslator, rows: IrValue, count: int, what: str) -> None:
-    """Count an access to rows of 16 bytes, eight a matrix, by the lanes that name them."""
+    """Count an access (`what` is "load" or "store") to 8 rows of 16 bytes for each of `count` matrices."""
     if t.wf.counting is not None:
         naming = t.c.op("and", t.wf.active, t.c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
         t.wf.counting.access("shared", what, rows, 16, naming)
 
 
 def _element_address(t: PtxTranslator, rows: IrValue, matrix: int, part: int, *, trans: bool) -> IrValue:
-    """Return the addresses of each lane's elements of a matrix: a pair of b16, or with `trans` one b16 in two rows."""
+    """Return the address of each lane's pair of elements of a matrix; `rows` are the addresses of all rows.
+
+    With `trans` the two elements lie in different rows, and the address is that of one of them: `part` 0 or 1.
+    """
     c = t.c
     row = [8 * matrix + (lane % 4 * 2 + part if trans else lane // 4) for lane in range(32)]
     column = [lane // 4 * 2 if trans else lane % 4 * 4 for lane in range(32)]
@@ -332,6 +354,7 @@ def _stmatrix(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _shared_only(t: PtxTranslator, m: Modifiers, address: Operand) -> None:
+    """Consume the state space. Raises `PtxError` if it is not shared memory."""
     if take_space(t, m, address) not in ("shared", "generic"):
         raise t.error("needs an address in shared memory")
 

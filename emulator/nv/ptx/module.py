@@ -5,7 +5,7 @@
     result = launch(kernel, (4, 1, 1), (256, 1, 1), params, memory=memory)
 
 Not here: grids of the emulated GPU, which bring descriptors and constant banks
-(`emulator.nv.engines.grid`); the launch (`emulator.simt.launch`).
+(`emulator.nv.engines.grid`); the launch (`emulator.simt.launch`). Next: `syntax`, `flat` and `translate`, the steps.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from emulator.shared.memory import AddressSpace
 
 Dim3 = tuple[int, int, int]
+"""Numbers along x, y and z."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class PtxKernel:
     program: TranslatedProgram
     flat: Flat
     addresses: Mapping[str, int]
-    """Addresses of the global and constant variables that it names."""
+    """Name -> address of global and constant variables; it must contain those that the kernel names."""
 
     @property
     def param_bytes(self) -> int:
@@ -55,12 +56,12 @@ class PtxKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Its static shared memory in bytes."""
+        """Size of its static shared memory in bytes."""
         return self.flat.shared_bytes
 
     @property
     def local_bytes(self) -> int:
-        """Local memory of a thread in bytes."""
+        """Size of the local memory of one thread in bytes."""
         return self.flat.local_bytes
 
 
@@ -70,24 +71,30 @@ class PtxModule:
 
     source: PtxSource
     arch: int
+    """Number of the architecture for which it is translated: 90 stands for sm_90 and sm_90a."""
     settings: Settings
     _kernels: dict[tuple[str, bool], tuple[TranslatedProgram, Flat]] = field(default_factory=dict)
+    """(name, whether it counts) -> the translated kernel."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _placed: dict[str, int] = field(default_factory=dict)
+    """Variable -> its address, of those that `place` allocated."""
     _hosts: list[object] = field(default_factory=list)
+    """The memory of those variables, which lives as long as the module."""
 
     @property
     def param_base(self) -> int:
-        """Where parameters begin in constant bank 0, from whose start they are aligned."""
+        """The offset of the parameters in constant bank 0; their alignment counts from the start of the bank."""
         chip = CHIPS.get(f"sm_{self.arch}")
         return 0 if chip is None else chip.bank0.SIZE  # without a row no driver launches it
 
     def kernel(
         self, name: str, addresses: Mapping[str, int] | None = None, *, counts: bool = False
     ) -> PtxKernel:
-        """Return a kernel; `addresses` are those of its global variables (`place` allocates them).
+        """Return a kernel that can be launched; it is translated at the first call. Threads may call this at once.
 
-        With `counts` it counts what it executes.
+        `addresses` are those of its global variables; without them, `place` must have allocated the variables before the
+        launch. With `counts` the kernel counts what it executes. Raises `UsageError` for an unknown name, and `PtxError`,
+        with the line, for what is not supported.
         """
         key = name, counts
         with self._lock:
@@ -100,11 +107,15 @@ class PtxModule:
         return PtxKernel(name, program, flat, self._placed if addresses is None else addresses)
 
     def names(self) -> list[str]:
-        """Return the names of the module's kernels."""
+        """Return the names of the module's kernels; device functions are not among them."""
         return [f.name for f in self.source.functions.values() if f.entry]
 
     def place(self, memory: AddressSpace) -> dict[str, int]:
-        """Allocate the module's global and constant variables in host memory that the device maps; return their addresses."""
+        """Allocate and initialise the module's global and constant variables, and map them in `memory`.
+
+        Return name -> address. The host memory lives as long as the module. Raises `PtxError` for a variable that is declared
+        .extern, and for an initial value that refers to one without an address.
+        """
         globals_ = [v for v in self.source.variables.values() if v.space in ("global", "const")]
         for variable in globals_:
             if variable.extern:
@@ -127,7 +138,10 @@ class PtxModule:
 
 
 def initial_bytes(variable: PtxVariable, addresses: Mapping[str, int]) -> bytes:
-    """Return the initial contents of a global variable, with addresses of other variables filled in."""
+    """Return the initial contents of a global variable, zeros if it has none.
+
+    `addresses` contains those of other variables that it refers to. Raises `PtxError` if one is missing.
+    """
     data = bytearray(variable.init) or bytearray(variable.size)
     for at, symbol, addend in variable.references:
         if symbol not in addresses:
@@ -137,7 +151,11 @@ def initial_bytes(variable: PtxVariable, addresses: Mapping[str, int]) -> bytes:
 
 
 def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> PtxModule:
-    """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Raises `PtxError`, with the line, for unknown syntax."""
+    """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...), with `Settings()` if none are given.
+
+    Raises `PtxError`, with the line, for unknown syntax, and `UsageError` for an unknown architecture or one that cannot
+    run the module's target.
+    """
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if match is None:
         raise UsageError(f"{arch!r} is no architecture; wanted: sm_80, sm_86, sm_90, sm_120, ...")
@@ -153,9 +171,11 @@ def launch(
     kernel: PtxKernel, grid: Dim3, block: Dim3, params: bytes, shared_bytes: int = 0, *, memory: AddressSpace, options: LaunchOptions | None = None,
     local_bytes: int | None = None, cluster: Dim3 | None = None,
 ) -> LaunchResult:  # fmt: skip
-    """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result.
+    """Run a kernel and return its result; a fault ends the launch and is contained in the result.
 
-    Without `cluster` the workgroups of a cluster are those that the kernel requires, if it does.
+    `params` are the bytes of its parameters. `shared_bytes` is the dynamic shared memory, in addition to the static one.
+    `local_bytes` defaults to the kernel's own need, and `cluster` to what its directives require. Raises `UsageError` as
+    `work_of` and `emulator.simt.launch.launch` do.
     """
     if cluster is None and "reqnctapercluster" in kernel.flat.limits:
         x, y, z = (*kernel.flat.limits["reqnctapercluster"], 1, 1)[:3]
@@ -185,10 +205,15 @@ def work_of(
     cluster: Dim3 | None = None,
     registers: int = 0,
 ) -> LaunchWork:
-    """Return a launch of a kernel. Raises `UsageError` if the kernel's directives forbid its shape."""
+    """Return the description of a launch of a kernel, for `emulator.simt.launch.launch`.
+
+    The parameters are those of `launch`; `registers` is the limit of a thread (.maxnreg), 0 for none. Raises `UsageError`
+    if the kernel's directives forbid the shape of the launch, if `params` has the wrong length, or if a variable has no
+    address.
+    """
     flat = kernel.flat
     if len(params) != flat.param_bytes:
-        raise UsageError(f"{kernel.name} takes {flat.param_bytes} bytes of parameters, got {len(params)}")
+        raise UsageError(f"{kernel.name} takes {flat.param_bytes} bytes of parameters, saw {len(params)}")
     threads = block[0] * block[1] * block[2]
     for what, exact in (("reqntid", True), ("maxntid", False)):
         if what in flat.limits:
@@ -216,7 +241,7 @@ def work_of(
 
 
 def _check_cluster(kernel: PtxKernel, cluster: Dim3 | None) -> None:
-    """Refuse a cluster that the kernel's directives forbid."""
+    """Raise `UsageError` if the kernel's directives forbid the cluster; None is a launch without clusters."""
     limits, name = kernel.flat.limits, kernel.name
     if "reqnctapercluster" in limits:
         wanted = (*limits["reqnctapercluster"], 1, 1)[:3]

@@ -3,7 +3,7 @@
 PTX leaves the 64 bits opaque. The layout here: phase (bit 63), expected arrivals (62:43), pending arrivals (42:23),
 pending bytes (22:0, biased by 2^22).
 
-Next: `mbarrier`, the instructions.
+Not here: the instructions, and the addresses of mbarriers (`mbarrier`). Next: `mbarrier`.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -21,16 +21,22 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 _BIAS = 1 << 22
+"""Added to the pending bytes, because they may be negative."""
 COUNT = (1 << 20) - 1
 """The most arrivals, and the most pending bytes of either sign."""
 
 
 def step(lib: Library, action: str) -> str:
-    """`ptx.mbarrier.ACTION(warp, hosts, counts, bytes, lanes, site) -> states before`: lane by lane.
+    """`ptx.mbarrier.ACTION(warp, hosts, counts, bytes, lanes, site) -> states before`: one step for each of `lanes`, in order.
 
-    "init" and "inval" store a state; "read" only reads. "tx" expects bytes, or completes them if negative. "arrive" does
-    the same and arrives; "drop" arrives for the last time; with ".quiet" they must not complete a phase. "passing" expects
-    one more arrival and arrives.
+    `hosts` are the host addresses of the mbarriers. The actions:
+    - "init": expect `counts` arrivals in each phase. "inval": store 0, the state of no mbarrier. "read": change nothing;
+    - "tx": expect `bytes`, or complete them if negative;
+    - "arrive": like "tx", then arrive `counts` times. "drop": the same, and expect so many fewer in later phases;
+    - "arrive.quiet", "drop.quiet": the same, but they must not complete the phase;
+    - "passing": like "tx"; the lane also expects one more arrival and arrives, so `counts` has no effect.
+
+    A step that is invalid is reported, and the state changes nevertheless.
     """
 
     def body(
@@ -62,19 +68,23 @@ def step(lib: Library, action: str) -> str:
 
 
 def awaited(c: CodeBuilder, state: IrValue) -> IrValue:
-    """Return what a phase waits for, as `WARP.poll_wants` has it."""
+    """Return what the phase of a state waits for, as in `WARP.poll_wants`: bit 63, arrivals (62:32), bytes (31:0)."""
     pending = c.op("and", c.op("lshr", state, 23), COUNT)
     bytes_ = c.op("and", c.op("sub", c.op("and", state, 2 * _BIAS - 1), _BIAS), (1 << 32) - 1)
     return c.op("or", c.op("or", c.op("shl", pending, 32), bytes_), 1 << 63)
 
 
 def _packed(c: CodeBuilder, phase: IrValue, expected: IrValue, pending: IrValue, bytes_: IrValue) -> IrValue:
+    """Return a state, i64; `bytes_` are biased."""
     counts = c.op("or", c.op("shl", expected, 43), c.op("shl", pending, 23))
     return c.op("or", c.op("or", c.op("shl", phase, 63), counts), bytes_)
 
 
 def advanced(c: CodeBuilder, action: str, old: IrValue, count: IrValue, size: IrValue) -> tuple[IrValue, IrValue]:
-    """Return an mbarrier's next state, and whether that is invalid."""
+    """Return an mbarrier's next state after an action that `step` lists from "tx" on, and whether the action is invalid.
+
+    It is invalid without an initialised mbarrier, with too many bytes pending, or with no or too many arrivals.
+    """
     expected = c.op("and", c.op("lshr", old, 43), COUNT)
     pending = c.op("and", c.op("lshr", old, 23), COUNT)
     moved = c.op("add", c.op("sub", c.op("and", old, 2 * _BIAS - 1), _BIAS), size)

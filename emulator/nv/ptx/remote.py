@@ -1,6 +1,6 @@
 """Shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
 
-An asynchronous operation executes immediately, and its mbarrier completes in the same step. The result of
+An asynchronous operation executes immediately, and then completes its bytes at the mbarrier. The result of
 mapa is the same in every workgroup of a cluster, so that it can be passed to another.
 
 Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`). Next: `emulator.ir.clusters`, the addresses.
@@ -21,25 +21,31 @@ if TYPE_CHECKING:
     from emulator.ir.vector import IrValue
 
 _STORED = ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
+"""The types that st.async stores."""
 _REDUCED = {
     "inc": ("u32",),
     "dec": ("u32",),
     "min": ("u32", "s32"),
     "max": ("u32", "s32"),
-    "add": ("u32", "s32", "u64"),
+    "add": ("u32", "s32", "u64", "s64"),
     "and": ("b32",),
     "or": ("b32",),
     "xor": ("b32",),
 }
+"""Operation of red.async -> its types."""
 _BYTES = "mbarrier::complete_tx::bytes"
 
 
 def _take_space(m: Modifiers) -> str:
+    """Consume the state space; return "cluster" or, without one, "generic"."""
     return "cluster" if m.flag("shared::cluster") else "generic"
 
 
-def _told(t: PtxTranslator, space: str, barrier: Operand, size: int) -> None:
-    """Complete bytes at an mbarrier."""
+def _complete_bytes(t: PtxTranslator, space: str, barrier: Operand, size: int) -> None:
+    """Complete `size` bytes at the mbarrier of each active lane.
+
+    What it wrote before is released to the cluster.
+    """
     sanitize.released(t.wf, sanitize.OrderScope.CLUSTER)
     mbarrier.call(t, "tx", "cluster", shared_offsets(t, space, barrier), size=t.c.const(t.v("i64"), -size))
 
@@ -63,7 +69,7 @@ def _store(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if t.wf.counting is not None:
         t.wf.counting.access("shared", "store", offsets, count * bits // 8, t.wf.active)
     t.wf.store("cluster", offsets, values, t.site())
-    _told(t, space, barrier, count * bits // 8)
+    _complete_bytes(t, space, barrier, count * bits // 8)
 
 
 @meaning("red.async")
@@ -72,7 +78,7 @@ def _reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         m.need(word)
     space, operation = _take_space(m), m.need(*_REDUCED)
     type_ = m.type()
-    if type_ not in (*_REDUCED[operation], "s64" if operation == "add" else ""):
+    if type_ not in _REDUCED[operation]:
         raise t.error(f".{operation} of .{type_} is not defined")
     a, s, barrier = operands(t, i, 3)
     offsets = shared_offsets(t, space, a)
@@ -81,7 +87,7 @@ def _reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     atomics.apply(
         t, "cluster", operation, type_, offsets, [(s,)], order=MemoryOrder(scope=sanitize.OrderScope.CLUSTER)
     )
-    _told(t, space, barrier, TYPES[type_] // 8)
+    _complete_bytes(t, space, barrier, TYPES[type_] // 8)
 
 
 @meaning("mapa")
@@ -113,7 +119,11 @@ def _getctarank(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _offset(t: PtxTranslator, a: Operand, bits: int, *, in_window: bool) -> tuple[IrValue, IrValue]:
-    """Return an address in the shared memory of a cluster, as i32, and its base: 0, or the window."""
+    """Return an address in the shared memory of a cluster, as i32, and what the operand counts from.
+
+    That is 0 for a variable and with `in_window` (.shared::cluster); a generic address counts from the
+    window.
+    """
     c = t.c
     if in_window or isinstance(a, Sym):
         window = c.const(t.v(f"i{bits}"), 0)

@@ -1,6 +1,6 @@
 """Quotients, roots, powers, logarithms, sines. Source: PTX ISA 9.7.3, 9.7.4.
 
-Those with a rounding mode are exact to the bit. The `.approx` and `.full` forms are computed in double
+Results with a rounding mode are exact to the bit. The `.approx` and `.full` forms are computed in double
 precision and rounded once, which is within their documented bounds but not what the hardware's tables give.
 
 Not here: exact arithmetic (`floats`). Next: `core`, how an instruction is defined.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @floating("div")
 def _div(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Divide; `.approx` and `.full` are exact here (allowed: 2 ulp)."""
+    """Translate div; `.approx` and `.full` are rounded correctly (allowed: 2 ulp)."""
     how = m.one_of("approx", "full", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x, y = operands(t, i, 3)
@@ -35,7 +35,10 @@ def _div(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
 
 @floating("rcp")
 def _rcp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal; `.approx` is exact here (allowed: 1 ulp); for f64 it uses and gives upper halves only."""
+    """Translate rcp.
+
+    `.approx` is rounded correctly (allowed: 1 ulp), but of f64 it has the upper half only.
+    """
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
@@ -53,7 +56,7 @@ def _rcp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
 
 
 def _coarse(t: PtxTranslator, d: Operand, a: IrValue, compute: Callable[[IrValue], IrValue]) -> None:
-    """Write an f64 approximation as it is defined: from the upper half of an operand to that of a result."""
+    """Write an f64 approximation: the upper half of `compute(a)`; the lower half of `a` counts as 0."""
     c = t.c
     upper = c.as_float(c.op("and", c.as_int(a), ~0xFFFF_FFFF))
     # A NaN may have all its bits in the lower half.
@@ -64,7 +67,7 @@ def _coarse(t: PtxTranslator, d: Operand, a: IrValue, compute: Callable[[IrValue
 
 @floating("sqrt")
 def _sqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Square root; `.approx` is exact here."""
+    """Translate sqrt; `.approx` is rounded correctly."""
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
@@ -80,7 +83,10 @@ def _sqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None
 def _approximate(
     t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str, compute: Callable[[IrValue], IrValue]
 ) -> None:
-    """Apply a function on doubles to f32 or to each 16-bit element."""
+    """Translate an instruction with one operand as a function of doubles, rounded to its type.
+
+    The type is f64, f32, or one of 16-bit elements, each of which is computed alone.
+    """
     c = t.c
 
     def single(value: IrValue) -> IrValue:
@@ -90,21 +96,15 @@ def _approximate(
     if type_ in SMALL:
         compute_small(t, i, m, type_, single)
         return
-    if type_ == "f64":
-        ftz = m.flag("ftz")
-        d, x = operands(t, i, 2)
-        (a,) = sources(t, type_, ftz, x)
-        finish(t, d, compute(a), ftz=ftz, sat=False)
-        return
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
     (a,) = sources(t, type_, ftz, x)
-    finish(t, d, single(a), ftz=ftz, sat=False)
+    finish(t, d, compute(a) if type_ == "f64" else single(a), ftz=ftz, sat=False)
 
 
 @floating("rsqrt")
 def _rsqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal square root, rounded once from double; `.ftz.f64` uses and gives upper halves only."""
+    """Translate rsqrt; `.ftz.f64` has the upper halves of operand and result only."""
     c = t.c
     if type_ == "f64" and m.flag("ftz"):
         m.need("approx")
@@ -118,7 +118,7 @@ def _rsqrt(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> Non
 
 @floating("ex2")
 def _ex2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """2^x (allowed: 2 ulp)."""
+    """Translate ex2, 2^x (allowed: 2 ulp)."""
     c = t.c
 
     def compute(x: IrValue) -> IrValue:
@@ -129,7 +129,7 @@ def _ex2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
 
 @floating("lg2")
 def _lg2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Base-2 logarithm (allowed: absolute error 2^-22 in [0.5, 2], 2^-22 relative elsewhere)."""
+    """Translate lg2 (allowed: an absolute error of 2^-22 in [0.5, 2], a relative one of 2^-22 elsewhere)."""
     c = t.c
 
     def compute(x: IrValue) -> IrValue:
@@ -146,7 +146,7 @@ def _lg2(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
 
 @floating("sin", "cos")
 def _sine(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Sine and cosine (allowed: absolute error 2^-20.5 in [-2 pi, 2 pi]); infinities give NaN."""
+    """Translate sin and cos (allowed: an absolute error of 2^-20.5 in [-2 pi, 2 pi]); infinities give NaN."""
     c = t.c
 
     def compute(x: IrValue) -> IrValue:
@@ -161,7 +161,7 @@ def _sine(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None
 
 @floating("tanh")
 def _tanh(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
-    """Hyperbolic tangent (allowed: relative error 2^-11); NaN and zeros stay."""
+    """Translate tanh (allowed: a relative error of 2^-11); NaN and zeros are their own results."""
     c = t.c
 
     def compute(x: IrValue) -> IrValue:

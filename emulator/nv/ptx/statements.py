@@ -1,9 +1,10 @@
 """Statements of a PTX module (types, operands, instructions, variables, functions), and scopes of names.
 
-Names within braces are replaced by names that are unique in the function.
+Names that are declared within inner braces are replaced by names that are unique in the function.
 
-Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands). Not here: parsing (`syntax`),
-meaning (`core`, `translate`).
+Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands).
+
+Not here: parsing (`syntax`), meaning (`core`, `translate`). Next: `syntax`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -16,7 +17,7 @@ from hcq.errors import UsageError
 
 
 class PtxError(UsageError):
-    """PTX text that this front end does not support, or that PTX forbids."""
+    """PTX text that this front end does not support, or that PTX forbids; `line` is its number, from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"PTX line {line}: {message}")
@@ -46,22 +47,24 @@ class PtxReg:
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A special register, such as %tid.x."""
+    """A special register, such as %tid.x; also _, a destination that is not written."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PtxImm:
-    """A constant: its bits, and whether it was written as a floating-point number."""
+    """A constant."""
 
     value: int
+    """An integer, which may be negative; the bits of a floating-point number."""
     kind: str = "int"
+    """How it was written: "int", "f32" or "f64"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sym:
-    """A variable, function or label, plus an offset."""
+    """The address of a variable, function or label, plus an offset in bytes."""
 
     name: str
     offset: int = 0
@@ -69,16 +72,17 @@ class Sym:
 
 @dataclass(frozen=True, slots=True)
 class Mem:
-    """[base + offset]; `base` None is an absolute address. A copy of a tensor has [map, {coordinates}]."""
+    """[base + offset], an address in memory; of a tensor [map, {coordinates}]."""
 
     base: PtxReg | Sym | None
+    """None if the offset is the address."""
     offset: int = 0
     coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Vec:
-    """{a, b, ...}."""
+    """{a, b, ...}, the elements of a vector."""
 
     items: tuple[Operand, ...]
 
@@ -93,14 +97,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """!p."""
+    """!p, a negated predicate."""
 
     reg: PtxReg
 
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """(a, b, ...) of a call."""
+    """(a, b, ...), the arguments or results of a call."""
 
     items: tuple[Operand, ...]
 
@@ -110,15 +114,19 @@ Operand = PtxReg | Special | PtxImm | Sym | Mem | Vec | Pair | Not | Args
 
 @dataclass(frozen=True, slots=True)
 class PtxInstruction:
-    """One instruction: opcode, its modifiers in order, guard, operands."""
+    """One instruction."""
 
     opcode: str
     modifiers: tuple[str, ...]
+    """In order, without their dots."""
     operands: tuple[Operand, ...]
     guard: PtxReg | None
+    """The predicate of lanes that execute it; None if all do."""
     negated: bool
+    """Whether lanes execute it for which the guard is false."""
     line: int
     text: str
+    """As written, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +139,22 @@ class Label:
 
 @dataclass(slots=True)
 class PtxVariable:
-    """A variable in memory: a parameter, or a variable of a state space."""
+    """A declared variable or parameter."""
 
     name: str
     space: str
+    """PTX's state space; "reg" for a parameter of a device function in a register."""
     type: str
+    """The type of an element."""
     size: int
+    """All of it in bytes; 0 for an array without a size."""
     align: int
+    """Bytes."""
     init: bytes = b""
+    """Its initial contents, with zeros for addresses; empty if it has none."""
     extern: bool = False
     references: list[tuple[int, str, int]] = field(default_factory=list)
-    """(byte offset, symbol, addend) for initialisers that are addresses."""
+    """(byte offset, symbol, addend) of each address in its initial contents."""
     line: int = 0
     element: int = 1
     """Size of an array element in bytes."""
@@ -153,16 +166,21 @@ class PtxFunction:
 
     name: str
     entry: bool
+    """Whether it is a kernel."""
     params: list[PtxVariable]
     returns: list[PtxVariable]
     body: list[PtxInstruction | Label] = field(default_factory=list)
+    """Empty for a mere declaration."""
     registers: dict[str, str] = field(default_factory=dict)
+    """Unique name -> type."""
     variables: dict[str, PtxVariable] = field(default_factory=dict)
+    """Unique name -> the variable, of those that the body declares."""
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Lists of labels (.branchtargets)."""
+    """Name of a list (.branchtargets) -> its labels."""
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """.maxntid, .reqntid, .maxnreg, ... as written."""
+    """Directive without its dot (maxntid, reqntid, maxnreg, ...) -> its numbers as written."""
     line: int = 0
+    """The line of its declaration."""
 
 
 @dataclass(slots=True)
@@ -170,9 +188,13 @@ class PtxSource:
     """A parsed module."""
 
     version: str
+    """The PTX version, such as "8.7"; empty if the module does not state one."""
     target: tuple[str, ...]
+    """The words of .target, such as "sm_90"."""
     functions: dict[str, PtxFunction]
+    """Name -> kernel or device function."""
     variables: dict[str, PtxVariable]
+    """Name -> variable of the module."""
 
 
 @dataclass(slots=True)
@@ -180,13 +202,17 @@ class PtxScope:
     """The registers, variables and labels of one pair of braces."""
 
     parent: PtxScope | None
+    """The scope around it; None for that of a function."""
     number: int
+    """Unique in the module; it makes names unique."""
     registers: dict[str, PtxReg] = field(default_factory=dict)
+    """Name as written -> register."""
     names: dict[str, str] = field(default_factory=dict)
+    """Name of a variable or label as written -> its unique name."""
 
 
 def renamed(instruction: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
-    """Replace the labels and variables of a scope by their unique names."""
+    """Return an instruction whose operands name variables and labels by their unique names (`names`)."""
 
     def rename(operand: Operand) -> Operand:
         match operand:

@@ -1,9 +1,9 @@
 """The parser: PTX text to statements.
 
 Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). An unknown construct
-raises `PtxError`, which names it and its line; only debugging information is skipped.
+raises `PtxError`, which names it and its line; only debugging information and pragmas are skipped.
 
-Not here: tokens (`tokens`), meaning (`flat`, `translate`).
+Not here: tokens (`tokens`), variables (`variables`), meaning (`flat`, `translate`). Next: `flat`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
+"""What may precede a declaration; of these, only .extern has an effect."""
 _LIMITS = {
     ".maxntid",
     ".reqntid",
@@ -56,6 +57,7 @@ _LIMITS = {
     ".blocksareclusters",
     ".local_maxnreg",
 }
+"""Directives between a function's head and its body."""
 WITH_COORDINATES = {
     "tex": "textures",
     "tld4": "textures",
@@ -63,23 +65,28 @@ WITH_COORDINATES = {
     "sust": "surfaces",
     "sured": "surfaces",
 }
-"""Opcodes that address texels, which are refused where a kernel executes them -> what they belong to."""
+"""Opcode whose address has coordinates -> what it needs. They are parsed, but a kernel with one is refused."""
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
+"""State spaces of variables."""
 
 
 class Parser:
-    """The parser of one module."""
+    """The parser of one module: a recursive descent, whose methods consume what they are named after."""
 
     def __init__(self, text: str) -> None:
+        """Prepare the tokens. Raises `PtxError` for text that has none."""
         self._text = text
         self._tokens = Tokens(text)
         self._scopes = 0
         self._opcode = ""
+        """The current opcode with its modifiers."""
         self._function: PtxFunction | None = None
+        """The function whose body is being parsed."""
         self._variables: dict[str, PtxVariable] = {}
+        """Those of the module so far."""
 
     def module(self) -> PtxSource:
-        """Parse the whole module."""
+        """Parse and return the whole module. Raises `PtxError` for what it does not know."""
         source = PtxSource("", (), {}, {})
         while self._tokens.now.kind != "end":
             token = self._tokens.now
@@ -104,6 +111,7 @@ class Parser:
         return source
 
     def _words(self) -> Iterator[str]:
+        """Yield the words of a list, which are separated by commas."""
         yield self._tokens.kind("word")
         while self._tokens.accept(","):
             yield self._tokens.kind("word")
@@ -115,6 +123,7 @@ class Parser:
             self._tokens.skip()
 
     def _declaration(self, source: PtxSource) -> None:
+        """Parse a function or variables of the module; a function's definition replaces its declaration."""
         extern = False
         while self._tokens.now.text in _LINKAGE:
             extern |= self._tokens.next().text == ".extern"
@@ -134,6 +143,7 @@ class Parser:
             raise PtxError(token.line, f"unknown directive {token.text!r}")
 
     def _read_function(self) -> PtxFunction:
+        """Parse a kernel or device function with its directives and, if it is defined here, its body."""
         token = self._tokens.next()
         entry = token.text == ".entry"
         returns = self._parameters() if not entry and self._tokens.now.text == "(" else []
@@ -164,6 +174,7 @@ class Parser:
         return function
 
     def _parameters(self) -> list[PtxVariable]:
+        """Parse the parameters or results of a function, in parentheses."""
         self._tokens.expect("(")
         found: list[PtxVariable] = []
         while not self._tokens.accept(")"):
@@ -183,6 +194,7 @@ class Parser:
         return PtxScope(parent, self._scopes)
 
     def _register(self, name: str, type_: str, scope: PtxScope) -> PtxReg:
+        """Add a register to the function under a unique name; return it."""
         assert self._function is not None
         if type_ not in TYPES:
             raise PtxError(self._tokens.now.line, f"unknown register type .{type_}")
@@ -191,7 +203,7 @@ class Parser:
         return PtxReg(unique, type_)
 
     def _block(self, function: PtxFunction, scope: PtxScope) -> None:
-        """Parse statements up to the closing brace. Labels are resolved at the end: uses may precede definitions."""
+        """Parse statements up to the closing brace, and then make their names unique: a label may be used before it."""
         first = len(function.body)
         while not self._tokens.accept("}"):
             token = self._tokens.now
@@ -223,6 +235,7 @@ class Parser:
             function.targets[name] = tuple(scope.names.get(n, n) for n in labels)
 
     def _registers(self, scope: PtxScope) -> None:
+        """Parse .reg: single registers, and ranges such as %r<4>."""
         self._tokens.next()
         type_ = self._tokens.kind("directive")[1:]
         if type_ in ("v2", "v4"):
@@ -240,6 +253,7 @@ class Parser:
         self._tokens.expect(";")
 
     def _local_variables(self, function: PtxFunction, scope: PtxScope) -> None:
+        """Parse variables of a function, and give those of inner braces unique names."""
         for variable in read_variables(self._tokens):
             unique = (
                 variable.name
@@ -254,6 +268,7 @@ class Parser:
         self._tokens.expect(";")
 
     def _label(self, function: PtxFunction, scope: PtxScope) -> None:
+        """Parse a label, or what a label names: .branchtargets, .callprototype or .calltargets."""
         token = self._tokens.next()
         self._tokens.expect(":")
         if self._tokens.now.text == ".branchtargets":
@@ -274,7 +289,7 @@ class Parser:
         guard, negated = None, False
         if self._tokens.accept("@"):
             negated = self._tokens.accept("!")
-            found = self._name(self._tokens.kind("word"), scope, start.line)
+            found = self._name(self._tokens.kind("word"), scope)
             if not isinstance(found, PtxReg) or found.bits != 1:
                 raise PtxError(start.line, "a guard must be a predicate register")
             guard = found
@@ -293,6 +308,7 @@ class Parser:
         return PtxInstruction(opcode, tuple(modifiers), tuple(operands), guard, negated, start.line, text)
 
     def _operand(self, scope: PtxScope) -> Operand:
+        """Parse an operand: a|b, symbol + offset, array[index], or a single one."""
         token = self._tokens.now
         first = self._primary(scope)
         if self._tokens.accept("|"):
@@ -318,9 +334,10 @@ class Parser:
         return Sym(array.name, array.offset + index * variable.element)
 
     def _primary(self, scope: PtxScope) -> Operand:
+        """Parse an operand without what may follow it: a name, a number, an address, or several in brackets."""
         token = self._tokens.next()
         if token.kind == "word":
-            return self._name(token.text, scope, token.line)
+            return self._name(token.text, scope)
         if token.kind == "number":
             return number(token.text, token.line)
         if token.text in ("-", "~"):
@@ -347,6 +364,7 @@ class Parser:
         raise PtxError(token.line, f"unexpected {token.text!r} in an operand")
 
     def _address(self, scope: PtxScope) -> Mem:
+        """Parse an address up to its closing bracket."""
         token = self._tokens.now
         base = self._primary(scope)
         offset = 0
@@ -369,7 +387,8 @@ class Parser:
             return Mem(base, offset, coordinates)
         raise PtxError(token.line, "an address must be a register, a variable or a number")
 
-    def _name(self, name: str, scope: PtxScope, line: int) -> Operand:
+    def _name(self, name: str, scope: PtxScope) -> Operand:
+        """Return what a name means in a scope; a name that is not declared there is a `Sym` under its own name."""
         here: PtxScope | None = scope
         while here is not None:
             if name in here.registers:
@@ -383,10 +402,12 @@ class Parser:
             return Special("_")
         if name == "WARP_SZ":
             return PtxImm(32)
-        del line
         return Sym(name)
 
 
 def parse(text: str) -> PtxSource:
-    """Parse a PTX module. Raises `PtxError`."""
+    """Return the statements of a PTX module; NULs at its end are ignored.
+
+    Raises `PtxError`, with the line, for what is not known or not supported.
+    """
     return Parser(text.rstrip("\0")).module()

@@ -1,11 +1,12 @@
 """Copies of boxes of a tensor between global and shared memory (cp.async.bulk.tensor). Source: PTX ISA 9.7.9.25.5.
 
-A copy is queued like other bulk copies and executes when it is waited for. Elements outside the tensor are filled with
-zeros, or not stored. In shared memory the box is dense, the first dimension innermost, its 16-byte chunks swizzled by
-their address. The part of a tensor that a copy touches must lie within one allocation.
+A copy is queued like other bulk copies and executes when it is waited for. Elements outside the tensor become zeros in
+shared memory, and are not stored in global memory. In shared memory the box is dense, the first dimension innermost, and
+its chunks of 16 bytes are swizzled by their address. The part of a tensor that a copy touches must lie within one
+allocation.
 
-Not here: the queue (`bulk`), the map (`tensor_maps`). Refused by name: im2col, multicast, gather4, fill with NaN,
-interleaved layouts and boxes with steps.
+Not here: the queue (`bulk`), the map (`tensor_maps`). Not supported: im2col, multicast, gather4, fill with NaN,
+interleaved layouts and boxes with steps. Next: `tensor_maps`.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -34,34 +35,41 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 _CHUNK = 16
+"""Bytes that are copied at once, the unit of swizzles."""
 _ALIGNMENT = 128
 """Alignment of a box in shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorCopyRow:
-    """A row of a box: its number, the address of its first element relative to the tensor, and the bytes inside the tensor."""
+    """A row of a box: its elements along the first dimension."""
 
     number: IrValue
+    """Counts the rows of the box from 0, i32."""
     address: IrValue
+    """Bytes from the start of the tensor to the row, i64; negative if the row begins before it."""
     first: IrValue
     last: IrValue
+    """Bytes [first, last) of the row are inside the tensor, i64; they are equal if none are."""
 
 
 def _clamped(c: CodeBuilder, value: IrValue, limit: IrValue) -> IrValue:
+    """Return an i64 brought into [0, limit]."""
     return c.intrinsic("smin", c.intrinsic("smax", value, i64(0)), limit)
 
 
 def _coordinate(c: CodeBuilder, coordinates: IrValue, n: int) -> IrValue:
+    """Return coordinate `n` of those that a pointer points to, as i64."""
     return c.resize(c.load("i32", c.gep(coordinates, 4 * n)), 64, signed=True)
 
 
 def row_bytes(c: CodeBuilder, map_: TensorMap) -> IrValue:
-    """Return the bytes of a row of a box, i64."""
+    """Return the bytes of a row of a box in shared memory, i64."""
     return c.op("shl", c.resize(map_.boxes[0], 64), map_.log)
 
 
 def _rows(c: CodeBuilder, map_: TensorMap) -> IrValue:
+    """Return the number of rows of a box, i32."""
     total = map_.boxes[1]
     for box in map_.boxes[2:]:
         total = c.op("mul", total, box)
@@ -70,7 +78,10 @@ def _rows(c: CodeBuilder, map_: TensorMap) -> IrValue:
 
 @contextmanager
 def each_row(c: CodeBuilder, map_: TensorMap, coordinates: IrValue) -> Iterator[TensorCopyRow]:
-    """Loop over the rows of a box."""
+    """Emit a loop over the rows of a box; the body of `with` is the loop's body.
+
+    `coordinates` points to `RANKS` coordinates (i32) of the box's first element.
+    """
     first = _coordinate(c, coordinates, 0)
     wide = c.resize(map_.boxes[0], 64)
     low = _clamped(c, c.op("sub", i64(0), first), wide)
@@ -89,14 +100,17 @@ def each_row(c: CodeBuilder, map_: TensorMap, coordinates: IrValue) -> Iterator[
 
 
 def take_coordinates(lib: Library, c: CodeBuilder, vectors: IrValue, lane: IrValue, target: IrValue) -> None:
-    """Write a lane's coordinates; `vectors` points to one vector of all lanes for each dimension."""
+    """Copy a lane's coordinates to `target`, where they are as `each_row` takes them.
+
+    `vectors` points to one vector with the coordinates of all lanes for each dimension.
+    """
     for n in range(RANKS):
         at = c.op("add", c.op("mul", c.resize(lane, 64), 4), 4 * lib.lanes * n)
         c.store(c.load("i32", c.gep(vectors, at)), c.gep(target, 4 * n))
 
 
 def report_map(lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, lane: IrValue) -> None:
-    """Append a report of a tensor map that a copy cannot use."""
+    """Emit a report of a tensor map that a copy cannot use."""
     emit_report(lib, c, warp, ReportKind.BAD_TENSOR_MAP, site, lane)
 
 
@@ -114,8 +128,8 @@ def move(
 ) -> None:
     """`ptx.tensor.move(map, rank, coordinates, shared, offset, tensor, stores)`: copy a box.
 
-    `shared` is the host address of shared memory, `offset` the place of the box there; `tensor` is the host address of
-    the tensor. Bytes outside the tensor are neither read nor written there.
+    `stores` is true if the copy goes to global memory. `shared` is the host address of shared memory, `offset` the place
+    of the box in it, and `tensor` the host address of the tensor, outside of which nothing is read or written.
     """
     map_ = read_map(c, map_at, rank)
     size = row_bytes(c, map_)
@@ -130,7 +144,10 @@ def move(
 
 
 def _move_chunk(c: CodeBuilder, row: TensorCopyRow, here: IrValue, there: IrValue, byte: IrValue, stores: IrValue) -> None:
-    """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one."""
+    """Copy 16 bytes at `byte` of a row: at once if all are inside the tensor, else one by one.
+
+    `here` is their host address in shared memory, and `there` that of the row's start in global memory.
+    """
     whole = c.op("and", c.icmp("uge", byte, row.first), c.icmp("ule", c.op("add", byte, _CHUNK), row.last))
     to, origin = (c.select(stores, a, b) for a, b in ((c.gep(there, byte), here), (here, c.gep(there, byte))))
     with c.when(whole, likely=True):
@@ -145,7 +162,7 @@ def _move_chunk(c: CodeBuilder, row: TensorCopyRow, here: IrValue, there: IrValu
 
 
 def _scaled(c: CodeBuilder, map_: TensorMap, n: int, index: IrValue) -> IrValue:
-    """Return the bytes that `index` steps in a dimension are apart."""
+    """Return the distance in bytes of elements that are `index` apart in dimension `n`."""
     return c.op("mul", index, map_.strides[n - 1]) if n else c.op("shl", index, map_.log)
 
 
@@ -163,8 +180,9 @@ def place(
 ) -> None:
     """`ptx.tensor.place(warp, map, rank, coordinates, site, lane, access) -> tensor`: the tensor's host address.
 
-    0 if the map is not good, or the box is not within one allocation that allows the access: that is reported. A box
-    outside the tensor has the address 1, which is not used.
+    If the map cannot be used, or the box is not within one allocation that allows the access (flags of
+    `emulator.ir.addresses`), it reports that and returns 0. For a box entirely outside the tensor it returns 1: the copy
+    succeeds without an access.
     """
     map_ = read_map(c, map_at, rank)
     with c.when(map_.bad):
@@ -217,7 +235,10 @@ def watch_rows(
     site: IrValue,
     access: IrValue,
 ) -> None:
-    """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: report a box's global bytes to the sanitizers."""
+    """`ptx.tensor.watch(warp, map, rank, coordinates, lane, site, access)`: tell the sanitizers of a box's global bytes.
+
+    `lane` is a mask of one lane, and `access` READ, WRITE, COPY or LANDED.
+    """
     map_ = read_map(c, map_at, rank)
     with each_row(c, map_, coordinates) as row:
         size = c.resize(c.op("sub", row.last, row.first), 32)

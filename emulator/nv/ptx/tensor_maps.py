@@ -1,6 +1,6 @@
 """Tensor maps: the instructions that write them, and their fields. Source: PTX ISA 9.7.9.27 (tensormap).
 
-Not here: the format (`drivers.nv.layouts.tensor_map`), copies (`tensor_copies`).
+Not here: the format (`drivers.nv.layouts.tensor_map`), copies (`tensor_copies`). Next: `tensor_copies`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ _PLAIN = {
     "rank": layout.RANK, "elemtype": layout.ELEMENT, "interleave_layout": layout.INTERLEAVE,
     "swizzle_mode": layout.SWIZZLE, "fill_mode": layout.FILL,
 }  # fmt: skip
+"""Field of tensormap.replace that exists once -> its place in a map."""
 _ORDERED = {"box_dim": layout.BOXES, "global_dim": layout.DIMENSIONS, "element_stride": layout.STEPS}
+"""Field that each dimension has -> their places in a map."""
 _CONSTANT = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode")
+"""Fields whose new value must be a constant."""
 _ARCHES = (90, 100, 103, 110, 120, 121)
+"""Architectures with tensormap."""
 _WORD = 32
 ARCH = 90
 """The lowest architecture with tensor maps."""
@@ -34,31 +38,38 @@ ARCH = 90
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """The fields of a tensor map as scalars: i64, except the boxes and the number of a swizzle (i32)."""
+    """The fields of a tensor map, as scalars.
+
+    There are as many dimensions as a map can have; those that a copy does not use have size 1.
+    """
 
     address: IrValue
+    """The tensor's device address, i64."""
     element: IrValue
     """The number of the element type, i32."""
     log: IrValue
     """Log2 of the bytes of an element, i64."""
     dimensions: list[IrValue]
+    """Elements of the tensor in each dimension, i64."""
     strides: list[IrValue]
-    """Bytes; the first dimension has none."""
+    """Bytes from one element to the next in each dimension but the first, i64."""
     boxes: list[IrValue]
+    """Elements of a box in each dimension, i32."""
     pattern: IrValue
-    """The bits of a shared address that the swizzle changes."""
+    """The bits of a shared address that the swizzle changes, i32."""
     bad: IrValue
-    """Whether this copy cannot be made: i1."""
+    """Whether the map is invalid or not supported, or has another rank than the copy, i1."""
 
 
 def _word(c: CodeBuilder, map_: IrValue, field: TensorField) -> IrValue:
+    """Return a field of the map at a host address, i32."""
     raw = c.load("i32", c.gep(map_, field.offset))
     part = c.op("lshr", raw, field.shift) if field.shift else raw
     return part if field.bits == _WORD else c.op("and", part, (1 << field.bits) - 1)
 
 
 def read_map(c: CodeBuilder, map_: IrValue, rank: IrValue) -> TensorMap:
-    """Return the fields of the map at a host address, for a copy with `rank` coordinates."""
+    """Return the fields of the map at a host address, for a copy with `rank` coordinates (i32)."""
     address = c.load("i64", c.gep(map_, layout.ADDRESS))
     kind, swizzle = _word(c, map_, layout.ELEMENT), _word(c, map_, layout.SWIZZLE)
     sizes = sum((size.bit_length() - 1) << 4 * n for n, size in enumerate(layout.ELEMENT_BYTES))
@@ -125,14 +136,15 @@ def _tensormap(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _order(t: PtxTranslator, number: object, limit: int) -> int:
+    """Return the number of a dimension, which is a constant. Raises `PtxError` unless it is below `limit`."""
     assert isinstance(number, PtxImm)
     if not 0 <= number.value < limit:
-        raise t.error(f"there are {limit} such fields")
+        raise t.error(f"the number of the dimension is {number.value}; wanted: 0 to {limit - 1}")
     return number.value
 
 
 def _replace(t: PtxTranslator, space: str, at: IrValue, field: TensorField, value: IrValue) -> None:
-    """Replace the bits of a field in the word that contains it."""
+    """Replace a field of the map at address `at` of a space, and no other bits of its word."""
     c, site = t.c, t.site()
     where = c.op("add", at, field.offset)
     ones = (1 << field.bits) - 1
@@ -144,7 +156,7 @@ def _replace(t: PtxTranslator, space: str, at: IrValue, field: TensorField, valu
 
 
 def _published(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """tensormap.cp_fenceproxy: the warp copies a map from shared to global memory, then releases it."""
+    """Translate tensormap.cp_fenceproxy: a warp copies a map from shared to global memory and releases it."""
     for word in ("global", "shared::cta", "tensormap::generic", "release"):
         m.need(word)
     scope = m.need("cta", "cluster", "gpu", "sys")

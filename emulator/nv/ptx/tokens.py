@@ -1,6 +1,6 @@
 """The tokenizer of PTX text. Source: PTX ISA, chapter 4.
 
-Next: `syntax`, the parser.
+Not here: what tokens mean together (`syntax`, `variables`). Next: `syntax`, the parser.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """A word, number, directive, string or mark, with its line; a tuple, because a text has many."""
+    """A token; a tuple, because a text has many."""
 
     kind: str
+    """"word", "directive", "number", "string" or "mark"; "end" for the one after the text."""
     text: str
+    """As written; empty at the end."""
     line: int
+    """Its number, from 1."""
     at: int
+    """Its place in the text."""
 
 
 def _tokens(text: str) -> list[Token]:
+    """Return the tokens of a text, and one for its end. Raises `PtxError` for what is none."""
     found: list[Token] = []
     at, line = 0, 1
     for match in _TOKEN.finditer(text):
@@ -49,7 +54,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def number(text: str, line: int) -> PtxImm:
-    """Read a constant."""
+    """Return the constant that a token of kind "number" denotes. Raises `PtxError` if it has no value."""
     low = text.lower()
     if low.startswith("0f"):
         return PtxImm(int(low.removeprefix("0f"), 16), "f32")
@@ -70,38 +75,39 @@ class Tokens:
     """The tokens of a text, with a current position."""
 
     def __init__(self, text: str) -> None:
+        """Split the text. Raises `PtxError` for a part that is no token."""
         self._list = _tokens(text)
         self._at = 0
         self.now = self._list[0]
         """The current token."""
 
     def next(self) -> Token:
-        """Consume and return a token."""
+        """Consume and return the current token."""
         token = self.now
         self.skip()
         return token
 
     def accept(self, text: str) -> bool:
-        """Consume a token if it has this text; return whether it did."""
+        """Consume the current token if it has this text; return whether it did."""
         if self.now.text == text:
             self.skip()
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Consume a token that must have this text. Raises `PtxError` otherwise."""
+        """Consume and return the current token. Raises `PtxError` unless it has this text."""
         if self.now.text != text:
             raise PtxError(self.now.line, f"expected {text!r}, found {self.now.text!r}")
         return self.next()
 
     def kind(self, kind: str) -> str:
-        """Consume a token that must be of a kind; return its text. Raises `PtxError` otherwise."""
+        """Consume the current token and return its text. Raises `PtxError` unless it is of that kind."""
         if self.now.kind != kind:
             raise PtxError(self.now.line, f"expected a {kind}, found {self.now.text!r}")
         return self.next().text
 
     def integer(self) -> int:
-        """Consume an integer with an optional sign."""
+        """Consume an integer, which may have a minus sign; return it. Raises `PtxError` for anything else."""
         negative = self.accept("-")
         token = self.next()
         if token.kind != "number":
@@ -112,17 +118,17 @@ class Tokens:
         return -value.value if negative else value.value
 
     def skip_line(self) -> None:
-        """Skip the rest of the line."""
+        """Skip the remaining tokens of the current line."""
         line = self.now.line
         while self.now.line == line and self.now.kind != "end":
             self.skip()
 
     def skip(self) -> None:
-        """Skip a token; behind the end there is none."""
+        """Skip the current token; at the end it stays."""
         self._at += 1
         if self._at < len(self._list):
             self.now = self._list[self._at]
 
     def following(self) -> str:
-        """Return the text of the token after the current one."""
+        """Return the text of the token after the current one, which is not the last."""
         return self._list[self._at + 1].text

@@ -61,15 +61,16 @@ if TYPE_CHECKING:
 _CLUSTERS = 90
 """The first architecture with clusters and setmaxnreg."""
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
+"""Opcodes of kernels in which a loop may wait for another warp."""
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
+"""Modifiers of instructions in such kernels."""
 
 
 def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> Translation:
-    """Return the warp function of a kernel, as LLVM IR; `arch` is the target's SM number, 80 for sm_80.
+    """Return the warp function of a kernel, as LLVM IR, and what the engine needs to know of it.
 
-    With `counts` it counts what it executes.
-
-    Raises `PtxError`, with the line, for an instruction or modifier that is not supported.
+    `arch` is the number of the target architecture, 80 for sm_80. With `counts` the code counts what it executes. Raises
+    `PtxError`, with the line, for an instruction or modifier that is not supported.
     """
     cut = blocks(flat)
     registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
@@ -98,7 +99,10 @@ def translate(lib: Library, flat: Flat, *, arch: int, counts: bool = False) -> T
 
 
 def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
-    """Return the offsets of what asynchronous operations keep in a warp's reserved memory, and its total bytes."""
+    """Return the areas in a warp's reserved memory in which asynchronous operations keep their state.
+
+    That is name ("copies", "bulk", "reads") -> offset, of those that the kernel needs, and the total bytes.
+    """
     found: dict[str, int] = {}
     at = 0
     for name, uses, size in (
@@ -113,6 +117,10 @@ def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
 
 
 def _convergence(translators: list[PtxTranslator], instruction: PtxInstruction | None) -> Convergence | None:
+    """Return how the lanes of an instruction's mask converge before it; None without an instruction.
+
+    `translators` contains the translator by the time that the code is emitted.
+    """
     if instruction is None:
         return None
 
@@ -128,6 +136,10 @@ def _convergence(translators: list[PtxTranslator], instruction: PtxInstruction |
 
 
 def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the registers that a block reads before it writes them, and those that it writes.
+
+    An instruction with a guard also reads what it writes: other lanes keep the old value.
+    """
     uses: set[str] = set()
     defs: set[str] = set()
     for instruction in block.instructions:
@@ -145,7 +157,10 @@ def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _lazy_nans(flat: Flat) -> frozenset[str]:
-    """Return the registers with floating-point results only, whose NaNs can be made canonical at each use."""
+    """Return the registers that hold results of floating-point arithmetic only, also by way of mov.
+
+    Their NaNs need not be made canonical when they are written: each use does that, if it depends on the bits.
+    """
     sources: dict[str, list[Operand | None]] = {}
     for statement in flat.statements:
         if not isinstance(statement, PtxInstruction):
@@ -205,12 +220,14 @@ def _emit(
 
 
 def _condition(t: PtxTranslator, instruction: PtxInstruction) -> IrValue:
+    """Return for each lane whether the instruction's guard, which it has, lets it execute."""
     assert instruction.guard is not None
     value = t.wf.read(instruction.guard.name)
     return t.c.not_(value) if instruction.negated else value
 
 
 def _one(t: PtxTranslator, instruction: PtxInstruction) -> None:
+    """Translate an instruction that does not end a block, for the active lanes. Raises `PtxError`."""
     _count(t, instruction)
     act = MEANINGS.get(
         ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
@@ -228,11 +245,13 @@ def _one(t: PtxTranslator, instruction: PtxInstruction) -> None:
 
 
 def _count(t: PtxTranslator, instruction: PtxInstruction) -> None:
+    """Count an instruction of the module, if the kernel counts; `blocks` adds barrier_result."""
     if t.wf.counting is not None and instruction.opcode != "barrier_result":
         t.wf.counting.execute(counted.operation(instruction), t.wf.active)
 
 
 def _terminate(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, number: int) -> None:
+    """Translate the last instruction of block `number`: a branch, an exit, or a barrier at which lanes sleep."""
     modifiers = Modifiers(last)
     guard = _condition(t, last) if last.guard is not None else None
     _count(t, last)
@@ -260,12 +279,14 @@ def _terminate(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, number
 
 
 def _trap(t: PtxTranslator, guard: IrValue | None) -> None:
+    """Report the active lanes for which the guard is true (None: all of them)."""
     lanes = t.wf.active if guard is None else t.c.op("and", t.wf.active, t.c.mask_bits(guard))
     with t.c.when(t.c.icmp("ne", lanes, 0), likely=False):
         t.wf.report(ReportKind.TRAP, t.site(), lanes)
 
 
 def _branch_indexed(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, guard: IrValue | None) -> None:
+    """Translate brx.idx; lanes with an index that is too large are reported."""
     index, c = t.bits(last.operands[0], 32), t.c
     taken = t.wf.active if guard is None else c.op("and", t.wf.active, c.mask_bits(guard))
     targets = block.successors if guard is None else block.successors[1:]
@@ -288,7 +309,7 @@ def _branch_indexed(t: PtxTranslator, last: PtxInstruction, block: BasicBlock, g
 
 
 def _uniform(t: PtxTranslator, operand: Operand) -> IrValue:
-    """Return an operand that must be the same in every lane, as a scalar."""
+    """Return an operand that PTX requires to be the same in every lane, as a scalar: that of the first active lane."""
     if isinstance(operand, PtxImm):
         return IrValue("i32", str(operand.value))
     value = t.bits(operand, 32)
@@ -297,7 +318,10 @@ def _uniform(t: PtxTranslator, operand: Operand) -> IrValue:
 
 
 def _barrier(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: int) -> None:
-    """Translate bar.sync, bar.red, barrier.* and setmaxnreg.inc: the lanes wait, and continue in the next block."""
+    """Translate the instructions at which lanes sleep: bar.sync, bar.red, barrier.cluster.wait and setmaxnreg.inc.
+
+    They continue in the block after `number`.
+    """
     if last.opcode == "setmaxnreg":
         m.need("inc")
         count, site = _register_count(t, last, m), t.site()
@@ -326,6 +350,7 @@ def _barrier(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: int) 
 
 
 def _check_clusters(t: PtxTranslator) -> None:
+    """Raise `PtxError` if the target has no clusters."""
     if t.arch < _CLUSTERS:
         raise t.error(f"barriers of clusters need sm_{_CLUSTERS}")
 
@@ -342,6 +367,7 @@ def _cluster_wait(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: 
 
 
 def _vote_at_barrier(t: PtxTranslator, which: IrValue, vote: IrValue) -> None:
+    """Add the votes of the active lanes to barrier `which`; `barrier_result` reads the outcome."""
     c = t.c
     bar = barrier_at(c, t.wf.group, which)
     yes = c.op("and", c.mask_bits(vote), t.wf.active)
@@ -372,7 +398,7 @@ def _barrier_result(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 @meaning("bar", "barrier")
 def _other_barriers(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
-    """Translate the barriers at which lanes do not sleep: bar.arrive and bar.warp.sync."""
+    """Translate the barriers at which lanes do not sleep: bar.arrive, bar.warp.sync and barrier.cluster.arrive."""
     if m.flag("warp"):
         m.need("sync")
         warp.participants(t, operands(t, i, 1)[0])
@@ -418,6 +444,7 @@ def _release_registers(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> Non
 
 
 def _register_count(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> IrValue:
+    """Consume the modifiers of setmaxnreg; return its number of registers. Raises `PtxError` if that is invalid."""
     for word in ("sync", "aligned", "u32"):
         m.need(word)
     (count,) = operands(t, i, 1)

@@ -12,7 +12,10 @@ from emulator.nv.ptx.tokens import Tokens, number
 
 
 def read_variables(tokens: Tokens, *, single: bool = False) -> list[PtxVariable]:
-    """Parse `.space .align n .type name[dims] = init, ...` without its semicolon."""
+    """Parse `.space .align n .type name[dims] = init, ...` up to its semicolon; return the variables.
+
+    With `single` it stops after one variable, as parameters need. Raises `PtxError`, with the line.
+    """
     line = tokens.now.line
     space = tokens.kind("directive")[1:]
     align, type_, width = 0, "", 1
@@ -53,6 +56,10 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[PtxVariable]
 
 
 def _initialise(tokens: Tokens, variable: PtxVariable, step: int) -> None:
+    """Parse the initial contents of a variable into it; an element has `step` bytes.
+
+    A size that the declaration left open becomes that of the contents.
+    """
     data = bytearray()
 
     def item() -> None:

@@ -3,7 +3,7 @@
 A block begins at such an operation (`blocks.BasicBlock.gathers`), so the lanes of its mask have converged
 there. If they cannot converge, the engine reports it.
 
-Not here: the lane arithmetic (`emulator.ir.lanes`), matrix instructions (`mma`).
+Not here: the lane arithmetic (`emulator.ir.lanes`), matrix instructions (`mma`). Next: `core`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from emulator.nv.ptx.statements import TYPES, Operand, Pair, PtxImm, PtxInstruct
 from emulator.sanitizers import sanitize
 
 FLOAT_REDUX = 100
-"""The first architecture that reduces floating-point values over a warp."""
+"""The first architecture with redux of float32."""
 
 
 def participants(t: PtxTranslator, operand: Operand) -> IrValue:
     """Return for each lane the mask of lanes that it works with: those in its mask that are active here.
 
-    The masks of lanes may differ; then several groups execute the operation at once, independently.
+    `operand` is the mask. Lanes may have different masks; then several groups execute the operation at once,
+    independently. The sanitizer of partial barriers reports lanes of a mask that are not active.
     """
     named = t.bits(operand, 32)
     if t.wf.lib.checks.partial_barriers:
@@ -56,7 +57,12 @@ def _shfl(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def shuffle_source(mode: str, lane: int, b: int, control: int) -> tuple[int, bool]:
-    """Return the source lane of each lane, and whether it is in range."""
+    """Return the lane from which a lane reads in shfl, and whether that is in range.
+
+    If not, it is the lane itself.
+
+    `mode` is "up", "down", "bfly" or "idx"; `b` and `control` are the second and third operand (PTX ISA).
+    """
     clamp, segment = control & 31, control >> 8 & 31
     highest = (lane & segment) | (clamp & ~segment & 31)
     b &= 31
@@ -71,6 +77,7 @@ def shuffle_source(mode: str, lane: int, b: int, control: int) -> tuple[int, boo
 
 
 def _source_lanes(t: PtxTranslator, mode: str, b: IrValue, control: IrValue) -> tuple[IrValue, IrValue]:
+    """Return what `shuffle_source` does, for all lanes and operands that are not constants."""
     c, lane = t.c, t.wf.lane_id()
     b = c.op("and", b, 31)
     clamp, segment = c.op("and", control, 31), c.op("and", c.op("lshr", control, 8), 31)
@@ -150,7 +157,10 @@ def _redux(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _redux_float(t: PtxTranslator, i: PtxInstruction, m: Modifiers, operation: str) -> None:
-    """Return the minimum or maximum float32 of a group, by integers of the same order; -0 is below +0."""
+    """Translate redux of float32, by integers in the same order; -0 is below +0.
+
+    NaNs are ignored unless all are NaN; with .NaN one is enough for a NaN.
+    """
     if t.arch < FLOAT_REDUX or operation not in ("min", "max"):
         raise t.error(f".{operation} of .f32 needs sm_{FLOAT_REDUX} and is .min or .max")
     absolute, propagates = m.flag("abs"), m.flag("NaN")

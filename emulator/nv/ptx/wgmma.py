@@ -1,10 +1,10 @@
 """Dense matrix products of a warpgroup: wgmma.mma_async, fence, commit_group and wait_group. Source: PTX ISA 9.7.15.
 
-Each of the four warps of a warpgroup computes 16 of the 64 rows, so no warp waits for another. The product is computed
-when it is issued, which is one of the orders that hardware may choose; sums are as in `mma`.
+Each of the four warps of a warpgroup computes 16 of the 64 rows, so no warp waits for another. A product is computed when
+it is issued, which is one of the orders that hardware may choose; sums are as in `mma`.
 
 Not here: the tiles of A and B in shared memory (`wgmma_tiles`), products of one warp (`mma`). Sparse products
-(wgmma.mma_async.sp) are refused. Next: `wgmma_tiles`.
+(wgmma.mma_async.sp) are not supported. Next: `wgmma_tiles`.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -33,29 +33,31 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder
 
 _ARCH = 90
+"""The only architecture with wgmma."""
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 _COLUMNS = 256
 """The most columns of B."""
 _INTEGER_STEP_FROM = 32
 """Above this many columns, integer products take multiples of 16 columns only."""
-
-
 _UNROLLED = 4
-"""Elements of k in one turn of the innermost loop: longer code takes longer to compile."""
+"""Elements of k in one turn of the innermost loop; more would take longer to compile."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Types of A and B that may be combined, their k, their width as elements here, and the types of D."""
+    """Types of A and B that may be combined, and what follows from them."""
 
     types: tuple[str, ...]
     k: int
+    """As written in the shape."""
     bits: int
+    """Width of an element; elements of one bit are taken 32 at a time."""
     sums: tuple[str, ...]
+    """The possible types of D."""
 
     @property
     def steps(self) -> int:
-        """Elements of k: single bits are taken 32 at a time."""
+        """The number of elements along k, each of `bits` bits."""
         return tiles.ROW_BYTES * 8 // self.bits
 
 
@@ -71,19 +73,23 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """What distinguishes the helper functions: types, the kind of the sum, where A is, and how A and B are stored."""
+    """What distinguishes the helper functions."""
 
     a_type: str
     b_type: str
     bits: int
+    """Width of an element of A and B."""
     steps: int
+    """Elements along k."""
     kind: str
-    """"f32", "f16", "int", "saturated" or "and"."""
+    """As in `mma.step`: "f32", "f16", "int", "saturated" or "and"."""
     in_registers: bool
+    """Whether A is in registers."""
     a_by_rows: bool
-    """Whether shared memory holds A by columns: the elements of one k side by side."""
     b_by_rows: bool
+    """Whether shared memory holds the rows of A (columns of B) of one k side by side: MN-major (`wgmma_tiles`)."""
     negated: bool
+    """Whether the product is subtracted from D."""
 
     @property
     def name(self) -> str:
@@ -95,7 +101,7 @@ class _Product:
 
 
 def uses(i: PtxInstruction) -> bool:
-    """Return whether an instruction keeps groups of products in a warp's reserved memory."""
+    """Return whether an instruction needs the area "reads" in a warp's reserved memory, which has groups of products."""
     return i.opcode == "wgmma"
 
 
@@ -144,6 +150,7 @@ def _mma_async(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _family(t: PtxTranslator, word: str, d_type: str, types: Sequence[str]) -> tuple[_Family, int]:
+    """Return the family of a product of shape `word`, and its number of columns. Raises `PtxError` if there is none."""
     match = _SHAPE.fullmatch(word)
     assert match is not None
     columns, k = map(int, match.groups())
@@ -159,24 +166,26 @@ def _family(t: PtxTranslator, word: str, d_type: str, types: Sequence[str]) -> t
 def _flags(
     t: PtxTranslator, flags: Sequence[Operand], family: _Family, *, in_registers: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether the product is negated, and whether A and B are stored transposed."""
+    """Return whether the product is negated, and whether A and B are stored MN-major.
+
+    `flags` are the operands after the scale of D. Raises `PtxError` for another number, or values that are not defined.
+    """
     values = [flag.value for flag in flags if isinstance(flag, PtxImm)]
     small = family.bits == 16
     wanted = 0 if family.sums == ("s32",) else 2 + (0 if not small else 1 if in_registers else 2)
     if len(values) != len(flags) or len(flags) != wanted:
         raise t.error(f"takes {wanted} constants after the scale of D")
-    signs, turns = values[:2], values[2:]
-    if any(v not in (1, -1) for v in signs) or any(v not in (0, 1) for v in turns):
+    signs, transposes = values[:2], values[2:]
+    if any(v not in (1, -1) for v in signs) or any(v not in (0, 1) for v in transposes):
         raise t.error("scales of A and B are 1 or -1, transposes 0 or 1")
-    a_turn, b_turn = (
-        (False, False) if not turns else (False, bool(turns[0])) if in_registers else map(bool, turns)
-    )
-    return signs[:1] != signs[1:], a_turn, b_turn
+    a_by_rows, b_by_rows = map(bool, (*[0] * (2 - len(transposes)), *transposes))
+    return signs[:1] != signs[1:], a_by_rows, b_by_rows
 
 
 def _issue(
     t: PtxTranslator, product: _Product, columns: int, d: Operand, a: Operand, b: Operand, scale: Operand
 ) -> None:
+    """Compute a product and write D; report it if not all lanes are active."""
     c, targets = t.c, items_of(d)
     if len(targets) != columns // (4 if product.kind == "f16" else 2):
         raise t.error(f"{len(targets)} registers of D, not {columns // (4 if product.kind == 'f16' else 2)}")
@@ -202,13 +211,14 @@ def _issue(
 
 
 def _keeps(t: PtxTranslator, scale: Operand) -> IrValue:
-    """Return whether D is added to: a scalar, because the predicate is the same in all lanes."""
+    """Return whether the product is added to D instead of replacing it: a scalar, of lane 0."""
     if isinstance(scale, PtxImm):
         return IrValue("i1", "true" if scale.value else "false")
     return t.c.extract(t.pred(scale), 0)
 
 
 def _registers_of_a(t: PtxTranslator, a: Operand) -> IrValue:
+    """Return a pointer to copies of the four registers of A. Raises `PtxError` for another number."""
     sources = items_of(a)
     if len(sources) != 4:
         raise t.error("A has 4 registers")
@@ -219,10 +229,11 @@ def _registers_of_a(t: PtxTranslator, a: Operand) -> IrValue:
 
 
 def _multiply(t: PtxTranslator, product: _Product) -> str:
-    """`ptx.wgmma.TYPES.KIND.FLAGS(warp, sums, a, b, groups, keeps, site)`: one product for 16 rows.
+    """`ptx.wgmma.TYPES.KIND.FLAGS(warp, sums, a, b, groups, keeps, site)`: one product for the 16 rows of a warp.
 
-    `sums` points to the registers of D, each with all lanes; `a` to those of A, or it is a descriptor; `groups` is the
-    number of columns divided by 8.
+    `sums` points to the registers of D, each with all lanes, which it changes. `a` points to the registers of A, or is its
+    descriptor; `b` is that of B. `groups` is the number of columns divided by 8. If `keeps`, the product is added to D.
+    Invalid descriptors and addresses are reported.
     """
     lib = t.wf.lib
     lane_type = "float" if product.kind in ("f16", "f32") else "i32"
@@ -271,7 +282,10 @@ def _multiply(t: PtxTranslator, product: _Product) -> str:
 
 
 def _spread_registers(c: CodeBuilder, product: _Product, registers: IrValue, left: IrValue) -> None:
-    """Write A from registers: for each k and half of the rows, a vector whose lanes hold the row of their sums."""
+    """Write A from registers to `left`: for each k, two vectors of rows 0 to 7 and 8 to 15.
+
+    In a vector, lane n has the element of row n // 4, as the sums of that lane need it.
+    """
     shape = MmaShape(16, 8, product.steps, product.bits)
     whole = [c.load("<32 x i32>", c.gep(registers, 128 * n)) for n in range(4)]
     parts = unpacked(c, whole, product.a_type, shape)
@@ -286,7 +300,11 @@ def _spread_registers(c: CodeBuilder, product: _Product, registers: IrValue, lef
 def _sum(
     c: CodeBuilder, product: _Product, sums: IrValue, left: IrValue, right: IrValue, group: IrValue, keeps: IrValue, one: str
 ) -> None:
-    """Add the products of 8 columns to the sums of D."""
+    """Compute 8 columns of D, number `group` (i64).
+
+    `sums` points to the registers of D; `left` and `right` to A and B, as `load_a` and `load_b` of `wgmma_tiles` write
+    them. `one` is the vector type of a sum.
+    """
     pieces = 2 if product.kind == "f16" else 4
     at = c.gep(sums, c.op("mul", group, 128 * pieces))
     raw = [c.load("<32 x i32>", c.gep(at, 128 * n), align=64) for n in range(pieces)]
@@ -319,7 +337,7 @@ def _sum(
 
 
 def _four_steps(c: CodeBuilder, kind: str, left: IrValue, column: IrValue, totals: Sequence[IrValue], one: str) -> None:
-    """Add the products of some consecutive k to the sums in `totals`."""
+    """Add the products of `_UNROLLED` consecutive k to the four sums to which `totals` point."""
     total = [c.load(one, slot) for slot in totals]
     for k in range(_UNROLLED):
         rows = [c.load(one, c.gep(left, 128 * (2 * k + half)), align=64) for half in (0, 1)]
@@ -334,7 +352,7 @@ def _four_steps(c: CodeBuilder, kind: str, left: IrValue, column: IrValue, total
 
 
 def _stored(c: CodeBuilder, kind: str, total: Sequence[IrValue]) -> list[IrValue]:
-    """Return the registers of D of some sums."""
+    """Return the registers of D that hold four sums: NaNs are canonical, and two f16 share a register."""
     if kind == "f32":
         found = []
         for value in total:

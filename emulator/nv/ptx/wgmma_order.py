@@ -1,10 +1,12 @@
 """Checks of the registers of wgmma: used before wgmma.wait_group, or written without wgmma.fence.
 
-Source: PTX ISA 9.7.15.7. A dataflow over the blocks of a kernel: which registers a product may still write
-(D) or read (A), and in how many groups since; and which registers were written since the last fence.
-Where paths join, a register counts as used by either.
+Source: PTX ISA 9.7.15.7. An analysis of the data flow between the blocks of a kernel. At each instruction it
+knows which registers a product may still write (D) or read (A), with the number of groups that were committed
+since, and which registers were written since the last fence. Where paths join, a register counts as used if
+it is on one of them.
 
 Not here: shared memory that a product reads (`emulator.sanitizers.shadow_shared`), the products (`wgmma`).
+Next: `translate`, which emits the reports.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MOST_GROUPS = 16
-"""Groups are counted up to here; wait_group names fewer."""
+"""Groups are counted up to here, so that the analysis ends; wait_group names fewer."""
 
 
 @dataclass(slots=True)
 class _State:
-    """Registers in use by products -> groups committed since; and registers written since the last fence."""
+    """What holds before an instruction."""
 
     sums: dict[str, int] = field(default_factory=dict[str, int])
+    """Register that a product may still write -> number of groups committed since the product, at least."""
     operands: dict[str, int] = field(default_factory=dict[str, int])
+    """The same for registers that a product may still read."""
     written: set[str] = field(default_factory=set[str])
+    """Registers written since the last fence."""
 
     def copy(self) -> _State:
         """Return an independent copy."""
         return _State(dict(self.sums), dict(self.operands), set(self.written))
 
     def merge(self, other: _State) -> bool:
-        """Add what holds on another path; return whether anything changed."""
+        """Add what may hold on another path to the same instruction; return whether anything changed."""
         before = (dict(self.sums), dict(self.operands), len(self.written))
         for mine, theirs in ((self.sums, other.sums), (self.operands, other.operands)):
             for name, groups in theirs.items():
@@ -46,7 +51,10 @@ class _State:
 
 
 def hazards(cut: Sequence[BasicBlock]) -> Mapping[int, tuple[ReportKind, ...]]:
-    """Return the hazards of instructions, by `id`; empty for a kernel without wgmma."""
+    """Return the kinds of report at each instruction that has any; the keys are `id(instruction)`.
+
+    `cut` are the blocks of a kernel, the first of which is its entry. Empty for a kernel without wgmma.
+    """
     if not any(i.opcode == "wgmma" for block in cut for i in block.instructions):
         return {}
     begins: list[_State | None] = [None] * len(cut)
@@ -77,7 +85,7 @@ def hazards(cut: Sequence[BasicBlock]) -> Mapping[int, tuple[ReportKind, ...]]:
 
 
 def _step(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
-    """Change the state by one instruction; return its hazards."""
+    """Change the state by one instruction; return the kinds of report for it."""
     if i.opcode != "wgmma":
         return _ordinary(state, i)
     what = i.modifiers[0]
@@ -98,6 +106,7 @@ def _step(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
 
 
 def _ordinary(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
+    """Do what `_step` does, for an instruction other than wgmma."""
     changed = {reg.name for reg in writes(i)}
     touched = changed | {reg.name for reg in reads(i)}
     state.written |= changed
@@ -106,6 +115,7 @@ def _ordinary(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
 
 
 def _product(state: _State, i: PtxInstruction) -> tuple[ReportKind, ...]:
+    """Do what `_step` does, for wgmma.mma_async; products may share the registers of D."""
     sums = {reg.name for reg in registers_of(i.operands[0])}
     left = {reg.name for reg in registers_of(i.operands[1])} if isinstance(i.operands[1], Vec) else set()
     others = {reg.name for operand in i.operands[2:] for reg in registers_of(operand)}

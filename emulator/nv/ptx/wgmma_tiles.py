@@ -1,8 +1,9 @@
 """The tiles of A and B of a wgmma in shared memory: descriptors, swizzles, and their elements as vectors.
 
 Source: PTX ISA 9.7.15.5 (layouts in shared memory, matrix descriptors); the strides of each layout as CUTLASS states
-them (CUT in `docs/sources.md`). A tile consists of blocks of 8 rows of 16 bytes. In a *K-major* block a row is a row of A (or
-a column of B) and holds consecutive k; in an *MN-major* block a row is one k and holds consecutive rows of A.
+them (CUT in `docs/sources.md`). A tile consists of blocks of 8 rows of 16 bytes. In a *K-major* block a row is a row of
+A (or a column of B) and holds consecutive k; in an *MN-major* block a row is one k and holds consecutive rows of A
+(columns of B).
 
 Not here: the product (`wgmma`). Next: `wgmma`, the user.
 """
@@ -26,43 +27,55 @@ if TYPE_CHECKING:
     from emulator.ir.vector import CodeBuilder, IrValue
 
 ROW_BYTES = 32
-"""Bytes of a row of A in one product, for every type: k elements."""
+"""Bytes of a row of A (a column of B) in one product: all its k. They are the same for every type."""
 CHUNK = 16
 """Bytes of a row of a block."""
 _PLACES = [2 * (at % 4) + at // 4 for at in range(8)]
-"""The column at each place of a stored group of 8: even ones first, as the registers of D need them."""
+"""The columns of a group of 8 in the order in which they are stored: even ones first, as the registers of D need them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaTile:
-    """The element type of a tile, the width of an element, whether it is MN-major, and whether it is negated."""
+    """What the code for loading a tile depends on."""
 
     type: str
+    """The type of an element."""
     bits: int
+    """Its width."""
     by_rows: bool
+    """Whether blocks are MN-major."""
     negated: bool
+    """Whether elements are negated as they are loaded."""
 
     @property
     def per_chunk(self) -> int:
-        """Elements of 16 bytes."""
+        """The number of elements in `CHUNK` bytes."""
         return 8 * CHUNK // self.bits
 
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A decoded matrix descriptor: scalars of i32; `width` is the 16-byte chunks of a swizzled row."""
+    """A decoded matrix descriptor: scalars, i32."""
 
     start: IrValue
+    """Offset of the tile in shared memory."""
     leading: IrValue
+    """The leading-dimension byte offset."""
     stride: IrValue
+    """The stride-dimension byte offset."""
     width: IrValue
+    """Chunks of 16 bytes in a swizzled row; 1 if it is not swizzled."""
     width_log: IrValue
+    """Log2 of that."""
     plain: IrValue
-    """Whether it is not swizzled."""
+    """Whether it is not swizzled, i1."""
 
 
 def decoded(c: CodeBuilder, descriptor: IrValue, bad: IrValue | None = None) -> _Matrix:
-    """Return the fields of a matrix descriptor (i64); a base offset, which is refused, sets `bad`."""
+    """Return the fields of a matrix descriptor (i64).
+
+    `bad` points to an i8, which becomes nonzero if the descriptor has a base offset: that is not supported.
+    """
 
     def field(at: int) -> IrValue:
         return c.op("shl", c.resize(c.op("and", c.op("lshr", descriptor, at), 0x3FFF), 32), 4)
@@ -77,7 +90,10 @@ def decoded(c: CodeBuilder, descriptor: IrValue, bad: IrValue | None = None) -> 
 
 
 def addresses(c: CodeBuilder, start: IrValue, width: IrValue) -> IrValue:
-    """Return the offsets in shared memory of the 8 rows of a block, the first at `start` before swizzling."""
+    """Return the offsets in shared memory of the 8 rows of a block, <8 x i32>.
+
+    `start` is that of the first row before swizzling, and `width` that of `_Matrix`.
+    """
     row = c.op("mul", c.ints("<8 x i32>", range(8)), c.splat(c.op("shl", width, 4), 8))
     linear = c.op("add", row, c.splat(start, 8))
     pattern = c.splat(c.op("shl", c.op("sub", width, 1), 4), 8)
@@ -86,9 +102,9 @@ def addresses(c: CodeBuilder, start: IrValue, width: IrValue) -> IrValue:
 
 @helper("ptx.wgmma.rows", "ptr, i32, i32, ptr, i32", result="<16 x i64>")
 def _rows(lib: Library, c: CodeBuilder, warp: IrValue, start: IrValue, width: IrValue, bad: IrValue, site: IrValue) -> None:
-    """`ptx.wgmma.rows(warp, base, width, bad, site)`: 8 rows of 16 bytes, the first at `base` before swizzling.
+    """`ptx.wgmma.rows(warp, start, width, bad, site) -> <16 x i64>`: the 8 rows at `addresses(start, width)`.
 
-    If a row is outside shared memory, `bad` is set.
+    If a row is outside shared memory, the i8 at `bad` becomes nonzero. The sanitizers see the reads.
     """
     address = addresses(c, start, width)
     limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
@@ -111,13 +127,17 @@ def _rows(lib: Library, c: CodeBuilder, warp: IrValue, start: IrValue, width: Ir
 def _block(
     lib: Library, c: CodeBuilder, tile: WgmmaTile, matrix: _Matrix, warp: IrValue, start: IrValue, bad: IrValue, site: IrValue
 ) -> IrValue:
-    """Load a block; return its elements, row by row."""
+    """Load the block at `start`; return its elements, row by row, as integers."""
     raw = c.call(_rows(lib), "<16 x i64>", warp, start, matrix.width, bad, site)
     return c.bitcast(raw, f"<{8 * tile.per_chunk} x i{tile.bits}>")
 
 
 def base(c: CodeBuilder, matrix: _Matrix, group: IrValue, chunk: IrValue, *, by_rows: bool) -> IrValue:
-    """Return the address of a block: `group` counts 8 rows of A (columns of B), `chunk` 16 bytes of k, or 8 k if MN-major."""
+    """Return the offset of a block in shared memory, before swizzling.
+
+    `group` is its number along the rows of A (columns of B), and `chunk` along k. K-major blocks have 8 rows and 16 bytes
+    of k; MN-major blocks (`by_rows`) have 16 bytes of rows and 8 k.
+    """
     if by_rows:
         inner = c.op("shl", c.op("and", group, c.op("sub", matrix.width, 1)), 4)
         outer = c.select(matrix.plain, matrix.stride, matrix.leading)
@@ -131,6 +151,7 @@ def base(c: CodeBuilder, matrix: _Matrix, group: IrValue, chunk: IrValue, *, by_
 
 
 def _values(c: CodeBuilder, tile: WgmmaTile, raw: IrValue) -> IrValue:
+    """Return elements as `mma.element` converts them, negated if the tile is."""
     value = element(c, raw, tile.type)
     return c.let(value.type, f"fneg {value}") if tile.negated else value
 
@@ -138,7 +159,10 @@ def _values(c: CodeBuilder, tile: WgmmaTile, raw: IrValue) -> IrValue:
 def load_a(
     lib: Library, c: CodeBuilder, tile: WgmmaTile, warp: IrValue, descriptor: IrValue, target: IrValue, bad: IrValue, site: IrValue
 ) -> None:
-    """Write the warp's 16 rows: for each k and half of the rows a vector; its lanes 4 n to 4 n + 3 hold row n."""
+    """Write the 16 rows of A that the warp multiplies to `target`: for each k, two vectors of rows 0 to 7 and 8 to 15.
+
+    In a vector, lanes 4 n to 4 n + 3 hold row n. `bad` is that of `decoded` and `_rows`.
+    """
     matrix, per = decoded(c, descriptor, bad), tile.per_chunk
     first = c.op("shl", c.op("and", WARP.load(c, warp, "index"), 3), 1)
     with c.count(i32(4)) as number:
@@ -168,7 +192,10 @@ def load_b(
     bad: IrValue,
     site: IrValue,
 ) -> None:
-    """Write all columns: for each group of 8 and each k, its 8 elements in the order of `_PLACES`."""
+    """Write all columns of B to `target`: for each group of 8 columns and each k, 8 elements in the order of `_PLACES`.
+
+    `groups` is the number of groups, i32. `bad` is that of `decoded` and `_rows`.
+    """
     matrix, per = decoded(c, descriptor, bad), tile.per_chunk
     across, along = (8, 1) if tile.by_rows else (1, per)
     with c.count(c.op("shl", groups, 1)) as number:

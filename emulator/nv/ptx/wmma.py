@@ -1,10 +1,10 @@
 """The matrix fragments of CUDA's wmma interface: wmma.load, wmma.store, wmma.mma. Source: PTX ISA 9.7.14.4.
 
 PTX leaves open which lane holds which element. Here a fragment consists of tiles of `mma`: 16 rows (8 where the shape
-has no more) by 8 columns. Where m is 8 and n is 32, A and B change places and the result is transposed. Elements of
+has no more) by 8 columns. Where m is 8 and n is 32, A and B are *swapped* and the result is transposed. Elements of
 accumulators of f16 and of f32 have the same numbers.
 
-Not here: the product of a tile (`mma`), wgmma (`wgmma`).
+Not here: the product of a tile (`mma`), wgmma (`wgmma`). Next: `mma`.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
@@ -29,42 +29,51 @@ if TYPE_CHECKING:
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WIDE = ("m16n16k16", "m32n8k16", "m8n32k16")
+"""The shapes of elements of 8 and 16 bits."""
 _SHAPES = {
     "f16": _WIDE, "bf16": _WIDE, "s8": _WIDE, "u8": _WIDE, "tf32": ("m16n16k8",), "f64": ("m8n8k4",), "s4": ("m8n8k32",),
     "u4": ("m8n8k32",), "b1": ("m8n8k128",),
 }  # fmt: skip
 """Element type of A and B -> shapes."""
 _BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f64": 64, "s4": 4, "u4": 4, "b1": 1}
+"""Type of A and B -> width of an element."""
 _SUMS = {"f16": 16, "f32": 32, "s32": 32, "f64": 64}
+"""Type of C and D -> width of an element."""
 _TILE = 8
+"""Columns of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fragments:
-    """A shape as tiles: `rows` x `columns` of them, each of `tile`; `turned` if A and B have changed places."""
+    """How a shape consists of tiles."""
 
     tile: MmaShape
+    """The shape of a tile."""
     rows: int
     columns: int
-    turned: bool
+    """The numbers of tiles along both dimensions of the result, which is transposed if they are swapped."""
+    swapped: bool
+    """Whether A and B are swapped."""
     bits: int
-    """Width of an element of A and B; `tile` has single bits as words of 32."""
+    """Width of an element of A and B; `tile` has elements of one bit as words of 32."""
 
 
 def _fragments(t: PtxTranslator, word: str, type_: str) -> _Fragments:
+    """Return the tiles of shape `word` for elements of `type_` in A and B. Raises `PtxError` if it is not defined."""
     if word not in _SHAPES.get(type_, ()):
         raise t.error(f"shape {word or '(none)'} of .{type_} is not defined")
     match = _SHAPE.fullmatch(word)
     assert match is not None
     m, n, k = map(int, match.groups())
-    turned = m < n
-    m, n = (n, m) if turned else (m, n)
+    swapped = m < n
+    m, n = (n, m) if swapped else (m, n)
     bits = _BITS[type_]
     tile = MmaShape(min(m, 16), _TILE, k if bits > 1 else k // 32, bits if bits > 1 else 32)
-    return _Fragments(tile, m // tile.m, n // _TILE, turned, bits)
+    return _Fragments(tile, m // tile.m, n // _TILE, swapped, bits)
 
 
 def _word(m: Modifiers) -> str:
+    """Consume the shape; return it, or "" if there is none."""
     word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
     m.flag(word)
     return word
@@ -94,7 +103,7 @@ def _load(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     found = _fragments(t, word, type_)
     if found.bits < 8 and by_rows != (which == "a"):
         raise t.error(f"fragments of .{type_} take .row for A and .col for B")
-    left = (which == "a") != found.turned
+    left = (which == "a") != found.swapped
     along = by_rows == (which == "a")
     place = (space, base, _stride(t, stride, word, which, by_rows=by_rows))
     registers = _load_operand(t, found, place, left=left, along=along)
@@ -106,7 +115,10 @@ def _load(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _stride(t: PtxTranslator, given: list[Operand], word: str, which: str, *, by_rows: bool) -> IrValue:
-    """Return the elements from one row (column) to the next: the operand, or the matrix's own extent."""
+    """Return the number of elements from one row (column) to the next: the operand or, without one, the matrix's extent.
+
+    `which` is "a", "b", "c" or "d", and `word` the shape.
+    """
     if given:
         return t.bits(given[0], 32)
     match = _SHAPE.fullmatch(word)
@@ -124,7 +136,7 @@ def _addresses(
     far: Callable[[int], int],
     near: Callable[[int], int],
 ) -> IrValue:
-    """Return the addresses of elements: `far` strides and `near` elements from the base, by lane."""
+    """Return the addresses of elements of `bits` bits: those of lane n are far(n) strides and near(n) elements from `base`."""
     c, lanes = t.c, range(t.wf.lib.lanes)
     outer = c.op("mul", stride, c.ints(stride.type, [far(lane) for lane in lanes]))
     at = c.op("add", outer, c.ints(stride.type, [near(lane) for lane in lanes]))
@@ -135,7 +147,10 @@ def _addresses(
 def _load_operand(
     t: PtxTranslator, found: _Fragments, place: tuple[str, IrValue, IrValue], *, left: bool, along: bool
 ) -> list[IrValue]:
-    """Load A (`left`) or B, tile by tile. `along`: consecutive k lie side by side in memory."""
+    """Load the left operand of the tiles (`left`) or the right one; return its registers, tile by tile.
+
+    `place` is the space, the base and the stride. If `along`, consecutive k lie side by side in memory.
+    """
     space, base, stride = place
     tile, site = found.tile, t.site()
     rows = tile.m if left else tile.n
@@ -165,12 +180,14 @@ def _load_operand(
 
 
 def _load_counted(t: PtxTranslator, space: str, bits: int, address: IrValue, site: int) -> list[IrValue]:
+    """Load one value of `bits` bits for each lane, and count the access if the kernel counts."""
     if t.wf.counting is not None:
         t.wf.counting.access(space, "load", address, bits // 8, t.wf.active)
     return t.wf.load(space, bits, 1, address, site)
 
 
 def _joined(t: PtxTranslator, parts: list[IrValue], width: int) -> IrValue:
+    """Return integers of `width` bits that consist of `parts`, the lowest first."""
     value = t.c.resize(parts[0], width)
     step = width // len(parts)
     for n, part in enumerate(parts[1:], 1):
@@ -179,7 +196,10 @@ def _joined(t: PtxTranslator, parts: list[IrValue], width: int) -> IrValue:
 
 
 def _sums_shape(t: PtxTranslator, word: str, type_: str) -> _Fragments:
-    """Return the tiles of an accumulator, whose type and shape say nothing of A and B but their extents."""
+    """Return the tiles of an accumulator; of A and B its instruction tells only the extents.
+
+    Raises `PtxError` for a shape that is not defined.
+    """
     for name, words in _SHAPES.items():
         if word in words and (type_ == "f64") == (name == "f64"):
             return _fragments(t, word, name)
@@ -187,7 +207,7 @@ def _sums_shape(t: PtxTranslator, word: str, type_: str) -> _Fragments:
 
 
 def _places(found: _Fragments) -> list[tuple[Callable[[int], int], Callable[[int], int]]]:
-    """Return the row and column, by lane, of each element of an accumulator."""
+    """Return for each element of an accumulator two functions: from a lane to the row and the column of its element."""
     places: list[tuple[Callable[[int], int], Callable[[int], int]]] = []
     for tile_row in range(found.rows):
         for tile_column in range(found.columns):
@@ -199,7 +219,7 @@ def _places(found: _Fragments) -> list[tuple[Callable[[int], int], Callable[[int
                 def column(lane: int, n: int = n, at: int = tile_column) -> int:
                     return lane % 4 * 2 + n % 2 + _TILE * at
 
-                places.append((column, row) if found.turned else (row, column))
+                places.append((column, row) if found.swapped else (row, column))
     return places
 
 
@@ -212,6 +232,7 @@ def _load_sums(
     *,
     by_rows: bool,
 ) -> None:
+    """Load an accumulator into the registers `d`; `place` is the space, the base and the stride."""
     space, base, stride = place
     site, bits, values = t.site(), _SUMS[type_], []
     for row, column in _places(found):
@@ -224,6 +245,7 @@ def _load_sums(
 
 
 def _counted(t: PtxTranslator, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """Return the registers of a fragment. Raises `PtxError` unless there are `count`."""
     found = items_of(operand)
     if len(found) != count:
         raise t.error(f"needs {count} registers, has {len(found)}")
@@ -276,8 +298,8 @@ def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     found = _fragments(t, word, a_type)
     _check_types(t, types, bool(operation), saturates=saturates)
     d, a, b, c = operands(t, i, 4)
-    left, right = (b, a) if found.turned else (a, b)
-    types_of = (b_type, a_type) if found.turned else (a_type, b_type)
+    left, right = (b, a) if found.swapped else (a, b)
+    types_of = (b_type, a_type) if found.swapped else (a_type, b_type)
     results = _tiles(
         t,
         found,
@@ -290,10 +312,12 @@ def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _kind(d_type: str) -> str:
+    """Return the kind of sum, as in `mma.step`; f16 sums are computed in float32."""
     return {"s32": "int", "f64": "f64"}.get(d_type, "f32")
 
 
 def _check_types(t: PtxTranslator, types: list[str], bit_op: bool, *, saturates: bool) -> None:  # noqa: FBT001 - one of two checks
+    """Raise `PtxError` unless the types of D, A, B and C, the operation on bits and .satfinite may be combined."""
     d_type, a_type, b_type, c_type = types
     wanted = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}.get(
         a_type, ("s32",)
@@ -312,7 +336,11 @@ def _tiles(
     given: tuple[Operand, Operand, Operand],
     c_type: str,
 ) -> list[IrValue]:
-    """Return the elements of D: one product for each tile."""
+    """Return the elements of D: one product for each tile.
+
+    `types` are those of the left and the right operand, and `given` these operands and C, of `c_type`. `kind` is that of
+    `mma.step`. Raises `PtxError` for a wrong number of registers.
+    """
     tile, width = found.tile, max(found.tile.bits, 32)
     per_a, per_b, per_c = tile.a_registers, tile.b_registers, tile.m * _TILE // 32
     a = [t.bits(o, width) for o in items_of(given[0])]
@@ -321,7 +349,7 @@ def _tiles(
         raise t.error(f"needs {per_a * found.rows} and {per_b * found.columns} registers of A and B")
     sums = [v for item in items_of(given[2]) for v in accumulator(t, item, c_type)]
     if len(sums) != per_c * found.rows * found.columns:
-        raise t.error("the wrong number of registers of C")
+        raise t.error(f"needs {per_c * found.rows * found.columns} elements of C, has {len(sums)}")
     results = []
     for row in range(found.rows):
         for column in range(found.columns):
@@ -332,6 +360,7 @@ def _tiles(
 
 
 def _write(t: PtxTranslator, d: Operand, d_type: str, results: list[IrValue]) -> None:
+    """Write the elements of D; two f16 share a register."""
     if d_type == "f16":
         for n, target in enumerate(_counted(t, d, len(results) // 2)):
             write_small(t, target, results[2 * n : 2 * n + 2], "f16x2")

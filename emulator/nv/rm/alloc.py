@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from emulator.nv.machine.machine import NvMachine
     from hcq.layout import Struct
 
-Maker = "Callable[[NvMachine, Client, RmObject, int, int, bytearray | None], RmObject]"
-
 
 @dataclass(frozen=True, slots=True)
 class AllocationRule:
