@@ -100,7 +100,8 @@ class MiniLM(nn.Module):
             x = layer(x, added)
         weights = mask.unsqueeze(-1)
         mean = (x * weights).sum(1) / weights.sum(1)
-        return mean / mean.square().sum(1, keepdim=True).sqrt().maximum(1e-12)
+        found: Tensor = mean / mean.square().sum(1, keepdim=True).sqrt().maximum(1e-12)
+        return found
 
 
 def load(folder: Path) -> MiniLM:

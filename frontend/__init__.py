@@ -34,7 +34,7 @@ __all__ = [
     "dtypes", "nn", "optim", "stats", "tensor",
 ]  # fmt: skip
 
-_PACKAGES = frozenset({"autograd", "cuda", "nn", "optim"})
+_PACKAGES = frozenset({"amp", "autograd", "cuda", "nn", "optim", "utils"})
 
 
 @accepts_aliases

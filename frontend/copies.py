@@ -70,7 +70,7 @@ def reduced(self: Tensor) -> tuple[Any, ...]:
     """
     parameter = hasattr(self, "state") and self.state.parameter
     about = (self.shape, self.dtype.name, self.device, self.requires_grad, parameter)
-    return loaded, (self.__class__, self.data(), *about)
+    return loaded, (self.__class__, self.tobytes(), *about)
 
 
 def loaded(  # noqa: PLR0917 - as pickle calls it

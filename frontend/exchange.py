@@ -50,7 +50,7 @@ class Exchange(TensorBase):
         kind = {"bool": "|b", "int": "<i", "uint": "<u", "float": "<f"}[dtype.kind]
         kind = kind if dtype.itemsize > 1 else f"|{kind[1]}"
         me: Any = self
-        data = bytearray(me.data())
+        data = bytearray(me.tobytes())
         return {"shape": self.expr.shape, "typestr": f"{kind}{dtype.itemsize}", "data": data, "version": 3}
 
     def data_ptr(self) -> int:

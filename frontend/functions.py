@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases
-from frontend.arguments.checks import element_type
+from frontend.arguments.checks import element_type, whole
 from frontend.arguments.conversion import shown
 from frontend.methods import METHODS
 from frontend.tensor import Tensor
@@ -40,6 +40,8 @@ HOMES: Final = {
         ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"),
         "frontend.autograd.grad_modes",
     ),
+    **dict.fromkeys(("load", "save"), "frontend.nn.state.saving"),
+    "autocast": "frontend.amp",
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
 }
 """Names of the module -> the modules that define them."""
@@ -69,7 +71,8 @@ def find(name: str) -> Any:
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in OWN:
-        return accepts_aliases(globals()[name])
+        own = globals()[name]
+        return own if isinstance(own, type) else accepts_aliases(own)
     if name in DTYPE_NAMES:
         return by_name(name)
     member = getattr(Tensor, name)
@@ -95,6 +98,16 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return method(*args, **names)
 
     return call
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """Return elements of `input` where a condition holds, else of `other`; alone, the indices where it holds.
+
+    The indices are a tuple of a tensor for each axis.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    return condition.where(input, other)
 
 
 def is_tensor(x: object) -> bool:
@@ -280,6 +293,23 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 trapz = trapezoid
 
 
+class Generator:
+    """A seed that a data loader and `random_split` use; `manual_seed` sets it."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self._seed = 0
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Set the seed; return self."""
+        self._seed = whole(seed, "manual_seed, seed")
+        return self
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return self._seed
+
+
 def numel(tensor: Tensor) -> int:
     """Return the number of elements."""
     return int(tensor.numel())
@@ -300,10 +330,12 @@ def seed() -> int:
 
 
 OWN: Final = frozenset({
-    "as_tensor", "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
+    "Generator", "as_tensor",
+    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
     "cartesian_prod", "cdist", "column_stack", "dstack", "from_numpy", "get_default_dtype", "hstack",
     "is_tensor", "logspace", "normal", "numel", "promote_types", "randint", "result_type", "row_stack",
     "seed", "trapezoid", "trapz", "tril_indices", "triu_indices", "vstack",
+    "where",
 })  # fmt: skip
 """Functions of this module that are names of `frontend`."""
 _METHODS: Final = frozenset(

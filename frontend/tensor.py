@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from compiler.dtype import DType
@@ -265,7 +265,7 @@ class Tensor(Methods, Exchange):
             realize_one(self)
         return self
 
-    def data(self) -> bytes:
+    def tobytes(self) -> bytes:
         """Return a copy of the elements as bytes, in row-major order and little-endian.
 
         Computes a pending tensor, and waits for the device. Raises `UsageError` inside a captured function,
@@ -273,10 +273,27 @@ class Tensor(Methods, Exchange):
         """
         return read(*readable(self), bytes)
 
+    @property
+    def data(self) -> Self:
+        """The tensor without its history: `detach()`. Writes to it change this tensor and leave no trace."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        """Assign another value in place; gradients of earlier results are those of the old value."""
+        with type(self).no_grad():
+            self.assign(value.detach())
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the tensor has no history: it was made by the user, or needs no gradient."""
+        others = [t for t in grad_state.wanting() if t is not self]
+        return self.expr.op is PARAM or not any(set(t.leaves) <= set(self.leaves) for t in others)
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
 
-        Waits and raises as `data`.
+        Waits and raises as `tobytes`.
         """
         e, leaf = readable(self)
         return read(e, leaf, lambda data: to_numpy(data, e.shape, e.dtype))
@@ -284,7 +301,7 @@ class Tensor(Methods, Exchange):
     def tolist(self) -> Any:
         """Return the value as nested lists of Python numbers; for shape () as a number.
 
-        Waits and raises as `data`.
+        Waits and raises as `tobytes`.
         """
         e, leaf = readable(self)
         return nested(read(e, leaf, lambda data: unpack(data, e.dtype)), e.shape)
@@ -292,7 +309,7 @@ class Tensor(Methods, Exchange):
     def item(self) -> Any:
         """Return the only element as a Python number: bool, int or float.
 
-        Waits and raises as `data`; also `UsageError` for a tensor that has not exactly one element.
+        Waits and raises as `tobytes`; also `UsageError` for a tensor that has not exactly one element.
         """
         if math.prod(self.expr.shape) != 1:
             raise UsageError(f"item() needs exactly one element, the shape is {self.expr.shape}")
@@ -318,6 +335,14 @@ class Tensor(Methods, Exchange):
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
         grad_state.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
+
+    def register_hook(self, hook: Callable[[Self], Self | None]) -> grad_state.HookHandle:
+        """Let each `backward` call `hook(gradient)` for this tensor; `remove` of the result ends that.
+
+        A result that is not None replaces the gradient, of a leaf alone. The tensor gets requires_grad, and
+        keeps its gradient in `grad`.
+        """
+        return grad_state.add_hook(self, hook)
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad; return self."""

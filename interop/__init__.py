@@ -12,6 +12,6 @@ docs/other-kernels.md; `interop.load`, `interop.kernel`, `interop.arrays`.
 from interop.arrays import DeviceArray, array, copy, empty
 from interop.kernel import LoadedKernel
 from interop.load import load
-from interop.signature import Parameter, Signature
+from interop.signature import KernelParameter, Signature
 
-__all__ = ["DeviceArray", "LoadedKernel", "Parameter", "Signature", "array", "copy", "empty", "load"]
+__all__ = ["DeviceArray", "KernelParameter", "LoadedKernel", "Signature", "array", "copy", "empty", "load"]

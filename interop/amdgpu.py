@@ -13,7 +13,7 @@ from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, HIDDEN_PREFIX
 from drivers.elf import Elf, ElfMachine, malformed
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import ArgKind
-from interop.signature import Parameter, Signature, declared
+from interop.signature import KernelParameter, Signature, declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def _required(own: Mapping[str, Any]) -> tuple[int, int, int] | None:
     return (int(size[0]), int(size[1]), int(size[2])) if isinstance(size, list) and len(size) == 3 else None
 
 
-def _parameters(name: str, own: Mapping[str, Any]) -> tuple[Parameter, ...]:
+def _parameters(name: str, own: Mapping[str, Any]) -> tuple[KernelParameter, ...]:
     """Return the explicit arguments, ordered by offset."""
     out = []
     for number, one in enumerate(own.get(".args", ())):
@@ -116,5 +116,5 @@ def _parameters(name: str, own: Mapping[str, Any]) -> tuple[Parameter, ...]:
             raise UnsupportedError(f"kernel {name}: an argument is a {kind}, which is not supported")
         pointer = ArgKind.POINTER if kind in _POINTERS and int(one[".size"]) == 8 else None
         title = str(one.get(".name") or f"arg{number}")
-        out.append(Parameter(title, int(one[".offset"]), int(one[".size"]), pointer))
+        out.append(KernelParameter(title, int(one[".offset"]), int(one[".size"]), pointer))
     return tuple(sorted(out, key=lambda one: one.offset))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, Program
     from hcq.signal import Point
     from interop.output import OutputRing
-    from interop.signature import Parameter, Signature
+    from interop.signature import KernelParameter, Signature
 
 _VARIANTS_KEPT: Final = 16
 _POINTER_BYTES: Final = 8
@@ -216,7 +216,7 @@ class LoadedKernel:
                 out.append(number)
         return tuple(slots), out
 
-    def _slots(self, parameter: Parameter, value: object) -> list[tuple[ArgKind, int, int, Any]]:
+    def _slots(self, parameter: KernelParameter, value: object) -> list[tuple[ArgKind, int, int, Any]]:
         """Return (kind, offset, size, value) of each slot that a parameter fills."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             value = [value]
@@ -232,7 +232,7 @@ class LoadedKernel:
         return [(kind, parameter.offset, parameter.size, value)]
 
     def _structure(
-        self, parameter: Parameter, parts: Sequence[object]
+        self, parameter: KernelParameter, parts: Sequence[object]
     ) -> list[tuple[ArgKind, int, int, Any]]:
         """Return the slots of a structure that is given as `bytes` and pointers, in order."""
         out: list[tuple[ArgKind, int, int, Any]] = []
@@ -253,7 +253,7 @@ class LoadedKernel:
             raise self._wrong(parameter, f"{parameter.size} bytes", f"{at} bytes")
         return out
 
-    def _kind(self, parameter: Parameter, value: object) -> ArgKind:
+    def _kind(self, parameter: KernelParameter, value: object) -> ArgKind:
         """Return the kind of slot for a value. Raises `UsageError` where the image excludes it."""
         wide = parameter.size == 8
         if parameter.size not in {1, 2, 4, 8}:
@@ -278,7 +278,7 @@ class LoadedKernel:
             raise self._wrong(parameter, "a Buffer, a DeviceArray, None or an integer", repr(value))
         return ArgKind.INT if whole or isinstance(value, _OPEN) else ArgKind.FLOAT
 
-    def _wrong(self, parameter: Parameter, wanted: str, seen: str, hint: str = "") -> UsageError:
+    def _wrong(self, parameter: KernelParameter, wanted: str, seen: str, hint: str = "") -> UsageError:
         return UsageError(
             f"kernel {self.signature.entry}, {parameter}: wanted {wanted}, saw {seen}\n"
             f"hint: {hint or f'the image has: {self.signature.describe()}'}"

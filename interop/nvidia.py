@@ -15,7 +15,7 @@ from drivers.nv.layouts.cubin import FIRST_SM_WITH_RESERVE, PTX_SECTION, RESERVE
 from hcq import registry
 from hcq.errors import UnsupportedError, UsageError
 from interop import device_library, ptx
-from interop.signature import Parameter, Signature
+from interop.signature import KernelParameter, Signature
 
 if TYPE_CHECKING:
     from hcq.hardware import DeviceInfo
@@ -188,7 +188,7 @@ def _signature(code: bytes, name: str, text: str) -> Signature:
         parameters = own.parameters
     else:
         parameters = tuple(
-            Parameter(f"param_{one.ordinal}", one.offset, one.size, None) for one in kernel.parameters
+            KernelParameter(f"param_{one.ordinal}", one.offset, one.size, None) for one in kernel.parameters
         )
     records = tuple((one.offset, one.size) for one in kernel.parameters)
     if own is not None and records and records != tuple((one.offset, one.size) for one in parameters):

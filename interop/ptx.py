@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hcq.errors import UsageError
 from hcq.program import ArgKind
-from interop.signature import Parameter
+from interop.signature import KernelParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class PtxEntry:
     """One `.entry` of a module."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     required_threads: Dim3 | None
     max_threads: int
 
@@ -151,8 +151,8 @@ def _entry(found: re.Match[str], base: int) -> PtxEntry:
     return PtxEntry(name, _parameters(name, parameters, base), required, x * y * z)
 
 
-def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:
-    out: list[Parameter] = []
+def _parameters(entry: str, text: str, base: int) -> tuple[KernelParameter, ...]:
+    out: list[KernelParameter] = []
     at = base
     for part in filter(None, map(str.strip, text.split(","))):
         found = _PARAMETER.fullmatch(part)
@@ -168,7 +168,7 @@ def _parameters(entry: str, text: str, base: int) -> tuple[Parameter, ...]:
         at = -(-at // align) * align
         held = _kind(found, unit)
         whole = held is None and not found["count"] and kind[0] in "us"
-        out.append(Parameter(found["name"], at - base, size, held, whole))
+        out.append(KernelParameter(found["name"], at - base, size, held, whole))
         at += size
     return tuple(out)
 

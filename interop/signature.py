@@ -21,7 +21,7 @@ _POINTER: Final = "pointer"
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class KernelParameter:
     """One parameter of an entry."""
 
     name: str
@@ -44,7 +44,7 @@ class Signature:
     """The facts about one entry."""
 
     entry: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     static_shared: int
     """Bytes of shared memory (LDS) of a workgroup that the image itself declares."""
     required_threads: Dim3 | None = None
@@ -68,7 +68,7 @@ class Signature:
         return "; ".join(map(str, self.parameters)) or "no parameters"
 
 
-def declared(types: Sequence[str]) -> tuple[Parameter, ...]:
+def declared(types: Sequence[str]) -> tuple[KernelParameter, ...]:
     """Return parameters of the types `types`, each naturally aligned behind the previous one.
 
     A type is "pointer", "i8" to "i64", "u8" to "u64", or "f16" to "f64". Raises `UsageError` for another.
@@ -78,7 +78,7 @@ def declared(types: Sequence[str]) -> tuple[Parameter, ...]:
     known = isinstance(types, Sequence) and all(isinstance(one, str) for one in types)
     if isinstance(types, str) or not known:
         raise UsageTypeError(f'wanted a list of types, such as ["pointer", "i32"], saw {types!r}')
-    out: list[Parameter] = []
+    out: list[KernelParameter] = []
     at = 0
     for number, text in enumerate(types):
         bits = text[1:]
@@ -92,7 +92,7 @@ def declared(types: Sequence[str]) -> tuple[Parameter, ...]:
                 "'u64', 'f16' to 'f64'"
             )
         at = -(-at // size) * size
-        out.append(Parameter(f"arg{number}", at, size, kind))
+        out.append(KernelParameter(f"arg{number}", at, size, kind))
         at += size
     return tuple(out)
 
@@ -117,5 +117,5 @@ def agree(found: Signature, types: Sequence[str]) -> Signature:
                 f"kernel {found.entry}: the image has {own}; declared was {given}\n"
                 f"hint: the image has: {found.describe()}"
             )
-        merged.append(Parameter(own.name, own.offset, own.size, given.kind))
+        merged.append(KernelParameter(own.name, own.offset, own.size, given.kind))
     return replace(found, parameters=tuple(merged))

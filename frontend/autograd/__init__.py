@@ -3,3 +3,30 @@
 Not here: which tensors keep a gradient (`frontend.evaluation.gradient_state`). Next: `engine`, the traversal;
 `primitives`, a rule for each operation; `rules`, functions with a rule of their own.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frontend.later import lazy
+
+if TYPE_CHECKING:
+    from frontend.autograd.function import Function
+    from frontend.autograd.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+    from frontend.autograd.gradients import grad
+
+__all__ = ["Function", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+
+if not TYPE_CHECKING:  # type checkers know all names
+    __getattr__, __dir__ = lazy(
+        __name__,
+        __all__,
+        {
+            "Function": "frontend.autograd.function",
+            "grad": "frontend.autograd.gradients",
+            **dict.fromkeys(
+                ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled"),
+                "frontend.autograd.grad_modes",
+            ),
+        },
+    )

@@ -28,7 +28,14 @@ from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
-from frontend.evaluation.gradient_state import depend, grad_from_outside, state_of, wanting, written_since
+from frontend.evaluation.gradient_state import (
+    depend,
+    grad_from_outside,
+    hooked,
+    state_of,
+    wanting,
+    written_since,
+)
 from frontend.evaluation.history import Node, between, sources
 from frontend.evaluation.modes import GRAD, changed
 from frontend.evaluation.plan import CAPTURE
@@ -44,6 +51,7 @@ if AT_ONCE:
     from frontend.autograd import table
 else:
     table = later("frontend.autograd.table")
+
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozenset[Node]) -> list[Node | None]:
     """Return the gradient of each wanted node, None where none flows, given the gradient `seed` of the root.
@@ -333,6 +341,8 @@ def _add_gradients(self: T, gradient: T | None) -> None:
                 grad_from_outside(t)
             changed((GRAD, id(t)))
             state = state_of(t)
+            if state.hooks:
+                g = hooked(t, g)  # noqa: PLW2901 - the gradient from here on
             total = g if state.value is None else elementwise.add(state.value, g)
             state.value = total
             state.of = weakref.ref(self)

@@ -57,7 +57,7 @@ class KeptHistory(Enum):
 class GradientState:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
-    __slots__ = ("of", "parameter", "past", "value", "wanted")
+    __slots__ = ("hooks", "of", "parameter", "past", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
@@ -69,6 +69,8 @@ class GradientState:
         self.of: weakref.ref[TensorBase] | None = None
         """The tensor whose backward computed `value`; None: it was set otherwise."""
         self.past = KeptHistory.KEPT
+        self.hooks: dict[int, Callable[[Any], Any]] = {}
+        """What `backward` calls with the gradient, by number of registration."""
 
 
 Family = deque["weakref.ref[TensorBase]"]

@@ -7,12 +7,12 @@ Not here: switching gradients off in a block (`Tensor.no_grad`, `frontend.tensor
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from compiler.ir.ops import Ops
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import flag, shown
 from frontend.evaluation.base import GradientState, Rebound, T, TensorBase
 from frontend.evaluation.constants import ruled
 from frontend.evaluation.expr import PARAM, STOP, VERSION, Leaves, join
@@ -22,7 +22,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many
 from frontend.evaluation.storage import Leaf
 from frontend.evaluation.trace import apply, become, make, method, traced
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 """id of a tensor with requires_grad -> a weak reference to it, in the order in which they were marked."""
@@ -30,6 +30,23 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
 """Operations that `join` merges with an operation of the same kind on their result."""
+
+
+class HookHandle:
+    """A registered hook; `remove` ends it. Also a `with` block."""
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self._hooks, self._number = hooks, max(hooks, default=0)
+
+    def remove(self) -> None:
+        """Remove the hook; a second call does nothing."""
+        self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 @method
@@ -154,12 +171,48 @@ def wants(t: TensorBase) -> bool:
         return False
 
 
+def add_hook(t: TensorBase, hook: Callable[[Any], Any]) -> HookHandle:
+    """Let `backward` call `hook` with the gradient of a tensor; see `Tensor.register_hook`."""
+    if not callable(hook):
+        raise UsageTypeError(f"register_hook: wanted a function of the gradient, saw {shown(hook)}")
+    if not wants(t):
+        want((t,), wanted=True)
+    hooks = state_of(t).hooks
+    hooks[max(hooks, default=0) + 1] = hook
+    return HookHandle(hooks)
+
+
+def hooked(t: TensorBase, g: T) -> T:
+    """Return the gradient of a tensor after its hooks.
+
+    Raises `UsageError` where a hook replaces the gradient of a tensor that was computed from others: theirs
+    are computed together with it.
+    """
+    for hook in list(state_of(t).hooks.values()):
+        found = hook(g)
+        if found is not None and t.expr.op is not PARAM:
+            raise UsageError(
+                f"register_hook: a hook of {described(t)}, which is no leaf, returned another gradient\n"
+                "hint: register it at a leaf, or use a `Function` with a backward of its own"
+            )
+        g = g if found is None else found
+    return g
+
+
 def is_parameter(t: TensorBase) -> bool:
     """Return whether a tensor is a parameter: requires_grad is not False, or a module has listed it."""
     try:
         return t.state.parameter or t.state.wanted is not False
     except AttributeError:
         return True
+
+
+def was_marked(t: TensorBase) -> bool:
+    """Return whether a module has listed a tensor, or its requires_grad is True."""
+    try:
+        return t.state.parameter or bool(t.state.wanted)
+    except AttributeError:
+        return False
 
 
 def listed(t: T) -> T:

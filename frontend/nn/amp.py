@@ -71,15 +71,14 @@ class GradScaler:
     only calls the optimiser. Raises `UsageError` for numbers out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - PyTorch's signature
         self,
+        device: str | None = None,
         init_scale: float = 65536.0,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
-        *,
-        enabled: bool = True,
-        device: str | None = None,
+        enabled: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
     ) -> None:
         smallest = math.nextafter(0.0, 1.0)
         first = number_within("GradScaler, init_scale", init_scale, smallest)

@@ -136,7 +136,7 @@ class _Conv(_Convolution):
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
         self.padding_mode = choice(f"{type(self).__name__}, padding_mode", padding_mode, _MODES)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
 
         A size is (n + padding - dilation * (kernel - 1) - 1) // stride + 1, with the padding of both sides.
@@ -182,7 +182,7 @@ class _ConvTranspose(_Convolution):
         repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
         self.output_padding = output_padding
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
 
         A size is (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the padding

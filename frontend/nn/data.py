@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -62,6 +62,15 @@ class ArrayDataset:
         return found if len(found) > 1 else found[0]
 
 
+class TensorDataset(ArrayDataset):
+    """Samples that are rows of tensors: `data[i]` is a tuple of row i of each; see `ArrayDataset`."""
+
+    def __getitem__(self, i: int) -> Any:
+        if not -len(self) <= i < len(self):
+            raise UsageIndexError(f"sample {i} of {len(self)}")
+        return tuple([a[i] for a in self.arrays])
+
+
 class FileDataset:
     """The files of a folder, in the order of their names: `data[i]` is what `read` returns for path i.
 
@@ -99,13 +108,18 @@ class Subset:
         return self.dataset[self.indices[i]]
 
 
-def random_split(dataset: Dataset, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
+def random_split(
+    dataset: Dataset, lengths: Sequence[float], seed: int = 0, *, generator: Any = None
+) -> list[Subset]:
     """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
+
+    `generator` is a `frontend.Generator`, whose seed is used. The parts of a seed are not those of PyTorch.
 
     Raises `UsageError` unless they add up to the data set.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
+    seed = seed if generator is None else generator.initial_seed()
     total = len(dataset)
     counts = [int(n) for n in lengths]
     if any(isinstance(n, float) for n in lengths):
@@ -207,6 +221,10 @@ class DataLoader:
     (`set_epoch` chooses one). `drop_last` leaves out a last batch with fewer samples, which a captured step
     does not accept. `device` None is the default one; tensors are made by the caller's thread.
 
+    `sampler` gives the numbers of an epoch's samples, `batch_sampler` those of each batch. `generator` is a
+    `frontend.Generator`, whose seed is used. `prefetch_factor` batches are read ahead for each worker.
+    `pin_memory` and `persistent_workers` change nothing.
+
     An error of a worker is raised where its batch is due, as itself, with the number of its sample in a note;
     the others are cancelled. Raises `UsageError` for settings out of range.
     """
@@ -217,13 +235,19 @@ class DataLoader:
         batch_size: int = 1,
         shuffle: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         num_workers: int = 0,
-        collate_fn: Callable[[Sequence[Any]], Any] = collate,
+        collate_fn: Callable[[Sequence[Any]], Any] | None = None,
         drop_last: bool = False,  # noqa: FBT001, FBT002 - as above
         *,
         seed: int = 0,
         prefetch: int | None = None,
         workers: Literal["thread", "process"] = "thread",
         device: str | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        generator: Any = None,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise UsageTypeError(f"DataLoader: wanted a data set with len() and [i], saw {shown(dataset)}")
@@ -231,13 +255,24 @@ class DataLoader:
             raise UsageError(f"DataLoader, workers: wanted 'thread' or 'process', saw {workers!r}")
         self.dataset, self.batch_size = dataset, count("DataLoader, batch_size", batch_size)
         self.num_workers = int(number_within("DataLoader, num_workers", whole(num_workers, "num_workers"), 0))
-        ahead = 2 * max(1, num_workers) if prefetch is None else prefetch
+        given = prefetch if prefetch_factor is None else prefetch_factor * max(1, num_workers)
+        ahead = 2 * max(1, num_workers) if given is None else given
         self.prefetch = count("DataLoader, prefetch", ahead)
         self.shuffle, self.drop_last = flag(shuffle, "shuffle"), flag(drop_last, "drop_last")
-        self.collate_fn, self.seed, self.workers, self.device = collate_fn, seed, workers, device
+        self.collate_fn, self.workers, self.device = collate_fn or collate, workers, device
+        self.seed = seed if generator is None else generator.initial_seed()
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        if (shuffle and sampler is not None) or (
+            batch_sampler is not None and (shuffle or sampler or drop_last)
+        ):
+            raise UsageError("DataLoader: a sampler draws the order itself; leave out shuffle and drop_last")
+        flag(pin_memory, "pin_memory")
+        flag(persistent_workers, "persistent_workers")
         self.epoch = 0
 
     def __len__(self) -> int:
+        if self.batch_sampler is not None or self.sampler is not None:
+            return len(self.batches(self.epoch))
         whole_batches, rest = divmod(len(self.dataset), self.batch_size)
         return whole_batches + (rest > 0 and not self.drop_last)
 
@@ -249,6 +284,12 @@ class DataLoader:
         """Return the numbers of the samples of each batch of an epoch."""
         import numpy as np  # noqa: PLC0415 - only where data is loaded
 
+        if self.batch_sampler is not None:
+            return [list(some) for some in self.batch_sampler]
+        if self.sampler is not None:
+            numbers, size = list(self.sampler), self.batch_size
+            every = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+            return every[:-1] if self.drop_last and every and len(every[-1]) < size else every
         order: np.ndarray[Any, Any] = np.arange(len(self.dataset))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))

@@ -150,7 +150,8 @@ def rms_norm(
     _last_axes(input, normalized_shape, "rms_norm")
     layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
     layer.weight = weight
-    return layer(input)
+    found: Tensor = layer(input)
+    return found
 
 
 def _last_axes(input: Tensor, normalized_shape: Sequence[int], what: str) -> tuple[int, ...]:
@@ -203,7 +204,8 @@ def group_norm(
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
     layer = GroupNorm(num_groups, input.shape[1], eps, affine=False)
     layer.weight, layer.bias = weight, bias
-    return layer(input)
+    found: Tensor = layer(input)
+    return found
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

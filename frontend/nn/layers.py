@@ -48,7 +48,7 @@ class Linear(Module):
         outputs, inputs = self.weight.shape
         return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., in_features); return (..., out_features) in the promoted dtype.
 
         Raises `UsageError` when the last axis has another size.
@@ -126,7 +126,7 @@ class Embedding(Module):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{size}, {columns}{padding}"
 
-    def __call__(self, index: Tensor) -> Tensor:
+    def forward(self, index: Tensor) -> Tensor:
         """Apply the layer to integers of any shape; return (*shape, embedding_dim), of the weight's dtype.
 
         Raises `UsageTypeError` for floats and bools.
@@ -200,7 +200,7 @@ class EmbeddingBag(Embedding):
         """Return the settings."""
         return f"{super().extra_repr()}, mode={self.mode!r}"
 
-    def __call__(
+    def forward(
         self, index: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Apply the layer to integers; return (bags, embedding_dim)."""
@@ -222,7 +222,7 @@ class EmbeddingBag(Embedding):
             bags = starts.shape[0] - self.include_last_offset
             places = Tensor.arange(index.shape[0], device=index.device)
             number = (places.unsqueeze(1) >= starts[:bags].unsqueeze(0)).sum(1, dtype="int32") - 1
-        found = super().__call__(index.reshape(-1))
+        found = super().forward(index.reshape(-1))
         member = number.unsqueeze(0) == Tensor.arange(bags, device=index.device).unsqueeze(1)
         if self.padding_idx is not None:
             member = member & (index.reshape(1, -1) != self.padding_idx)
@@ -249,7 +249,7 @@ class Dropout(Module):
         self.p = number_within(f"{type(self).__name__}, p", p, 0.0, math.nextafter(1.0, 2.0))
         self.inplace = flag(inplace, f"{type(self).__name__}, inplace")
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
         return layer_input(self, x).dropout(self.p, in_training(self))
 
@@ -257,7 +257,7 @@ class Dropout(Module):
 class _ChannelDropout(Dropout):
     """In training mode: set a share `p` of the channels to 0, scale the rest by 1 / (1 - p)."""
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels, ...); in evaluation mode return `x` itself."""
         x = layer_input(self, x)
         if x.ndim < 2:

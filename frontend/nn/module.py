@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
@@ -21,11 +21,22 @@ from frontend.assignment import refer
 from frontend.device import Device
 from frontend.evaluation import modes
 from frontend.evaluation.constants import stopped
-from frontend.evaluation.gradient_state import is_parameter, listed
+from frontend.evaluation.gradient_state import HookHandle, is_parameter, listed, want, was_marked
 from frontend.evaluation.plan import CAPTURE
 from frontend.nn import state
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+
+HOOKS: Final = "_hooks"
+"""The attribute with the hooks of a module, which is no part of it."""
+
+
+class Hooks:
+    """The hooks of a module by number of registration: (function, whether it takes named arguments)."""
+
+    def __init__(self) -> None:
+        self.before: dict[int, Any] = {}
+        self.after: dict[int, Any] = {}
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
@@ -35,7 +46,16 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
         found += [(str(k), v) for k, v in value.items()]
     elif isinstance(value, (list, tuple)):
         found += [(str(i), v) for i, v in enumerate(value)]
-    return [*found, *getattr(value, "__dict__", {}).items()]
+    return [*found, *[(name, part) for name, part in getattr(value, "__dict__", {}).items() if name != HOOKS]]
+
+
+class Listed(list[Any]):
+    """A list that `next` takes, too: PyTorch's methods return iterators."""
+
+    def __next__(self) -> Any:
+        if not hasattr(self, "_rest"):
+            self._rest = iter(self)
+        return next(self._rest)
 
 
 class Module:
@@ -63,11 +83,46 @@ class Module:
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for another number of them."""
+        hooks = self.__dict__.get(HOOKS)
         try:
-            return self.forward(*args, **names)
+            return self.forward(*args, **names) if hooks is None else self._hooked(hooks, args, names)
         except TypeError:
             check_call(type(self).__name__, self.forward, args, names)
             raise
+
+    def _hooked(self, hooks: Hooks, args: Any, names: Any) -> Any:
+        """Return `forward` between the hooks before and after it."""
+        for hook, with_kwargs in list(hooks.before.values()):
+            found = hook(self, args, names) if with_kwargs else hook(self, args)
+            if found is not None and with_kwargs:
+                args, names = found
+            elif found is not None:
+                args = found if isinstance(found, tuple) else (found,)
+        out = self.forward(*args, **names)
+        for hook, with_kwargs in list(hooks.after.values()):
+            found = hook(self, args, names, out) if with_kwargs else hook(self, args, out)
+            out = out if found is None else found
+        return out
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
+        """Call `hook(module, args)` before each `forward`; what it returns, if not None, replaces `args`.
+
+        With `with_kwargs`: `hook(module, args, names)`, which returns None or both. A captured function calls
+        hooks in its capture alone.
+        """
+        hooks = self.__dict__.setdefault(HOOKS, Hooks()).before
+        hooks[max(hooks, default=0) + 1] = (hook, flag(with_kwargs, "with_kwargs"))
+        return HookHandle(hooks)
+
+    def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
+        """Call `hook(module, args, output)` after each `forward`.
+
+        A result that is not None replaces the output. With `with_kwargs` it is called with (module, args,
+        names, output). A captured function calls hooks in its capture alone.
+        """
+        hooks = self.__dict__.setdefault(HOOKS, Hooks()).after
+        hooks[max(hooks, default=0) + 1] = (hook, flag(with_kwargs, "with_kwargs"))
+        return HookHandle(hooks)
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
@@ -92,12 +147,12 @@ class Module:
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> list[tuple[str, Module]]:
-        """Return the modules that are attributes or elements of this one, by name."""
-        return [(name, part) for name, part in parts_of(self) if isinstance(part, Module)]
+        """Return the modules that are attributes or elements of this one, by name; `next` takes it, too."""
+        return Listed([(name, part) for name, part in parts_of(self) if isinstance(part, Module)])
 
     def children(self) -> list[Module]:
-        """Return the modules that are attributes or elements of this one."""
-        return [part for _, part in self.named_children()]
+        """Return the modules that are attributes or elements of this one; `next` takes it, too."""
+        return Listed([part for _, part in self.named_children()])
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set the training mode of this module and all that it consists of; return self."""
@@ -113,25 +168,31 @@ class Module:
     def named_parameters(self) -> list[tuple[str, Tensor]]:
         """Return the float tensors that an optimiser may change, by name; a shared one by its first name.
 
-        A tensor with requires_grad False is none, unless it was listed here before: those that a program
-        freezes stay parameters.
+        Their requires_grad becomes True where it was undecided. A tensor with requires_grad False is none,
+        unless it was listed here before: those that a program freezes stay parameters. `next` takes the list,
+        too.
         """
-        every = {id(t): (name, t) for name, t in reversed(state.get_state_dict(self).items())}
-        names = reversed(every.values())
-        return [(name, listed(t)) for name, t in names if t.dtype.is_float and is_parameter(t)]
+        every: dict[int, tuple[str, Tensor]] = {}
+        for name, t in state.get_state_dict(self).items():
+            every.setdefault(id(t), (name, t))
+        found = [(name, t) for name, t in every.values() if t.dtype.is_float and is_parameter(t)]
+        if undecided := [t for _, t in found if t.requires_grad is None]:
+            want(undecided, True)
+        return Listed([(name, listed(t)) for name, t in found])
 
     def parameters(self) -> list[Tensor]:
-        """Return the tensors that an optimiser may change, each once."""
-        return [t for _, t in self.named_parameters()]
+        """Return the tensors that an optimiser may change, each once; `next` takes the list, too."""
+        return Listed([t for _, t in self.named_parameters()])
 
     def named_buffers(self) -> list[tuple[str, Tensor]]:
-        """Return the tensors of the state that no optimiser changes, by name."""
+        """Return the tensors that no optimiser changes, by name; those that no file holds, too."""
         changed = {id(t) for t in self.parameters()}
-        return [(name, t) for name, t in state.get_state_dict(self).items() if id(t) not in changed]
+        every = state.models.every_tensor(self)
+        return Listed([(name, t) for name, t in every.items() if id(t) not in changed])
 
     def buffers(self) -> list[Tensor]:
-        """Return the tensors of the state that no optimiser changes."""
-        return [t for _, t in self.named_buffers()]
+        """Return the tensors that no optimiser changes; `next` takes the list, too."""
+        return Listed([t for _, t in self.named_buffers()])
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
@@ -148,21 +209,28 @@ class Module:
         """Return all tensors by name: see `nn.state.get_state_dict`."""
         return state.get_state_dict(self)
 
-    def load_state_dict(self, values: Mapping[str, Tensor], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Assign values to the tensors by name: see `nn.state.load_state_dict`."""
-        state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
+    def load_state_dict(
+        self,
+        values: Mapping[str, Tensor],
+        strict: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> state.models.LoadedKeys:
+        """Assign values to the tensors by name; return the missing and the unexpected names.
+
+        Errors as `nn.state.load_state_dict`: with `strict`, such names raise `UsageError`.
+        """
+        return state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Set an attribute to a tensor without a gradient, which the state dictionary holds.
-
-        Raises `UsageError` for `persistent=False`: a tensor that the state must not hold is made where it is
-        needed.
-        """
-        if not flag(persistent, "register_buffer, persistent"):
-            raise UsageError("register_buffer: persistent=False is not supported; compute it in forward()")
+        """Set an attribute to a tensor without a gradient; the state dictionary holds a `persistent` one."""
         if tensor is not None:
             tensor.requires_grad = False
+        transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
+        (transient.discard if flag(persistent, "register_buffer, persistent") else transient.add)(name)
         setattr(self, name, tensor)
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Set an attribute to a tensor that an optimiser may change, or to None."""
+        setattr(self, name, param)
 
     def zero_grad(self) -> None:
         """Remove the gradients of all parameters."""
@@ -198,7 +266,7 @@ class Module:
         if kind is not None and not kind.is_float:
             raise UsageError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
         where = Device.named(name) if name is not None else None
-        every = state.get_parameters(self)
+        every = list({id(t): t for t in state.models.every_tensor(self).values()}.values())
         moved = [(t, _moved(t, where, kind), _moved(t.grad, where, kind)) for t in every]
         for t, value, gradient in moved:
             if value is not None:
@@ -306,17 +374,27 @@ def in_training(layer: Module) -> bool:
     return layer.training if mode is None else mode
 
 
-@accepts_aliases
-def Parameter(data: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802, FBT001, FBT002 - the field's name
-    """Return data as a tensor that an optimiser may change.
+class _ParameterType(type):
+    """The type of `Parameter`: tensors that a module listed, or with requires_grad, are its instances."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and is_parameter(value) and was_marked(value)
+
+
+class Parameter(metaclass=_ParameterType):
+    """A tensor that an optimiser may change: `Parameter(data)` is a `Tensor`.
 
         self.scale = nn.Parameter(Tensor.ones(8))
 
     Tensors of floats need no wrapping: those with requires_grad undecided are parameters, too.
     """
-    found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
-    found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
-    return listed(found)
+
+    @accepts_aliases
+    def __new__(cls, data: Any, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002 - the field's signature
+        """Return data as a tensor with `requires_grad`."""
+        found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
+        found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
+        return listed(found)
 
 
 class Sequential(Module, list[Any]):
@@ -354,7 +432,8 @@ class ModuleList(Module, list[Any]):
 
 def _parameter(value: Any) -> Tensor:
     """Return a tensor itself, and numbers as a new `Parameter`."""
-    return value if isinstance(value, Tensor) else Parameter(value)
+    found: Tensor = value if isinstance(value, Tensor) else Parameter(value)
+    return found
 
 
 class ParameterList(Module, list[Any]):
@@ -383,4 +462,11 @@ class ParameterDict(Module, dict[str, Any]):
 
 
 class ModuleDict(Module, dict[str, Any]):
-    """A dictionary of modules, which their owner calls."""
+    """A dictionary of modules, which their owner calls; `modules.name` is `modules["name"]`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(
+            f"ModuleDict has no attribute and no module {name!r}; it has {', '.join(self) or 'none'}"
+        )

@@ -62,9 +62,9 @@ class BatchNorm(Module):
         affine = flag(affine, "BatchNorm, affine")
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
-        self.num_batches_tracked = Tensor.zeros((), dtype=dtypes.int64)
         self.running_mean = Tensor.zeros(num_features)
         self.running_var = Tensor.ones(num_features)
+        self.num_batches_tracked = Tensor.zeros((), dtype=dtypes.int64)
         for t in (self.num_batches_tracked, self.running_mean, self.running_var):
             t.requires_grad = False
 
@@ -76,7 +76,7 @@ class BatchNorm(Module):
         )
         return f"{text}track_running_stats={self.track_running_stats}"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_features, ...); return the same shape.
 
         Raises `UsageError` for fewer than two axes or another number of channels.
@@ -150,7 +150,7 @@ class LayerNorm(Module):
         affine, bias = self.weight is not None, self.bias is not None
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={bias}"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., *normalized_shape); return the same shape.
 
         Raises `UsageError` when the last axes have other sizes.
@@ -186,7 +186,7 @@ class RMSNorm(Module):
         """Return the settings."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., *normalized_shape); return the same shape.
 
         Raises `UsageError` when the last axes have other sizes.
@@ -222,7 +222,7 @@ class GroupNorm(Module):
         affine = self.weight is not None
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={affine}, bias={affine}"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_channels, ...); return the same shape.
 
         Raises `UsageError` for fewer than two axes or another number of channels.
@@ -295,8 +295,8 @@ class LocalResponseNorm(Module):
 class LayerNorm2d(LayerNorm):
     """`LayerNorm` over the channels of (batch, channels, height, width)."""
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels, height, width); return the same shape."""
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.normalized_shape[0])
-        return super().__call__(x.movedim(1, -1)).movedim(-1, 1)
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)

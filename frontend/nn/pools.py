@@ -338,11 +338,12 @@ class Unfold(_Windows):
     def __init__(self, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels, rows, columns), or without the batch."""
         x = layer_input(self, x)
         if x.ndim == 3:
-            return self(x.unsqueeze(0)).squeeze(0)
+            found: Tensor = self(x.unsqueeze(0)).squeeze(0)
+            return found
         if x.ndim != 4:
             raise UsageError(f"Unfold: wanted (batch, channels, rows, columns), saw the shape {x.shape}")
         (py, px), (batch, channels, *image) = self._padding, x.shape
@@ -371,11 +372,12 @@ class Fold(_Windows):
         self.output_size = output_size
         self._image = _pair(output_size, "Fold, output_size", 1)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, channels * window, windows), or without the batch."""
         x = layer_input(self, x)
         if x.ndim == 2:
-            return self(x.unsqueeze(0)).squeeze(0)
+            found: Tensor = self(x.unsqueeze(0)).squeeze(0)
+            return found
         window, counts = self._kernel[0] * self._kernel[1], self._counts(self._image)
         if x.ndim != 3 or x.shape[1] % window or x.shape[2] != counts[0] * counts[1]:
             raise UsageError(

@@ -47,7 +47,7 @@ _PARITY: Final = 0x1BD11BDA
 _MASK: Final = 0xFFFFFFFF
 
 
-class Generator:
+class DrawState:
     """The seed and how many draws were made."""
 
     __slots__ = ("drawn", "seed")
@@ -63,7 +63,7 @@ class Generator:
         return struct.pack("<4I", self.seed & _MASK, (self.seed >> 32) & _MASK, number & _MASK, 0)
 
 
-GENERATOR: Final = Generator()
+GENERATOR: Final = DrawState()
 
 
 def manual_seed(seed: int = 0) -> None:

@@ -50,6 +50,8 @@ def _writes(t: Tensor) -> int | None:
 class Group(MutableMapping[str, Any]):
     """The parameters of a group, its learning rate `lr` (a tensor), and its settings by name.
 
+    `group["lr"]` is a number, inside a captured function the tensor; `group["betas"]` is (b1, b2).
+
     GroupSetting one raises `UsageError` for a value out of range, for an unknown name, and after a step was
     captured; the learning rate may be set at any time, to a number or a tensor of one element.
     """
@@ -124,12 +126,17 @@ class Group(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name == "lr":
-            return self.lr
+            return self.lr if CAPTURE.now is not None else self.rate_now()
+        if name == "betas" and "b1" in self.values_:
+            return self.values_["b1"], self.values_["b2"]
         return self.params if name == "params" else self.values_[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "lr":
             self.set_lr(value)
+            return
+        if name == "betas" and "b1" in self.values_:
+            self["b1"], self["b2"] = pair("betas", value)
             return
         if name not in self.rules:
             raise UsageError(f"{self.kind} has the settings lr, {', '.join(self.rules)}; saw {name}")
@@ -144,10 +151,10 @@ class Group(MutableMapping[str, Any]):
         raise UsageError(f"{self.kind}: the setting {name} cannot be removed")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(["params", "lr", *self.values_])
+        return iter(["params", "lr", *self.values_, *["betas"] * ("b1" in self.values_)])
 
     def __len__(self) -> int:
-        return 2 + len(self.values_)
+        return len(list(iter(self)))
 
     def __repr__(self) -> str:
         every = ", ".join([f"{name}={value}" for name, value in self.values_.items()])

@@ -122,9 +122,9 @@ def test_the_state_is_found_by_walking_attributes():
         "layers.0.bias",
         "layers.2.weight",
         "layers.2.bias",
-        "layers.2.num_batches_tracked",
         "layers.2.running_mean",
         "layers.2.running_var",
+        "layers.2.num_batches_tracked",
         "head.out.weight",
         "head.out.bias",
     ]

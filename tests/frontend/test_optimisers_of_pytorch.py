@@ -82,13 +82,13 @@ def test_groups_have_settings_of_their_own():
     optimiser.param_groups[1]["lr"] = 0.125
     optimiser.param_groups[1]["weight_decay"] = 0.0
     schedules.StepLR(optimiser, 1, 0.5).step()
-    assert [group["lr"].item() for group in optimiser.param_groups] == [0.125, 0.0625]
+    assert [group["lr"] for group in optimiser.param_groups] == [0.125, 0.0625]
     (a * 1.0 + b).sum().backward()
     optimiser.step()
     assert (a.item(), b.item()) == (0.625, -0.0625)
     assert dict(optimiser.param_groups[0])["params"] == [a]
     optimiser.lr = 0.5
-    assert [group["lr"].item() for group in optimiser.param_groups] == [0.5, 0.5]
+    assert [group["lr"] for group in optimiser.param_groups] == [0.5, 0.5]
 
 
 def test_wrong_groups_are_refused():
@@ -129,7 +129,7 @@ def test_a_state_is_saved_and_loaded(tmp_path: Path):
 def test_a_scaled_loss_gives_the_step_of_an_unscaled_one():
     w, plain = Tensor([1.0, 2.0]), Tensor([1.0, 2.0])
     optimiser, other = nn.optim.SGD([w], 0.1), nn.optim.SGD([plain], 0.1)
-    scaler = nn.amp.GradScaler(1024.0, growth_interval=2)
+    scaler = nn.amp.GradScaler(init_scale=1024.0, growth_interval=2)
     for scale in (1024.0, 2048.0):
         scaler.scale((w * w).sum()).backward()
         scaler.step(optimiser)
@@ -142,7 +142,7 @@ def test_a_scaled_loss_gives_the_step_of_an_unscaled_one():
 
 def test_a_step_with_infinite_gradients_is_skipped_also_when_captured():
     w = Tensor([1.0, 2.0])
-    optimiser, scaler = nn.optim.Adam([w], 0.1), nn.amp.GradScaler(1024.0)
+    optimiser, scaler = nn.optim.Adam([w], 0.1), nn.amp.GradScaler(init_scale=1024.0)
 
     @TinyJit
     def step(x: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def test_a_step_with_infinite_gradients_is_skipped_also_when_captured():
 
 def test_gradients_are_unscaled_once_before_clipping():
     w = Tensor([3.0, 4.0], requires_grad=True)
-    optimiser, scaler = nn.optim.SGD([w], 1.0), nn.amp.GradScaler(8.0)
+    optimiser, scaler = nn.optim.SGD([w], 1.0), nn.amp.GradScaler(init_scale=8.0)
     scaler.scale((w * Tensor([3.0, 4.0])).sum()).backward()
     scaler.unscale_(optimiser)
     assert w.grad is not None

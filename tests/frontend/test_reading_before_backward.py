@@ -18,7 +18,7 @@ LOOKS: dict[str, Callable[[Tensor], Any]] = {
     "item": Tensor.item,
     "numpy": Tensor.numpy,
     "tolist": Tensor.tolist,
-    "data": Tensor.data,
+    "tobytes": Tensor.tobytes,
     "float": float,
 }
 

@@ -89,7 +89,8 @@ class _Layer:
         q, k, v = [parts.permute(2, 0, 3, 1, 4)[i] for i in range(3)]
         seen = q.scaled_dot_product_attention(k, v, is_causal=self.causal)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, count, width))
-        return x + self.down(self.up(self.norms[1](x)).gelu())
+        found: Tensor = x + self.down(self.up(self.norms[1](x)).gelu())
+        return found
 
 
 def mnist() -> Callable[[], list[Tensor]]:

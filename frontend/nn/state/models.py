@@ -7,12 +7,16 @@ attributes like any other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from frontend.arguments.conversion import shown
+from frontend.evaluation.gradient_state import is_parameter
 from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+
+TRANSIENT: Final = "_transient"
+"""The attribute with the names of the buffers of a module that are no part of its state."""
 
 
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
@@ -27,7 +31,16 @@ def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
-def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
+def every_tensor(model: Any) -> dict[str, Tensor]:
+    """Return the tensors of `get_state_dict` and the buffers that are no part of the state (`TRANSIENT`)."""
+    found: dict[str, Tensor] = {}
+    _walk(model, "", found, set(), transient=True)
+    return found
+
+
+def _walk(
+    value: Any, name: str, found: dict[str, Tensor], seen: set[int], *, transient: bool = False
+) -> None:
     if isinstance(value, Tensor):
         found[name] = value
         return
@@ -39,9 +52,19 @@ def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> No
     elif isinstance(value, (list, tuple)):
         parts = [(str(i), v) for i, v in enumerate(value)]
     else:
-        parts = list(getattr(value, "__dict__", {}).items())
+        attributes = getattr(value, "__dict__", {})
+        left_out = () if transient else attributes.get(TRANSIENT, ())
+        parts = [(key, part) for key, part in attributes.items() if key not in left_out]
+        parts.sort(key=_place)
     for key, part in parts:
-        _walk(part, f"{name}.{key}" if name else key, found, seen)
+        _walk(part, f"{name}.{key}" if name else key, found, seen, transient=transient)
+
+
+def _place(part: tuple[str, Any]) -> int:
+    """Return the order of an attribute, as in PyTorch: parameters, then buffers, then what has tensors."""
+    return (
+        2 if not isinstance(part[1], Tensor) else 0 if is_parameter(part[1]) and part[1].dtype.is_float else 1
+    )
 
 
 def get_parameters(model: Any) -> list[Tensor]:
@@ -49,8 +72,20 @@ def get_parameters(model: Any) -> list[Tensor]:
     return list({id(t): t for t in get_state_dict(model).values()}.values())
 
 
-def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
-    """Assign values to the tensors of an object by name, in place.
+class LoadedKeys(NamedTuple):
+    """The names of a state that did not fit: those that it lacked, and those that the object lacks."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> LoadedKeys:
+    """Assign values to the tensors of an object by name, in place; return the names that did not fit.
 
     Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
     names raise `UsageError`; a value of another shape always raises it, one that is no tensor
@@ -71,3 +106,4 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     for _, t, value in pairs:
         t.assign(value.detach().to(t.device).cast(t.dtype))
     realize_many([t for _, t, _ in pairs])
+    return LoadedKeys(missing, extra)

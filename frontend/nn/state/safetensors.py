@@ -95,7 +95,7 @@ def safe_save(
     if metadata and not all(isinstance(text, str) for pair in metadata.items() for text in pair):
         raise UsageTypeError(f"safe_save, metadata: wanted texts by name, saw {shown(metadata)}")
     realize_many(list(tensors.values()))
-    write({n: (t.dtype, t.shape, t.data) for n, t in tensors.items()}, path, metadata)
+    write({n: (t.dtype, t.shape, t.tobytes) for n, t in tensors.items()}, path, metadata)
 
 
 def _check_named(tensors: Any) -> None:

@@ -1,0 +1,59 @@
+"""`autograd.grad`: gradients of outputs with respect to inputs, without `.grad`.
+
+Not here: the traversal (`engine`), `.grad` of leaves (`Tensor.backward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from frontend.arguments.checks import tensor
+from frontend.arguments.conversion import flag
+from frontend.autograd.engine import gradients_or_none
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def grad(  # noqa: PLR0917 - PyTorch's signature
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+    create_graph: bool = False,  # noqa: FBT001, FBT002 - as above
+    allow_unused: bool | None = None,  # noqa: FBT001 - as above
+) -> tuple[Any, ...]:
+    """Return the gradient of the sum of outputs with respect to each input, a tuple in their order.
+
+    Outputs are floats of shape (), or of any shape with `grad_outputs`, their gradients. Results are lazy and
+    can be differentiated again, also without `create_graph`; `retain_graph` changes nothing. An input that no
+    output depends on raises `UsageError`; with `allow_unused` its gradient is None. Other errors as
+    `Tensor.gradient`.
+    """
+    flag(create_graph, "grad, create_graph")
+    if retain_graph is not None:
+        flag(retain_graph, "grad, retain_graph")
+    outs, targets = _listed(outputs), _listed(inputs)
+    seeds = [None] * len(outs) if grad_outputs is None else _listed(grad_outputs)
+    if len(seeds) != len(outs):
+        raise UsageError(f"grad: wanted {len(outs)} tensors as grad_outputs, saw {len(seeds)}")
+    for t in targets:
+        tensor(t, "grad, inputs", outs[0])
+    found: list[Tensor | None] = [None] * len(targets)
+    for out, seed in zip(outs, seeds, strict=True):
+        for i, g in enumerate(gradients_or_none(out, targets, seed)):
+            if g is not None:
+                before = found[i]
+                found[i] = g if before is None else before + g
+    missing = [i for i, g in enumerate(found) if g is None]
+    if missing and not allow_unused:
+        raise UsageError(
+            f"grad: no output depends on input {missing[0]}\nhint: allow_unused=True gives None for it"
+        )
+    return tuple(found)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
