@@ -49,8 +49,7 @@ class Block(nn.Module):
     def rest(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the block's result of its input and of the attended values (..., heads, time, depth)."""
         x = x + self.out(attended.transpose(-3, -2).reshape(x.shape))
-        found: Tensor = x + self.down(self.up(self.norm2(x)).gelu())
-        return found
+        return x + self.down(self.up(self.norm2(x)).gelu())
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the same shape of (batch, time, width)."""
@@ -113,8 +112,7 @@ def train(model: CharGPT, data: Tensor, steps: int, batch: int, context: int) ->
             ids, after = windows(data, Tensor.randint(batch, high=len(data) - context - 1), context)
             loss = model(ids).flatten(0, 1).sparse_categorical_crossentropy(after.flatten()).backward()
             optimiser.step()
-            found: Tensor = loss
-            return found
+            return loss
 
     start, kernels = time.perf_counter(), 0
     for i in range(1, steps + 1):

@@ -36,8 +36,7 @@ class Net:
         """Return the logits of images (batch, 1, 8, 8)."""
         x = self.norm1(self.conv1(x)).relu().max_pool2d()
         x = self.norm2(self.conv2(x)).relu().max_pool2d()
-        found: Tensor = self.head(x.flatten(1))
-        return found
+        return self.head(x.flatten(1))
 
 
 def load(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -100,8 +100,7 @@ class MiniLM(nn.Module):
             x = layer(x, added)
         weights = mask.unsqueeze(-1)
         mean = (x * weights).sum(1) / weights.sum(1)
-        found: Tensor = mean / mean.square().sum(1, keepdim=True).sqrt().maximum(1e-12)
-        return found
+        return mean / mean.square().sum(1, keepdim=True).sqrt().maximum(1e-12)
 
 
 def load(folder: Path) -> MiniLM:
