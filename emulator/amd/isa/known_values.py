@@ -54,7 +54,7 @@ class ValueOrigin:
 
 
 class Known:
-    """The origins of the values of one basic block."""
+    """The origins of the values of one basic block, by the texts of the values (`IrValue.ref`)."""
 
     def __init__(self) -> None:
         self._wide: dict[tuple[str, str], IrValue] = {}

@@ -32,8 +32,6 @@ COUNTERS = {
     "gfx11": {"load": "vmcnt", "store": "vscnt", "ds": "lgkmcnt", "km": "lgkmcnt"},
     "gfx12": {"load": "loadcnt", "store": "storecnt", "ds": "dscnt", "km": "kmcnt"},
 }
-
-
 """Family -> kind of access -> name of its counter."""
 
 

@@ -118,7 +118,6 @@ class KfdBuffer:
     """The offset at which mmap of the render node gives its pages."""
     mapped: set[KfdGpu] = field(default_factory=set)
     """The GPUs whose address space has it."""
-
     shown: bool = False
     """Whether the process has mapped it through the render node."""
     lost: bool = False

@@ -133,7 +133,6 @@ def update(ask: Asked, args: kfd_ioctl_update_queue_args) -> None:
         ring = whole(queue.gpu, "the ring", args.ring_base_address, size, errno.EFAULT)
         if queue.ring_buffer is not None:
             queue.buffers.remove(queue.ring_buffer)
-
         queue.buffers.append(ring)
         queue.ring_buffer = ring
     queue.ring_va, queue.ring_bytes = args.ring_base_address, size

@@ -60,10 +60,8 @@ class QueueObject:
     """The XCC that runs a PM4 queue."""
     eop_va: int = 0
     """The end-of-pipe buffer; 0 for none."""
-
     save_va: int = 0
     """The context-save area; 0 for none."""
-
     engine: int = 0
     """Index of its SDMA engine; 0 for compute queues."""
     doorbell: int = 0
