@@ -53,7 +53,7 @@ class MatrixShape:
     """(j, k) -> where B[k][j] lies, if A is sparse; None if A is dense. A sparse A stores 2 of 4 successive elements;
     `a_place` then gives the first of the two, and `k` is that of B."""
     b_registers: int = 0
-    """Registers of B if A is sparse, else 0: as many as `a_registers`."""
+    """Registers of B if A is sparse; 0 if A is dense: B then has `a_registers`."""
 
     @property
     def sparse(self) -> bool:
