@@ -1,7 +1,7 @@
 """Command-line tools: `python -m tools.NAME`.
 
-The product packages do not import them; the wheel excludes them.
+The packages of the product do not import them, and the wheel does not contain them. Each has `--help`.
 
-Next: `tools.check` (lint, types, layering), `tools.bench`, `tools.bringup`, `tools.hardware_run`,
-`tests.fuzz`, `tests.mutants`; each has `--help`.
+Not here: programs that test (`tests.fuzz`, `tests.mutants`). Next: `tools.check` (lint, types, layering),
+`tools.bench`, `tools.bringup`, `tools.hardware_run`.
 """

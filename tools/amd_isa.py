@@ -3,12 +3,12 @@
 `python -m tools.amd_isa TARGET...` writes TARGET.txt in `emulator/amd/isa/tables`. It needs libLLVM 19
 (Debian's package libllvm19); `--library` names it. Nothing at run time depends on it.
 
-A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is `field:dwords`, with `m` for a mask of
-lanes, `@s` where a field of vector registers names a scalar one, `@a` for an accumulation register, or a fixed
-word such as `vcc`.
+A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is a fixed word such as `vcc`, or
+`field:dwords`, with `m` for the dwords of a mask of lanes. `@s` follows if a field of vector registers names
+a scalar register, `@a` if it names an accumulation register.
 
-Not here: the encodings (`emulator.amd.isa.opcodes`), the meaning of instructions (`emulator.amd.isa.meanings`).
-Next: `emulator.amd.isa.opcodes`, which reads the tables.
+Not here: the encodings (`emulator.amd.isa.opcodes`), the meaning of instructions
+(`emulator.amd.isa.meanings`). Next: `emulator.amd.isa.opcodes`, which reads the tables.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
@@ -35,11 +35,11 @@ _NUMBERS = {
     "vdst": 32, "sdst": 16, "sdata": 16, "vdata": 160, "vaddr": 200, "data0": 160, "data1": 128, "addr": 200, "src0": 64,
     "src1": 96, "src2": 128, "vsrc1": 96, "ssrc0": 32, "ssrc1": 64, "sbase": 24, "soffset": 5, "saddr": 40, "srsrc": 48,
 }  # fmt: skip
-"""Field -> its register in a probe. The numbers differ within a format, so the text shows each operand's field."""
+"""Field -> its register in a probe. The numbers of a format differ, so the text shows the field of each operand."""
 _UNREAD = {"v_mov_b16": "vdst:1 src0:1", "v_swap_b16": "vdst:1 src0:1", "v_and_b16": "vdst:1 src0:1 src1:1"}
-"""Operands of 16-bit opcodes for which LLVM 19 prints none."""
+"""16-bit opcode -> its operands, if LLVM 19 prints none."""
 _SCALARS = {"src0": 56, "src1": 72, "src2": 88}
-"""Field -> its scalar register in a probe, where the opcode accepts no vector register."""
+"""Field -> its scalar register in a probe, if the opcode accepts no vector register."""
 
 
 class Disassembler:
@@ -64,7 +64,7 @@ class Disassembler:
         self._text = ctypes.create_string_buffer(512)
 
     def read(self, code: bytes) -> tuple[int, str] | None:
-        """Return the size in bytes and the text of the first instruction; None if it is invalid."""
+        """Return the size in bytes and the text of the first instruction; None for an invalid one."""
         raw = (ctypes.c_ubyte * (len(code) + 16)).from_buffer_copy(code + bytes(16))
         size = self._llvm.LLVMDisasmInstruction(
             self._context, ctypes.addressof(raw), len(code) + 16, 0, self._text, len(self._text)
@@ -81,7 +81,7 @@ class Prober:
         self._one = Disassembler(library, target)
         self._wide = Disassembler(library, target, "+wavefrontsize64") if self.family != "gfx9" else self._one
         self._halves = Disassembler(library, target, "+real-true16") if self.family != "gfx9" else self._one
-        """For the few opcodes that LLVM 19 decodes only with 16-bit halves of registers."""
+        """The disassembler for the few opcodes that LLVM 19 decodes only with 16-bit halves of registers."""
 
     def lines(self) -> Iterator[str]:
         """Yield the table's lines."""
@@ -107,9 +107,9 @@ class Prober:
         return self._opcode_of(form, op, segment)
 
     def _opcode_of(self, form: EncodingFormat, op: int, segment: int) -> str | None:
-        """Return the line of an opcode; None if it is invalid.
+        """Return the line of an opcode; None for an invalid one.
 
-        Sets one field after another, and keeps those that leave the encoding valid: unused fields must be 0.
+        Fields are set one after another. A field that makes the encoding invalid is not used, and stays 0.
         """
         base = form.put(form.base, "op", op)
         if next(f.name for f in self.formats if f.matches(base & 0xFFFF_FFFF)) != form.name.removesuffix(
@@ -165,7 +165,7 @@ class Prober:
 
     @staticmethod
     def _values(form: EncodingFormat, field: str) -> list[tuple[str, int, int]]:
-        """Return the trial values of a field: register file, register, value of the field."""
+        """Return the trial values of a field as (register file, number of the register, value of the field)."""
         number = _NUMBERS[field]
         if field == "sbase":
             return [("s", number, number // 2)]
@@ -250,7 +250,7 @@ class Prober:
         return found
 
     def _dual(self, form: EncodingFormat) -> Iterator[str]:
-        """Yield the lines of VOPD: each operation of one half, with an addition in the other half."""
+        """Yield the lines of VOPD: each operation of one half beside an addition in the other half."""
         base = form.base
         for field, value in (
             ("vdstx", 32), ("vsrc1x", 96), ("src0x", 0x140), ("vdsty", 16), ("vsrc1y", 97), ("src0y", 0x141), ("opx", 4),
@@ -270,7 +270,7 @@ class Prober:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the tables of the given targets; return the exit status."""
+    """Write the tables of the given targets; return 0."""
     parser = command("tools.amd_isa", __doc__)
     parser.add_argument("target", nargs="*", default=list(TARGETS), help="processors (all)")
     parser.add_argument("--library", default="libLLVM.so.19.1", help="LLVM 19's shared library")

@@ -1,27 +1,28 @@
 """A complete run of tests and measurements on a real GPU, in one command, under ten minutes.
 
-    python -m tools.hardware_run --out report                on a machine with a GPU
-    python -m tools.hardware_run --out report --device amd:1   another GPU than the first
-    python -m tools.hardware_run --out report --wheels DIR   install missing packages from DIR
-    python -m tools.hardware_run --out report --dry          run every stage without a GPU
+    python -m tools.hardware_run --out report                    on a machine with a GPU
+    python -m tools.hardware_run --out report --device amd:1     use another GPU than the first
+    python -m tools.hardware_run --out report --wheels DIR       install missing packages from DIR
+    python -m tools.hardware_run --out report --dry              run every stage without a GPU
     python -m tools.hardware_run --out report --device nv-emu    rehearse on an emulated GPU, with less work
     python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
-    python -m tools.hardware_run --out report --share        and write a report that names no machine
+    python -m tools.hardware_run --out report --share            also write a report that names no machine
 
-Stages: installation of wheels, description of the machine, its packages, the ladder without its fault, what
-instructions compute (`tools.record`), conformance, benchmarks, the same benchmarks through CUDA or HIP by
-PyTorch, calibration kernels beside the estimates of the counters, quick tests of tensors on the device,
-random programs, the other doubtful values of the ladder, the deliberate fault, and the machine after it.
-The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time
-limit; the next stage runs also if one fails, dies or hangs. Two files are written, complete at any time:
-report.json (see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later
-stages open the device with the values that the ladder found to work. No clocks are changed. With `--share` a
-third file is written at the end, shared.json: the report without host names, addresses and serial numbers.
-The last lines printed are one page: what works, what does not, what to send, the first failure and its cure.
-Exit status: 0 if every stage passed, else 1.
+The stages install wheels, describe the machine and its packages, climb the ladder without its fault, record
+what instructions compute (`tools.record`), run the conformance suite and the benchmarks, run the same
+benchmarks through CUDA or HIP by PyTorch, time calibration kernels beside the estimates of the counters, run
+quick tests of tensors and random programs, try the other values of uncertain settings on the ladder, cause
+the fault, and describe the machine after it. The GPU is AMD's if /dev/kfd exists and /dev/nvidiactl does not.
 
-Not here: how a stage runs (`tools.hardware.stage`), what a machine lacks for it (`tools.hardware.machine`),
-the rungs of the ladder (`tools.bringup`).
+Each stage is a child process with a time limit; if one fails, dies or hangs, the next still runs. Later
+stages open the device with the values that the ladder found to work. No clocks are changed. Two files are
+complete at any time: report.json (see docs/hardware/README.md), and evidence.tar.gz with all output and every
+kernel call. With `--share` a third file is written at the end, shared.json: the report without host names,
+addresses and serial numbers. The last lines printed are one page: what works, what does not, what to send,
+the first failure and its cure. Exit status: 0 if every stage passed, else 1.
+
+Not here: what a machine lacks for a run (`tools.hardware.machine`), the rungs of the ladder
+(`tools.bringup`). Next: `tools.hardware.stage`, how a stage runs.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOTAL_S: Final = 570.0
+"""The default limit of a run in seconds."""
 VENDORS: Final = ("nv", "amd")
 NAMES: Final = (
     "wheels", "box", "packages", "ladder", "record", "conformance", "benchmarks", "cuda", "calibration",
@@ -55,17 +57,17 @@ NAMES: Final = (
 )  # fmt: skip
 _NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
 _PROCESSES: Final = 8
-"""Processes of tests and of random programs at most."""
+"""The most processes of tests and of random programs."""
 _FAULT_S: Final = 60
 _AFTER_S: Final = 20
 _RECORD_END_S: Final = 15
-"""Seconds that the recorder has for its last shard, and to end by itself."""
+"""Seconds that the recorder has for its last shard, and to end without being killed."""
 _FEW_TESTS: Final = ("tests/frontend/test_movement_methods.py", "tests/frontend/test_assignment.py")
 """The tests of operations that a rehearsal on an emulated GPU has time for."""
 
 
 def wheels(run: Run) -> None:
-    """Install missing packages from a folder: by pip, or without pip by unpacking."""
+    """Install the packages in the folder of `--wheels`, by pip; if pip fails, by unpacking them."""
     if not run.options.wheels:
         return
     folder = Path(run.options.wheels).resolve()
@@ -95,7 +97,7 @@ def wheels(run: Run) -> None:
 
 
 def box(run: Run, name: str, limit_s: float) -> None:
-    """Describe the machine; this runs first, because CUDA's library creates missing device nodes."""
+    """Describe the machine. This runs first, because CUDA's library creates missing device nodes."""
     stage = run.run(Stage(name, [run.python, "-m", "tools.hardware.box"], limit_s))
     log = run.logs / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -106,7 +108,7 @@ def box(run: Run, name: str, limit_s: float) -> None:
 
 
 def packages(run: Run) -> None:
-    """Record which packages are installed."""
+    """Report the versions of packages; the stage fails if a needed one is absent."""
     code = (
         "import importlib, importlib.metadata as m, json\n"
         "def version(n):\n"
@@ -136,13 +138,16 @@ def packages(run: Run) -> None:
 
 
 def _seen(stage: Stage) -> dict[str, object]:
-    """Return the versions that the child process printed."""
+    """Return the values in the last line of JSON that the stage printed; {} if there is none."""
     lines = [line for line in stage.tail.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else {}
 
 
 def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, variants: str) -> bool:
-    """Run a part of the ladder and keep the values that work; return whether kernels run."""
+    """Run rungs `first` to `last` of the ladder, and keep the values that work; return whether kernels run.
+
+    It also returns True if the stage is not wanted.
+    """
     out = run.logs / f"{name}.json"
     # The ladder ends before its limit, so that it is not killed with its last child.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
@@ -170,7 +175,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
 
 
 def failures(report: Path) -> str:
-    """Return, as text, the first failed rungs and the numbers of skipped rungs; "" without a report."""
+    """Return the first failed rungs and the numbers of skipped rungs as text; "" without a report."""
     if not report.exists():
         return ""
     rungs = [r for r in json.loads(report.read_text())["rungs"] if not r.get("variant")]
@@ -191,9 +196,9 @@ def first_lines(error: str) -> str:
 
 
 def record(run: Run, limit_s: float) -> None:
-    """Record what the instructions of the GPU compute; in a rehearsal a part of it, or a few forms.
+    """Record what the instructions of the GPU compute; on an emulated GPU or in a dry run only some forms.
 
-    The file grows form by form, so whatever ends the stage leaves what was recorded by then in the archive.
+    The file grows form by form, so the archive has what was recorded, however the stage ends.
     """
     vendor, out = run.options.vendor, run.logs / "record.jsonl"
     if find_spec(f"tools.record.{vendor}") is None:
@@ -217,7 +222,7 @@ def _unrecorded(stage: Stage) -> str:
 
 
 def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selection: str) -> None:
-    """Run tests on the device; in a dry run only collect them."""
+    """Run tests on the device; in a dry run only collect them. `selection` are options of pytest."""
     there = [folder for folder in folders if (REPOSITORY / folder).exists()]
     if not there:
         run.skip(name, f"{', '.join(folders)} does not exist")
@@ -259,7 +264,7 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
 
 
 def outcomes_in(text: str) -> list[tuple[str, str]]:
-    """Return (test, outcome) of the lines of pytest's verbose output, of one process or of several."""
+    """Return (test, outcome) of each line of pytest's verbose output, by one process or by several."""
     how = "(PASSED|FAILED|SKIPPED|ERROR)"
     alone = re.findall(rf"^(\S+::.*?) {how}", text, re.MULTILINE)
     beside = re.findall(rf"^\[gw\d+\] \[ *\d+%\] {how} (\S+::.*?) *$", text, re.MULTILINE)
@@ -283,7 +288,7 @@ def programs(run: Run, limit_s: float) -> None:
 
 
 def benchmarks(run: Run, limit_s: float) -> None:
-    """Run the benchmarks of the device; in a dry run one of an emulated GPU."""
+    """Run the benchmarks of the device; in a dry run one benchmark of an emulated GPU."""
     cases = ["submit", "--quick", "--device", f"{run.options.vendor}-emu"]
     if not run.options.dry:
         cases = [
@@ -311,7 +316,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 
 
 def calibration(run: Run, limit_s: float) -> None:
-    """Time kernels beside the estimates of the counters; in a dry run on the emulated GPU."""
+    """Time kernels beside the estimates of the counters; in a dry run on an emulated GPU."""
     arguments = ["--device", run.device]
     if run.options.dry or run.options.emulated:
         arguments = ["--device", run.options.emulated or f"{run.options.vendor}-emu", "--groups", "4"]
@@ -348,26 +353,28 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--device",
         default="",
         metavar="N",
-        help="which GPU: N, nv:N, amd:N; nv-emu, nv-emu:VARIANT, amd-emu: an emulated one, with less work",
+        help="GPU: N, nv:N or amd:N; nv-emu, nv-emu:VARIANT or amd-emu for an emulated one, with less work",
     )
     parser.add_argument(
-        "--choices", default="default", metavar="TEXT", help="doubtful values: stack=low+pcas=3"
-    )
-    parser.add_argument("--only", default="", metavar="STAGE,STAGE", help=f"some of {', '.join(NAMES)}")
-    parser.add_argument(
-        "--total", type=above_zero, default=TOTAL_S, metavar="S", help="seconds for everything"
+        "--choices", default="default", metavar="TEXT", help="values of uncertain settings: stack=low+pcas=3"
     )
     parser.add_argument(
-        "--patience", type=above_zero, default=1.0, metavar="X", help="factor of all time limits"
+        "--only", default="", metavar="STAGE,STAGE", help=f"run only some of {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--total", type=above_zero, default=TOTAL_S, metavar="S", help="seconds for all stages together"
+    )
+    parser.add_argument(
+        "--patience", type=above_zero, default=1.0, metavar="X", help="multiply all time limits by X"
     )
     parser.add_argument("--dry", action="store_true", help="run every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="skip the deliberate fault")
     parser.add_argument(
         "--share",
         action="store_true",
-        help="write shared.json, a report without what identifies this machine",
+        help="write shared.json, the report without host names, addresses and serial numbers",
     )
-    parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
+    parser.add_argument("--json", action="store_true", help="also print the report on stdout")
     options = parser.parse_args(arguments)
     if options.only and not options.only.strip(","):
         parser.error(f"--only: wanted some of {', '.join(NAMES)}")
@@ -389,7 +396,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run_stages(run: Run) -> None:
-    """Run all stages in order; time for the last two, the fault and the machine after it, is reserved."""
+    """Run all stages in order; time is reserved for the last two, the fault and the machine after it."""
     fault = not run.options.no_fault and run.wanted("fault")
     run.reserve_s = _FAULT_S + _AFTER_S if fault else 0
     wheels(run)
@@ -417,7 +424,7 @@ def run_stages(run: Run) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool and return its exit status."""
+    """Run the tool. Return 0 if every stage passed, 1 if not, `REFUSED` if a folder cannot be written."""
     options = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # kills the running stage and keeps the report
     try:

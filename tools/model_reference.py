@@ -1,7 +1,7 @@
 """The reference page of `hcq` and `interop`: devices, memory, queues, order, kernels, graphs, counters.
 
-It is generated from signatures and docstrings, so it always agrees with the code; `python -m tools.reference`
-writes it. Members that only drivers and other parts of this project call are left out.
+It is made of signatures and docstrings, so it agrees with the code; `python -m tools.reference` writes it.
+Members that only drivers and other parts of this project call are left out.
 
 Not here: errors (docs/errors.md), commands as classes (`hcq.commands`). Next: `tools.reference`, the command.
 """
@@ -79,12 +79,12 @@ PARTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def _text(member: Any) -> str:
-    """Return a docstring without indentation, ready for Markdown."""
+    """Return the docstring of a member without indentation."""
     return inspect.cleandoc(member.__doc__ or "")
 
 
 def _default(value: object) -> str:
-    """Return a default as short text that is the same in every process."""
+    """Return a default as short text that is equal in every process."""
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if value == hcq.BufferSpec():
@@ -93,7 +93,7 @@ def _default(value: object) -> str:
 
 
 def _call(name: str, function: Any, *, bound: bool) -> str:
-    """Return a function as a call: its arguments with defaults and without types."""
+    """Return a function as a call: arguments with defaults, without types; `bound` leaves out the first."""
     shown: list[str] = []
     parameters = list(inspect.signature(function).parameters.values())[bound:]
     for parameter in parameters:
@@ -106,7 +106,7 @@ def _call(name: str, function: Any, *, bound: bool) -> str:
 
 
 def _field_texts(cls: type) -> dict[str, str]:
-    """Return the strings that stand below the fields of a class, or below the members of an enumeration."""
+    """Return the string below each field of a class, or below each member of an enumeration, by its name."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -124,7 +124,7 @@ def _field_texts(cls: type) -> dict[str, str]:
 
 
 def _rows(cls: type) -> list[str]:
-    """Return the table of the fields of a dataclass, or of the members of an enumeration."""
+    """Return the table of the fields of a dataclass, or of the members of an enumeration; [] without any."""
     texts = _field_texts(cls)
     rows = []
     if issubclass(cls, enum.Enum):

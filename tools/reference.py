@@ -1,8 +1,8 @@
 """Write the reference pages: `python -m tools.reference`.
 
-The pages that users read are kept in docs/reference: `hcq`, `Tensor` (with its stub for type checkers) and
-PTX. `--layouts FOLDER` writes the others: tables of all packets, registers, ioctl structures and descriptors,
-a page a module. All come from declarations and docstrings. `--check` only reports stale pages.
+The pages for users are kept in docs/reference: `hcq`, `Tensor` (with its stub for type checkers) and PTX.
+`--layouts FOLDER` writes other pages there: tables of packets, registers, ioctl structures and descriptors,
+one page for each module. All come from declarations and docstrings. `--check` only reports stale pages.
 
 Not here: outputs in other pages (`tools.docs`).
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 MODULES = ("drivers.cpu.layouts", "drivers.nv.layouts", "drivers.amd.layouts")
-"""Modules, or packages of modules, that declare layouts."""
+"""The modules, or packages of modules, that declare layouts."""
 
 
 def modules() -> list[str]:
-    """Return the names of all modules with layouts."""
+    """Return the names of all modules that may declare layouts."""
     found = []
     for name in MODULES:
         folder = ROOT / name.replace(".", "/")
@@ -62,7 +62,7 @@ def layout_pages(folder: Path) -> dict[Path, str]:
 
 
 def pages() -> dict[Path, str]:
-    """Return the kept pages and the stub by their paths."""
+    """Return the texts of the kept pages and of the stub by their paths."""
     return {
         PAGES / "tensor.md": tensor_reference.page(),
         PAGES / "ptx.md": ptx_forms.page(),
@@ -72,7 +72,7 @@ def pages() -> dict[Path, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the pages; with --check print stale pages and return 1 if there is one."""
+    """Write the pages and return 0; with --check print stale pages, and return 1 if there is one."""
     parser = command("tools.reference", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
     parser.add_argument(
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.layouts is not None and options.check:
-        parser.error("--check: the pages of layouts are not kept; leave out --layouts")
+        parser.error("--check: the pages of --layouts are not kept; leave out --check or --layouts")
     if options.layouts is not None:
         options.layouts.mkdir(parents=True, exist_ok=True)
         for path, text in layout_pages(options.layouts).items():

@@ -1,9 +1,9 @@
 """The reference page of `Tensor`: each method with its arguments and its summary, grouped by module.
 
-It is generated from the code, so it always agrees with it; `python -m tools.reference` writes it, and the
-stub with the methods' names for type checkers.
+It is made of signatures and docstrings, so it agrees with the code; `python -m tools.reference` writes it,
+and the stub with the methods' names for type checkers.
 
-Next: `tools.reference`, the command.
+Not here: `hcq` and `interop` (`tools.model_reference`). Next: `tools.reference`, the command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DIFFERS = {
     "cumprod": "Beside zeros, infinities and NaN gradients are products of the others; PyTorch divides: NaN.",
     "layernorm": "A row whose variance overflows gives 0; in PyTorch NaN.",
 }
-"""Methods whose values or gradients differ from PyTorch's, and how; PyTorch's recorded gradients show it."""
+"""Method -> how its values or gradients differ from those of PyTorch, as recorded."""
 NAMES = """## Other names of arguments
 
 Where a method has no argument of the name on the left, it is read as the one on the right: `x.sum(dim=1)` is
@@ -75,7 +75,7 @@ def _call(name: str, member: Any, fn: Any) -> str:
 
 
 def _members() -> dict[str, dict[Any, list[str]]]:
-    """Return the functions of each module, with the call of each of their names."""
+    """Return the public functions of each module, each with its calls, one for each of its names."""
     found: dict[str, dict[Any, list[str]]] = {}
     changing = {name for row in METHODS for name in row.changing}
     for cls in (Tensor, Methods):
@@ -87,7 +87,7 @@ def _members() -> dict[str, dict[Any, list[str]]]:
 
 
 def _differences(calls: list[str]) -> str:
-    """Return the documented differences from PyTorch's gradients or values."""
+    """Return the differences of a function with these calls from PyTorch, as text; "" if there is none."""
     names = {re.split(r"\W", call)[0] for call in calls}
     return "".join([f" *Unlike PyTorch:* {reason}" for name, reason in DIFFERS.items() if name in names])
 

@@ -1,9 +1,9 @@
 """Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `python -m tools.bench emu`.
 
-Four kernels in PTX run on the engine, without driver and queue; their results are checked. Target times of
-translated kernels: vector add of 1M floats 3 ms, shared-memory reduction of 1M floats 5 ms, tiled matmul of
-256 x 256 8 ms, divergent Collatz of 256K threads 40 ms. Target time of a small kernel from its text to its
-result, translation included: 60 ms.
+Four kernels in PTX run on the engine, without driver and queue, and their results are checked. Translated
+kernels should take: the vector add of 1M floats 3 ms, the reduction of 1M floats in shared memory 5 ms, the
+tiled matmul of 256 x 256 8 ms, the divergent Collatz of 256K threads 40 ms. A small kernel should take 60 ms
+from its text to its result, with translation.
 
 Not here: the driver on the emulated GPU. Next: `rows`, how a figure is measured.
 """
@@ -134,13 +134,13 @@ class Prepared:
 
     name: str
     run: Callable[[Tier], float]
-    """Launches on a tier and waits; returns milliseconds, raises `HcqError` for a fault."""
+    """Launches on a tier and waits. Returns milliseconds; raises `HcqError` for a fault."""
     check: Callable[[], bool]
     """Returns whether the buffers hold the expected result."""
 
 
 def pack(*values: Any) -> bytes:
-    """Return arguments at their natural alignment: arrays as pointers, numbers as u32."""
+    """Return arguments as bytes, each at a multiple of its size: arrays as pointers, numbers as u32."""
     raw = b""
     for value in values:
         if isinstance(value, np.ndarray):
@@ -151,7 +151,7 @@ def pack(*values: Any) -> bytes:
 
 
 def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
-    """Return the four kernels with their data in mapped memory, translated with `checks` (default: none)."""
+    """Return the four kernels, translated with `checks` (by default none), with data in mapped memory."""
     memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
     rng = np.random.default_rng(1)
 
@@ -188,7 +188,7 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
 
 
 def cold() -> float:
-    """Return the milliseconds from the PTX of a small uncached kernel to its result."""
+    """Return the milliseconds from the PTX of a small kernel to its result, without any cache."""
     settings = Settings()
     engine(settings)
     out = np.zeros(64, "u4")
@@ -203,13 +203,13 @@ def cold() -> float:
 
 
 def sanitized() -> dict[str, Sanitizers]:
-    """Return settings with one sanitizer each, by name, and with all."""
+    """Return for each sanitizer the settings with it alone, by its name, and the settings with all."""
     alone = {f.name: Sanitizers(**{f.name: True}) for f in fields(Sanitizers)}
     return alone | {"all sanitizers": Sanitizers.all()}
 
 
 def emu(bench: Bench) -> None:
-    """Add rows of each kernel and tier, of the uncached kernel, and of each kernel and sanitizer."""
+    """Add rows of each kernel and tier, of the uncached small kernel, and of each kernel and sanitizer."""
     samples = 2 if bench.quick else 20
     plain = prepare()
     for one in plain:
@@ -224,7 +224,7 @@ def emu(bench: Bench) -> None:
 
 
 def slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
-    """Run a kernel with and without a sanitizer in turn; add a row of the ratios of their times."""
+    """Run a kernel alternately with and without a sanitizer; add a row of the ratios of their times."""
     checked.run("optimised")
     pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]
     bench.add(f"{plain.name}, {name.replace('_', ' ')}", [a / b for a, b in pairs], unit="x",
