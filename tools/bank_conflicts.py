@@ -5,7 +5,7 @@ variables and workgroup numbers 0. An access needs one pass for every 128 bytes 
 needs more passes where threads of one pass touch different words of one of the 32 banks. An access of vectors
 is served in groups of threads that together touch 128 bytes: 8 threads of 16 bytes each.
 
-Not here: the layout of tiles (`compiler.plan.device_contraction`). Next: `gpu_kernels`, the caller.
+Not here: the layout of tiles (`compiler.plan.shared_product`). Next: `gpu_kernels`, the caller.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ installed it also writes KERNEL_ARCH.cubin; `nvdisasm -c` of a CUDA toolkit show
 Exits with 1 if a kernel spills or an error is above the kernel's bound.
 
 Not here: times (`tools.performance`). Next: `compiler.pipeline`, whose steps run here as in a compilation,
-and `compiler.plan.device_contraction`, which plans the products.
+and `compiler.plan.shared_product`, which plans the products.
 """
 
 from __future__ import annotations

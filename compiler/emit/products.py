@@ -7,7 +7,7 @@ Where the host loads both factors in place, all of them are one line (`bundled`)
 half of a kernel, and as one line they have the same text.
 
 Not here: loops over the sum (`staged_sum`, `reductions`), rows of the table (`compiler.targets`), which
-kernels have them (`plan.device_contraction`, `rewrite.packed_dot`).
+kernels have them (`plan.shared_product`, `rewrite.packed_dot`).
 """
 
 from __future__ import annotations

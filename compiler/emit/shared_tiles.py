@@ -3,7 +3,7 @@
 All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory, and
 stores them as words of the tile. Words of the tile beyond the end of the sum are 0.
 
-Not here: the choice of the tiles (`plan.device_contraction`), the products (`products`). Next:
+Not here: the choice of the tiles (`plan.shared_product`), the products (`products`). Next:
 `staged_sum`, the caller.
 """
 

@@ -10,7 +10,7 @@ threads, starts the copies to the tiles that the round before has used, and adds
 one barrier a round is enough. Operations that take tiles from shared memory start before these copies and end
 after them.
 
-Not here: the choice of the tiles (`plan.device_contraction`), other reductions (`reductions`, the caller).
+Not here: the choice of the tiles (`plan.shared_product`), other reductions (`reductions`, the caller).
 Next: `shared_tiles` and `tile_rings`, the copies; `products`, the operations.
 """
 

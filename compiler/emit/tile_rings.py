@@ -4,7 +4,7 @@ The rows of a tile are rows of global memory (`nest.loop_nest.Stage`): values al
 operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and loads of fragments have no
 bank conflicts.
 
-Not here: the choice of the tiles (`plan.device_contraction`), tiles of words (`shared_tiles`). Next:
+Not here: the choice of the tiles (`plan.shared_product`), tiles of words (`shared_tiles`). Next:
 `staged_sum`, the caller.
 """
 

@@ -3,7 +3,7 @@
 A contraction is one sum of products of two operands. Some output ranges occur in one operand only (rows of a
 matrix product), and some in the other only (columns).
 
-Not here: products on targets with shared memory (`plan.device_contraction`). Next: `plan.contraction`, the
+Not here: products on targets with shared memory (`plan.shared_product`). Next: `plan.contraction`, the
 caller, which plans a contraction.
 """
 

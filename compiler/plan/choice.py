@@ -1,7 +1,7 @@
 """A choice: the few numbers from which a planner makes one plan of a kernel, as data with a text form.
 
 A plan holds nodes of its kernel; a choice holds numbers of ranges and sizes, so that it can be stored, sent
-to another process, and changed by one step. `tiling`, `contraction`, `device_contraction`, `transposes`,
+to another process, and changed by one step. `tiling`, `contraction`, `shared_product`, `transposes`,
 `phases` and `winograd` each make plans of one class of choices; the zeros and empty tuples of a choice leave
 a factor to the planner's estimate.
 
@@ -72,7 +72,7 @@ class ProductChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedChoice:
-    """Tiles in shared memory: a plan of `device_contraction`."""
+    """Tiles in shared memory: a plan of `shared_product`."""
 
     matrix: bool = False
     """Whether a matrix operation is used."""

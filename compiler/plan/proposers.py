@@ -4,7 +4,7 @@ A row says which planner proposes, on which targets, and when its proposal repla
 before: in less than `worth` of its time, as estimates are uncertain and a simple plan is as it is for every
 size. A planner of products on the host and that of splits propose together for each form of a kernel.
 
-Not here: the plans (`contraction`, `device_contraction`, `phases`, `tiling`, `transposes`, `winograd`), other
+Not here: the plans (`contraction`, `shared_product`, `phases`, `tiling`, `transposes`, `winograd`), other
 choices than the estimated ones (`compiler.search.space`). Next: `compiler.pipeline`, the caller.
 """
 
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from compiler.nest.loop_nest import Stage
-from compiler.plan import contraction, device_contraction, phases, tiling, transposes, winograd
+from compiler.plan import contraction, phases, shared_product, tiling, transposes, winograd
 from compiler.plan.choice import (
     PartsChoice,
     ProductChoice,
@@ -86,7 +86,7 @@ OF_EVERY_FORM = (
 """Planners of a form: products, and splits of ranges, of which every kernel has one."""
 CERTAIN = (
     Proposer(propose=_chain, certain=True),
-    Proposer(propose=device_contraction.propose, on="gpu", sums=True, certain=True),
+    Proposer(propose=shared_product.propose, on="gpu", sums=True, certain=True),
     Proposer(propose=transposes.propose, on="gpu", certain=True),
 )
 """Planners of special kernels, which have no better plan."""
@@ -141,7 +141,7 @@ def chosen(kernel: KernelForm, target: Target, choice: Choice) -> Proposal | Non
     A tile or panels that do not fit have none. Raises `CompileError` for a range that the kernel lacks.
     """
     if isinstance(choice, StagedChoice):
-        return device_contraction.by_choice(kernel, target, choice)
+        return shared_product.by_choice(kernel, target, choice)
     if isinstance(choice, SplitChoice | ProductChoice):
         form = kernel.changed(choice.form, target)
         if form is None:

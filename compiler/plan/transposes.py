@@ -5,7 +5,7 @@ of the cache. All threads of a workgroup load a tile with vectors along the seco
 memory, and read their values from there. Vectors are permuted within the rows of the tile, so that stores and
 reads are free of bank conflicts.
 
-Not here: tiles of sums (`device_contraction`), plans of other kernels (`tiling`). Next:
+Not here: tiles of sums (`shared_product`), plans of other kernels (`tiling`). Next:
 `nest.loop_nest.Stage`.
 """
 
@@ -20,7 +20,7 @@ from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Stage, Step, Swizzle, Threads
 from compiler.plan.choice import TurnedChoice
-from compiler.plan.device_vectors import ACCESS_BYTES, in_row
+from compiler.plan.thread_vectors import ACCESS_BYTES, in_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from compiler.nest.operand_roles import candidates
 from compiler.plan import contraction, proposers
+from compiler.plan.block_splits import all_splits
 from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice
 from compiler.plan.cost import LINES
-from compiler.plan.device_product import operands, product_of
-from compiler.plan.device_splits import all_splits
+from compiler.plan.matrix_product import operands, product_of
 from compiler.plan.proposal import prepared
 from hcq.errors import UsageError
 

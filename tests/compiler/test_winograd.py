@@ -93,8 +93,7 @@ def test_a_convolution_has_no_plan_beside_a_faster_sum() -> None:
         direct = replace(made, nanoseconds=made.nanoseconds * times)
         row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
         found = fastest((row, *IN_PARTS), kernel, target)
-        assert found is not None
-        assert (found.nanoseconds == made.nanoseconds) is used
+        assert (found is not None and found.nanoseconds == made.nanoseconds) is used
 
 
 def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -> None:

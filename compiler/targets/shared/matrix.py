@@ -5,7 +5,7 @@ together, in registers of 32 bits. A register of A or B holds a *word*: two elem
 bytes, that are neighbours along k. The coordinates of the element in a register are sums of weighted digits
 of the numbers of the lane and of the register: a lane map lists these digits.
 
-Not here: which operation a kernel uses (`compiler.plan.device_contraction`), the instruction's text
+Not here: which operation a kernel uses (`compiler.plan.shared_product`), the instruction's text
 (`compiler.targets.shared.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix`
 and `compiler.targets.shared.word_operations`, the rows.
 """

@@ -4,8 +4,8 @@ A workgroup computes a block of rows x columns from tiles in shared memory (`emi
 part of the block in registers. Tile sizes follow from the target's row by an estimate of time; nothing is
 measured.
 
-Not here: products on a target with vectors (`contraction`), other kernels (`tiling`). Next: `device_product`,
-rows and columns of a kernel; `device_splits`, the candidates; `nest.nest_check`, which verifies the plan;
+Not here: products on a target with vectors (`contraction`), other kernels (`tiling`). Next: `matrix_product`,
+rows and columns of a kernel; `block_splits`, the candidates; `nest.nest_check`, which verifies the plan;
 `emit.staged_sum`, which writes its loop.
 """
 
@@ -21,19 +21,19 @@ from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Reduction, Stage, Step, Swizzle
 from compiler.nest.nest_check import shared_bytes
-from compiler.plan.device_product import operands, product_of
-from compiler.plan.device_splits import PANEL, WORDS_PER_CYCLE, all_splits
-from compiler.plan.device_vectors import ACCESS_BYTES
+from compiler.plan.block_splits import PANEL, WORDS_PER_CYCLE, all_splits
+from compiler.plan.matrix_product import operands, product_of
 from compiler.plan.proposal import Proposal
+from compiler.plan.thread_vectors import ACCESS_BYTES
 from compiler.targets.shared.matrix import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compiler.ir.uop import UOp
+    from compiler.plan.block_splits import BlockSplit
     from compiler.plan.choice import StagedChoice
-    from compiler.plan.device_product import Product
-    from compiler.plan.device_splits import BlockSplit
+    from compiler.plan.matrix_product import Product
     from compiler.plan.proposal import KernelForm
     from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target

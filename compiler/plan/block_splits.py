@@ -3,7 +3,7 @@
 Multiply-adds of threads, matrix operations of warps on tiles of words or on rings of tiles, and operations of
 a warpgroup on tiles in shared memory. The estimates are cycles of a processor; nothing is measured.
 
-Not here: which one is chosen, the tiles in shared memory (`device_contraction`, the caller).
+Not here: which one is chosen, the tiles in shared memory (`shared_product`, the caller).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Axis, Threads
 from compiler.plan.choice import StagedChoice
-from compiler.plan.device_product import half
-from compiler.plan.device_vectors import ACCESS_BYTES
+from compiler.plan.matrix_product import half
+from compiler.plan.thread_vectors import ACCESS_BYTES
 from compiler.targets.shared.matrix import places
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Edge
-    from compiler.plan.device_product import Product
+    from compiler.plan.matrix_product import Product
     from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target
 

@@ -3,7 +3,7 @@
 The output ranges of one operand only are merged to one range of rows, those of the other to one of columns,
 and the summed ranges to one, with divisions where the indices need them; so a convolution is a product, too.
 
-Not here: how a product is divided (`device_splits`), its plan (`device_contraction`, the caller).
+Not here: how a product is divided (`block_splits`), its plan (`shared_product`, the caller).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from compiler.dtype import HALF, dtypes, register_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import analyse, inner_nodes
-from compiler.plan.device_vectors import in_row
+from compiler.plan.thread_vectors import in_row
 from compiler.rewrite.range_merging import replace_ranges
 
 if TYPE_CHECKING:

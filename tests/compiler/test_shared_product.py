@@ -16,7 +16,7 @@ from compiler.nest import nest_check
 from compiler.nest.loop_nest import Axis, LoopNest, Step, Threads
 from compiler.pipeline import lower, steps
 from compiler.plan.choice import StagedChoice
-from compiler.plan.device_contraction import strip
+from compiler.plan.shared_product import strip
 from compiler.targets import target_of
 from compiler.targets.amdgcn import matrix as amd
 from compiler.targets.amdgcn.rows import choice_of

@@ -3,7 +3,7 @@
 Where every access along a range of threads is contiguous and aligned, a thread takes up to 16 bytes at once:
 unrolled values that lay `threads` apart become neighbours, and long loops of reductions run over vectors.
 
-Not here: the choice of the plan (`tiling`, the caller), tiles in shared memory (`device_contraction`).
+Not here: the choice of the plan (`tiling`, the caller), tiles in shared memory (`shared_product`).
 """
 
 from __future__ import annotations
