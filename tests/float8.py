@@ -19,6 +19,8 @@ FIELDS: Final = {
     "float8_e4m3fnuz": (4, 3, 8), "float8_e5m2fnuz": (5, 2, 16),
 }  # fmt: skip
 """Bits of the exponent, bits of the fraction, bias."""
+SMALLER: Final = {"float6_e3m2fn": (3, 2, 3), "float6_e2m3fn": (2, 3, 1), "float4_e2m1fn": (2, 1, 1)}
+"""Elements of microscaling, without NaN and infinity (OCP Microscaling Formats Specification 1.0, 5.3)."""
 BEYOND: Final = {
     "float8_e4m3fn": 0x7E, "float8_e5m2": 0x7C, "float8_e4m3fnuz": 0x80, "float8_e5m2fnuz": 0x80,
 }  # fmt: skip
@@ -28,10 +30,10 @@ BEYOND: Final = {
 @cache
 def table(name: str) -> Array:
     """Return the value of every code, as float32."""
-    exponents, fractions, bias = FIELDS[name]
+    exponents, fractions, bias = (FIELDS | SMALLER)[name]
     found = []
-    for code in range(256):
-        sign = -1.0 if code >> 7 else 1.0
+    for code in range(2 << exponents + fractions):
+        sign = -1.0 if code >> exponents + fractions else 1.0
         exponent, fraction = code >> fractions & (1 << exponents) - 1, code & (1 << fractions) - 1
         value = (fraction / 2**fractions + (exponent > 0)) * 2.0 ** (max(exponent, 1) - bias)
         if name.endswith("fnuz"):
@@ -46,7 +48,8 @@ def table(name: str) -> Array:
 
 def encoded(x: Array, name: str) -> Array:
     """Return the code of the nearest value of each number, of two the even one, as uint8."""
-    sizes = table(name)[:128].astype(np.float64)
+    half = len(table(name)) // 2
+    sizes = table(name)[:half].astype(np.float64)
     sizes = sizes[np.isfinite(sizes)]
     steps = np.append(sizes, 2 * sizes[-1] - sizes[-2])  # as if there were one more
     size = np.abs(np.asarray(x, np.float64)).ravel()
@@ -55,11 +58,11 @@ def encoded(x: Array, name: str) -> Array:
     following = np.minimum(code + 1, len(steps) - 1)
     tie = (following > code) & (far[np.arange(len(size)), following] == far[np.arange(len(size)), code])
     code = np.where(tie & (code % 2 == 1), following, code)
-    code = np.where(code == len(sizes), BEYOND[name], code)
+    code = np.where(code == len(sizes), BEYOND.get(name, len(sizes) - 1), code)
     nothing = 0x80 if name.endswith("fnuz") else 0x7F
     code = np.where(np.isnan(size), nothing, code)
     minus = np.signbit(np.asarray(x)).ravel() & ((code > 0) | (nothing == 0x7F))
-    return (code | minus * 0x80).astype(np.uint8).reshape(np.shape(x))
+    return (code | minus * half).astype(np.uint8).reshape(np.shape(x))
 
 
 def boundaries(name: str) -> Array:

@@ -49,7 +49,7 @@ from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
 
 if TYPE_CHECKING:
-    from frontend.nn import data, functional, init, utils
+    from frontend.nn import data, functional, init, microscaling, utils
 
 __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LSTM", "RNN", "SELU", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d",
@@ -69,11 +69,10 @@ __all__ = [
     "Sigmoid", "SmoothL1Loss", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign",
     "Tanh", "Tanhshrink", "Threshold", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer", "Unflatten", "Unfold", "Upsample", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
-    "amp", "clip_grad_norm_", "clip_grad_value_", "data", "functional", "init", "optim", "schedules", "state",
-    "utils",
+    "amp", "clip_grad_norm_", "clip_grad_value_", "data", "functional", "init", "microscaling", "optim",
+    "schedules", "state", "utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-    __getattr__, __dir__ = lazy(
-        __name__, __all__, {n: f"{__name__}.{n}" for n in ("data", "functional", "init", "utils")}
-    )
+    _LATER = ("data", "functional", "init", "microscaling", "utils")
+    __getattr__, __dir__ = lazy(__name__, __all__, {n: f"{__name__}.{n}" for n in _LATER})

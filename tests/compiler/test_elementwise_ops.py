@@ -11,6 +11,7 @@ import pytest
 from compiler.dtype import dtypes
 from compiler.emit import isel
 from compiler.ir import ops
+from tests import oracle
 from tests.compiler.kernels import ARCH, elementwise, stored_as
 from tests.each import check_each
 from tests.oracle import COMPUTE
@@ -21,25 +22,14 @@ ALL = [d for d in dtypes.all() if d.computes]
 ARCHES = [ARCH, "x86_64-v3"]
 
 
-def bits_of_bfloat16(x: np.ndarray) -> np.ndarray:
-    """float32 values rounded to bfloat16, as its bits."""
-    raw = x.astype(np.float32).view(np.uint32).astype(np.uint64)
-    near = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16
-    return np.where(np.isnan(x), (raw >> 16) | 0x40, near).astype(np.uint16)
-
-
 def to_memory(x: np.ndarray, dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
-        if dtype is dtypes.bfloat16:
-            return bits_of_bfloat16(x)
-        return x.astype(stored_as(dtype))
+        return oracle.to_memory(oracle.rounded(x, dtype), dtype)
 
 
 def from_memory(raw: np.ndarray, dtype) -> np.ndarray:
     """Values in a type NumPy can calculate with: float32 for the halves."""
-    if dtype is dtypes.bfloat16:
-        return (raw.astype(np.uint32) << 16).view(np.float32)
-    return raw.astype(np.float32) if dtype is dtypes.float16 else raw
+    return raw.astype(np.float32) if dtype is dtypes.float16 else oracle.from_memory(raw, dtype)
 
 
 def sample(dtype, count=333, seed=0):
@@ -157,11 +147,9 @@ def cast_by_rule(x, source, target):
 def nearest_bfloat16(v):
     """A float64 rounded once to bfloat16, as bits."""
     if np.isnan(v) or np.isinf(v) or v == 0:
-        return int(bits_of_bfloat16(np.array([v], np.float32))[0])
+        return int(to_memory(np.array([v]), dtypes.bfloat16)[0])
     exponent = max(np.frexp(v)[1] - 8, -133)
-    rounded = np.ldexp(np.rint(np.ldexp(v, -exponent)), exponent)
-    with np.errstate(all="ignore"):
-        return int(np.array([rounded], np.float32).view(np.uint32)[0] >> 16)
+    return int(to_memory(np.array([np.ldexp(np.rint(np.ldexp(v, -exponent)), exponent)]), dtypes.bfloat16)[0])
 
 
 @pytest.mark.sampled(29)
