@@ -37,7 +37,9 @@ class Linearizer:
         self.b = e.b
         self.memory = memory = Memory(e)
         self.panels = Panels(e, memory)
-        self.transposing = [s for s in plan.steps if isinstance(s, Stage) and s.across is not None]
+        self.transposing: list[Stage] = []
+        if plan.threads > 1:
+            self.transposing += [s for s in plan.steps if isinstance(s, Stage) and s.across]
         self.reductions = Reductions(e, memory, self.panels)
         self.results = Results(e, memory, self.reductions)
         self.inner_steps = [

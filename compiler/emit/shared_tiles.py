@@ -50,15 +50,18 @@ class SharedTile:
         self.turns: dict[UOp, UOp] = {}
         """For the index of a row the number by which its places are permuted."""
         tag = e.plan.shared_stages().index(stage)
-        self.shared = (dtype, self.words * self.pitch, tag)
+        self.array = (dtype, self.words * self.pitch, tag)
+        self.base: Line | None = None
+        """The address of the tile; None before `memory`."""
 
     def memory(self) -> Line:
         """Return the address of the tile, written at the first call."""
-        return self.b.line("shared", POINTER, 1, (), self.shared)
+        self.base = self.base or self.b.line("shared", POINTER, 1, (), self.array)
+        return self.base
 
     def address(self, word: UOp, place: UOp) -> Line:
         """Return the address of the word in row `word` at `place` in the block; both are indices."""
-        b, ix, swizzle, memory = self.b, self.e.index, self.stage.layout.swizzle, self.memory()
+        b, ix, swizzle, memory = self.b, self.e.index, self.stage.layout.swizzle, self.base or self.memory()
         if swizzle is None:
             at = ix.materialised(symbolic.dot((word, place), (self.pitch, 1)))
         else:
