@@ -17,7 +17,7 @@ from compiler.nest.loop_nest import Step
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from compiler.nest.loop_nest import Axis, LoopNest, Stage
     from compiler.targets.shared.target import Target
@@ -49,25 +49,21 @@ def register_estimate(plan: LoopNest) -> int:
 
 
 def shared_estimate(plan: LoopNest) -> int:
-    """Return the bytes of shared memory of the tiles of a plan's sum; 0 for other plans."""
-    stages = plan.shared_stages()
-    axes = {a.range: a for a in plan.axes}
-    staged = [r.staged for r in plan.reductions.values() if r.staged]
-    if not stages or not staged:
-        return 0
-    return shared_bytes(axes[stages[0].axis], axes[stages[1].axis], stages, staged[0])
-
-
-def shared_bytes(rows: Axis, columns: Axis, stages: Sequence[Stage], staged: int) -> int:
-    """Return the bytes of the tiles of a staged sum, of `staged` values along the sum each."""
+    """Return the bytes of shared memory of the tiles of a plan."""
+    blocks = {a.range: a.block for a in plan.axes}
+    staged = max([r.staged for r in plan.reductions.values()], default=0)
     total = 0
-    for axis, stage in zip((rows, columns), stages, strict=True):
-        if stage.mechanism == "asynchronous copies":
-            size = storage_type(stage.value.dtype).itemsize
-            total += stage.depth * size * staged * axis.block
-        else:
-            total += WORD_BYTES * (staged // stage.layout.pack) * (axis.block + stage.layout.pad)
+    for stage in plan.shared_stages():
+        values = staged if stage.across is None else blocks[stage.across]
+        total += tile_bytes(stage, blocks[stage.axis], values)
     return total
+
+
+def tile_bytes(stage: Stage, block: int, values: int) -> int:
+    """Return the bytes of a stage's tiles, of `block` values of its axis and `values` of the other range."""
+    if stage.mechanism == "asynchronous copies" or stage.across is not None:
+        return stage.depth * storage_type(stage.value.dtype).itemsize * values * block
+    return WORD_BYTES * (values // stage.layout.pack) * (block + stage.layout.pad)
 
 
 def dynamic_bytes(plan: LoopNest) -> int:

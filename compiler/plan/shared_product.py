@@ -20,7 +20,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Reduction, Stage, Step, Swizzle
-from compiler.nest.nest_check import shared_bytes
+from compiler.nest.nest_check import tile_bytes
 from compiler.plan.block_splits import PANEL, WORDS_PER_CYCLE, all_splits
 from compiler.plan.matrix_product import operands, product_of
 from compiler.plan.proposal import Proposal
@@ -132,7 +132,7 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     if registers > target.thread_registers:
         return None
     most = target.dynamic_shared_bytes if split.depth > 1 else target.shared_bytes
-    if shared_bytes(split.rows, split.columns, (rows, columns), staged) > most:
+    if sum([tile_bytes(s, a.block, staged) for s, a in zip((rows, columns), axes, strict=True)]) > most:
         return None
     work = split.work + _parts_of_lines(axes, (rows, columns), staged, target)
     time = _cycles(p, split, target, -(-p.k.arg[1] // staged) * staged, work)

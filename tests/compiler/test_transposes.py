@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from compiler.dtype import DType, dtypes
 from compiler.ir.index import loop
 from compiler.nest.loop_nest import Stage
+from compiler.nest.nest_check import shared_estimate, verify
 from compiler.pipeline import steps
 from compiler.plan import transposes
 from compiler.targets import target_of
 from compiler.targets.nvptx.target import ptx
+from hcq.errors import CompileError
 from tests.compiler.kernels import load, number, op, proposed, sink, store
 from tests.compiler.test_nvptx import run
 from tools.bank_conflicts import conflicts
@@ -74,6 +77,14 @@ def test_a_range_between_two_others_is_turned_within_its_batch() -> None:
     x = np.arange(batch * rows * columns, dtype=np.float32).reshape(batch, columns, rows)
     got = run(ast, {1: x}, {0: (x.size, F32)})[0].reshape(batch, rows, columns)
     assert (got == 2 * x.transpose(0, 2, 1)).all()
+
+
+def test_a_tile_beyond_the_shared_memory_is_refused() -> None:
+    target, ast = target_of("sm_90a"), transposed(512, 512, F32)
+    plan = steps(ast, target).plan
+    assert shared_estimate(plan) == 8192
+    with pytest.raises(CompileError, match=r"at most 8191 bytes of shared memory on sm_90a, saw 8192"):
+        verify(plan, replace(target, shared_bytes=8191))
 
 
 def test_other_kernels_have_no_such_plan() -> None:
