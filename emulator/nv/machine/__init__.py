@@ -5,7 +5,8 @@ A driver uses this kernel as it uses Linux.
 It never accepts more than hardware does: unsupported features are errors, and everything that hardware
 rejects is a fault. It is written from the facts, independently of the driver.
 
-Next: `kernel`, the operating system's interface; `machine`, the state; `profiles`, the GPUs.
+Not here: the ioctls (`emulator.nv.rm`), execution (`emulator.nv.engines`), the table of GPUs
+(`emulator.nv.profiles`). Next: `kernel`, the operating system's interface; `machine`, the state.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ def open_machine(
 ) -> NvKernel:
     """Return the kernel of a machine with one emulated GPU.
 
-    `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), `driver` a branch ("570",
-    "580", "590", "595").
-    With `filtered` it filters ioctls as the sandbox of nv.md 7 does. `seed` determines every order that
-    hardware leaves open. `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
-    `report` is a file that gets a line of JSON when the machine closes: how exact its instructions are.
-    `surprises` is what goes otherwise than on a healthy machine (`emulator.shared.surprises`). `other` is
-    what is taken the other way.
-    Raises `UnsupportedError` for unknown names.
+    - `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), and `driver` a branch
+      ("570", "580", "590", "595").
+    - `filtered`: it allows only the ioctls that the sandbox of nv.md 7 allows.
+    - `seed` determines every order that hardware leaves open.
+    - `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
+    - `report` is a file to which a line of JSON is appended when the machine closes: how exact the executed
+      instructions are.
+    - `surprises` says what fails that works on a healthy machine (`emulator.shared.surprises`).
+    - `other` are choices of a driver that this GPU rejects (`emulator.shared.otherwise`).
 
-    The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the channel
-    and its group, or every channel if no channel caused it, is stopped and its error notifier is written.
-    `machine.refusals` has the reasons of refused ioctls.
+    Raises `UnsupportedError` for an unknown `profile` or `driver`.
+
+    The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the
+    channels of a group, or all channels if none caused it, are stopped, and their error notifiers are
+    written. The kernel's `machine.refusals` has the reasons of refused ioctls.
     """
     from emulator.nv.machine.kernel import NvKernel  # noqa: PLC0415 - the same
     from emulator.nv.machine.machine import NvMachine  # noqa: PLC0415 - the same

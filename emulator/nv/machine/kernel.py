@@ -3,7 +3,7 @@
 Device nodes, their ioctls and mappings are emulated; anonymous memory is real memory of this process. By
 default it acts as a sandbox, which allows only the calls in nv.md 7.
 
-Not here: the ioctls (`emulator.nv.rm`), the state (`machine`).
+Not here: the ioctls (`emulator.nv.rm`), the state (`machine`). Next: `emulator.nv.rm.ioctls`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,14 @@ if TYPE_CHECKING:
 _DROPPING = (4, 8, 9)
 """MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the advice that frees pages."""
 _NODES = {node.value: node for node in NvNode if node is not NvNode.TEXT}
+"""Path -> device node."""
 
 
 class NvKernel(OpenFileTable["NvMachine", RmFile]):
-    """A `drivers.kernel.Kernel` with one emulated GPU."""
+    """A `drivers.kernel.Kernel` with one emulated GPU.
+
+    A call that fails raises `DriverError` with its errno.
+    """
 
     def __init__(self, machine: NvMachine) -> None:
         super().__init__(machine, tracks=machine.tracks)
@@ -59,6 +63,7 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         }
 
     def _make_texts(self) -> dict[str, bytes]:
+        """Return path -> content of the text files; a sandbox has no version of the module."""
         texts = {
             "/proc/driver/nvidia/params": b"EnableMSI: 1\nDeviceFileMode: 438\n",
             "/proc/devices": b"Character devices:\n195 nvidia\n195 nvidiactl\n510 nvidia-uvm\n",
@@ -70,7 +75,10 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return texts
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Open a device node or a text file of procfs."""
+        """Open a device node or a text file of procfs; return its descriptor.
+
+        Raises `DriverError`: ENOENT for another path, EACCES for a node that is not opened O_RDWR.
+        """
         self.machine.surprises.call(f"open {path}")
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
@@ -82,7 +90,10 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return fail("open", errno.ENOENT, path)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor. A client is freed with the descriptor that created it; mappings remain."""
+        """Close a descriptor; with the last one the machine ends, too.
+
+        A client is freed with the descriptor that created it. Mappings of memory remain.
+        """
         file = self._file("close", fd)
         with self.machine.lock:
             del self.files[fd]
@@ -106,7 +117,11 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return self.machine.surprises.folder(path, self._folders.get(path.rstrip("/")))
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Run an ioctl; the argument is a bytearray, or an address if the request encodes the size."""
+        """Run an ioctl and return 0.
+
+        `argument` is the structure, which is changed in place, or its address in this process. A refusal by
+        the resource manager or UVM is in the structure's status word; a malformed call raises `DriverError`.
+        """
         file = self._file("ioctl", fd)
         if file.node is NvNode.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
@@ -122,6 +137,7 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return 0
 
     def _size(self, file: RmFile, request: int) -> int:
+        """Return the size of an ioctl's structure, which the request encodes or a UVM command implies."""
         if file.node is not NvNode.UVM:
             return request >> 16 & 0x3FFF
         return uvm.size_of(self.machine, request)
@@ -136,7 +152,11 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Map anonymous memory, or the object that MAP_MEMORY prepared for a descriptor."""
+        """Map anonymous memory (`fd` is -1), what MAP_MEMORY prepared for a descriptor, or addresses for UVM.
+
+        The doorbell page is mapped by `mmio` instead. Raises `DriverError` as mmap does, and EBUSY where a
+        mapping with MAP_FIXED would replace pages that the GPU has pinned.
+        """
         linux = self.machine.linux
         if (flags or 0) & MAP_FIXED:
             self._refuse_pinned("mmap", va, size)
@@ -188,19 +208,25 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
             return got
 
     def _disown(self, va: int, size: int) -> None:
-        """Record that the mappings at these addresses are replaced or removed."""
+        """Record that UVM no longer owns the addresses [va, va + size), which are replaced or unmapped."""
         for file in self.files.values():
             if file.uvm is not None:
                 file.uvm.disown(va, size)
 
     def _refuse_pinned(self, call: str, va: int, size: int) -> None:
-        """Refuse a call that would free pages which the GPU has pinned; the emulator uses them in place."""
+        """Raise `DriverError` (EBUSY) if a call would free pages that the GPU has pinned.
+
+        The emulator accesses those pages directly.
+        """
         backing = self._pinned(va, size)
         if backing is not None:
             fail(call, errno.EBUSY, f"[{va:#x}, +{size:#x}) holds {backing.label}, which the GPU has pinned")
 
     def munmap(self, va: int, size: int) -> None:
-        """Unmap memory; pages that the GPU has pinned are kept until they are unpinned."""
+        """Unmap memory.
+
+        If the GPU has pinned any of it, all of it stays mapped, and the machine advises against that.
+        """
         with self.machine.lock:
             if self._pinned(va, size) is not None:
                 self.machine.advise(
@@ -214,16 +240,20 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         self.machine.linux.munmap(va, size)
 
     def _pinned(self, va: int, size: int) -> Backing | None:
+        """Return pinned pages that overlap [va, va + size), or None."""
         return next((b for b in self.machine.pinned if b.host < va + size and va < b.host + b.size), None)
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
-        """Change the protection of memory of this process."""
+        """Change the protection of memory of this process.
+
+        Raises `DriverError`: EBUSY for pinned pages made read-only.
+        """
         if not prot & PROT_WRITE:
             self._refuse_pinned("mprotect", va, size)
         self.machine.linux.mprotect(va, size, prot)
 
     def madvise(self, va: int, size: int, advice: int) -> None:
-        """Call the real kernel's madvise."""
+        """Call the real kernel's madvise. Raises `DriverError`: EBUSY for advice that frees pinned pages."""
         if advice in _DROPPING:
             self._refuse_pinned("madvise", va, size)
         self.machine.linux.madvise(va, size, advice)
@@ -235,7 +265,10 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return context is not None and isinstance(context.target, Usermode)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Map the doorbell page that MAP_MEMORY prepared for a descriptor."""
+        """Map the doorbell page that MAP_MEMORY prepared for a descriptor.
+
+        Raises `DriverError`: EINVAL if it did not.
+        """
         file = self._file("mmio", fd)
         with self.machine.lock:
             context = mapping.use_context(file, size, offset)
@@ -244,7 +277,12 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
             return DoorbellPage(self.machine, context.target)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Sleep until an event wakes one of the descriptors, or `timeout_s` is over; return those."""
+        """Sleep until an event wakes one of the descriptors, or for `timeout_s` seconds.
+
+        Return those that are awake.
+
+        Each event wakes a descriptor for one call.
+        """
         for fd in fds:
             self._file("poll", fd)
         deadline = time.monotonic() + max(0.0, timeout_s)
@@ -259,18 +297,18 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
                 machine.event_wake.wait(left)
 
     def fence(self) -> None:
-        """Execute a real fence, and record the stores of each channel's ring that are now visible."""
+        """Execute a real fence, and record that the earlier stores to each channel's ring are visible."""
         self.machine.linux.fence()
         for channel in tuple(self.machine.channels):
             channel.run.combining.fence()
 
     def refusal(self) -> str:
-        """Return the rule that the latest call broke, once."""
+        """Return why the latest call was refused, once; "" if it was not."""
         reason, self.machine.reason = self.machine.reason, ""
         return reason
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        """Count what grids execute from now on; None ends that. Return what was counted into before."""
+        """Count what grids execute from now on into `into`; None ends that. Return the previous one."""
         del gpu
         with self.machine.lock:
             before, self.machine.counters = self.machine.counters, into

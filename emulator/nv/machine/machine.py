@@ -1,6 +1,7 @@
 """The state of one emulated GPU and its kernel driver: clients, channels, faults, reports.
 
-Not here: the ioctls that change it (`emulator.nv.rm`), the file descriptors in front of it (`kernel`).
+Not here: the ioctls that change it (`emulator.nv.rm`), the file descriptors (`kernel`). Next:
+`emulator.shared.scheduler`, which runs the channels.
 """
 
 from __future__ import annotations
@@ -62,13 +63,17 @@ _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000
 _FIRST_COOKIE = 0x5EED_0000_0000
 _TIME_BITS = ~0x1F
+"""The bits of a time in nanoseconds that the GPU's clock has."""
 _KEPT = 256
+"""The number of refusals that are kept."""
 _CHANNELS = 4096
+"""The most channels."""
 FIFO_EVENT = 35
+"""The notification of finished work (EVENT_FIFO_MTHD)."""
 
 
 class NvMachine(ReportLog):
-    """One emulated GPU."""
+    """One emulated GPU. `lock` guards its clients, their objects and its channels."""
 
     def __init__(
         self,
@@ -82,9 +87,9 @@ class NvMachine(ReportLog):
         report: Path | None = None,
         other: Otherwise | None = None,
     ) -> None:
-        """With `report` the machine appends a line of JSON to that file when it closes.
+        """Start a GPU without clients; `branch` and `version` are those of `find_version`.
 
-        `other` is what is taken the other way.
+        The other parameters are those of `open_machine`; the sanitizers are in `settings`.
         """
         super().__init__()
         self.surprises = Surprises()
@@ -104,13 +109,17 @@ class NvMachine(ReportLog):
         self.clients: dict[int, Client] = {}
         self.channels: list[RmChannel] = []
         self.tokens: dict[int, RmChannel] = {}
+        """Token of a doorbell -> its channel."""
         self.vram_used = 0
+        """Bytes of video memory."""
         self.pinned: list[Backing] = []
+        """Pages of the user that the GPU uses."""
         self.cpu_mappings: list[CpuMapping] = []
+        """Mappings of memory objects into this process."""
         self.refusals: deque[str] = deque(maxlen=_KEPT)
-        self.reason = ""
-        """Why the latest call was refused, until the kernel's `refusal` returns it."""
         """Reasons of refused ioctls, the latest last."""
+        self.reason = ""
+        """Why the latest call was refused, until the kernel's `refusal` returns it; "" if it was not."""
         self.counters: Counters | None = None
         """What grids are counted into; None while they are not counted."""
         self.launches: Counter[str] = Counter()
@@ -147,7 +156,12 @@ class NvMachine(ReportLog):
         self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
 
     def client(self, handle: int, ctl_fd: int | None) -> Client:
-        """Return the client of a handle; refuse one of another descriptor than `ctl_fd` (None: any)."""
+        """Return the client of a handle.
+
+        `ctl_fd` is the descriptor of /dev/nvidiactl that was used, None for any.
+
+        Raises `RmRefused` if there is no client, or if another descriptor created it.
+        """
         client = self.clients.get(handle)
         if client is None:
             raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
@@ -163,21 +177,24 @@ class NvMachine(ReportLog):
         return _FIRST_CLIENT + self._next
 
     def new_handle(self, client: Client) -> int:
-        """Return a handle for a new object."""
+        """Return a handle for a new object, which no object of the client has."""
         while True:
             self._next += 1
             if _FIRST_HANDLE + self._next not in client.objects:
                 return _FIRST_HANDLE + self._next
 
     def new_cookie(self, target: RmObject, above: RmObject) -> int:
-        """Return the key of a mapping of `target`, valid until it is dropped."""
+        """Return the key of a new mapping of `target` through `above`.
+
+        It is valid until unmapped or freed.
+        """
         self._next += 1
         cookie = _FIRST_COOKIE + (self._next << 12)
         self.cookies[cookie] = target, above
         return cookie
 
     def free(self, client: Client, top: RmObject) -> None:
-        """Free an object with its descendants and all objects that depend on them."""
+        """Free an object with its descendants and all objects that need them; advise about the latter."""
         for one in top.walk():
             for user in tuple(one.users):
                 if not user.live:
@@ -194,6 +211,7 @@ class NvMachine(ReportLog):
             self.os_events = {one for one in self.os_events if one[0] != top.handle}
 
     def _gone(self, one: RmObject) -> None:
+        """Undo what an object did elsewhere in the machine."""
         for needed in one.needs:
             needed.users.remove(one)
         if isinstance(one, (RmMemory, Usermode)):
@@ -221,13 +239,13 @@ class NvMachine(ReportLog):
                 one.space.clear("with its address space")
 
     def maps(self) -> list[AddressSpace]:
-        """Return the memory maps of all address spaces. The caller holds the lock."""
+        """Return the memory maps of all address spaces."""
         objects = (one for client in self.clients.values() for one in client.objects.values())
         spaces = [one.space for one in objects if isinstance(one, (RmDevice, VaSpaceObject))]
         return [space.map for space in spaces if space is not None]
 
     def add_channel(self, channel: RmChannel) -> None:
-        """Assign a channel its token."""
+        """Add a channel and assign its token. Raises `RmRefused` if there are too many channels."""
         if len(self.channels) >= _CHANNELS:
             raise RmRefused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
         self.channels.append(channel)
@@ -253,16 +271,16 @@ class NvMachine(ReportLog):
         return time.monotonic_ns() & _TIME_BITS
 
     def launched(self, kernel: str) -> None:
-        """Count a grid."""
+        """Count a grid of the kernel named `kernel`."""
         self.launches[kernel] += 1
 
     @property
     def notes(self) -> bool:
-        """Whether accesses of engine work are recorded."""
+        """Whether accesses by engines are recorded, for the detector of races or the model of caches."""
         return self.races is not None or self.caches is not None
 
     def doorbell_rung(self, channel: RmChannel) -> None:
-        """Handle a doorbell: record the channel's new entries, or its error if it is not scheduled."""
+        """Handle a doorbell: let the channel run its new entries, or stop it if it is not scheduled."""
         if not self.surprises.doorbell(self, channel.run):
             return
         channel.run.doorbell()
@@ -274,7 +292,7 @@ class NvMachine(ReportLog):
     # What the scheduler needs (`emulator.shared.scheduler.ScheduledMachine`).
 
     def pending(self) -> Sequence[ChannelRun]:
-        """Return the channels that have work left."""
+        """Return the channels that have work left, whether they can run or not."""
         return [channel.run for channel in self.channels if channel.run.busy]
 
     def runnable(self) -> list[ChannelRun]:
@@ -292,16 +310,19 @@ class NvMachine(ReportLog):
             self.stop(queue, defect(error))
 
     def endless_waits(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
-        """Return the channels that wait in a cycle or for a value that has passed, each with the reason."""
+        """Return which of `stuck` wait for ever, in a cycle or for a value that has passed, and why."""
         cycle = find_deadlock(stuck, promised)
         return cycle or {run: text for run in stuck if (text := passed(run, self.history))}
 
     def hung(self, queue: ChannelRun, why: str) -> None:
-        """Stop a channel whose wait never ends."""
+        """Stop a channel whose wait never ends, for the reason `why`."""
         self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, FindingKind.DEADLOCK, why))
 
     def stop(self, run: ChannelRun, error: ChannelError) -> None:
-        """Stop a channel and its siblings with a robust-channel error."""
+        """Stop a channel and the other channels of its group with an error, report it and notify clients.
+
+        Nothing happens if the channel is stopped already. This takes the lock.
+        """
         with self.lock:
             if run.dead is not None:
                 return
@@ -334,6 +355,7 @@ class NvMachine(ReportLog):
             self.notify(EVENT_RC_ERROR)
 
     def _kill(self, run: ChannelRun, error: ChannelError) -> None:
+        """Drop a channel's work and write its error notifier, unless it is stopped already."""
         if run.dead is not None:
             return
         run.dead = error
@@ -352,7 +374,7 @@ class NvMachine(ReportLog):
         )
 
     def find(self, kind: FindingKind, message: str) -> None:
-        """Report a finding that no channel caused; the driver observes it as a fault of every channel."""
+        """Report a finding that no channel caused, and stop every channel. This takes the lock."""
         with self.lock:
             self.reports.append(MachineReport(kind=kind, message=message))
             for channel in tuple(self.channels):
@@ -366,22 +388,22 @@ class NvMachine(ReportLog):
         self.lint(message)
 
     def note(self, message: str) -> None:
-        """Record why a call was refused."""
+        """Record why a call is refused."""
         self.refusals.append(message)
         self.reason = message
 
     def new_texts(self) -> tuple[str, ...]:
         """Return the texts of the fault reports since the last call, the oldest first.
 
-        If there are none, the caller has work that does not finish: describe the waits of channels, channels
-        that are stopped, and entries without a doorbell.
+        If there are none, return why channels make no progress: they wait, are stopped, or have entries for
+        which no doorbell rang. This takes the lock.
         """
         with self.lock:
             texts = self.fresh_texts()
             return texts or tuple(text for channel in self.channels for text in standing(channel))
 
     def notify(self, number: int) -> None:
-        """Wake the descriptors that wait for an event of the subdevice."""
+        """Wake the descriptors for which a client has enabled notification `number`."""
         with self.event_wake:
             for client in self.clients.values():
                 for one in client.objects.values():
@@ -395,16 +417,19 @@ class NvMachine(ReportLog):
             self.event_wake.notify_all()
 
     def notify_work(self, _run: EngineChannel) -> None:
-        """Wake the host threads that wait for finished work."""
+        """Wake the descriptors that wait for finished work."""
         self.notify(FIFO_EVENT)
 
     def pin(self, backing: Backing) -> None:
-        """Record pinned pages of the user until they are released."""
+        """Record pages of the user as pinned until their last reference is dropped."""
         self.pinned.append(backing)
         backing.on_release = lambda: self.pinned.remove(backing)
 
     def close(self) -> None:
-        """Stop the thread, once all descriptors and clients are closed; the machine can be opened again."""
+        """Stop the threads and write the report. The caller has closed all descriptors.
+
+        It may open new ones.
+        """
         self.scheduler.close()
         self.user.close()
         if self.ledger is not None and self._report is not None:

@@ -1,6 +1,7 @@
 """Emulated machines by variant: what "nv-emu:sm_120+595" names.
 
-Not here: the machine (`emulator.nv.machine`), the driver on top of it (`emulator.devices`).
+Not here: the machine (`emulator.nv.machine`), the driver on top of it (`emulator.devices`). Next:
+`emulator.devices`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
 
 
 def hint() -> str:
-    """Return the line that says what variants there are."""
+    """Return the text of a hint that lists the valid variants."""
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only for errors
 
     return (
@@ -31,7 +32,8 @@ def hint() -> str:
 def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     """Return the profile and driver branch that a variant names, and whether it has "native" and "checked".
 
-    Raises `UsageError`, whose hint lists the valid names, if a part of the variant is unknown or repeated.
+    None and "" name the default, "sm_90+580". Raises `UsageError`, whose hint lists the valid names, if a
+    part is unknown or repeated.
     """
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - loaded when a machine is opened
 
@@ -47,11 +49,13 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
 
 
 def open_variant(variant: str | None, other: Otherwise | None = None) -> NvKernel:
-    """Return an emulated machine.
+    """Return the kernel of an emulated machine.
 
-    The parts of a variant, joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
+    The parts of a variant are joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
     "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
-    sanitizers. The default is "sm_90+580". `other` is what the machine takes the other way.
+    sanitizers. Without a variant it is "sm_90+580". `other` are choices of a driver that the machine rejects.
+    The seed, the report and further checks come from the configuration. Raises `UsageError` as
+    `check_variant`.
     """
     from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
     from emulator.nv.machine import open_machine  # noqa: PLC0415 - the same

@@ -1,6 +1,10 @@
 """RM_ALLOC: the parent and the parameters that each class requires (nv.md 2.2 to 2.6).
 
-Not here: what the objects do once made (`emulator.nv.engines.channel`, `uvm`, `controls`).
+Functions that create objects have the parameters of `AllocationRule.make`; they check the structure in
+`block` and raise `RmRefused` for what the resource manager refuses.
+
+Not here: channels and memory (`alloc_channel`, `alloc_memory`, `dma`), what the objects do later
+(`emulator.nv.engines.channel`, `uvm`, `controls`). Next: `objects`.
 """
 
 from __future__ import annotations
@@ -61,9 +65,14 @@ class AllocationRule:
     """The rules for the allocation of a class."""
 
     parent: type[RmObject]
+    """The class of its parent."""
     layout: str
     """Name of its parameters' structure; empty if it has none."""
     make: Callable[[NvMachine, Client, RmObject, int, int, bytearray | None], RmObject]
+    """Creates the object from the machine, the client, the parent, the class, the handle and the parameters.
+
+    The parameters are None if the caller gave none; the function may change them for the reply.
+    """
     required: bool = True
     """Whether the parameters are mandatory."""
 
@@ -191,6 +200,7 @@ _RULES: Final[dict[int, AllocationRule]] = {
 
 
 def _rule(machine: NvMachine, cls: int) -> AllocationRule:
+    """Return the rule of a class. Raises `RmRefused` if the GPU or the sandbox does not have it."""
     row = machine.profile.generation
     if machine.filtered and cls in SANDBOX_REFUSES_CLASSES:
         raise RmRefused(NvStatus.INVALID_CLASS, f"the sandbox does not list class {cls:#x}")
@@ -213,9 +223,12 @@ def _rule(machine: NvMachine, cls: int) -> AllocationRule:
 def allocate(  # noqa: PLR0917 - the fields of the call
     machine: NvMachine, ctl_fd: int, root: int, parent: int, new: int, cls: int, address: int, size: int
 ) -> int:
-    """Make an object and return its handle; `address` and `size` are its parameters in.
+    """Create an object and return its handle.
 
-    the caller's memory.
+    `ctl_fd` is the descriptor of the call, `root` and `parent` are handles, and `new` is the handle of the
+    object, 0 to choose one. `cls` is its class. `address` and `size` are those of its parameters in the
+    caller's memory, to which the reply is written; 0 if there are none. Raises `RmRefused`, and `DriverError`
+    where the sandbox checks the size.
     """
     if cls in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT):
         return _root(machine, ctl_fd, (root, parent, new), cls, address, size)
@@ -246,6 +259,7 @@ def allocate(  # noqa: PLR0917 - the fields of the call
 def _root(  # noqa: PLR0917 - the fields of the call
     machine: NvMachine, ctl_fd: int, handles: tuple[int, int, int], cls: int, address: int, size: int
 ) -> int:
+    """Create a client and return its handle; `handles` are `root`, `parent` and `new` of `allocate`."""
     if handles[0] or handles[1]:
         raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, "a root has neither root nor parent: hand over zeros")
     if handles[2] in machine.clients:
@@ -261,6 +275,7 @@ def _root(  # noqa: PLR0917 - the fields of the call
 
 
 def _wrong_size(machine: NvMachine, cls: int, layout: type[Struct], size: int) -> None:
+    """Refuse parameters of a wrong size: with EINVAL in the sandbox, else with a status."""
     text = f"parameters of class {cls:#x}: {size} bytes, {layout.__name__} of this branch has {layout.SIZE}"
     machine.note(text)
     if machine.filtered:
@@ -269,6 +284,7 @@ def _wrong_size(machine: NvMachine, cls: int, layout: type[Struct], size: int) -
 
 
 def _params(machine: NvMachine, rule: AllocationRule, cls: int, address: int, size: int) -> bytearray | None:
+    """Return a copy of an object's parameters, or None if the caller gave none. Raises `RmRefused`."""
     if not rule.layout:
         if address or size:
             raise RmRefused(NvStatus.INVALID_PARAM_STRUCT, f"class {cls:#x} takes no parameters")

@@ -1,7 +1,9 @@
 """Channel groups, subcontexts, channels and the engine objects on them (nv.md 2.2 to 2.4).
 
+Functions that create objects have the parameters of `alloc.AllocationRule.make`, and raise `RmRefused`.
+
 Not here: other classes (`alloc`), running a channel (`emulator.nv.engines.channel`), controls
-(`controls_channel`).
+(`controls_channel`). Next: `objects`.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ _CHANNEL_FIELDS = (
     "userdOffset",
     "engineType",
 )
+"""The fields of NV_CHANNEL_ALLOC_PARAMS that are used; others must have their defaults."""
 
 
 def make_group(
@@ -94,7 +97,7 @@ def make_ctxshare(
 def make_channel(  # noqa: PLR0917 - the signature of all makers
     machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Create a GPFIFO channel."""
+    """Create a GPFIFO channel, which can run once it is scheduled."""
     assert isinstance(parent, ChannelGroup)
     parent.alive()
     params = NV_CHANNEL_ALLOC_PARAMS.from_bytes(block or b"")
@@ -139,6 +142,7 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
 
 
 def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS) -> Ctxshare | None:
+    """Return the subcontext of a channel, or None. Raises `RmRefused` for one of another group."""
     if not params.hContextShare:
         return None
     share = find(client, params.hContextShare, Ctxshare, "hContextShare")
@@ -148,6 +152,7 @@ def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS)
 
 
 def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, int]:
+    """Return the memory of a channel's user area, and the offset in it. Raises `RmRefused`."""
     if any(params.hUserdMemory[1:]) or any(params.userdOffset[1:]):
         raise RmRefused(_WRONG, "only the first user area is used")
     memory = find(client, params.hUserdMemory[0], RmMemory, "hUserdMemory")
@@ -160,12 +165,14 @@ def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, i
 
 
 def _notifier(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> RmMemory | None:
+    """Return the memory of a channel's error notifier, or None if it has none. Raises `RmRefused`."""
     if not params.hObjectError:
         return None
     return find(client, params.hObjectError, RmMemory, "hObjectError")  # whole pages: its entries have room
 
 
 def _check_ring(setup: Setup) -> None:
+    """Raise `RmRefused` if the ring has a wrong size or is not mapped."""
     if setup.entries < 2 or setup.entries & (setup.entries - 1):
         raise RmRefused(_WRONG, f"{setup.entries} ring entries: wanted a power of two")
     size = setup.entries * GpfifoEntry.SIZE
@@ -178,7 +185,7 @@ def _check_ring(setup: Setup) -> None:
 def make_engine(
     machine: NvMachine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Bind a compute or copy class to a channel."""
+    """Create the object of a compute or copy class, which binds the class to a channel."""
     assert isinstance(parent, RmChannel)
     parent.group.alive()
     graphics = parent.group.engine == EngineType.GR0
@@ -213,5 +220,6 @@ def make_engine(
 
 
 def _same(block: bytearray, wanted: bytes, name: str) -> None:
+    """Raise `RmRefused` unless a structure has the only contents that are allowed."""
     if bytes(block) != wanted:
         raise RmRefused(_WRONG, f"{name}: {bytes(block).hex()} is not {wanted.hex()}")

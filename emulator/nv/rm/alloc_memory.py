@@ -1,6 +1,6 @@
 """Memory objects: video memory, system memory and a user's own pages (nv.md 2.6).
 
-Not here: other classes (`alloc`), mapping memory (`mapping`, `uvm_space`, `dma`).
+Not here: other classes (`alloc`), mapping memory (`mapping`, `uvm_space`, `dma`). Next: `objects`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ HUGE = {1: 2 << 20, 2: 512 << 20}
 _LARGEST_ALIGNMENT = HUGE[2]
 _KNOWN_FLAGS = sum(MemFlags)
 _USED = ("owner", "type", "flags", "attr", "attr2", "format", "size", "alignment", "limit", "tag")
+"""The fields of NV_MEMORY_ALLOCATION_PARAMS that are used; others must be 0."""
 
 
 def make_memory(
     machine: NvMachine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Create memory of class 0x40 or 0x3e; the final size is written back to the parameters."""
+    """Create video memory or system memory (class 0x40 or 0x3e); the reply has its final size.
+
+    The parameters are those of `alloc.AllocationRule.make`. Raises `RmRefused`.
+    """
     layout = NV_MEMORY_ALLOCATION_PARAMS
     block = bytearray(layout.SIZE) if block is None else block
     params = layout.from_bytes(block)
@@ -71,7 +75,10 @@ def make_memory(
 
 
 def _pages(machine: NvMachine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:
-    """Allocate pages, or refuse if the system has none left."""
+    """Return new pages; `gone` is called when they are freed.
+
+    Raises `RmRefused` if the system has none left.
+    """
     try:
         return Backing.new(machine.linux, size, label, gone)
     except (OSError, OverflowError, DriverError) as error:
@@ -79,7 +86,10 @@ def _pages(machine: NvMachine, size: int, label: str, gone: Callable[[], None] |
 
 
 def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
-    """Check the parameters; return the page size."""
+    """Check the parameters of video memory (`local`) or system memory; return the page size in bytes.
+
+    Raises `RmRefused`.
+    """
     wrong = NvStatus.INVALID_ARGUMENT
     for name in params.FIELDS:
         value = getattr(params, name)
@@ -96,7 +106,7 @@ def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
         raise RmRefused(wrong, f"attr has location {attr.LOCATION!r}, the class another")
     huge = attr.PAGE_SIZE == PageSize.HUGE
     if attr2.PAGE_SIZE_HUGE not in (HUGE if huge else (0,)) or (huge and not local):
-        raise RmRefused(wrong, f"page sizes of attr and attr2 do not go together: {attr}, {attr2}")
+        raise RmRefused(wrong, f"page sizes of attr and attr2 do not match: {attr}, {attr2}")
     page = HUGE[attr2.PAGE_SIZE_HUGE] if huge else PAGE
     if params.size == 0 or params.limit not in (0, params.size - 1):
         raise RmRefused(wrong, f"size {params.size:#x} or limit {params.limit:#x} is wrong")
@@ -106,7 +116,10 @@ def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
 
 
 def make_descriptor(machine: NvMachine, handle: int, flags: int, address: int, limit: int) -> RmMemory:
-    """Create memory of class 0x71 from pages of the user."""
+    """Create a memory object (class 0x71) of the pages [address, address + limit], and pin them.
+
+    Raises `RmRefused`, or in the sandbox `DriverError` (EFAULT) for pages that are missing or not writable.
+    """
     parts = OsDescriptorFlags.from_int(flags)
     if parts.check() or (parts.PHYSICALITY, parts.COHERENCY, parts.MAPPING) != (1, 1, 1):
         raise RmRefused(
@@ -118,7 +131,7 @@ def make_descriptor(machine: NvMachine, handle: int, flags: int, address: int, l
         raise RmRefused(NvStatus.INVALID_ADDRESS, f"{what}, limit {limit:#x}, is not made of whole pages")
     hole = first_unwritable(address, size)
     if hole is not None:
-        text = f"{what}: page {hole:#x} is not there, or not to be written"
+        text = f"{what}: page {hole:#x} is missing or not writable"
         if machine.filtered:  # the sandbox pins the pages itself
             machine.note(text)
             fail("ioctl", errno.EFAULT, text)
@@ -129,7 +142,10 @@ def make_descriptor(machine: NvMachine, handle: int, flags: int, address: int, l
 
 
 def make_system(machine: NvMachine, handle: int, flags: int, limit: int) -> RmMemory:
-    """Create memory of class 0x3e by the older call."""
+    """Create system memory (class 0x3e) of `limit` + 1 bytes by the older call, RM_ALLOC_MEMORY.
+
+    Raises `RmRefused`.
+    """
     violations = OsDescriptorFlags.from_int(flags).check()
     if violations:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"flags {flags:#x}: {violations[0]}")

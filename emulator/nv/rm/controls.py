@@ -1,6 +1,10 @@
 """RM_CONTROL: the reply to each control (nv.md 1.6, 2.7, 6.2).
 
-Not here: the check of the parameters' size and of the sandbox's list (`frontend`).
+The functions in `_ANSWERS` have the parameters of `control`, except the number: they change `block`, whose
+structure is `kind` in the driver's branch, and raise `RmRefused`.
+
+Not here: the check of the parameters' size and of the sandbox's list (`ioctls`), controls of channels
+(`controls_channel`). Next: `controls_channel`.
 """
 
 from __future__ import annotations
@@ -46,9 +50,12 @@ _OWNERS: Final[dict[int, type[RmObject]]] = {
     0xA06F: RmChannel,
     0xC36F: RmChannel,
 }
+"""Upper half of a control's number, which is a class -> the objects that have the control."""
 _L2_KIB = 51200
+"""The size of the second-level cache in the reply to a query, the same for all GPUs."""
 _GPU_SLI_NONE = 0
 _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY_HIGH)
+"""The flags of PERF_BOOST that are known."""
 
 
 def control(  # noqa: PLR0917 - the parts of a control
@@ -59,12 +66,15 @@ def control(  # noqa: PLR0917 - the parts of a control
     kind: type[Struct],
     block: bytearray,
 ) -> None:
-    """Execute a control; `block` has its parameters and receives the reply."""
+    """Execute a control of an object; `block` has its parameters and receives the reply.
+
+    `kind` is their structure, and `target` is an object that `check_owner` allows. Raises `RmRefused`.
+    """
     _ANSWERS[number](machine, client, target, kind, block)
 
 
 def check_owner(target: RmObject, number: Control) -> None:
-    """Refuse a control that the class does not have, with NOT_SUPPORTED (nv.md 1.3)."""
+    """Raise `RmRefused` (NOT_SUPPORTED) if the object's class does not have the control (nv.md 1.3)."""
     owner = _OWNERS[number >> 16]
     if type(target) is not owner:
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")
@@ -177,6 +187,7 @@ def _set_notification(
 
 
 def _route(block: bytearray, at: int) -> None:
+    """Raise `RmRefused` if the route at offset `at` is not zero."""
     if any(block[at : at + layout.NV2080_CTRL_GR_ROUTE_INFO.SIZE]):
         raise RmRefused(_WRONG, "a route is for MIG only")
 
@@ -343,6 +354,7 @@ def _clear_states(
 
 
 def _target_channel(client: Client, target: Debugger, handle: int) -> RmChannel:
+    """Return the channel of a debugger's object; `handle`, unless 0, must be its own. Raises `RmRefused`."""
     channel = target.target.parent
     assert isinstance(channel, RmChannel)
     if not target.target.live:

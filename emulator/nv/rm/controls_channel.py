@@ -1,8 +1,9 @@
 """Controls of channels and channel groups.
 
-Scheduling, doorbell tokens, preemption, the channel's faults (nv.md 2.2, 6).
+Scheduling, doorbell tokens, preemption, the channel's faults (nv.md 2.2, 6). The functions in
+`CHANNEL_CONTROLS` have the contract that `controls` states.
 
-Not here: other controls (`controls`), making channels (`alloc_channel`).
+Not here: other controls (`controls`), creating channels (`alloc_channel`). Next: `controls`, the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def _schedule(machine: NvMachine, targets: list[RmChannel], kind: type[Struct], block: bytearray) -> bool:
-    """Check a schedule call; return bEnable."""
+    """Check a call that schedules channels; return bEnable.
+
+    Raises `RmRefused` if one of them is not ready.
+    """
     params: Any = kind.from_bytes(block)
     if any(block[1:]) or params.check():
         raise RmRefused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
@@ -137,3 +141,4 @@ CHANNEL_CONTROLS: Final[Mapping[int, Answer]] = {
     Control.NV906F_CTRL_GET_MMU_FAULT_INFO: _mmu_fault,
     Control.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS: _disable,
 }
+"""Control -> the function that executes it."""

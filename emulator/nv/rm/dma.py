@@ -1,9 +1,10 @@
 """Address spaces of the resource manager: NV01_MEMORY_VIRTUAL and the mappings through it (cl0070.h).
 
-Public drivers use it beside UVM or instead of it; a sandbox for compute alone passes neither (nv.md 7.2). Not
-here: spaces that UVM owns (`uvm_space`), in which nothing can be mapped this way.
+Public drivers use it beside UVM or instead of it. A sandbox for compute alone allows neither the class nor
+these mappings (nv.md 7.2).
 
-Next: `alloc` and `ioctls`, the callers.
+Not here: spaces that UVM owns (`uvm_space`), in which nothing can be mapped this way. Next: `alloc` and
+`ioctls`, the callers.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from emulator.nv.rm.files import RmFile, RmFiles
 
 _FIRST_VA = 2 << 20
+"""The lowest address that is chosen for a mapping."""
 _ACCESS_MASK, _READ_ONLY, _ACCESSES = 0x3, 1, 3
 _SNOOP = 1 << 4
 _OFFSET_FIXED = 1 << 15
@@ -41,7 +43,10 @@ _KNOWN = _ACCESS_MASK | 1 << 3 | _SNOOP | 3 << 6 | 0xF << 8 | _OFFSET_FIXED | 3 
 def make_virtual(  # noqa: PLR0917 - the signature of all makers
     machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
-    """Create a window into an address space; its limit is written back to the parameters."""
+    """Create a window into an address space: a given one, or the device's own. The reply has its limit.
+
+    The parameters are those of `alloc.AllocationRule.make`. Raises `RmRefused`.
+    """
     assert isinstance(parent, RmDevice)
     assert block is not None
     params = NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.from_bytes(block)
@@ -72,7 +77,11 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
 
 
 def map_dma(kernel: RmFiles, file: RmFile, params: Any) -> int:
-    """Map memory according to the branch's NVOS46_PARAMETERS; return its address."""
+    """Map memory through a window, by the branch's NVOS46_PARAMETERS; return the device address.
+
+    `file` is the descriptor of the call. Raises `RmRefused` if the addresses are not free, or for what is not
+    known.
+    """
     window, memory = _objects(kernel, file, params)
     if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")
@@ -102,7 +111,7 @@ def map_dma(kernel: RmFiles, file: RmFile, params: Any) -> int:
 
 
 def unmap_dma(kernel: RmFiles, file: RmFile, params: NVOS47_PARAMETERS) -> None:
-    """Unmap the mapping that starts at an address."""
+    """Remove the mapping that starts at an address. Raises `RmRefused` if there is none of that memory."""
     window, memory = _objects(kernel, file, params)
     if window.mapped.get(params.dmaOffset) is not memory:
         raise RmRefused(NvStatus.INVALID_ADDRESS, f"{memory} is not mapped at {params.dmaOffset:#x}")
@@ -110,6 +119,7 @@ def unmap_dma(kernel: RmFiles, file: RmFile, params: NVOS47_PARAMETERS) -> None:
 
 
 def _objects(kernel: RmFiles, file: RmFile, params: Any) -> tuple[VirtualMemory, RmMemory]:
+    """Return the window and the memory that a call names. Raises `RmRefused`."""
     client = kernel.machine.client(params.hClient, file.fd)
     find(client, params.hDevice, RmDevice, "hDevice")
     window = find(client, params.hDma, VirtualMemory, "hDma")
@@ -119,6 +129,7 @@ def _objects(kernel: RmFiles, file: RmFile, params: Any) -> tuple[VirtualMemory,
 
 
 def _free_address(window: VirtualMemory, size: int) -> int:
+    """Return the lowest address of `size` free bytes; it may lie beyond the end of the window."""
     at = max(window.first, _FIRST_VA)
     for one in sorted(window.space.map.mappings(), key=lambda mapping: mapping.va):
         if one.va >= at + size:

@@ -1,6 +1,7 @@
 """Open files of the emulated kernel: the node of each, its registered client, and its prepared mapping.
 
-Next: `ioctls` and `mapping`, which read them.
+Not here: the table of open files (`emulator.shared.emulated_kernel`). Next: `ioctls` and `mapping`, the
+users.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ class NvNode(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class MapContext:
-    """The object range that a descriptor's only mmap will map."""
+    """What the one mmap of a descriptor maps: `length` bytes at `offset` of an object."""
 
     target: RmMemory | Usermode
     backing: Backing | None
+    """The pages of the memory; None for the doorbell page."""
     offset: int
     length: int
     used: bool = False
+    """Whether it was mapped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,13 +46,15 @@ class RmFile(FileDescription):
     """A descriptor."""
 
     ctl_fd: int | None = None
-    """The client's descriptor that REGISTER_FD named."""
+    """The descriptor of /dev/nvidiactl that REGISTER_FD named; None before that call."""
     context: MapContext | None = None
+    """What MAP_MEMORY prepared; None before that call."""
     uvm: UvmSpace | None = None
+    """The state of a descriptor of /dev/nvidia-uvm; None for others."""
 
 
 class RmFiles(Protocol):
-    """The emulated kernel as ioctls use it: a `emulator.nv.machine.kernel.NvKernel`."""
+    """The emulated kernel as ioctls use it: an `emulator.nv.machine.kernel.NvKernel`."""
 
     @property
     def machine(self) -> NvMachine:

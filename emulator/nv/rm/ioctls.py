@@ -1,8 +1,9 @@
 """The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
 
-A malformed ioctl returns an errno; a refusal of the resource manager is in the status word of the structure.
+A malformed ioctl raises `DriverError` with an errno; a refusal of the resource manager is in the status word
+of the structure. NVIDIA calls the number of such an ioctl an *escape*.
 
-Not here: what RM_ALLOC and RM_CONTROL do (`alloc`, `controls`), /dev/nvidia-uvm (`uvm`).
+Not here: what RM_ALLOC and RM_CONTROL do (`alloc`, `controls`), /dev/nvidia-uvm (`uvm`). Next: `alloc`.
 """
 
 from __future__ import annotations
@@ -32,19 +33,31 @@ if TYPE_CHECKING:
     from hcq.layout import Struct
 
     _Sizes = Callable[[RmFiles], tuple[int, ...]]
+    """Returns the sizes that an escape's argument may have in the emulated branch."""
     _Handler = Callable[[RmFiles, RmFile, bytearray], None]
+    """Runs an escape on its argument, which it changes."""
     _Answer = Callable[[RmFiles, RmFile, Any], dict[str, Any] | None]
+    """Runs an escape on its structure; returns the fields that change, or raises `RmRefused`."""
 
 _NO_FD = -1
 _CARD_SIZES = (rm.nv_ioctl_card_info_t.SIZE * 32, rm.nv_ioctl_card_info_t.SIZE * 64)
+"""The sizes of CARD_INFO: for 32 or 64 GPUs."""
 _ID_SIZES = tuple(range(4, 129, 4))
+"""The sizes of ATTACH_GPUS_TO_FD: for 1 to 32 GPUs."""
 _ON_GPU: Final = (Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_WAIT_OPEN_COMPLETE)
+"""Escapes of /dev/nvidia0 only."""
 _ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Escape.NV_ESC_IOCTL_XFER_CMD)
-_DEVICE_TAG = 0x10DE
+"""Escapes of /dev/nvidia0 and /dev/nvidiactl; others are of /dev/nvidiactl only."""
+_VENDOR = 0x10DE
+"""NVIDIA's PCI vendor number."""
 
 
 def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None:
-    """Run one frontend ioctl on `block`, which is changed in place."""
+    """Run one ioctl of a frontend on `block`, which is changed in place.
+
+    Raises `DriverError`: ENOTTY for a request that is none of NVIDIA's, EINVAL for one that is malformed,
+    unknown or not allowed in the sandbox.
+    """
     word = Request.from_int(request & 0xFFFF_FFFF)
     if word.check() or request >> 32:
         _invalid(
@@ -58,11 +71,13 @@ def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None
 
 
 def _invalid(kernel: RmFiles, why: str, number: int = errno.EINVAL) -> None:
+    """Record why a call is refused, and raise `DriverError` with an errno."""
     kernel.machine.note(why)
     fail("ioctl", number, why)
 
 
 def _escape(kernel: RmFiles, file: RmFile, number: int, block: bytearray) -> None:
+    """Check the node and the size of an escape, and run it. Raises `DriverError` (EINVAL)."""
     machine = kernel.machine
     if machine.filtered and number not in SANDBOX_ESCAPES:
         _invalid(kernel, f"escape {number:#x} does not pass the sandbox")
@@ -86,7 +101,10 @@ def _escape(kernel: RmFiles, file: RmFile, number: int, block: bytearray) -> Non
 
 
 def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _Handler:
-    """Return the handler that runs `run` on a structure, and stores its status and the values returned."""
+    """Return a handler that runs `run` on a structure, and stores the fields that it returns and the status.
+
+    `status` is the name of the status field.
+    """
 
     def handle(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
         try:
@@ -103,7 +121,7 @@ def _answered(kind: type[Struct], run: _Answer, *, status: str = "status") -> _H
 
 
 def _surprise(kernel: RmFiles, params: Struct) -> None:
-    """Refuse a call where the machine's surprises have a status for it."""
+    """Raise `RmRefused` or `DriverError` if the machine's table of surprises says so for this call."""
     match params:
         case rm.NVOS64_PARAMETERS() | rm.NVOS21_PARAMETERS():
             known = {**CLASS_NAMES, **{int(one): one.name for one in RmClass}}
@@ -155,7 +173,10 @@ def _free(kernel: RmFiles, file: RmFile, params: rm.NVOS00_PARAMETERS) -> None:
 
 
 def _advise(kernel: RmFiles, old: RmObject) -> None:
-    """Advise about steps that should precede the freeing of an object, unless its client is freed."""
+    """Advise about what should precede the freeing of an object and did not.
+
+    Not if a whole client is freed.
+    """
     for one in () if isinstance(old, Client) else old.walk():
         if isinstance(one, RmChannel) and one.registered:
             kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")
@@ -250,7 +271,7 @@ def _register_fd(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
 
 def _card_info(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     machine = kernel.machine
-    pci = rm.nv_pci_info_t(bus=1, vendor_id=_DEVICE_TAG, device_id=machine.profile.device_id)
+    pci = rm.nv_pci_info_t(bus=1, vendor_id=_VENDOR, device_id=machine.profile.device_id)
     rm.nv_ioctl_card_info_t.store(
         block,
         valid=True,
@@ -319,12 +340,13 @@ def _xfer(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
 
 
 def _exactly(*kinds: type[Struct]) -> _Sizes:
+    """Return a function that returns the sizes of these structures."""
     sizes = tuple(kind.SIZE for kind in kinds)
     return lambda _: sizes
 
 
 def _own(kind: type[Struct], run: _Answer, *, status: str = "status") -> tuple[_Sizes, _Handler]:
-    """Return the sizes and the handler of an escape whose argument is one structure."""
+    """Return the sizes and the handler of an escape whose argument is a structure `kind`, by `_answered`."""
     return _exactly(kind), _answered(kind, run, status=status)
 
 

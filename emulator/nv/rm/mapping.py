@@ -1,6 +1,6 @@
 """MAP_MEMORY and the following mmap: a new descriptor maps one range of one object (nv.md 1.4).
 
-Not here: mappings into the GPU (`uvm_space`, `dma`).
+Not here: mappings into the GPU (`uvm_space`, `dma`), the mmap (`emulator.nv.machine.kernel`). Next: `files`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
     from emulator.nv.rm.files import RmFile, RmFiles
 
 _CACHING_MASK = 0x7 << 23
+"""The only flags that are known."""
 
 
 def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: int, fd: int) -> None:
-    """Execute MAP_MEMORY: prepare a descriptor for one mmap."""
+    """Prepare descriptor `fd` for one mmap of `length` bytes at `offset` of an object.
+
+    Raises `RmRefused` if it is not a fresh one of the right node, or in the sandbox `DriverError` (EINVAL).
+    """
     file = kernel.files.get(fd)
     if file is None or file.node not in (NvNode.CTL, NvNode.GPU):
         text = f"descriptor {fd} is no frontend"
@@ -50,7 +54,10 @@ def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: in
 
 
 def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int) -> int:
-    """Prepare a descriptor; return the cookie."""
+    """Execute MAP_MEMORY: prepare descriptor `fd` for mmap; return the key for `unmap_memory`.
+
+    `file` is the descriptor of the call. Raises `RmRefused`, and `DriverError` as `attach`.
+    """
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
@@ -77,7 +84,7 @@ def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int
 
 
 def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> None:
-    """Drop a prepared mapping."""
+    """Execute UNMAP_MEMORY: forget a key. The mmap itself remains. Raises `RmRefused` for another key."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
@@ -91,7 +98,10 @@ def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> No
 
 
 def use_context(file: RmFile, size: int, offset: int) -> MapContext:
-    """Return the prepared mapping of a descriptor; it can be used once."""
+    """Return what MAP_MEMORY prepared for a descriptor, once, for an mmap of `size` bytes at `offset`.
+
+    Raises `DriverError` (EINVAL) if nothing was prepared, it is used or freed, or the range is another.
+    """
     context = file.context
     if context is None:
         fail(

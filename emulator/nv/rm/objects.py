@@ -3,7 +3,7 @@
 Data only, with lookup and insertion.
 
 Not here: which class goes under which parent, and its parameters (`alloc`); freeing
-(`emulator.nv.machine.machine`).
+(`emulator.nv.machine.machine`). Next: `alloc`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RmObject:
-    """A node of the tree: RM's class number `cls`, and a handle that is unique in the client."""
+    """A node of the tree."""
 
     handle: int
+    """Unique in the client."""
     cls: int
+    """The number of its class in the resource manager."""
     parent: RmObject | None = None
+    """None for a client, and before `insert`."""
     children: list[RmObject] = field(default_factory=list, repr=False)
     needs: tuple[RmObject, ...] = field(default=(), repr=False)
     """Objects besides the parent that it depends on: it is freed before any of them."""
@@ -65,10 +68,12 @@ class RmObject:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Client(RmObject):
-    """A root client of the descriptor `ctl_fd` (/dev/nvidiactl); owns the handles of its objects."""
+    """A root of the tree."""
 
     ctl_fd: int
+    """The descriptor of /dev/nvidiactl that created it."""
     objects: dict[int, RmObject] = field(default_factory=dict, repr=False)
+    """Handle -> object of its tree, itself included."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -76,7 +81,7 @@ class RmDevice(RmObject):
     """The device object of a client."""
 
     space: VaSpace | None = None
-    """The default address space; None until it is used."""
+    """Its own address space; None until an object needs it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -84,39 +89,48 @@ class Subdevice(RmObject):
     """One GPU of a device."""
 
     boosted: bool = False
+    """Whether PERF_BOOST was called."""
     notifications: dict[int, int] = field(default_factory=dict)
     """Event number -> action."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Usermode(RmObject):
-    """The usermode register page with the doorbell; `bar1` if it is mapped through BAR1."""
+    """The page of registers with the doorbell."""
 
     bar1: bool = False
+    """Whether it is mapped through BAR1."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class VaSpaceObject(RmObject):
-    """An address space; UVM maps into it once it is registered."""
+    """An address space."""
 
     space: VaSpace
     externally_owned: bool
+    """Whether UVM maps into it, once it is registered."""
     registered: bool = False
+    """Whether it is registered with UVM."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class VirtualMemory(RmObject):
-    """A range of an address space that memory is mapped into by MAP_MEMORY_DMA."""
+    """A range of an address space into which MAP_MEMORY_DMA maps memory."""
 
     space: VaSpace
     first: int
     last: int
+    """Its first and its last address."""
     externally_owned: bool
+    """Whether UVM owns the address space; then nothing can be mapped."""
     mapped: dict[int, RmMemory] = field(default_factory=dict, repr=False)
     """Address -> the memory that is mapped there through this object."""
 
     def unmap(self, va: int, why: str) -> None:
-        """Remove one mapping."""
+        """Remove the mapping that starts at `va`; `why` is for reports of later accesses.
+
+        KeyError if there is none.
+        """
         del self.mapped[va]
         if va in self.space.backings:  # else it was removed with its address space
             self.space.remove(va, why)
@@ -128,6 +142,7 @@ class RmMemory(RmObject):
 
     backing: Backing
     size: int
+    """Bytes."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -135,7 +150,9 @@ class ChannelGroup(RmObject):
     """A TSG: channels that are scheduled together."""
 
     engine: int
+    """The engine of its channels, an `EngineType`."""
     vaspace: VaSpaceObject | None
+    """The address space of channels without a subcontext; None if each needs one."""
     next_subcontext: int = 1
     dead: bool = False
     """Whether an error stopped it. It is never reset, only freed and allocated anew (nv.md 6.4)."""
@@ -155,6 +172,7 @@ class Ctxshare(RmObject):
 
     vaspace: VaSpaceObject
     subcontext: int
+    """Its number in the group; 0 is the synchronous one."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -190,16 +208,17 @@ class EngineObject(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Debugger(RmObject):
-    """A debugger session (GT200_DEBUGGER), through which SM exceptions are read."""
+    """A session of a debugger (GT200_DEBUGGER), through which exceptions of SMs are read."""
 
     target: EngineObject
+    """The compute object of the channel that it observes."""
     exception_mask: int = 0
     mmu_debug: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RmEvent(RmObject):
-    """An event: makes the descriptor `fd` readable when the subdevice raises notification `index`."""
+    """An event: it makes descriptor `fd` readable when the subdevice raises notification `index`."""
 
     subdevice: Subdevice
     index: int
@@ -210,7 +229,10 @@ T = TypeVar("T", bound=RmObject)
 
 
 def find(client: Client, handle: int, kind: type[T], what: str) -> T:
-    """Return the client's object of that handle; raise `RmRefused` unless there is one, of class `kind`."""
+    """Return the client's object with that handle; `what` names the handle in messages.
+
+    Raises `RmRefused` if there is none, or if it is not a `kind`.
+    """
     found = client.objects.get(handle)
     if found is None:
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: there is no object {handle:#x}")

@@ -1,6 +1,10 @@
 """/dev/nvidia-uvm: its commands, and its registered GPUs and channels (nv.md 1.2, 2.5, 7.1).
 
-Each open is a VA manager of its own. Not here: it, its ranges and what is mapped in them (`uvm_space`).
+Each open file is a manager of addresses of its own. The functions in `_FUNCTIONS` execute a command: from the
+kernel, the state of the open file and the command's structure they return the fields that change, a status,
+or None for OK; they raise `RmRefused`.
+
+Not here: the state of an open file, its ranges and what is mapped in them (`uvm_space`). Next: `uvm_space`.
 """
 
 from __future__ import annotations
@@ -33,7 +37,10 @@ _STATE = NvStatus.INVALID_STATE
 
 
 def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None:
-    """Run one UVM command on `block`, which is changed in place."""
+    """Run one UVM command on `block`, which is changed in place; a refusal is in its status word.
+
+    Raises `DriverError` (EINVAL) for an unknown command, one that the sandbox refuses, or a wrong size.
+    """
     machine = kernel.machine
     if request == UvmCommand.UVM_DEINITIALIZE:
         return  # a command without parameters and status: all goes with the descriptor
@@ -59,6 +66,7 @@ def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None
 
 
 def _in_order(uvm: UvmSpace, request: int, surprise: object) -> None:
+    """Raise `RmRefused` if a surprise has a status, or if UVM_INITIALIZE is missing."""
     if isinstance(surprise, StatusReply):
         raise RmRefused(surprise.code, "a surprise")
     if uvm.flags is None and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
@@ -96,7 +104,10 @@ def _mm_initialize(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MM_INITIAL
 
 
 def lose_mm(machine: NvMachine, first: UvmSpace) -> None:
-    """Stop all channels, because the second descriptor was closed, which must remain open (nv.md 1.2)."""
+    """Stop the registered channels of `first`, because its second descriptor was closed.
+
+    The descriptor of UVM_MM_INITIALIZE must remain open (nv.md 1.2).
+    """
     for channel in [one for one in first.channels if one.live]:
         machine.stop(
             channel.run,
@@ -109,7 +120,10 @@ def lose_mm(machine: NvMachine, first: UvmSpace) -> None:
 
 
 def _client(kernel: RmFiles, fd: int, handle: int) -> Client:
-    """Return the client of a descriptor that was passed to UVM."""
+    """Return the client `handle` of a descriptor that was passed to UVM.
+
+    Raises `RmRefused`, or in the sandbox `DriverError` (EINVAL) for a wrong descriptor.
+    """
     file = kernel.files.get(fd)
     if file is None or file.node is not NvNode.CTL:
         if kernel.machine.filtered and fd >= 0:
@@ -194,7 +208,10 @@ def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTE
 
 
 def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[int, int]) -> tuple[int, int]:
-    """Return the window of a channel's context buffers, which all channels of a group share."""
+    """Return the window (base, length) of a channel's context buffers, which all channels of a group share.
+
+    `asked` is the window in the call. Raises `RmRefused` if it overlaps something else or is too small.
+    """
     base, length = asked
     check_pages(machine, base, length)
     bits = machine.profile.generation.window_bits
@@ -249,9 +266,11 @@ _FUNCTIONS: Final[dict[int, Any]] = {
     _C.UVM_ENABLE_PEER_ACCESS: uvm_space.peer,
     _C.UVM_DISABLE_PEER_ACCESS: uvm_space.peer,
 }
+"""Command -> the function that executes it."""
 _HANDLERS: Final[dict[int, tuple[Any, str]]] = {
     command: (function, layout.COMMAND_STRUCTS[command].__name__) for command, function in _FUNCTIONS.items()
 }
+"""Command -> its function, and the name of its structure."""
 
 
 def size_of(machine: NvMachine, request: int) -> int:

@@ -1,9 +1,9 @@
-"""The state of one open of /dev/nvidia-uvm: ranges, mappings, channels, and the use of addresses.
+"""The state of one open file of /dev/nvidia-uvm: ranges of addresses, mappings, channels.
 
-Of the commands those of ranges are here (nv.md 2.6): a range of addresses is made first, memory is mapped
-into it then.
+The commands for ranges are here, too (nv.md 2.6): first a range of addresses is created, then memory is
+mapped into it. They have the contract that `uvm` states.
 
-Not here: registration (`uvm`), what the GPU finds at an address (`emulator.shared.vaspace`).
+Not here: registration (`uvm`), what the GPU finds at an address (`emulator.shared.vaspace`). Next: `uvm`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ Ranges = dict[int, int]
 
 @dataclass(slots=True)
 class UvmSpace:
-    """The VA manager of one open file."""
+    """The state of one open file."""
 
     flags: int | None = None
     """The flags of UVM_INITIALIZE; None before that call."""
     mm_of: RmFile | None = None
-    """The first descriptor, if this is the second one."""
+    """The first descriptor, if this is the second one, that of UVM_MM_INITIALIZE."""
     has_mm: bool = False
+    """Whether this is a first descriptor that has a second one."""
     gpu: bool = False
+    """Whether the GPU is registered."""
     vaspace: VaSpaceObject | None = None
+    """The registered address space."""
     ranges: Ranges = field(default_factory=dict)
     """External ranges and semaphore pools."""
     pools: dict[int, Backing] = field(default_factory=dict)
     """Base of a semaphore pool -> its pages."""
     mapped: Ranges = field(default_factory=dict)
-    """Mappings in the address space."""
+    """Mappings in the address space of the GPU."""
     owned: Ranges = field(default_factory=dict)
-    """Mappings of the descriptor itself in this process: addresses that UVM owns."""
+    """Mappings of the descriptor itself in this process; their addresses belong to UVM."""
     channels: dict[RmChannel, tuple[int, int] | None] = field(default_factory=dict)
     """Registered channel -> the window (base, length) of its context buffers, if it has one."""
 
@@ -62,7 +65,7 @@ class UvmSpace:
         return {window[0]: window[1] for window in self.channels.values() if window is not None}
 
     def claim(self, base: int, length: int, *tables: Ranges) -> None:
-        """Refuse [base, base + length) if it overlaps an entry of a table."""
+        """Raise `RmRefused` if [base, base + length) overlaps an entry of one of `tables`."""
         for other, size in (entry for table in tables for entry in table.items()):
             if base < other + size and other < base + length:
                 raise RmRefused(
@@ -71,7 +74,10 @@ class UvmSpace:
                 )
 
     def range_of(self, base: int, length: int) -> int:
-        """Return the base of the range that holds all of [base, base + length), or refuse."""
+        """Return the base of the range that contains [base, base + length).
+
+        Raises `RmRefused` if there is none.
+        """
         for start, size in self.ranges.items():
             if start <= base and base + length <= start + size:
                 return start
@@ -81,14 +87,14 @@ class UvmSpace:
         )
 
     def unmap(self, base: int, length: int, why: str) -> None:
-        """Remove the mappings inside a range."""
+        """Remove the mappings that start in [base, base + length); `why` is for reports of later accesses."""
         for va in [va for va in self.mapped if base <= va < base + length]:
             del self.mapped[va]
             if self.vaspace is not None and va in self.vaspace.space.backings:  # else it went with its space
                 self.vaspace.space.remove(va, why)
 
     def disown(self, va: int, size: int) -> None:
-        """Drop the mapping [va, va + size) of the descriptor."""
+        """Remove [va, va + size) from the mappings of the descriptor."""
         for base, length in tuple(self.owned.items()):
             if base < va + size and va < base + length:
                 del self.owned[base]
@@ -98,18 +104,18 @@ class UvmSpace:
                     self.owned[va + size] = base + length - va - size
 
     def drop_channel(self, channel: RmChannel) -> None:
-        """Unregister a channel; without its context buffers it cannot run."""
+        """Unregister a channel; it no longer runs, because it has no context buffers."""
         del self.channels[channel]
         channel.registered = channel.scheduled = False
 
     def end(self) -> None:
-        """Free everything, because the descriptor is closed."""
+        """Free everything, for a descriptor that is closed."""
         self.close()
         while self.pools:
             self.pools.popitem()[1].drop()
 
     def close(self) -> None:
-        """Release the address space, with its channels and mappings."""
+        """Unregister the address space, with its channels and mappings."""
         for channel in tuple(self.channels):
             self.drop_channel(channel)
         if self.vaspace is not None:
@@ -119,13 +125,13 @@ class UvmSpace:
 
 
 def check_gpu(machine: NvMachine, uuid: NvProcessorUuid) -> None:
-    """Refuse the uuid of another GPU."""
+    """Raise `RmRefused` unless `uuid` is that of the GPU."""
     if uuid.uuid != machine.uuid:
         raise RmRefused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
 
 
 def check_pages(machine: NvMachine, base: int, length: int) -> None:
-    """Refuse a range that is not whole pages, or lies beyond the GPU's addresses."""
+    """Raise `RmRefused` if a range is empty, at 0, not made of pages, or above the GPU's addresses."""
     if base == 0 or length == 0 or base % PAGE or length % PAGE:
         raise RmRefused(
             NvStatus.INVALID_ADDRESS, f"[{base:#x}, +{length:#x}) is empty, at 0 or not made of 4 KiB pages"
@@ -137,11 +143,11 @@ def check_pages(machine: NvMachine, base: int, length: int) -> None:
 
 _BAD_ADDRESS = NvStatus.INVALID_ADDRESS
 _TAIL = 2 << 20
-"""A mapping that leaves out less than this at the end of its memory is taken for too short: a large page."""
+"""A large page. A mapping that leaves out less than this at the end of its memory is probably a mistake."""
 
 
 def create_range(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS) -> None:
-    """Create a range for memory of the resource manager."""
+    """Create a range of addresses for memory of the resource manager."""
     check_pages(kernel.machine, params.base, params.length)
     uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
     uvm.ranges[params.base] = params.length
@@ -166,6 +172,7 @@ def free(_kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
 
 
 def _attributes(kernel: RmFiles, params: Any) -> UvmGpuMappingAttributes:
+    """Return the attributes of a mapping for the GPU. Raises `RmRefused` for what is not known."""
     if params.gpuAttributesCount != 1:
         raise RmRefused(
             NvStatus.INVALID_ARGUMENT, f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU"
@@ -187,7 +194,7 @@ def map_external(
     params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
     client: Client,
 ) -> None:
-    """Map memory of the resource manager into a range."""
+    """Map memory of the resource manager, which belongs to `client`, into a range."""
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.vaspace is None:
@@ -216,7 +223,7 @@ def map_external(
 
 
 def unmap_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNMAP_EXTERNAL_PARAMS) -> None:
-    """Unmap the whole mappings in a part of a range; refuse if there are none."""
+    """Remove the mappings in a part of a range: at least one, and no part of one."""
     check_gpu(kernel.machine, params.gpuUuid)
     check_pages(kernel.machine, params.base, params.length)
     if uvm.range_of(params.base, params.length) in uvm.pools:
@@ -231,7 +238,7 @@ def unmap_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNMAP_EXTE
 
 
 def validate(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
-    """Check that addresses lie in a range."""
+    """Refuse addresses that lie in no range."""
     uvm.range_of(params.base, params.length)
 
 
@@ -250,14 +257,14 @@ def semaphore_pool(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
 
 
 def peer(kernel: RmFiles, _uvm: UvmSpace, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS) -> None:
-    """Refuse: there is one GPU."""
+    """Refuse access between GPUs: there is only one."""
     check_gpu(kernel.machine, params.gpuUuidA)
     check_gpu(kernel.machine, params.gpuUuidB)
     raise RmRefused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
 
 
 def _compare_addresses(machine: NvMachine, memory: RmMemory, va: int, offset: int) -> None:
-    """Advise if memory has different addresses for the CPU and the GPU (nv.md 2.6)."""
+    """Advise if memory, mapped from `offset` on at `va`, has another address for the CPU (nv.md 2.6)."""
     for one in machine.cpu_mappings:
         if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
             machine.advise(
