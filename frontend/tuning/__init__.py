@@ -1,7 +1,8 @@
-"""Search on the device: kernels compiled by choices, launched on random inputs, compared and timed.
+"""Measure plans of a kernel on a device, for the search that `BEAM=n` asks for.
 
-`trial` runs one kernel, `process` does so in another process with a time limit, `tune` is the search that
-`BEAM=n` asks for. Nothing here is imported while `BEAM` is 0.
+`trial` compiles a kernel by a choice, launches it on random inputs, compares its results and times it.
+`process` starts another process in which `serving` does so: a plan may end the process or never end. `tune`
+searches the kernels of a program. Nothing here is imported while `BEAM` is 0.
 
-Not here: the choices and the search over them (`compiler.search`).
+Not here: the choices and the search over them (`compiler.search`), which opens no device. Next: `tune`.
 """

@@ -1,7 +1,8 @@
-"""The search for plans, examined: `python -m tools.search choose` and `python -m tools.search check`.
+"""Two checks of the plans of kernels: `python -m tools.search choose` and `python -m tools.search check`.
 
-`choose` compares the plan of the cost model with the best of an exhaustive search, over many shapes. `check`
-runs every plan of small kernels and compares the results.
+`choose` compares the time of the estimated plan with that of the best plan of an exhaustive search, for many
+shapes. `check` runs every plan of small kernels and compares the results. Both use `frontend.tuning.trial`.
 
-Not here: the space itself (`compiler.search.space`), the search of `BEAM` (`frontend.tuning`).
+Not here: the choices that a search of `BEAM` tries (`compiler.search.space`), its measurements
+(`frontend.tuning`). Next: `exhaustive`, the choices; `choose`, `check`.
 """

@@ -1,8 +1,8 @@
 """`python -m tools.search choose [--second] [--part 1/2]` or `check [--device cpu] [--kernel NAME]`.
 
-Exits with 1 if the cost model misses its aim, or if a plan is wrong.
+The exit status is 1 if the cost model misses its aim or a plan is wrong, 2 if no shape is selected.
 
-Not here: what the commands do (`choose`, `check`).
+Not here: the comparisons (`choose`, `check`).
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.schedule.scheduler import schedule
-from frontend import Tensor
-from frontend.evaluation.expr import uops
+from tools.search.small import kernel_of, leaf, product
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -91,42 +89,32 @@ SECOND = Sizes(
 LISTS = {"first": FIRST, "second": SECOND}
 
 
-def _x(*shape: int) -> Tensor:
-    return Tensor.zeros(*shape, device="cpu").contiguous().realize()
-
-
-def _ast(value: Tensor) -> UOp:
-    return schedule(uops([(value.expr, tuple(range(len(value.leaves))))]))[-1].ast
-
-
-def _product(layout: str, m: int, n: int, k: int) -> UOp:
-    a = _x(m, k) if layout[0] == "a" else _x(k, m).T
-    b = _x(k, n) if layout[1] == "b" else _x(n, k).T
-    return _ast(a @ b)
-
-
 def shapes(sizes: Sizes = FIRST) -> dict[str, UOp]:
     """Return the kernels of a list by name."""
-    out = {f"product {m} x {n} x {k}": _product("ab", m, n, k) for m, n, k in sizes.products}
+    out = {f"product {m} x {n} x {k}": kernel_of(product(m, n, k, "ab")) for m, n, k in sizes.products}
     out |= {
-        f"product {m} x {n} x {k} {layout}": _product(layout, m, n, k) for layout, m, n, k in sizes.turned
+        f"product {m} x {n} x {k} {layout}": kernel_of(product(m, n, k, layout))
+        for layout, m, n, k in sizes.turned
     }
-    out |= {f"{b} products {m} x {n} x {k}": _ast(_x(b, m, k) @ _x(b, k, n)) for b, m, n, k in sizes.batched}
+    out |= {
+        f"{b} products {m} x {n} x {k}": kernel_of(leaf(b, m, k) @ leaf(b, k, n))
+        for b, m, n, k in sizes.batched
+    }
     for count, channels, side, filters, size, padding in sizes.convolutions:
-        x, w = _x(count, channels, side, side), _x(filters, channels, size, size)
+        x, w = leaf(count, channels, side, side), leaf(filters, channels, size, size)
         name = f"convolution {count} x {channels} x {side}^2, {filters} filters {size}^2"
-        out[name] = _ast(x.conv2d(w, padding=padding))
+        out[name] = kernel_of(x.conv2d(w, padding=padding))
     for m, n in sizes.matrices:
-        out[f"sum of rows {m} x {n}"] = _ast(_x(m, n).sum(1))
-        out[f"sum of columns {m} x {n}"] = _ast(_x(m, n).sum(0))
-        out[f"row added {m} x {n}"] = _ast(_x(m, n) + _x(n))
-        out[f"chain {m} x {n}"] = _ast((_x(m, n) * _x(m, n) + 1.0).relu())
-    out |= {f"transpose {m} x {n}": _ast(_x(m, n).T.contiguous()) for m, n in sizes.transposed}
+        out[f"sum of rows {m} x {n}"] = kernel_of(leaf(m, n).sum(1))
+        out[f"sum of columns {m} x {n}"] = kernel_of(leaf(m, n).sum(0))
+        out[f"row added {m} x {n}"] = kernel_of(leaf(m, n) + leaf(n))
+        out[f"chain {m} x {n}"] = kernel_of((leaf(m, n) * leaf(m, n) + 1.0).relu())
+    out |= {f"transpose {m} x {n}": kernel_of(leaf(m, n).T.contiguous()) for m, n in sizes.transposed}
     for m, n in sizes.rows:
-        out[f"softmax {m} x {n}"] = _ast(_x(m, n).softmax(-1))
-        out[f"layer norm {m} x {n}"] = _ast(_x(m, n).layernorm())
+        out[f"softmax {m} x {n}"] = kernel_of(leaf(m, n).softmax(-1))
+        out[f"layer norm {m} x {n}"] = kernel_of(leaf(m, n).layernorm())
     m, n = sizes.largest
-    out[f"exponential {sizes.exponentials}"] = _ast(_x(sizes.exponentials).exp())
-    out[f"largest of rows {m} x {n}"] = _ast(_x(m, n).amax(1))
-    out[f"sum {sizes.elements}"] = _ast(_x(sizes.elements).sum())
+    out[f"exponential {sizes.exponentials}"] = kernel_of(leaf(sizes.exponentials).exp())
+    out[f"largest of rows {m} x {n}"] = kernel_of(leaf(m, n).amax(1))
+    out[f"sum {sizes.elements}"] = kernel_of(leaf(sizes.elements).sum())
     return out
