@@ -262,3 +262,61 @@ class TransformerDecoder(Module):
         for layer in self.layers:
             tgt = layer(tgt, memory, *masks, **named)
         return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder, each with a last norm, of `TransformerEncoder` and `TransformerDecoder`.
+
+    Settings are those of `TransformerEncoderLayer`, in its order after the numbers of layers.
+    `custom_encoder` and `custom_decoder` replace the two.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Literal["relu", "gelu"] = "relu",
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        bias: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        settings: dict[str, Any] = {
+            "layer_norm_eps": layer_norm_eps, "batch_first": batch_first, "norm_first": norm_first,
+            "bias": bias,
+        }  # fmt: skip
+        first = (d_model, nhead, dim_feedforward, dropout, activation)
+        norms = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
+        encoder = TransformerEncoderLayer(*first, **settings)
+        decoder = TransformerDecoderLayer(*first, **settings)
+        self.encoder = custom_encoder or TransformerEncoder(encoder, num_encoder_layers, norms[0])
+        self.decoder = custom_decoder or TransformerDecoder(decoder, num_decoder_layers, norms[1])
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the shape of `tgt`; masks are those of the layers."""
+        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        found: Tensor = self.decoder(tgt, memory, *masks)
+        return found
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: str | None = None) -> Tensor:
+        """Return the mask (sz, sz) with which a position attends to itself and to those before."""
+        return causal_mask(sz, device=device)

@@ -21,8 +21,9 @@ from frontend.nn.functions import CosineSimilarity, PairwiseDistance
 from frontend.nn.layers import looked_up
 from frontend.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
-    gaussian_nll_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss, nll_loss, poisson_nll_loss,
-    smooth_l1_loss, triplet_margin_loss,
+    gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
+    multi_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss,
+    soft_margin_loss, triplet_margin_loss,
 )  # fmt: skip
 from frontend.nn.module import wide
 from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm, affine_of
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "nll_loss",
-    "poisson_nll_loss", "smooth_l1_loss", "triplet_margin_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss",
+    "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
+    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
 METHODS: Final = frozenset({
@@ -57,6 +59,7 @@ LAYERS: Final[dict[str, type[Any]]] = {
     "pixel_shuffle": pools.PixelShuffle,
     "pixel_unshuffle": pools.PixelUnshuffle,
     "local_response_norm": LocalResponseNorm,
+    "channel_shuffle": pools.ChannelShuffle,
 }
 """Names of functions of one tensor, and the layers that compute them with the other arguments as settings."""
 

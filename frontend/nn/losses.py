@@ -205,6 +205,59 @@ def poisson_nll_loss(
     return _reduced(loss, reduction)
 
 
+@in_order("input target margin size_average reduce reduction")
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the input where the target is 1, max(0, margin - input) where it is -1; elsewhere their sum."""
+    unlike = (target != 1).where((number(margin, "margin") - input).relu(), 0.0)
+    return _reduced((target != -1).where(input, 0.0) + unlike, reduction)
+
+
+@in_order("input target size_average reduce reduction")
+def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return log(1 + exp(-target * input)), for targets of 1 and -1."""
+    return _reduced((-(target * input)).softplus(), reduction)
+
+
+@in_order("input target weight size_average reduce reduction")
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the mean over classes, the last axis, of the cross entropy of logits with targets of 0 and 1.
+
+    `weight` is one number for each class.
+    """
+    each = -(target * input.logsigmoid() + (1 - target) * (-input).logsigmoid())
+    return _reduced((each if weight is None else each * weight).mean(-1), reduction)
+
+
+@in_order("input target p margin weight size_average reduce reduction")
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return the sum over wrong classes of max(0, margin - x[right] + x[wrong]) ** p, a share of the classes.
+
+    `input` is (batch, classes) or (classes,), `target` the right classes, `weight` one number for each class.
+    Raises `UsageError` for a `p` that is not 1 or 2.
+    """
+    if p not in {1, 2}:
+        raise UsageError(f"multi_margin_loss: wanted 1 or 2 as p, saw {p}")
+    labels = target.unsqueeze(-1)
+    excess = (number(margin, "margin") - input.gather(-1, labels) + input).relu()
+    excess = excess if p == 1 else excess * excess
+    if weight is not None:
+        excess = excess * weight.take(labels)
+    right = Tensor.arange(input.shape[-1], device=input.device) == labels
+    return _reduced(right.where(0.0, excess).sum(-1) / input.shape[-1], reduction)
+
+
 def _elementwise(name: str, order: str) -> Callable[..., Tensor]:
     """Return the function of a method whose loss each element has; `weight` multiplies it.
 

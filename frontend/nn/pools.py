@@ -252,6 +252,37 @@ class Upsample(Module):
         return f"{name}={getattr(self, name)}, mode={self.mode!r}"
 
 
+class UpsamplingNearest2d(Upsample):
+    """Images of other sizes, each pixel the nearest one of the input."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images of other sizes, interpolated along both axes; the corners stay."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, "bilinear", align_corners=True)
+
+
+class ChannelShuffle(Module):
+    """Channels (batch, groups * c, ...) in another order: the first one of each group, then the second."""
+
+    _template = "groups={0.groups}"
+
+    def __init__(self, groups: int) -> None:
+        self.groups = count("ChannelShuffle, groups", groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the same shape. Raises `UsageError` for channels that are no multiple of the groups."""
+        x = layer_input(self, x)
+        if x.ndim < 3 or x.shape[1] % self.groups:
+            raise UsageError(f"ChannelShuffle: wanted a multiple of {self.groups} channels, saw {x.shape}")
+        parts = x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
+        return parts.transpose(1, 2).reshape(x.shape)
+
+
 class PixelShuffle(Module):
     """Channels as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
 

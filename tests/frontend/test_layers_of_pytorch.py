@@ -78,7 +78,6 @@ def test_the_padding_row_of_an_embedding_has_no_gradient():
         "CrossEntropyLoss([1.0, 2.0], label_smoothing=0.1)",
         "InstanceNorm1d(2, track_running_stats=True)",
         "TransformerEncoderLayer(4, 2, activation='typo')",
-        "ReLU().register_buffer('x', None, persistent=False)",
     ],
 )
 def test_settings_that_a_layer_cannot_have_are_refused(text: str):
