@@ -140,12 +140,12 @@ class Emitter:
         """Return the thread's number in the workgroup."""
         return self.b.line("thread", dtypes.int64, 1, (), 0)
 
-    def moved(self, ranges: Iterable[UOp]) -> Moved:
-        """Return a context in which some ranges can be given other parts; see `Moved`."""
-        return Moved(self, frozenset(ranges))
+    def range_scope(self, ranges: Iterable[UOp]) -> RangeScope:
+        """Return a context in which some ranges can be given other parts; see `RangeScope`."""
+        return RangeScope(self, frozenset(ranges))
 
 
-class Moved:
+class RangeScope:
     """A context in which some ranges of the AST can be given other values, units and masks.
 
     On entry the registers of values that depend on the ranges are forgotten. On exit the environment is as

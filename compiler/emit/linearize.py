@@ -105,6 +105,7 @@ class Linearizer:
         ix.starts[r] = start
 
     def _register(self, r: UOp, unit: UOp, lane: UOp) -> None:
+        """Record the unit and the lane of a range; either may be the constant 0."""
         if unit.op is Ops.RANGE:
             self.e.units[r] = unit
             self.e.index.unit_ranges.add(unit)
@@ -124,6 +125,7 @@ class Linearizer:
         return digit
 
     def _open_reduction(self, reduction: Reduction) -> None:
+        """Express the ranges of a reduction: a loop each, or pieces; the last by round, unit and lane."""
         e, ix = self.e, self.e.index
         cut = {s.range: s.size for s in self.plan.steps if isinstance(s, Step) and s.size < s.range.arg[1]}
         for r in reduction.ranges:
@@ -148,7 +150,7 @@ class Linearizer:
         )
 
     def _nest(self, position: int) -> None:
-        """Write the loops from `position` inwards, then the stores of a block."""
+        """Write the loops and copies of `inner_steps` from `position` on, and the block inside all of them."""
         if position == len(self.inner_steps):
             self._block()
             return
@@ -180,7 +182,7 @@ class Linearizer:
         e.extents[r] = saved
 
     def _pieces(self, r: UOp, position: int) -> None:
-        """Write the loop over the pieces of a summed range; not in the loops that use the finished totals."""
+        """Write the loop over the pieces of a summed range; none where the loops use the finished totals."""
         e, partials = self.e, self.e.partials
         if partials.finished:
             self._nest(position + 1)

@@ -164,7 +164,7 @@ class _PanelCopy:
     def write(self) -> None:
         """Write the loops; the cursor is where it was then."""
         stage, cursor = self.stage, self.b.cursor
-        with self.e.moved((stage.axis, *stage.ranges)):
+        with self.e.range_scope((stage.axis, *stage.ranges)):
             if stage.wide:
                 self.e.index.lane_ranges[self._replaced_unit()] = self.lanes
             elif stage.looped:

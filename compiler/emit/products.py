@@ -1,10 +1,10 @@
 """The products of two operands: operations of a row of the target's table, or multiply-adds.
 
-An operation takes registers of A and of B and adds to those of D. On a GPU `Products` has the operations of a
-thread (multiply-adds) or a warp (`mma.sync`, `wgmma`, WMMA, MFMA) on one block of the sum, whose fragments
-`fragments` loads. On the host a sum's loop has one product of each accumulator in a round (`multiply_add`).
-Where the host loads both factors in place, all of them are one line (`bundled`): single lines for that are
-half of a kernel, and as one line they have the same text.
+An operation takes registers of A and of B and adds their products to registers of D. On a GPU `Products`
+writes the operations of a thread (multiply-adds) or a warp (`mma.sync`, `wgmma`, WMMA, MFMA) on one block of
+the sum; `fragments` loads their registers. In a sum's loop on the host each accumulator takes one product in
+a round (`multiply_add`). If the host loads both factors in place, the products of a round are one line
+(`bundled`): single lines for them would be half of a kernel, and have the same text.
 
 Not here: loops over the sum (`staged_sum`, `reductions`), rows of the table (`compiler.targets`), which
 kernels have them (`plan.shared_product`, `rewrite.packed_dot`).
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Products:
-    """The operations of one block of a sum whose operands are tiles in shared memory."""
+    """The operations on one block of a sum whose operands, rows (A) and columns (B), are in shared memory."""
 
     def __init__(self, e: Emitter, rows: SharedTile | TileRing, columns: SharedTile | TileRing) -> None:
         self.e = e

@@ -328,7 +328,7 @@ class ReductionLoops:
         wide = plan.threads * plan.lanes
         count = -(-left // wide)
         guarded = left % wide != 0
-        with self.e.moved([r]):
+        with self.e.range_scope([r]):
             counter = ix.fresh(count)
             ix.starts[r] = counter
             ((digit, stride),) = self.e.digits[r]

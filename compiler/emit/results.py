@@ -123,7 +123,7 @@ class Results:
         self.token = (b.line("token", dtypes.bool, 1),)
         loop = b.enter_loop(b.index(0), b.index(unit.arg[1]), 1, b.cursor)
         ix.bound[place] = loop.index
-        with e.moved([r]):
+        with e.range_scope([r]):
             for of in (ix.exprs, ix.guards):
                 if r in of:
                     of[r] = symbolic.substitute(of[r], {unit: place}, {})

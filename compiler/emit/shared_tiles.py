@@ -101,7 +101,7 @@ class SharedTile:
         e, ix, stage = self.e, self.e.index, self.stage
         r, k = self.axis.range, self.k
         out = []
-        with e.moved((r, k)) as scope:
+        with e.range_scope((r, k)) as scope:
             for moved in (r, k):
                 e.units.pop(moved, None)
                 ix.guards.pop(moved, None)

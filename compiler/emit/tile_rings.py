@@ -86,7 +86,7 @@ class TileRing:
         """Start this thread's copies to a place of the ring; the tile begins at the value `begin` of `k`."""
         e, ix, b = self.e, self.e.index, self.b
         r, k = self.axis.range, self.k
-        with e.moved((r, k)) as scope:
+        with e.range_scope((r, k)) as scope:
             for moved in (r, k):
                 ix.guards.pop(moved, None)
             lane, thread = ix.fresh(PIECE), ix.fresh(e.plan.threads)
