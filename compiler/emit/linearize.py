@@ -150,7 +150,7 @@ class Linearizer:
         )
 
     def _nest(self, position: int) -> None:
-        """Write the loops and copies of `inner_steps` from `position` on, and the block inside all of them."""
+        """Write the loops and copies of `inner_steps` from `position` on, and in all of them the block."""
         if position == len(self.inner_steps):
             self._block()
             return
