@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.005
 """Seconds of one sleep in the wait of a device; it polls for faults after each."""
 LINGER_S: Final = 0.1
-"""Seconds that the thread stays without callbacks: to start it takes longer than to wake it."""
+"""Seconds that the thread stays alive without callbacks: a start takes longer than a wake-up."""
 _NAPS_S: Final = (50e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3)
 """Seconds between reads of several slots, since the last callback."""
 _NAPS_A_POLL: Final = 5
@@ -121,8 +121,8 @@ class PointWaiter:
     def _poll(self, signal: Signal, entry: _Entry, wait_s: float) -> None:
         """Sleep until the entry's point is reached, `wait_s` at most; fail the signal's entries on a fault.
 
-        Without `wait_s` it only polls for faults. As the thread may go on to call what submits, only a sleep
-        for the one signal of all callbacks counts as a wait that nothing may be able to end.
+        `wait_s` 0: it only polls for faults. The validation layer refuses a wait that nothing can end only
+        if all callbacks wait for this one signal: otherwise another callback may submit what ends the wait.
         """
         device, value = signal.device, entry.value - signal.base
         try:
@@ -147,7 +147,7 @@ def _observed(point: Point) -> HcqError | None:
 
 
 def _call(entry: _Entry, error: HcqError | None) -> None:
-    """Call a callback. What it raises is reported as an unhandled exception of a thread."""
+    """Call a callback. If it raises, `threading.excepthook` reports the exception."""
     try:
         entry.callback(entry.point, error)
     except BaseException:  # noqa: BLE001 - the other callbacks are still to be called

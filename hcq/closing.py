@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CLOSE_S = 10.0
 """Seconds that `close` waits for work in flight before it stops the queues."""
 _LOOK_S = 0.05
-"""Elapsed seconds between two looks at the clock of a wait."""
+"""Elapsed seconds between two reads of the clock of a wait."""
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ T = TypeVar("T")
 class Once:
     """Work that one thread does, to its end and once; after an exception the next call begins it again.
 
-    Two locks are held, the outer one first, while it is decided who does it, not while it is done.
+    Two locks, the outer one taken first, guard the decision which thread does the work. They are not held
+    during the work.
     """
 
     def __init__(self, outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> None:
@@ -107,7 +108,7 @@ def drain(
 def _wait(point: Point, timeout_s: float | None, clock: Callable[[], float]) -> None:
     """Wait for a point.
 
-    Raises `SignalTimeout` after `timeout_s` seconds of a clock, and what `Point.wait` raises else.
+    Raises `SignalTimeout` after `timeout_s` seconds of a clock, and the other errors of `Point.wait`.
     """
     if timeout_s is None:
         point.wait()
@@ -131,7 +132,8 @@ def _wait(point: Point, timeout_s: float | None, clock: Callable[[], float]) -> 
 def stop(driver: DriverDevice, queues: Sequence[ClosedQueue], retired: Retired) -> None:
     """Stop the rings, free all memory and programs, and close the driver's device.
 
-    The device refuses all calls by now. An error of one step does not keep the next ones from being done.
+    The device refuses all calls by now. If a step raises, the later steps are still done, and the last error
+    is raised.
     """
     with ExitStack() as undo:  # in reverse: rings first, the device last
         undo.callback(driver.close)

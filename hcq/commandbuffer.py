@@ -98,10 +98,10 @@ class CommandBuffer:
     def barrier(self, scope: Scope = Scope.SYSTEM) -> Self:
         """Make the effects of all earlier commands visible to all later ones.
 
-        Kernels without a barrier between them may overlap and finish in any order. `scope` is who must see
-        the effects: `Scope.DEVICE` suffices for commands of this device, and leaves its caches as they are.
-        `Scope.SYSTEM` is for a host or another device that looks at memory without waiting for a signal;
-        whoever waits for a point or a `signal` sees everything. Raises `UsageTypeError` for another class.
+        Kernels without a barrier between them may overlap and finish in any order. `scope` says who sees the
+        effects: `Scope.DEVICE` suffices for commands of this device, and leaves its caches as they are.
+        `Scope.SYSTEM` is for a host or another device that reads memory without a wait; a wait for a point or
+        a `signal` makes all effects visible in any case. Raises `UsageTypeError` for another class.
         """
         if scope.__class__ is not Scope:
             raise UsageTypeError(f"barrier: wanted one of {', '.join(map(str, Scope))}, seen {scope!r}")
@@ -123,8 +123,8 @@ class CommandBuffer:
         `cluster` workgroups along x, y and z form a cluster: they run at the same time and reach each other's
         shared memory. None: the clusters that the image requires, else (1, 1, 1).
 
-        `cooperative` says that workgroups wait for each other: the grid must fit the device, which is checked
-        (`Program.check_cooperative`). That nothing else occupies the device meanwhile is up to the caller.
+        `cooperative` says that workgroups wait for each other, so all must run at the same time: the grid is
+        checked (`Program.check_cooperative`), and the caller keeps other work off the device.
 
         `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a count below
         1, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
@@ -212,8 +212,8 @@ class CommandBuffer:
         """Append any command, checked against its declaration.
 
         Raises `UsageError` for a command of another kind of queue, a closed buffer, bytes outside a buffer, a
-        misaligned address or size, and a Param in a field that cannot be open; `UsageTypeError` for what is
-        no command, no memory or no integer.
+        misaligned address or size, and a Param in a field that cannot be open; `UsageTypeError` for an object
+        that is no command, no memory or no integer.
         """
         try:
             kinds = command.kinds
@@ -326,7 +326,10 @@ def _slot_value(signal: Signal, value: int) -> int:
 
 
 def _counts(program: Program, what: str, counts: tuple[Any, Any, Any], *, open_: bool = True) -> Any:
-    """Return three counts as ints, or as what leaves them open. Raises `UsageError` for any other."""
+    """Return three counts as ints, or as the Param or Expr that gives them.
+
+    Raises `UsageError` for a count below 1, `UsageTypeError` for one of another class.
+    """
     out: list[Word] = []
     for one in counts:
         if open_ and isinstance(one, (Param, Expr)):

@@ -4,6 +4,9 @@ Order inside one submission: Execs between two Barriers may overlap and finish i
 commands run in the order recorded. A submission starts after the effects of the queue's previous one are
 visible.
 
+A field of a command is *open* if it holds a Param or an Expr: its value is given at submission or at a
+replay.
+
 A command class declares its fields once; `Command` lists the declarations. Recording, lifetimes, graphs,
 relocations, hazards and limits read them, so that a new command needs only its class and an encoder in each
 driver (`docs/how-to/add-a-command.md`).
@@ -53,7 +56,7 @@ class Touch(NamedTuple):
     size: Word | None
     """Number of bytes; None: the command may access any byte up to the end of the buffer."""
     align: int = 1
-    """Address and size are multiples of it."""
+    """Bytes that address and size are multiples of."""
     part: str = ""
     """"argument NAME" of a kernel; empty for a field."""
     verb: str = ""
@@ -62,7 +65,7 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The declaration of a pointer field, and of the bytes behind it that the command accesses."""
+    """The declaration of a pointer field, and of the bytes from there on that the command accesses."""
 
     field: str
     access: Access
@@ -228,7 +231,7 @@ class Exec(Command):
             check_cluster(self.title(), device.name, device.info, self.cluster, self.groups)
 
     def touches(self) -> list[Touch]:
-        """Return the memory behind each pointer argument."""
+        """Return the memory of each pointer argument."""
         return [
             _touch(Touch, (pointer, slot.access, None, 1, f"argument {slot.name}", ""))
             for slot, pointer in self.args.pointers()
@@ -351,36 +354,35 @@ def address(pointer: Pointer) -> Word:
 
 
 def opened(commands: Iterable[Command]) -> tuple[dict[Param, int], set[Param]]:
-    """Return the parameters that commands use as buffers, and those that they use as numbers.
+    """Return (parameter -> least bytes of its buffer, parameters used as numbers) of commands.
 
-    Each of the first has the least number of bytes that its buffer needs, as far as the commands tell.
+    An access whose size is open, or unknown as that of a kernel, does not count into the least bytes.
     """
     pointers: dict[Param, int] = {}
     numbers: set[Param] = set()
     for command in commands:
         for touch in command.touches():
             if isinstance(touch.pointer, (Param, Expr)):
-                place = as_expr(touch.pointer)
-                needed = place.add + touch.size if isinstance(touch.size, int) else 0
-                pointers[place.param] = max(pointers.get(place.param, 0), needed)
+                base = as_expr(touch.pointer)
+                needed = base.add + touch.size if isinstance(touch.size, int) else 0
+                pointers[base.param] = max(pointers.get(base.param, 0), needed)
         for expr in command.open_numbers():
             numbers.add(expr.param)
     return pointers, numbers
 
 
 def check_ranges(command: Command, values: Mapping[Param, Value]) -> None:
-    """Raise `UsageError` for bytes outside a buffer, where their place or number was open while recording.
+    """Raise `UsageError` for bytes outside a buffer, where the address or the size was open while recording.
 
-    An open number must not be 0: a replay cannot leave out a command that is encoded.
-
-    What has no value, or one of the wrong class, is not looked at: `look_up` and `resolve` refuse it.
+    An open size must not be 0: a replay cannot leave out a command that is encoded. Parameters without a
+    value, or with one of the wrong class, are not checked here: `look_up` and `resolve` refuse them.
     """
     for touch in command.touches():
         pointer, size = touch.pointer, touch.size
         if size is None or (isinstance(size, int) and not isinstance(pointer, (Param, Expr))):
             continue
-        place = as_expr(pointer) if isinstance(pointer, (Param, Expr)) else None
-        buffer = values.get(place.param) if place is not None else pointer
+        base = as_expr(pointer) if isinstance(pointer, (Param, Expr)) else None
+        buffer = values.get(base.param) if base is not None else pointer
         count = size if isinstance(size, int) else values.get(as_expr(size).param)
         if not isinstance(count, int):
             continue
@@ -389,7 +391,7 @@ def check_ranges(command: Command, values: Mapping[Param, Value]) -> None:
             raise UsageError(f"{command.title()}: wanted at least 1 byte, seen {number}")
         if not isinstance(buffer, Buffer):
             continue
-        at = place.add if place is not None else 0
+        at = base.add if base is not None else 0
         end = at + number
         if at < 0 or end > buffer.size:
             raise UsageError(f"{command.title()}: bytes {at} to {end} lie outside {buffer!r}")

@@ -74,7 +74,10 @@ def _names(_name: str, text: str) -> tuple[str, ...]:
 def _setting(
     default: object, variable: str, meaning: str, take: Callable[[str, str], object] | None = None
 ) -> Any:
-    """Declare a setting: its variable, the meaning of that, and the function that converts its text."""
+    """Declare a setting: its variable, what the variable means, and the function that converts its text.
+
+    `take(variable, text)` returns the value, or raises `UsageError`.
+    """
     return field(default=default, metadata={"variable": variable, "meaning": meaning, "take": take})
 
 
@@ -201,7 +204,7 @@ def _home_of_user(uid: int | None = None) -> str:
 
 
 def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> Path | None:
-    """Return the folder of compiled code; None without a home folder, as which "/" does not count."""
+    """Return the folder of compiled code; None without a home folder. "/" counts as none."""
     if chosen := environment.get("HCQ_CACHE"):
         return Path(chosen)
     if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # relative paths must be ignored

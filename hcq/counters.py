@@ -127,7 +127,7 @@ class KernelCounters:
     global_: dict[str, AccessCounts] = field(default_factory=_accesses)
     shared: dict[str, AccessCounts] = field(default_factory=_accesses)
     local: dict[str, AccessCounts] = field(default_factory=_accesses)
-    """Accesses by load, store and atomic."""
+    """Global, shared and local memory: "load", "store" or "atomic" -> accesses."""
     flops: Counter[str] = field(default_factory=Counter)
     """Type -> floating-point operations outside matrix instructions."""
     matrix: Counter[str] = field(default_factory=Counter)
@@ -135,9 +135,9 @@ class KernelCounters:
     copied: int = 0
     """Bytes that asynchronous copies moved."""
     read: int = 0
+    """Bytes of global memory, in whole units, that a launch read at least once; summed over launches."""
     written: int = 0
-    """Bytes of global memory that launches read and wrote at least once, in whole units; summed over
-    launches."""
+    """The same for bytes that a launch wrote."""
     lost: int = 0
     """Units beyond what `read` and `written` could record."""
     registers: int = 0
@@ -147,6 +147,7 @@ class KernelCounters:
     code: int = 0
     """Machine instructions of the kernel's code, executed or not; 0: not known."""
     occupancy: Occupancy | None = None
+    """None: the device does not estimate it."""
     estimates: tuple[Estimate, ...] = ()
 
     @property
@@ -278,14 +279,14 @@ class Counters:
 
 
 class Counts(Protocol):
-    """What counts: `hcq.driver.DriverDevice.count`."""
+    """The part of a driver's device that counts; `hcq.driver.DriverDevice` implements it."""
 
     def count(self, into: Counters | None) -> Counters | None:
-        """Count into `into` from now on; return what was counted into before."""
+        """Count into `into` from now on; return the object that was counted into before."""
 
 
 class Countable(Protocol):
-    """A device as counting uses it: `hcq.device.Device`."""
+    """The part of a device that `counting` uses; `hcq.device.Device` implements it."""
 
     @property
     def name(self) -> str:
@@ -300,9 +301,10 @@ class Countable(Protocol):
 
 
 def begin(device: Countable, target: str) -> tuple[Counters, str] | None:
-    """Count all kernels of a device; return what they are counted into, and `target`.
+    """Count all kernels of a device from now on; return (their counts, `target`).
 
-    A device that is not emulated counts nothing: a warning says so, and the result is None.
+    `target` is the setting HCQ_COUNTERS, which the device needs when it closes. The result is None, after a
+    warning, for a device that is not emulated.
     """
     counters = Counters()
     try:

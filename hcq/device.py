@@ -97,12 +97,13 @@ class Device:
         self.trace = trace
         """The file that receives the spans of all submissions when the device closes; empty: none."""
         self.counters: tuple[Counters, str] | None = None
-        """What its kernels are counted into, and where that is reported when it closes (`HCQ_COUNTERS`)."""
+        """(counts of its kernels, `HCQ_COUNTERS`: where `close` reports them); None: they are not counted."""
         self.profile = profile
         """Whether each kernel, copy and fill has a span of its own."""
         self.close_epoch = next(_EPOCHS) << 32
         """Grows whenever a buffer or program is closed; a check made under an older value is repeated."""
         self.refusal: Refusal | None = None
+        """Error factory of every call on a closed, faulted or inherited device; None: calls are served."""
         self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
         """Error factory of each buffer that was closed with `reason=`."""
         self._lock = threading.RLock()

@@ -1,9 +1,9 @@
 """Diagnosis of a machine as data: devices, default device, cache, settings, packages, and what is missing.
 
-`examine` makes the report; its inputs can be passed to it, for tests. Not here: how a report is printed
-(`hcq.__main__`).
+`examine` makes the report; its inputs can be passed to it, for tests.
 
-Next: `registry`, the drivers by name; `config`, the settings.
+Not here: how a report is printed (`hcq.__main__`). Next: `registry`, the drivers by name; `config`, the
+settings.
 """
 
 from __future__ import annotations

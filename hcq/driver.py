@@ -60,9 +60,9 @@ class Ring(Protocol):
     """The ring of one queue."""
 
     words: int
-    """The most words of one submission; the ring may hold several of that size, in units of its own."""
+    """The most words of one submission; the ring may have space for several of that size."""
     submissions: int
-    """A number of submissions that the ring never exceeds at one time."""
+    """The most submissions that the ring ever holds at one time."""
     stalled: Callable[[int], None]
     """The callback while `submit` waits for space, called every few milliseconds.
 
@@ -72,14 +72,15 @@ class Ring(Protocol):
 
     @property
     def taken(self) -> int:
-        """Number of units ever written, in units of the ring; grows when a submission is certain to run.
+        """Number of units ever written; a unit is an entry or a word, as the ring chooses.
 
-        From then on it runs, at the latest with the next doorbell, even if `submit` is interrupted. After an
-        interrupt the queue reads it to decide whether the submission is in flight.
+        `submit` raises it at the moment from which the submission certainly runs, at the latest with the next
+        doorbell, even if `submit` is interrupted. After an interrupt the queue reads it to decide whether the
+        submission is in flight.
         """
 
     def unread(self, ending_words: int) -> int:
-        """Return how many units of a submission are unread while the queue waits inside it, at least.
+        """Return a lower bound of the units of a submission that are unread while the queue waits inside it.
 
         `ending_words`: number of words at the end of the submission, which raise its point.
         """
@@ -173,7 +174,7 @@ class DriverDevice(Protocol):
     def count(self, into: Counters | None) -> Counters | None:
         """Count what kernels execute from now on; None ends that.
 
-        Returns what was counted into before. Raises `UnsupportedError` for a device that is not emulated.
+        Returns the former `into`. Raises `UnsupportedError` for a device that is not emulated.
         """
 
     def close(self) -> None:

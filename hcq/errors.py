@@ -150,15 +150,19 @@ class FaultReport:
     kind: FaultKind
     message: str
     va: int | None = None
+    """The faulting address; None here and below: not known, or the fault has none."""
     access: Literal["read", "write", "execute", "atomic"] | None = None
     kernel: str | None = None
+    """The kernel's name, or a text that names several candidates."""
     source: str = ""
-    """The instruction, "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;", or its place, "blur.py:9"."""
+    """The instruction, "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;", or its line, "blur.py:9"."""
     arguments: tuple[str, ...] = ()
     nearest: str = ""
     """The allocation nearest to `va`: its range, its label and, if freed, the line that freed it."""
     queue: str | None = None
+    """The label of the queue."""
     stuck_at: str = ""
+    """The current operation of each queue; empty when all are idle."""
     reports: tuple[str, ...] = ()
     """The device assertions that kernels failed; then findings of an emulated GPU, the oldest first: a race,
     a read of uninitialized memory, an endless wait.
@@ -168,7 +172,7 @@ class FaultReport:
     raw: tuple[object, ...] = ()
     """The words that the hardware stopped at, decoded as layouts."""
     cure: str = ""
-    """What to do."""
+    """What the user can do about it; empty: no advice."""
 
     def __str__(self) -> str:
         kind = f"{self.kind.name.lower().replace('_', ' ')}: {self.message}"

@@ -9,7 +9,8 @@
 Nodes of one queue run in the order in which they were added, each after the effects of the previous one are
 visible. Between queues only `after=` gives order.
 
-Not here: replays and their memory (`hcq.replay.executable`), the commands (`commands`).
+Not here: replays and their memory (`hcq.replay.executable`), the commands (`commands`). Next:
+`hcq.replay.segment`, the parts of a graph that one submission runs.
 """
 
 from __future__ import annotations
@@ -152,7 +153,11 @@ class Graph:
 
 
 def segment(nodes: Sequence[Node]) -> list[Segment]:
-    """Divide the nodes into segments. Segments wait only for earlier ones; the last one joins all queues."""
+    """Divide the nodes into segments, in an order in which each waits only for earlier ones.
+
+    A segment ends at a node that another queue waits for, and begins at a node that waits for another queue.
+    With several queues the last segment waits for the last one of each.
+    """
     ends = {id(before) for node in nodes for before in node.after if before.queue is not node.queue}
     segments: list[Segment] = []
     of_node: dict[int, int] = {}

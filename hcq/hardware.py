@@ -119,4 +119,4 @@ class Allocation:
     """The bytes in the host's address space; None when the host cannot access them."""
     handle: object = None
     tracker: BufferTracker | None = None
-    """What must learn of the buffers in these pages; None for devices that do not check accesses."""
+    """The object that must be told of each buffer in these pages; None: the device checks no accesses."""

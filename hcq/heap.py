@@ -31,7 +31,7 @@ LARGE_BYTES = 1 << 20
 """Blocks of at least this size have an allocation of their own."""
 _FLAGS = ("host_visible", "coherent", "upload", "executable")
 _SIZES_KEPT = 4096
-"""Requested sizes whose free list is cached."""
+"""The most requested sizes whose free list is cached."""
 
 
 class PageSource(Protocol):
@@ -53,7 +53,7 @@ class Block:
         self.free: Callable[[], object] = partial(free_list.append, self)
         """Returns the block to its free list. A cycle, cut when the chunk is freed."""
         self.views: set[weakref.ref[object]] = set()
-        """What the host still reads or writes the block through; meanwhile it serves no other buffer."""
+        """Host views of the block that still exist; meanwhile it serves no other buffer."""
         self.chunk = chunk
         self.offset = offset
         self.size = size

@@ -11,6 +11,7 @@ import threading
 from typing import Protocol
 
 CHUNK_BYTES = 1 << 16
+"""Bytes by which a pool grows."""
 
 Slot = tuple[memoryview, int, int, "list[Slot]"]
 """(u64 elements of the chunk, index of the slot's first element, address, free list).
@@ -45,6 +46,7 @@ class HostPool:
         self._lock = threading.RLock()
         self._free: list[Slot] = []
         self._chunks: list[tuple[mmap.mmap, int]] = []
+        """(memory, its address) of each chunk."""
         self._attached: list[HostMapping] = []
 
     def take(self) -> Slot:

@@ -20,10 +20,11 @@ _TASKS = Path("/proc/self/task")
 _RUNNABLE = frozenset("RD")
 """States of a thread that runs, waits for a processor, or waits for a disk (proc_pid_stat(5))."""
 LOOK_S = 0.05
-"""Elapsed seconds between two looks of `Standstill`."""
+"""Least elapsed seconds between two readings of the threads' states by `Standstill`."""
 STANDSTILL_S = 3.0
-"""Seconds of `Standstill` after which an emulated device no longer does what is waited for."""
+"""Seconds of `Standstill` after which a wait assumes that an emulated device will not end it."""
 _SPENT_PER_SECOND = 60.0
+"""Seconds of the caller's own processor time that count as one second of `Standstill`."""
 
 
 def others_run() -> bool:
@@ -41,10 +42,10 @@ def others_run() -> bool:
 
 
 class IdleTime:
-    """A clock that begins at 0 and passes between two reads if no other thread could run at the second.
+    """A clock that begins at 0; the time between two reads counts if no other thread can run at the second.
 
-    It is never behind the processor time that the process has spent since, so that threads which never end do
-    not stop it, and never ahead of the elapsed time. Not thread-safe.
+    It is at least the processor time that the process has spent since, so that threads which never end do not
+    stop it, and at most the elapsed time. Not thread-safe.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class IdleTime:
 class Standstill:
     """A clock of the seconds since another thread of this process was last seen to work, 0 at first.
 
-    It looks at most every `LOOK_S`, and a look adds no more than that, so that a pause of the whole process
-    does not count. A thread works that could run at two looks in a row: one look may meet a thread that polls
-    between sleeps. Threads that never end do not stop it: 60 seconds of the caller's own processor time are
-    one second at least. Not thread-safe.
+    It reads the states of the threads at most every `LOOK_S` seconds. A reading adds no more than `LOOK_S`,
+    so that a pause of the whole process does not count. A thread counts as working if it could run at two
+    readings in a row: at one reading it may just poll between sleeps. Threads that never end do not stop the
+    clock: it shows at least 1 second for each 60 seconds of the caller's own processor time. Not thread-safe.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Standstill:
         self._looked, self._spent_before = elapsed(), spent()
         self._still = 0.0
         self._ran = False
+        """Whether another thread could run at the last reading."""
 
     def __call__(self) -> float:
         """Return the seconds."""

@@ -1,7 +1,9 @@
 """Submissions in flight: the objects that each keeps alive, and the commands among them.
 
-A direct submission keeps a list of commands and values, a replay keeps a `Kept`. Not here: the list itself
-(`hcq.queue`, `hcq.replay.executable`). Next: `hcq.faults.recovery` and `hcq.faults.messages`, which read it.
+A direct submission keeps a list of commands and values, a replay keeps a `Kept`.
+
+Not here: the list of submissions (`queue`). Next: `hcq.faults.recovery` and `hcq.faults.messages`, which read
+it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,7 @@ class BusyQueue(Protocol):
 
 
 class Kept(NamedTuple):
-    """The objects that a replay in flight keeps alive.
-
-    A direct submission keeps a list of commands and values.
-    """
+    """The objects that a replay in flight keeps alive."""
 
     given: list[object]
     """The values of `params`. Changed in place, but only while no replay is in flight."""

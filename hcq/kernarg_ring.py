@@ -1,9 +1,9 @@
-"""The argument memory of direct submissions, one ring of coherent host memory for each queue, and its values.
+"""The argument memory of direct submissions, and the values of their parameters.
 
-The blocks of a submission follow those of the previous one, and are freed when its point is reached. When the
-ring is full the queue waits for its oldest submission. A submission that needs more than the whole ring gets
-a buffer of its own while it is in flight. Values of parameters are checked, and written into the words and
-arguments of a submission.
+Each queue has one ring of coherent host memory. The blocks of a submission follow those of the previous one,
+and are freed when its point is reached. When the ring is full the queue waits for its oldest submission. A
+submission that needs more than the whole ring gets a buffer of its own while it is in flight. `write_values`
+checks values, and writes them into the words and argument blocks of a submission.
 
 Not here: packing arguments (`kernargs`), the parameters (`params`), replays (`hcq.replay.slot`,
 `hcq.replay.relocations`). Next: `queue`, the caller.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20
+"""Bytes of the ring of a queue, unless `Config.ring_bytes` says otherwise."""
 ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True, upload=True)
 """The kind of memory of argument blocks and prebuilt words."""
 
@@ -112,7 +113,7 @@ class ArgumentRing:
                 part = buffer.borrow()[at : at + (lo + width + 7) // 8]
                 part[:] = (int.from_bytes(part, "little") | value << lo).to_bytes(len(part), "little")
                 return
-        raise UsageError(f"a patch at {va:#x} lies outside what this submission placed")
+        raise UsageError(f"a patch at {va:#x} lies outside the blocks of this submission")
 
 
 def write_values(
@@ -122,7 +123,7 @@ def write_values(
     values: Mapping[Param, Value] | None,
     device: Owner,
 ) -> list[Value]:
-    """Write the values of Params into the encoded words of `commands`, and into their argument memory.
+    """Write the values of Params into the encoded words of `commands`, and into their argument blocks.
 
     Returns the values, to be kept while the submission is in flight. Raises `UsageError` for a Param without
     a value, or with one that does not fit; `UsageTypeError` for one of another class.

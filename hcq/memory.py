@@ -83,9 +83,9 @@ class _Held:
 class Buffer:
     """A range of device-visible memory; made by `Device.alloc`.
 
-    `size` is in bytes; `va` is the device address; not a number once the buffer or its device is closed;
-    `spec` is the kind of memory; `label` names the buffer in errors. `view` returns a buffer that shares the
-    memory.
+    `size` is in bytes; `va` is the device address, or an object that is no number once the buffer or its
+    device is closed; `spec` is the kind of memory; `label` names the buffer in errors. `view` returns a
+    buffer that shares the memory.
 
     Lifetime: the memory is freed with the last reference. Work in flight holds references. `close`, or the
     end of a `with` block, makes every later use raise, and frees the memory when the work in flight is done.
@@ -118,7 +118,7 @@ class Buffer:
     )
 
     address: int
-    """The device address as hot paths read it: they do not ask whether the device is closed."""
+    """`va` without the test whether the device is closed, for hot paths."""
 
     def __init__(  # noqa: PLR0917 - positional: one is made an operation
         self, device: Owner, block: Block, free_list: FreeList, size: int, spec: BufferSpec, label: str

@@ -1,4 +1,4 @@
-"""Parameters: numbers and buffers that are left open while recording, and given at submission.
+"""Parameters: numbers and buffers that a command buffer leaves open, and that are given at submission.
 
 A `Param` is a number, or the address of a buffer, that is not known yet. An `Expr` is `(value + add) >>
 shift`. A `Patch` is the location of an Expr in encoded words or in argument memory. `resolve` checks the
@@ -112,7 +112,7 @@ def _distance(word: Param | Expr, k: int) -> int:
 
 
 Word = int | Param | Expr
-"""A number in a command: known, or open until submission."""
+"""A number in a command: known, or *open*, which is given at submission."""
 
 
 def as_expr(word: Param | Expr) -> Expr:

@@ -41,7 +41,7 @@ class OpenQueue(Protocol):
 
 
 class OpenDevice(Protocol):
-    """An open device, as all of this process know it; `hcq.device.Device` implements it."""
+    """The part of an open device that other devices use; `hcq.device.Device` implements it."""
 
     name: str
     watch: Watch | None
@@ -52,7 +52,7 @@ class OpenDevice(Protocol):
         """All its queues."""
 
     def close(self, *, timeout_s: float) -> None:
-        """Release all resources, after at most so many seconds for the work in flight of each queue."""
+        """Wait at most `timeout_s` seconds for the work of each queue, then release all resources."""
 
     def orphan(self, parent: int) -> None:
         """Refuse all calls: this is a forked child of process `parent`, which owns the device."""
@@ -64,7 +64,7 @@ EXIT_S = 1.0
 OPEN: weakref.WeakSet[OpenDevice] = weakref.WeakSet()
 """The open devices of this process."""
 _hooked: set[str] = set()
-"""Installed hooks: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
+"""What was chosen so far: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
 _in_children: set[Callable[[], None]] = set()
 """Further functions that a forked child calls first."""
 

@@ -104,7 +104,7 @@ def timed(commands: Sequence[Command], *, each: bool, whole: str = "") -> tuple[
 
 
 class ClockedDevice(Protocol):
-    """The part of a device that span logs use."""
+    """The part of a device that span logs use; `hcq.device.Device` implements it."""
 
     def clock(self) -> Clock:
         """Return the relation of the device clock to the host's, measured now."""
@@ -121,19 +121,20 @@ class TimedQueue(Protocol):
 
 
 PENDING = 4096
-"""Number of submissions with unread time records after which the log reads those that are written."""
+"""Submissions with unread time records that a log collects before it reads the written ones by itself."""
 
 
 class SpanLog:
     """The spans of the submissions of one device. Thread-safe.
 
-    `keep`: completed spans are also kept for the trace, independent of `take`.
+    `keep`: completed spans are also kept for `take_kept`, which the trace uses, independent of `take`.
     """
 
     def __init__(self, *, keep: bool) -> None:
         self.pending: list[tuple[TimedQueue, list[Timed]]] = []
         """Submissions with unread time records. Changed in place only, as other threads append to it."""
         self._most = PENDING
+        """Length of `pending` at which `expect` reads."""
         self._keep = keep
         self._done: list[Span] = []
         self._kept: list[Span] = []

@@ -40,14 +40,15 @@ class DriverProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """How many workgroups of one launch a device runs at the same time."""
+    """How many workgroups of one launch a device runs at the same time: `per_unit` in each of `units`."""
 
     per_unit: int
-    """Workgroups that one multiprocessor holds; in clusters, those of a cluster."""
+    """Workgroups of one multiprocessor; for a launch with clusters, of one cluster."""
     units: int
-    """Multiprocessors: of NVIDIA's GPUs SMs, of AMD's compute units or workgroup processors; or clusters."""
+    """Number of multiprocessors (SMs, compute units or workgroup processors); or of clusters that run at
+    once."""
     reasons: str
-    """What each resource allows, for errors: "8 by registers (40 a thread), 2 by shared memory"."""
+    """The workgroups that each resource allows: "8 by registers (40 a thread), 2 by shared memory"."""
     kind: str = "units"
     """What `units` counts, for errors: "units" or "clusters"."""
 
@@ -62,10 +63,10 @@ class Cooperative(Protocol):
     """A driver's program that knows how many of its workgroups run at the same time."""
 
     def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
-        """Return it for workgroups of `threads`, in clusters of `cluster` workgroups.
+        """Return the residency of workgroups of `threads`, in clusters of `cluster` workgroups.
 
-        None: in those that the image requires. Raises `UnsupportedError` where it is not known, `UsageError`
-        for a cluster that the image or the device excludes.
+        `cluster` None: the clusters that the image requires. Raises `UnsupportedError` where the residency is
+        not known, `UsageError` for a cluster that the image or the device excludes.
         """
 
 
@@ -128,7 +129,7 @@ class ArgSlot:
     size: int
     """Bytes: 8 for a pointer; 1, 2, 4 or 8 for a number. Naturally aligned."""
     access: Literal["r", "w", "rw"] = "rw"
-    """How the kernel accesses the memory behind a pointer."""
+    """How the kernel accesses the memory of a pointer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ class KernelImage:
                 or not isinstance(slot.size, int)
                 or slot.offset < 0
             ):
-                wanted = "an hcq.ArgSlot with an hcq.ArgKind, at byte 0 or behind it"
+                wanted = "an hcq.ArgSlot with an hcq.ArgKind, at byte 0 or later"
                 raise UsageTypeError(f"kernel {self.name}: wanted {wanted}, seen {slot}")
             if not isinstance(slot.access, str) or slot.access not in {"r", "w", "rw"}:
                 seen = f"the access of {slot.name} is {slot.access!r}"
@@ -225,9 +226,7 @@ _RANGES = {
 
 
 class KernArgs:
-    """One packed argument block, in which Params may be open.
-
-    Made by `Program.args`. Immutable by convention.
+    """One packed argument block, in which arguments may be open. Made by `Program.args`; do not change it.
 
     It owns no device memory: each encoding places a copy, so that one block may be used in many launches.
     """
@@ -311,13 +310,13 @@ class Program:
         return self._make(self, values)
 
     def residency(self, threads: Dim3, cluster: Dim3 | None = None) -> Residency:
-        """Return how many workgroups of `threads` run at the same time where nothing else runs.
+        """Return how many workgroups of `threads` run at the same time if nothing else runs.
 
-        It follows from registers, shared memory and threads, as published for the device. `cluster`: in
-        clusters of so many workgroups along x, y and z; None: in those that the image requires, else none.
-        Of clusters it is what the device runs at least. Raises `UnsupportedError` for a device where
-        workgroups do not run at the same time, or where it is not known; `UsageError` for a cluster that the
-        image or the device excludes, and for `threads` or `cluster` that are not three counts of at least 1.
+        It follows from registers, shared memory and threads, as published for the device. `cluster`: the
+        workgroups of a cluster along x, y and z; None: the clusters that the image requires, else none. For
+        clusters the result is a lower bound. Raises `UnsupportedError` for a device where workgroups do not
+        run at the same time, or where their number is not known; `UsageError` for a cluster that the image or
+        the device excludes, and for `threads` or `cluster` that are not three counts of at least 1.
         """
         threads = _dimensions(self.name, "threads", threads)
         cluster = None if cluster is None else _dimensions(self.name, "cluster", cluster)
@@ -330,7 +329,7 @@ class Program:
     def check_cooperative(
         self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None
     ) -> None:
-        """Raise `UsageError` unless all workgroups of a grid run at the same time; else as `residency`."""
+        """Raise `UsageError` unless all workgroups of a grid run at the same time; also as `residency`."""
         known = [one for one in groups if isinstance(one, int)]
         if len(known) < len(groups):
             raise UsageError(f"kernel {self.name}: {groups} workgroups; a cooperative grid cannot be open")

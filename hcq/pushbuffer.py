@@ -26,7 +26,7 @@ class ArgumentMemory(Protocol):
 
 
 class PushBuffer:
-    """Encoded words, the patches of open numbers, and a window of argument memory.
+    """Encoded words, the patches of open fields, and a window of argument memory.
 
     A queue reuses one PushBuffer: an encoder or a ring must not keep a reference to it or its lists after it
     returns. Not thread-safe.
@@ -51,13 +51,15 @@ class PushBuffer:
         self.base = 0
         """Device address of the window's first byte."""
         self.at = 0
+        """Byte offset of the window's free bytes."""
         self.limit = 0
+        """Byte offset of their end."""
 
     def place(self, qwords: array[int] | Sequence[int], *, align: int = 64) -> int:
         """Copy u64 words into argument memory; return their device address, a multiple of `align`.
 
         `align` is a power of two of at least 8 bytes. Raises `UsageError` for a number that does not fit u64,
-        and what `ArgumentMemory.room` raises.
+        and as `ArgumentMemory.room`.
         """
         count = len(qwords)
         size = 8 * count

@@ -5,50 +5,48 @@ and recorded waits give order. A submission in flight keeps its commands alive, 
 programs and signals. Every method may be called from any thread; one lock per queue is held while a
 submission is encoded and sent.
 
-Not here: recording (`commandbuffer`), values of open parameters (`kernarg_ring`), graphs and replays
-(`graph`), what happens after a fault (`hcq.faults.recovery`).
+Not here: recording (`commandbuffer`), the waits and prepended commands that a submission begins with
+(`beginning`), waits for ring space (`backpressure`), values of open parameters (`kernarg_ring`), graphs and
+replays (`graph`), recovery after a fault (`hcq.faults.recovery`). Next: `hcq.replay.template`, words that are
+encoded once and sent often.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections import deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure
+from hcq.beginning import MOST_PENDING, Prepended, check_stores, check_waits, waits_for
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Indirect, Wait, Write, operands
+from hcq.commands import Command, Indirect
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
-from hcq.faults.messages import room_text
-from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
 from hcq.locks import unless_taken
 from hcq.params import check_values
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
-from hcq.signal import ANY_VALUE, LOST, SLOT_VALUES, Point, Timeline, check_timeout
+from hcq.signal import LOST, SLOT_VALUES, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hcq.device import Device
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
-    from hcq.params import Param, Value, Word
-    from hcq.signal import Refusal, Signal
+    from hcq.params import Param, Value
+    from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which no word of the submission is in the ring."""
 _NUMBERS = itertools.count()
-_MOST_PENDING = 16
-"""Commands that `prepend` collects before they get a submission of their own."""
 _ENDING_WORDS = 64
 """Ring words reserved for the end of a submission: more than any encoder needs to set a signal."""
 
@@ -71,8 +69,6 @@ class Queue:
         "_ending",
         "_inflight",
         "_max_words",
-        "_pending",
-        "_pending_epoch",
         "_pushbuffer",
         "device",
         "index",
@@ -80,6 +76,7 @@ class Queue:
         "label",
         "lock",
         "number",
+        "prepended",
         "refusal",
         "ring",
         "timeline",
@@ -113,14 +110,12 @@ class Queue:
             undo.pop_all()
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
-        self._backpressure = Backpressure(self.timeline)
-        self.ring.stalled = _stall_callback(self)
+        self._backpressure = Backpressure(self)
+        self.ring.stalled = self._backpressure.stalled
         self._max_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
-        self._pending: list[Command] = []
-        """Waits and stores that the next submission begins with; see `prepend`."""
-        self._pending_epoch = -1
-        """`Device.close_epoch` when all their buffers were open."""
+        self.prepended = Prepended(device)
+        """What `prepend` has left for the next submission."""
         self._ending: SubmitTemplate | None = None
         """The prebuilt end of a direct submission; None before the first one."""
 
@@ -195,7 +190,7 @@ class Queue:
                 commands.verify(device)
             todo: list[Command] = commands.commands[:]
             if after.__class__ is not tuple or after:
-                todo[:0] = self._waits(after)
+                todo[:0] = waits_for(self, after)
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
@@ -205,21 +200,17 @@ class Queue:
     def prepend(self, commands: CommandBuffer, *, after: Sequence[Point] = ()) -> None:
         """Begin the next submission with waits for `after`, then with all stores of `commands`.
 
-        They cost no doorbell of their own. Any submission carries them, also a replay; without one `end` and
-        `sync` send them, so that the point of `end` covers them. Their order is that of a submission made
-        now. If the submission that carries them is refused, the next one does. Stores to a buffer that is
+        They cost no doorbell of their own. Any submission carries them, also a replay; without one, `end` and
+        `sync` send them, and the point of `end` covers them. Their order is that of a submission made now. If
+        the submission that carries them is refused, the next one carries them. Stores to a buffer that is
         closed meanwhile are dropped; a `recover` of the device drops waits for lost work.
 
-        `commands` are `write`s of numbers, `after` points of queues' submissions: nothing that can make
+        `commands` are `write`s of numbers, and `after` has points of queues' submissions: neither can make
         another submission fail. Ownership, threads and errors as in `submit`; raises `UsageError` also for
-        other commands and points, and keeps nothing then.
+        other commands and points. After an error nothing was kept.
         """
         stores = commands.commands
-        if any(command.__class__ is not Write or any(command.open_numbers()) for command in stores):
-            raise UsageError(
-                f"prepend takes stores of numbers alone, not {stores!r}\n"
-                "hint: submit other commands, and stores of parameters"
-            )
+        check_stores(stores)
         if self.refusal is not None:
             raise self.refusal()
         with self.lock:
@@ -227,58 +218,29 @@ class Queue:
                 raise self.refusal()
             if commands.epoch != self.device.close_epoch:
                 commands.verify(self.device)
-            waits = self._waits(after)
-            if any(wait.signal.issued == ANY_VALUE for wait in waits):
-                raise UsageError(
-                    f"prepend waits for points of submissions alone, not {after!r}\n"
-                    "hint: give other points to submit(after=)"
-                )
+            waits = waits_for(self, after)
+            check_waits(waits, after)
             if self.watch is not None:
                 self.check(commands.label or "prepended", [*waits, *stores], None)
                 self.watch.not_sent(self)
-            if len(self._pending) >= _MOST_PENDING:
+            if len(self.prepended.commands) >= MOST_PENDING:
                 self._flush()
-            newest = {wait.signal: wait.value for wait in waits}
-            older = [one for one in self._open_pending() if not _within(one, newest)]
-            self._pending = [*waits, *older, *stores]
-            self._pending_epoch = self.device.close_epoch
+            self.prepended.add(waits, stores)
 
     def check(self, label: str, todo: list[Command], values: Mapping[Param, Value] | None) -> list[Command]:
-        """Return commands as validation orders them; it sees what is pending before them.
+        """Return commands as validation orders them; it also checks the prepended ones, which run before.
 
         The caller holds the lock, and sends them next.
         """
         assert self.watch is not None, "validation is on"
-        pending = self._open_pending()
+        pending = self.prepended.opened()
         return self.watch.check_submission(self, label, [*pending, *todo], values)[len(pending) :]
 
     def _flush(self) -> None:
-        """Send what is pending, and cover interrupted submissions. The caller holds the lock."""
-        if self.watch is not None and self._pending:
+        """Send the prepended commands, and cover interrupted submissions. The caller holds the lock."""
+        if self.watch is not None and self.prepended.commands:
             self.check("prepended", [], None)
         self._send([], None, ())
-
-    def _waits(self, after: Sequence[Point]) -> list[Wait]:
-        """Return a Wait for each point that is not reached, except those of this queue, which is in order."""
-        waits = []
-        try:
-            after = list(after)
-        except TypeError:  # a point, or an array without an axis
-            raise UsageTypeError(
-                f"after= takes a list of points, not {after!r}\nhint: after=[point]"
-            ) from None
-        for point in after:
-            if point.__class__ is not Point:
-                raise UsageError(f"after= takes points, not {point!r}")
-            signal = point.signal
-            if signal is not self.timeline.signal and (self.watch is not None or not point.passed()):
-                waits.append(Wait(signal, point.value - signal.base))
-        for wait in waits:
-            wait.signal.check_overrun()
-        if waits and LOST:
-            for point in after:
-                poll_lost(point.signal, point.value - point.signal.base)
-        return waits
 
     def _send(
         self,
@@ -296,7 +258,8 @@ class Queue:
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
         try:
-            self._encoder.encode([*self._open_pending(), *todo] if self._pending else todo, pushbuffer)
+            prepended = self.prepended
+            self._encoder.encode([*prepended.opened(), *todo] if prepended.commands else todo, pushbuffer)
             if pushbuffer.patches:
                 kept = [*kept, *write_values(pushbuffer, arguments, todo, values, self.device)]
             if len(pushbuffer.words) > self._max_words:
@@ -316,18 +279,6 @@ class Queue:
         self._backpressure.reset()
         if self.watch is not None:
             self.watch.not_sent(self)
-
-    def _stalled(self, until: int) -> None:
-        """Check a submission that waits for ring space; see `Backpressure.stalled` and `Ring.stalled`."""
-        self._backpressure.stalled(
-            lambda timed: self.device.poll_room(self, until, timed=timed), self._timeout
-        )
-
-    def _timeout(self, waited_s: float) -> SignalTimeout:
-        """Return the error of a submission for which the ring had no space in time."""
-        point = self._inflight[0][0]
-        text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
-        return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
 
     def _move_to_memory(self, pushbuffer: PushBuffer) -> Buffer:
         """Move the words to a new buffer, and replace them by a call of it; return the buffer."""
@@ -370,16 +321,16 @@ class Queue:
             retired.free()
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
-        pending = self._pending and self._open_pending()
+        pending = self.prepended.commands and self.prepended.opened()
         taken = ring.taken if pending else 0
         try:
             if pending:
-                pushbuffer = self._carrying(pending, pushbuffer, point)
+                pushbuffer = self._joined(pending, pushbuffer, point)
             inflight.append((point, kept, self._pushbuffer.at))
             ring.submit(pushbuffer)
         except BaseException as error:
             if pending and ring.taken == taken:
-                self._pending = pending
+                self.prepended.commands = pending
             if isinstance(error, _NOTHING_SENT):
                 while inflight and inflight[-1][0] is point:
                     inflight.pop()
@@ -390,8 +341,11 @@ class Queue:
             self.watch.sent(self, point)
         self.timeline.last = point
 
-    def _carrying(self, pending: list[Command], pushbuffer: PushBuffer, point: Point) -> PushBuffer:
-        """Return the words with those of what is pending before them, which `_send` has encoded already."""
+    def _joined(self, pending: list[Command], pushbuffer: PushBuffer, point: Point) -> PushBuffer:
+        """Return the words of the prepended commands, followed by those given; nothing is pending then.
+
+        The queue's own push buffer begins with them already: `_send` has encoded them.
+        """
         own = self._pushbuffer
         kept: list[object] = [*pending]
         if pushbuffer is not own:
@@ -401,20 +355,9 @@ class Queue:
             own.words += pushbuffer.words
             if self._arguments.extra:
                 kept += self._arguments.finish(own)
-        self._pending = []
+        self.prepended.commands = []
         self._inflight.append((point, kept, own.at))
         return own
-
-    def _open_pending(self) -> list[Command]:
-        """Return what is pending, without stores to buffers that were closed meanwhile."""
-        if self._pending and self._pending_epoch != self.device.close_epoch:
-            self._pending_epoch = self.device.close_epoch
-            self._pending = [one for one in self._pending if not any(b.closed for b in operands(one))]
-        return self._pending
-
-    def drop_lost_waits(self) -> None:
-        """Drop what is pending and waits for lost work. The device has stopped."""
-        self._pending = [one for one in self._pending if one.__class__ is not Wait or one.signal not in LOST]
 
     @property
     def ending_words(self) -> int:
@@ -431,7 +374,7 @@ class Queue:
 
     def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
         """Make later submissions of this queue wait for points. The caller holds the lock."""
-        waits = self._waits(points)
+        waits = waits_for(self, points)
         if waits:
             todo: list[Command] = list(waits)
             if self.watch is not None:
@@ -462,7 +405,7 @@ class Queue:
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
             return False  # all in flight were interrupted and may never have been sent
-        point.wait(timeout_s=self._backpressure.limit())
+        point.wait(timeout_s=self._backpressure.limit(self))
         self._sweep()
         return True
 
@@ -477,15 +420,15 @@ class Queue:
     def end(self) -> Point:
         """Return the point at which all submissions so far are complete, interrupted ones included.
 
-        Sends what `prepend` left pending; raises as `submit` then.
+        Sends the prepended commands, if any; raises as `submit` then.
         """
-        timeline = self.timeline
+        timeline, prepended = self.timeline, self.prepended
         last = timeline.last
-        if timeline.value != last.value or self._pending:  # interrupted, or another thread is sending one
-            if self._pending and self.refusal is not None:  # before the lock, as in `submit`
+        if timeline.value != last.value or prepended.commands:  # interrupted, or another thread sends one
+            if prepended.commands and self.refusal is not None:  # before the lock, as in `submit`
                 raise self.refusal()
             with self.lock:
-                if timeline.value != timeline.last.value or self._pending:
+                if timeline.value != timeline.last.value or prepended.commands:
                     self._flush()
                 last = timeline.last
         return last
@@ -505,7 +448,7 @@ class Queue:
     def forget(self) -> None:
         """Drop the records of work in flight. The device must be stopped: it accesses no memory any more."""
         self._inflight.clear()
-        self._pending.clear()
+        self.prepended.commands.clear()
 
     def restart(self, reason: Refusal) -> list[Sequence[object]]:
         """Continue with an empty ring; return the objects kept by work in flight, which is lost.
@@ -533,20 +476,3 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"
-
-
-def _within(command: Command, newest: Mapping[Signal, Word]) -> bool:
-    """Return whether a command is a wait that a newer one for the same timeline covers."""
-    return isinstance(command, Wait) and command.value <= newest.get(command.signal, -1)  # type: ignore[operator]  # numbers
-
-
-def _stall_callback(queue: Queue) -> Callable[[int], None]:
-    """Return the callback of a ring without space. It refers weakly: a driver may outlive its device."""
-    ref = weakref.ref(queue)
-
-    def stalled(until: int) -> None:
-        found = ref()
-        if found is not None:
-            found._stalled(until)  # noqa: SLF001 - of this class
-
-    return stalled

@@ -1,4 +1,4 @@
-"""What a device frees later: memory and programs that were closed while work in flight might use them.
+"""Deferred frees: memory and programs that were closed while work in flight might use them.
 
 Not here: the blocks and their pools (`heap`), the buffers and programs themselves (`memory`, `program`).
 Next: `device`, the owner.

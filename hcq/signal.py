@@ -41,7 +41,7 @@ Limited so that engines that compare 32 bits circularly can wait for each of the
 """
 _new = object.__new__
 ANY_VALUE = 1 << 65
-"""Above every value that a signal can have."""
+"""`Signal.issued` of a signal without a timeline: above every value that a signal can have."""
 
 
 def check_timeout(timeout_s: float | None) -> None:
@@ -122,7 +122,8 @@ class Signal:
         self.host_set = host_set
         self.label = label
         self.issued = ANY_VALUE
-        """The highest value that can be right: the last one its timeline issued; without a timeline, any."""
+        """The last value that its timeline issued, above which no value is right; `ANY_VALUE`: no
+        timeline."""
 
     @property
     def value(self) -> int:
@@ -263,11 +264,11 @@ class Point:
     def add_done_callback(self, callback: Callable[[Point], object]) -> None:
         """Call `callback(point)` once, when the point is reached or a fault or a close has ended its work.
 
-        It is called in a thread of the process that serves all callbacks, at once in order of registration
-        for points that are reached already; later submissions count as ordered after the point. It must not
-        block for long, and may submit. In a callback `wait(timeout_s=0)` tells both cases apart: it raises
-        the error of work that ended. What it raises is reported by `threading.excepthook`. Callbacks that are
-        not called when the interpreter ends are dropped.
+        One thread of the process calls all callbacks. For a point that is reached already it does so as soon
+        as it can, in order of registration. Later submissions count as ordered after the point. A callback
+        must not block for long, and may submit. In it `wait(timeout_s=0)` returns if the point is reached,
+        else it raises the error that ended the work. If a callback raises, `threading.excepthook` reports the
+        exception. Callbacks that are not called when the interpreter ends are dropped.
         """
         WAITER.add(self, lambda point, _: callback(point))
 

@@ -210,10 +210,10 @@ class Store:
             raise
 
     def _count(self, size: int, key: str) -> None:
-        """Trim a store near its limit: looked at after 1/64 of it was written, and for one key in 256.
+        """Trim the store if it is near its limit; call it after each entry of `size` bytes.
 
-        A trim reads the status of every file. Keys are digests, so a few of the 256 parts tell the size of
-        all, for as small a share of that cost.
+        The size is estimated only after 1/64 of the limit was written, and for one key in 256. A trim reads
+        the status of every file; as keys are digests, the sizes of a few of the 256 parts tell that of all.
         """
         with self._lock:
             self._written += size
@@ -224,9 +224,9 @@ class Store:
             self.trim()
 
     def _estimated(self, first: int) -> int:
-        """Return about how many bytes the store has, from every 64th part beginning with one.
+        """Return an estimate of the bytes of the store, from every 64th part, beginning with part `first`.
 
-        All parts are read where these have few files. Abandoned temporary files that are met are removed.
+        If these have few files, all parts are read. Abandoned temporary files among them are removed.
         """
         step = _SHARDS // _SAMPLED_SHARDS
         parts = [f"{number % _SHARDS:02x}" for number in range(first, first + _SHARDS, step)]

@@ -117,7 +117,7 @@ def stuck_in(queue: OpenQueue) -> str:
 def graph_text(device: OpenDevice) -> str:
     """Return one line of text for each queue that is blocked at a wait.
 
-    Without validation only for this device and those whose signals it waits for, with validation for all.
+    With validation for the queues of all devices; else for this device and those whose signals it waits for.
     """
     if device.watch is not None and device.watch.check:
         lines = device.watch.wait_graph()
@@ -137,6 +137,7 @@ def waits_of(queue: OpenQueue) -> list[Wait]:
 
 
 def _slot_value(command: Wait | SetSignal) -> int:
+    """Return the slot value of a command; above every value for one that is given at submission."""
     return command.value if isinstance(command.value, int) else 1 << 64
 
 
@@ -166,8 +167,9 @@ def nearest_pages(device: OpenDevice, va: int) -> str:
     """Return a text that names the driver pages nearest to `va`; empty when there are none."""
     best: tuple[int, str] | None = None
     for start, size in device.heap.pages():
-        away = max(start - va, va - (start + size) + 1, 0)
-        where = f"{away} bytes from" if away else "inside"
-        if best is None or away < best[0]:
-            best = (away, f"{where} pages {start:#x} to {start + size:#x} (HCQ_VALIDATE=1 names the buffer)")
+        distance = max(start - va, va - (start + size) + 1, 0)
+        if best is None or distance < best[0]:
+            where = f"{distance} bytes from" if distance else "inside"
+            where += f" pages {start:#x} to {start + size:#x}"
+            best = (distance, f"{where} (HCQ_VALIDATE=1 names the buffer)")
     return best[1] if best else ""

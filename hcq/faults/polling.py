@@ -1,7 +1,7 @@
 """Fault polling: the checks of a wait that takes long, and the report of a fault with all that hcq knows.
 
-A wait calls `poll`, and a submission whose ring is full `poll_room`, every few milliseconds. Both raise as
-soon as what they wait for cannot come any more.
+Every few milliseconds a wait calls `poll`, and a submission whose ring is full calls `poll_room`. Both raise
+when the wait can no longer end.
 
 Not here: how hardware reports a fault (`hcq.driver.DriverDevice.fault`), when a device refuses calls
 (`hcq.device`), lost work (`recovery`). Next: `messages`, the texts.
@@ -73,7 +73,7 @@ def _poll_awaited(first: Device) -> None:
 
 
 def poll_lost(signal: Signal, value: int) -> None:
-    """Raise if only lost work, or work behind it, would raise the slot of `signal` to `value`."""
+    """Raise if only lost work, or work that waits for it, would raise the slot of `signal` to `value`."""
     if LOST:
         from hcq.faults.recovery import check  # noqa: PLC0415 - only after a fault
 
@@ -87,10 +87,10 @@ def _nearest(device: Device, va: int, pages: str) -> str:
 
 
 def completed(device: Device, report: FaultReport) -> FaultReport:
-    """Return the driver's report with what hcq knows of the same moment.
+    """Return the driver's report with what hcq knows at the time of the fault.
 
     It adds the findings that kernels printed, the nearest allocation, the operation of each queue, and the
-    kernel with its arguments where the driver does not tell them.
+    kernel with its arguments if the driver's report lacks them.
     """
     if device.outputs:
         report = replace(report, reports=(*device.outputs.findings(), *report.reports))

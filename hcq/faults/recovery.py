@@ -4,7 +4,8 @@ Work in flight when a device recovers is *lost*: its points are never reached, a
 any device, raises the error that ended the work. Signals that lost work would have set are recorded in
 `LOST`; a signal that a later submission sets is valid again.
 
-Not here: new rings of the hardware (`DriverDevice.recover`), texts (`messages`).
+Not here: the restart of the hardware's rings (`hcq.driver.DriverDevice.recover`), texts (`messages`). Next:
+`hcq.queue.Queue.restart`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
         if isinstance(command, SetSignal):
             _mark_lost(command, reason)
     for queue in device.queues:
-        queue.drop_lost_waits()
+        queue.prepended.drop_lost_waits()
     if device.watch is not None:
         device.watch.drop_in_flight(device.queues)
     for executable in tuple(device.retired.executables):
@@ -95,7 +96,7 @@ def _written(kept: Sequence[object]) -> Iterator[Buffer]:
 
 
 def check(signal: Signal, value: int) -> None:
-    """Raise when only lost work, or work behind it, would raise the slot of `signal` to `value`."""
+    """Raise when only lost work, or work that waits for it, would raise the slot of `signal` to `value`."""
     if LOST:
         reason = _never_reached(signal, value, {})
         if reason is not None:
@@ -108,6 +109,10 @@ def waits_on_lost(queue: OpenQueue) -> Refusal | None:
 
 
 def _never_reached(signal: Signal, value: int, seen: dict[OpenQueue, Refusal | None]) -> Refusal | None:
+    """Return the error factory if only lost work, or work that waits for it, raises a signal; else None.
+
+    `seen`: the results of `_stuck` so far; they also end a search that comes back to its queue.
+    """
     if signal.at(signal.base + value).passed():
         return None
     raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]

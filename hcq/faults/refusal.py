@@ -1,6 +1,6 @@
-"""The error of every call on a faulted device, and the faults of a stretch of a program.
+"""The error of every call on a faulted device, and the collection of all faults inside a `with` block.
 
-Faults are collected also of work that nothing waits for.
+The collection includes faults of work that nothing waits for.
 
 Not here: when a device is faulted, and how it keeps its fault (`hcq.device.Device.faulted`), the report's
 text (`messages`).

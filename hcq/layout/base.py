@@ -1,6 +1,7 @@
 """Parts that bit layouts and byte layouts share: violations, patch sites, declared types.
 
-Next: `bitstruct` and `bytestruct`, the two kinds of layouts.
+Not here: the fields (`bitfield`), their fast readers (`readers`). Next: `bitstruct` and `bytestruct`, the two
+kinds of layouts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Site:
 
 
 def field_type(owner: type[object], annotation: object, *, many: bool) -> type[Any]:
-    """Return the Python type that an annotation names; of `tuple[T, ...]` the T when `many`."""
+    """Return the Python type that an annotation names; of `tuple[T, ...]` the T when `many`.
+
+    Raises `TypeError` for a type that a field cannot have.
+    """
     if isinstance(annotation, str):
         scope = vars(sys.modules[owner.__module__])
         try:

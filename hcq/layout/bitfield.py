@@ -86,7 +86,7 @@ class Field:
 
 
 class Options(TypedDict, total=False):
-    """What fields may be given besides their place; see `Field`."""
+    """The arguments that a field may have besides its bits; see `Field`."""
 
     default: Any
     shift: int
@@ -100,7 +100,7 @@ def bits(hi: int, lo: int | None = None, *, word: int = 0, **options: Unpack[Opt
     """Declare bits [hi:lo], both included, counted from bit 0 of word `word`; `hi` may lie in a later word.
 
     Without `default` the field must be given. `count` and `stride` (bits) make it indexed: annotate it
-    `tuple[T, ...]`; fewer values than places may be given, the rest is 0.
+    `tuple[T, ...]`; fewer than `count` values may be given, the rest is 0.
     """
     low = hi if lo is None else lo
     return Field("", word, ((low, hi - low + 1),), **options)
@@ -134,6 +134,7 @@ def removed() -> Any:
 
 
 REMOVED = Field("", 0, ((0, 1),), fixed=True)
+"""The mark of a removed field; it is compared by identity."""
 
 
 def pieces(field: Field, index: int, word_bits: int) -> Iterator[Site]:

@@ -8,8 +8,9 @@
 
 Every field is 0 (empty) when not given, as in C. Little endian. Objects are immutable values; a block that
 the kernel writes to is a `bytearray`: `block = bytearray(Control(...).to_bytes())`, then
-`Control.from_bytes(block)` reads the reply and `Control.store(block, status=...)` writes single fields. Not
-here: bits within words (`hcq.layout.bitstruct`), though a field may nest a `BitStruct`.
+`Control.from_bytes(block)` reads the reply and `Control.store(block, status=...)` writes single fields.
+
+Not here: bits within words (`bitstruct`), though a field may nest a `BitStruct`.
 """
 
 from __future__ import annotations

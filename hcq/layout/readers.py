@@ -1,7 +1,8 @@
-"""Readers of fields: a function for each, made for the field's bits and type.
+"""Readers of fields: for each field a function made for its bits and type.
 
-`Field.decode` and `Member.decode_one` are the readable implementations, and the oracles in tests; these are
-the fast ones, which properties of layouts are. `legal` and `sound` are the fast half of `check`.
+`Field.decode` and `Member.decode_one` are the readable implementations, and the oracles in tests. The
+functions here are fast; they are the properties of layouts. `Rules` and `ByteRules` are the fast half of
+`check`.
 
 Not here: the layouts (`bitstruct`, `bytestruct`).
 """
@@ -89,7 +90,7 @@ def _converter(kind: type[Any], highest: int) -> Callable[[int], Any] | None:
 
 
 class Rules:
-    """What `check` asks of every value of one bit layout, gathered for one pass without loops over fields."""
+    """The rules of one bit layout, prepared for one pass over a value."""
 
     __slots__ = ("_fixed", "_mask", "_places")
 
@@ -119,7 +120,7 @@ class Rules:
 
 
 class ByteRules:
-    """The same of a layout of bytes. Layouts in it, and all that is not an integer, are left to `check`."""
+    """The rules of one byte layout. A nested layout is checked by its own `check`."""
 
     __slots__ = ("_free", "_nested", "_places")
 
@@ -148,7 +149,7 @@ class ByteRules:
 
 
 def _legal(kind: type[Any], one_bit: bool) -> tuple[Any, int] | None:  # noqa: FBT001 - private, two callers
-    """Return (legal values, 0) of a type, (None, legal bits) of flags, or None where all are legal."""
+    """Return (legal values, 0) of a type, (None, legal bits) of flags, or None if all values are legal."""
     if kind is bool:
         return None if one_bit else (frozenset((0, 1)), 0)
     if issubclass(kind, enum.Flag):

@@ -1,11 +1,11 @@
 """Executables: compiled graphs, of which a replay writes only the changed values and the doorbell.
 
 Each replay slot owns prebuilt words and argument memory, which the device reads in place. It records the
-values that are bound to it, and is rewritten only after its last replay has completed. A replay on one queue
-with the values of the last one takes the same slot again, also while it is in flight. When every slot is in
-flight another is made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable
-run in order in each queue. Between queues replay k+1 waits for replay k where both may access the same
-memory.
+values that are bound to it, and is rewritten only after its last replay has completed. If an executable uses
+one queue, a replay with the values of the previous one takes the same slot again, even while that is in
+flight. When every slot is in flight another is made, up to a limit; at the limit a replay waits for the
+oldest. Replays of one executable run in order in each queue. Between queues replay k+1 waits for replay k
+where both may access the same memory.
 
 A slot keeps references to the buffers that are bound to it, until other values are bound, memory is short, or
 the executable is closed.
@@ -95,7 +95,7 @@ class Executable:
         self._limit = limit
         self._pointers = [param in pointers for param in params]
         self._least = [max(param.size, pointers.get(param, 0)) for param in params]
-        """For each parameter the least bytes of a buffer."""
+        """The least bytes of a buffer for each parameter."""
         self._tails: dict[Queue, Point] = {}
         """The point at the end of the last replay in each queue."""
         self._queue = queue = segments[0].queue
@@ -104,9 +104,10 @@ class Executable:
         self._short = len(segments) == 1 and quiet
         """Whether `replay` may use its fast path: one queue, without validation, trace or profile."""
         self._turn = 0
+        """Index of the slot of the last replay."""
         self._slots: list[ReplaySlot] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
-        """For each parameter (patch, bits that a number may have there)."""
+        """(patch, bits that a number may have there) of every patch of each parameter."""
         self._sized = [c for segment in segments for c in segment.commands if _has_open_size(c)]
         """Commands whose number of bytes is a parameter."""
         for segment in segments:
@@ -429,8 +430,8 @@ class Executable:
 
 
 def _each(after: object) -> Iterable[object]:
-    """Return what `after=` lists; for what is no list, itself."""
+    """Return the elements of `after=`; of an object that is no sequence, the object itself."""
     try:
-        return list(after)  # type: ignore[call-overload,no-any-return]  # raises for what is no list
+        return list(after)  # type: ignore[call-overload,no-any-return]  # raises if it cannot be iterated
     except TypeError:
         return (after,)

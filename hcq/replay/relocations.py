@@ -1,4 +1,4 @@
-"""Relocations of an Executable: the u64 elements that hold open numbers, and the code that writes them.
+"""Relocations of an Executable: the u64 elements with bits that a replay writes, and the code that does.
 
 Every patch becomes bits of u64 elements of a slot's memory. `write_all` is a readable loop, and the oracle in
 tests. `compile_bind` generates the straight-line function that replays use: one identity test for each
@@ -37,7 +37,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One u64 in the memory of a slot that holds open numbers."""
+    """One u64 in the memory of a slot, with bits that depend on parameters."""
 
     view: int
     """Index of the memory view."""
@@ -102,10 +102,9 @@ def compile_bind(
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
     """Generate `bind(given, current, views)`: write the values that differ from `current`, and update it.
 
-    There is one of `least` and `pointers` for each parameter: the least bytes of a buffer, and whether it is
-    one. `check(i, value)` is called for a value that the
-    generated code cannot prove valid; it raises or returns. After an exception the memory is partly written,
-    and the caller must discard `current`.
+    `pointers` says for each parameter whether its value is a buffer, and `least` how many bytes that must
+    have. `check(i, value)` is called for a value that the generated code cannot prove valid; it raises or
+    returns. After an exception the memory is partly written, and the caller must discard `current`.
     """
     names = [f"b{i}" for i in range(len(least))]
     # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
@@ -140,6 +139,7 @@ def compile_bind(
 
 
 def _word(element: Element, pointers: Sequence[bool]) -> str:
+    """Return the source text of the number to store in an element."""
     texts = []
     for k, term in enumerate(element.terms):
         value = f"b{term.param}.address" if pointers[term.param] else f"b{term.param}"

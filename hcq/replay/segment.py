@@ -19,6 +19,7 @@ class Segment:
 
     queue: Queue
     index: int
+    """Index of the segment in its graph."""
     label: str = ""
     commands: list[Command] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)

@@ -46,8 +46,9 @@ class ReplaySlot:
         arenas = {device: ArgumentArena(device, label) for device in devices}
         self.scratch = {d: PushBuffer(d.info.word_bits, arena) for d, arena in arenas.items()}
         self.bodies: list[Indirect | None] = []
+        """The jump to the prebuilt words of each segment; None for a segment without words."""
         self.patches: list[tuple[Segment, Patch]] = []
-        """Patches in the order of encoding."""
+        """Patches in the order of encoding, each with its segment."""
         words: list[Buffer] = []
         for segment in segments:
             device = segment.queue.device

@@ -73,9 +73,9 @@ def stored_words(device: Owner, words: Sequence[int], word_bits: int, *, label: 
 class SubmitTemplate:
     """The ring words of one submission: waits, the jump to `body` if there is one, the timeline's value.
 
-    Valid while `signals` are still the signals of the waits and of the queue's timeline; a timeline that
-    moves to another slot makes its templates stale, and the caller encodes a new one. `scratch` is only used
-    while encoding. Raises `UsageError` when an encoder puts a signal's value anywhere but into the words.
+    Valid while `signals` are still the signals of the waits and of the queue's timeline; when a timeline
+    takes a fresh slot, its templates are stale, and the caller encodes a new one. `scratch` is only used
+    while encoding. Raises `UsageError` when an encoder puts a signal's value into argument memory.
     """
 
     __slots__ = ("_places", "pushbuffer", "signals", "single")

@@ -1,9 +1,7 @@
 """The memory that each command of a submission accesses, with the values of its Params.
 
 `accesses` gives the byte ranges of one command; `UnorderedKernels` checks the kernels between two barriers
-against one another.
-
-A set of disjoint byte ranges has a note for each that names its last access.
+against one another. `Intervals` is a set of byte ranges, each with a note that names its last access.
 
 Not here: order between submissions (`hazards`, the user of this module).
 """

@@ -1,4 +1,4 @@
-"""Guard zones: a pattern behind every buffer of a validated device. A changed pattern proves an overrun.
+"""Guard zones: a pattern after every buffer of a validated device. A changed pattern proves an overrun.
 
 The zone is the end of the buffer's block, which is taken that much larger. The pattern is checked when a
 submission that named the buffer has completed, at `Device.sync`, before the block is reused, and when the

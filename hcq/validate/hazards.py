@@ -3,7 +3,7 @@
 A clock maps each queue to the position up to which its work is known to be earlier. A submission starts with
 the clock of its queue joined with that of the host. A Wait joins the clock of the submission that raises the
 signal; setting a signal publishes the clock. Two accesses of one byte, one of them a write, are a hazard
-unless the older one lies inside the clock of the younger one.
+unless the position of the older one is within the clock of the younger one.
 
 A submission that waits for a signal which no submission raises yet is *deferred*, with all later submissions
 of its queue, because its order is unknown. It is checked immediately before the submission that raises the

@@ -73,10 +73,11 @@ class Validator:
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
         """(address, bytes, label) by buffer; an address may be reused before its entry is removed."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
+        """(address, bytes, label and line) of freed buffers, the newest last."""
         self.guards = Guards()
-        """The guard zones behind the device's buffers."""
+        """The guard zones after the device's buffers."""
         self.guard_bytes = GUARD_BYTES if check else 0
-        """Bytes that a buffer's block has beyond the requested size."""
+        """Bytes of the guard zone of a buffer."""
 
     def check_submission(
         self,
@@ -234,11 +235,12 @@ class Validator:
     def nearest(self, va: int) -> str:
         best: tuple[int, int, str] | None = None
         for rank, (start, size, text) in enumerate(self._ranges()):
-            away = max(start - va, va - (start + size) + 1, 0)
-            where = f"{away} bytes {'before' if va < start else 'after the end of'}" if away else "inside"
+            distance = max(start - va, va - (start + size) + 1, 0)
+            side = "before" if va < start else "after the end of"
+            where = f"{distance} bytes {side}" if distance else "inside"
             line = f"{where} {start:#x} to {start + size:#x}, {size} bytes, {text}"
-            if best is None or (away, rank) < best[:2]:
-                best = (away, rank, line)
+            if best is None or (distance, rank) < best[:2]:
+                best = (distance, rank, line)
         return best[2] if best else ""
 
     def _ranges(self) -> list[tuple[int, int, str]]:

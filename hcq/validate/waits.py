@@ -52,7 +52,7 @@ class RoomWait(NamedTuple):
 
     queue: ValidatedQueue
     until: int
-    """How many units of the ring must be read for it; counted as `Ring.taken`."""
+    """The units of the ring that must have been read before there is space; counted as `Ring.taken`."""
 
     def __str__(self) -> str:
         return f"room in the ring of {self.queue.label}"
@@ -69,7 +69,7 @@ class Pending:
     point: Point
     """The point at its end."""
     end: int
-    """`Ring.taken` behind it."""
+    """`Ring.taken` after it."""
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class WaitGraph:
         queue = wait.queue
         if queue not in out.blocked:
             return True
-        # A queue blocked at a wait never reads the end of that submission, nor what lies behind it.
+        # A queue blocked at a wait never reads the end of that submission, nor later ones.
         at, _, _ = out.blocked[queue]
         return wait.until <= at.end - queue.ring.unread(queue.ending_words)
 

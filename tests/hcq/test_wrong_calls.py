@@ -198,7 +198,7 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: Expr(s.n, float_bits=32).evaluate("x"), "n = 'x' is no float32"),  # type: ignore[arg-type]
     (lambda s: s.device.clock().to_ns("x"), "wanted ticks as an int, seen 'x'"),
     (lambda s: s.signal.at("x").done(), "wanted an int, seen 'x'"),
-    (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.POINTER, "x", 8),)), "at byte 0 or behind it"),  # type: ignore[arg-type]
+    (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.POINTER, "x", 8),)), "at byte 0 or later"),  # type: ignore[arg-type]
     (lambda s: s.load(args=(hcq.ArgSlot("a", hcq.ArgKind.INT, 0, "8"),)), "wanted an hcq.ArgSlot"),  # type: ignore[arg-type]
     (lambda s: s.load(kernarg_size=2**70), "kernel add, kernarg_size: wanted at most"),
     (lambda s: s.load(group_ns=2**63), "kernel add, group_ns: wanted at most"),
