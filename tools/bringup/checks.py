@@ -1,7 +1,7 @@
 """The checks of a rung that all vendors share: results, repeated runs, late stores, and time limits.
 
-Not here: the parts of a driver that a rung uses. Next: `tools.bringup.nv.bench` and
-`tools.bringup.amd.bench`, which inherit from `Checks`.
+Not here: the parts of a driver that a rung uses. Next: `tools.bringup.launches`, what rungs with kernels
+share.
 """
 
 from __future__ import annotations

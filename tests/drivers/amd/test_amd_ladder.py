@@ -21,7 +21,6 @@ from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
 from tools.bringup.amd.expected import EXPECTED
 from tools.bringup.amd.kernels import KERNELS, LDS_SIZES, image
-from tools.bringup.amd.rungs_compute import store_again
 from tools.bringup.amd.table import AMD, RUNGS
 from tools.bringup.checks import RungError
 from tools.bringup.evidence import Trace
@@ -169,7 +168,7 @@ def test_a_child_prints_its_result(capsys: pytest.CaptureFixture[str]):
 
 def test_the_second_process_runs_on_the_same_gpu(tmp_path: Path):
     bench = Bench(ScriptedKernel(), replace(DEFAULT, order="release"), index=1, kernels=tmp_path)
-    options = command.parse(store_again(bench)[3:])
+    options = command.parse(bench.store_again()[3:])
     assert (options.vendor, options.device, options.choices) == (AMD, 1, "order=release")
     assert options.kernels == tmp_path
 

@@ -18,7 +18,6 @@ from tools.bringup.ladder import ONE, Ladder
 from tools.bringup.nv.bench import Bench
 from tools.bringup.nv.evidence import memory
 from tools.bringup.nv.expected import EXPECTED
-from tools.bringup.nv.rungs_compute import _device, _load, check_arrival
 from tools.bringup.nv.table import NV
 from tools.bringup.rung import Result
 
@@ -188,35 +187,35 @@ class Late:
 
 def test_without_a_membar_a_store_may_come_late() -> None:
     word = Late(5)
-    late = check_arrival(bench("full_descriptor=false", word.clock), word.read, [7], "token")
+    late = bench("full_descriptor=false", word.clock).check_arrival(word.read, [7], "token")
     assert late == pytest.approx(0.4)
 
 
 def test_with_a_membar_a_late_store_is_a_failure_of_its_own() -> None:
     word = Late(5)
     with pytest.raises(RungError, match="arrived 400000 us after the release: its membar has no effect"):
-        check_arrival(bench("default", word.clock), word.read, [7], "token")
+        bench("default", word.clock).check_arrival(word.read, [7], "token")
 
 
 @pytest.mark.parametrize("choices", ["default", "full_descriptor=false"])
 def test_a_missing_store_is_distinguished_from_a_late_one(choices: str) -> None:
     word = Late(1000)
     with pytest.raises(RungError, match="element 0 is 0x0, not 0x7"):
-        check_arrival(bench(choices, word.clock), word.read, [7], "token")
+        bench(choices, word.clock).check_arrival(word.read, [7], "token")
     assert word.clock() < 2, "about a second is waited"
 
 
 def test_an_existing_store_is_checked_once() -> None:
     word = Late(1)
-    assert check_arrival(bench("default", word.clock), word.read, [7], "token") == 0
+    assert bench("default", word.clock).check_arrival(word.read, [7], "token") == 0
     assert word.seen == 1
 
 
 def test_evidence_holds_the_descriptor_of_a_launch_and_its_constant_bank() -> None:
     made = bench()
     with made.stack:
-        device = _device(made)
-        program, out = _load(made, device, "store"), device.alloc(4096)
+        device = made.device()
+        program, out = made.load(device, "store"), device.alloc(4096)
         queue = device.compute
         commands = queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=(5, 1, 1))
         queue.submit(commands).wait(timeout_s=HANG_S)

@@ -18,7 +18,6 @@ from tools.bringup import command
 from tools.bringup.ladder import wanted
 from tools.bringup.nv.bench import Bench as LadderBench
 from tools.bringup.nv.kernels import ARCHES, KERNELS, ptx
-from tools.bringup.nv.rungs_compute import store_again
 from tools.bringup.nv.table import RUNGS
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def test_a_failed_rung_reports_the_status_and_the_last_calls(capsys: pytest.Capt
 
 def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: Path):
     bench = LadderBench(ScriptedKernel(), parse("stack=low+pcas=3"), index=1, dry=True, kernels=tmp_path)
-    options = command.parse(store_again(bench)[3:])
+    options = command.parse(bench.store_again()[3:])
     assert (options.child, options.device, options.kernels) == (18, 1, tmp_path)
     assert options.choices == "stack=low+pcas=3"
 

@@ -8,7 +8,6 @@ Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.b
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,24 +25,24 @@ from drivers.amd.process import AmdProcess
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
 from drivers.amd.ring import AmdRing
 from hcq.device import Device
-from tools.bringup.checks import Checks, RungError
+from tools.bringup.amd.kernels import TOKEN, image
+from tools.bringup.checks import RungError
+from tools.bringup.launches import Launches
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from drivers.amd.context import Geometry
     from drivers.amd.layouts.drm import drm_amdgpu_info_device
     from drivers.amd.quirks import AmdQuirks
     from drivers.amd.rings import AnyRing
     from drivers.amd.topology import AmdGpu
-    from drivers.kernel import Kernel
+    from hcq.program import KernelImage
 
 _POLL_S = 50e-6
 """Seconds between two reads of a signal slot."""
 
 
 @dataclass
-class Bench(Checks):
+class Bench(Launches):
     """The parts of the AMD driver up to a queue, each made on first use and closed with `stack`.
 
     A kernel interface that a test scripts executes stores, waits and copies, and no GPU kernels. Therefore
@@ -51,13 +50,10 @@ class Bench(Checks):
     of the driver pass. Parts that a method returns belong to the bench.
     """
 
-    kernel: Kernel
+    vendor = "amd"
+    token = TOKEN
+    late_cause = "the release must write caches back"
     choices: AmdQuirks
-    index: int = 0
-    kernels: Path | None = None
-    boost: bool = False
-    """Ignored: KFD has no call that sets clocks."""
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[AnyRing] = field(default_factory=list["AnyRing"])
     """The rings made so far, for dumps of their contents."""
     slots: list[AmdMemory] = field(default_factory=list[AmdMemory])
@@ -247,3 +243,7 @@ class Bench(Checks):
         self.devices.append(driver)
         self.stack.callback(device.close)
         return device
+
+    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
+        """Return the image of a kernel of `kernels`."""
+        return image(name, arch, shared_bytes=shared_bytes, folder=self.kernels)

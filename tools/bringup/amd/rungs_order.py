@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hcq.commands import Scope
 from hcq.driver import BufferSpec
-from tools.bringup.amd.rungs_compute import HOST, load
+from tools.bringup.launches import HOST
 
 if TYPE_CHECKING:
     from tools.bringup.amd.bench import Bench
@@ -28,7 +28,7 @@ def kernels(bench: Bench) -> Facts:
     """26: of kernels with barriers between them each reads what the last one stored; two kernels without."""
     device = bench.device()
     first, second, out = device.alloc(4096), device.alloc(4096), device.alloc(4096, HOST)
-    program, queue = load(bench, device, "count"), device.compute
+    program, queue = bench.load(device, "count"), device.compute
     chained = 4 if bench.dry else _CHAIN
 
     def chain(number: int) -> None:
@@ -76,18 +76,6 @@ def wraps(bench: Bench) -> Facts:
     """28: copies and kernels fill small rings several times, so that read pointers and packets wrap."""
     if bench.choices.ring_bytes == "large":
         return {"rings": "of 16 MiB, by choice: too many rounds to fill them"}
-    device = bench.device(ring_bytes=_RING_BYTES)
-    counter, seen, out = device.alloc(4096), device.alloc(4096), device.alloc(4096, HOST)
-    program, compute, copy = load(bench, device, "count"), device.compute, device.copies[0]
     rounds = 8 if bench.dry else _TIMES * _RING_BYTES // 64
-    point = copy.submit(copy.record().fill(seen, 0).fill(counter, 0))
-    for _ in range(rounds):
-        commands = compute.record().exec(program, program.args(counter, seen), groups=_ONE, threads=_ONE)
-        point = compute.submit(commands, after=[point])
-        point = copy.submit(copy.record().copy(seen, counter, 4), after=[point])
-    bench.wait(copy.submit(copy.record().copy(out, seen, 4), after=[point]))
-    counted = int.from_bytes(out.host()[:4], "little")
-    bench.check(
-        counted == rounds, f"{rounds} rounds past the ends of rings of {_RING_BYTES} bytes: {counted}"
-    )
+    bench.count_rounds(bench.device(ring_bytes=_RING_BYTES), rounds)
     return {"ring bytes": _RING_BYTES, "rounds": rounds}

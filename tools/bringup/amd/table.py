@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.amd.quirks import ALTERNATIVES, AmdQuirks, parse
 from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
+from tools.bringup import launches
 from tools.bringup.amd import rungs as low
 from tools.bringup.amd import rungs_compute as high
 from tools.bringup.amd import rungs_order as order
@@ -68,17 +69,17 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         15, "copies and bandwidth", middle.copies, ("copy_pieces", "copy_order", "copy_stamp"), (10, 13), 30
     ),
-    Rung(18, "a kernel stores a token", high.store, (*_LAUNCH, "single_xcc"), (15, 17), _LOAD_S),
+    Rung(18, "a kernel stores a token", launches.store, (*_LAUNCH, "single_xcc"), (15, 17), _LOAD_S),
     Rung(19, "grid, arguments, constants", high.grid, ("priv", "acquire"), (18,), _LOAD_S),
     Rung(20, "LDS and a barrier", high.shared, needs=(18,), limit_s=_LOAD_S),
-    Rung(21, "scratch", high.local, ("aql_scratch",), (18,), _LOAD_S),
+    Rung(21, "scratch", launches.local, ("aql_scratch",), (18,), _LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, (*_LAUNCH, "order", "copy_order"), (18,), _LOAD_S),
     Rung(26, "kernels of one submission", order.kernels, _SUBMISSION, (18,), _LOAD_S),
     Rung(27, "video memory that the host writes", order.host_stores, ("hdp",), (15,), 30),
     Rung(28, "rings that wrap", order.wraps, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.two_processes, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
-    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", launches.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
 """The rungs in the order of execution. Rung 15 uses the complete driver, so 16 and 17, which test its compute
 queue alone, come before it. After the fault comes only the test that a new process works."""

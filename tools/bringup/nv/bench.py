@@ -8,7 +8,6 @@ Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.b
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from drivers.nv import push, topology
 from drivers.nv.channel import Channel, ChannelContext, ChannelKind
+from drivers.nv.device import NvDevice
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import NvMemories, NvMemory
@@ -23,16 +23,16 @@ from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.space import open_space
 from drivers.nv.vaspace import NvVaSpace
-from tools.bringup.checks import Checks, RungError
+from hcq.device import Device
+from tools.bringup.checks import RungError
+from tools.bringup.launches import Launches
+from tools.bringup.nv.kernels import TOKEN, image
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from drivers.kernel import Kernel
-    from drivers.nv.device import NvDevice
     from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card
     from drivers.nv.topology import Handles, NvGpu
+    from hcq.program import KernelImage
 
 _POLL_S = 50e-6
 """Seconds between two reads of a semaphore of an emulated GPU."""
@@ -52,19 +52,15 @@ class NoMapping:
 
 
 @dataclass
-class Bench(Checks):
+class Bench(Launches):
     """The parts of the NVIDIA driver up to a channel, each made on first use and closed with `stack`.
 
     Errors of the driver pass. Parts that a method returns belong to the bench.
     """
 
-    kernel: Kernel
+    vendor = "nv"
+    token = TOKEN
     choices: NvQuirks
-    index: int = 0
-    kernels: Path | None = None
-    boost: bool = False
-    """Whether the highest clocks may be requested."""
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[NvRing] = field(default_factory=list)
     """The rings made so far, for dumps of their contents."""
     slots: list[NvMemory] = field(default_factory=list)
@@ -166,3 +162,28 @@ class Bench(Checks):
             if self.emulate is not None:  # its threads want the processor
                 time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
+
+    def device(self, *, ring_bytes: int = 0) -> Device:
+        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
+        driver = NvDevice(
+            self.kernel,
+            self.card,
+            driver="nv",
+            index=self.index,
+            choices=self.choices,
+            ring_bytes=ring_bytes,
+            emulated=self.emulate is not None,
+        )
+        device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
+        self.devices.append(driver)
+        self.stack.callback(device.close)
+        return device
+
+    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
+        """Return the image of a kernel of `kernels`."""
+        return image(name, arch, shared_bytes=shared_bytes, folder=self.kernels)
+
+    @property
+    def late_cause(self) -> str:
+        """Why a late store is an error: a descriptor that is not full has no memory barrier."""
+        return "its membar has no effect" if self.choices.full_descriptor else ""

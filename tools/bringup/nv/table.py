@@ -12,6 +12,7 @@ from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, NvQuirks, fitting, parse
 from emulator.nv.machine.variants import check_variant
+from tools.bringup import launches
 from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
 from tools.bringup.nv import rungs_compute as high
@@ -91,17 +92,17 @@ RUNGS: tuple[Rung, ...] = (
     Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
     Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
     Rung(17, "report semaphore", low.report_semaphore, ("graphics_copy", "subcontext", "windows"), (16,)),
-    Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
+    Rung(18, "a kernel stores a token", launches.store, _LAUNCH, (14, 16), _LOAD_S),
     Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
     Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
-    Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
+    Rung(21, "local memory", launches.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_CHAINED), (18,), _LOAD_S),
     Rung(26, "clusters of workgroups", high.clusters, _CLUSTERS, (18,), _LOAD_S),
     Rung(27, "workgroups that wait for each other", high.meeting, needs=(18,), limit_s=_LOAD_S),
     Rung(28, "rings that wrap", high.wraps, ("gp_level", "push_in_vram"), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
-    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", launches.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
 """The rungs in the order of execution. After the fault comes only the test that a new process works."""
 

@@ -1,0 +1,201 @@
+"""What rungs with kernels of all vendors share: launches through the complete driver, and checks of results.
+
+Not here: the parts of a driver below a device. Next: `tools.bringup.nv.rungs_compute` and
+`tools.bringup.amd.rungs_compute`, the other rungs with kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from drivers.choices import describe
+from hcq.driver import BufferSpec, Place
+from hcq.errors import HcqError
+from tools.bringup.checks import Checks, RungError
+from tools.bringup.child import child_command
+from tools.bringup.rung import LAUNCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from drivers.kernel import Kernel
+    from hcq.device import Device
+    from hcq.memory import Buffer
+    from hcq.program import KernelImage, Program
+    from tools.bringup.checks import Facts
+
+HOST: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+"""Coherent memory of the host, for results."""
+
+
+def words(buffer: Buffer, count: int) -> list[int]:
+    """Return the first 32-bit words of a buffer of the host."""
+    return list(struct.unpack(f"<{count}I", bytes(buffer.host()[: 4 * count])))
+
+
+@dataclass
+class Launches(Checks, ABC):
+    """The part of a bench that opens devices, launches kernels and checks what they stored."""
+
+    vendor: ClassVar[str]
+    token: ClassVar[int]
+    """The word that the kernel `store` stores."""
+    kernel: Kernel
+    choices: Any
+    index: int = 0
+    kernels: Path | None = None
+    """Folder of prepared kernels."""
+    boost: bool = False
+    """Whether the highest clocks may be requested; ignored where the kernel driver has no call for it."""
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @abstractmethod
+    def device(self, *, ring_bytes: int = 0) -> Device:
+        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
+
+    @abstractmethod
+    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
+        """Return the image of one of the vendor's kernels."""
+
+    @property
+    @abstractmethod
+    def late_cause(self) -> str:
+        """Why a store that arrives after its release is an error; "" if it is none."""
+
+    def load(self, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+        """Load one of the vendor's kernels; the device owns the program."""
+        return device.load(self.image(name, device.info.arch, shared_bytes=shared_bytes))
+
+    def launch(
+        self,
+        device: Device,
+        program: Program,
+        *values: Any,
+        groups: int = 1,
+        threads: int = 1,
+        cluster: int = 0,
+    ) -> float:
+        """Launch and wait; return the microseconds until the host observed completion.
+
+        `cluster` is the number of workgroups of a cluster; 0 for none.
+        """
+        queue = device.compute
+        start = time.perf_counter()
+        commands = queue.record().exec(
+            program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1),
+            cluster=(cluster, 1, 1) if cluster else None,
+        )  # fmt: skip
+        self.wait(queue.submit(commands))
+        return (time.perf_counter() - start) * 1e6
+
+    def check_arrival(self, read: Callable[[], list[int]], want: list[int], what: str) -> float:
+        """Check that a kernel stored `want`; return the seconds between its release and the words' arrival.
+
+        Raises `RungError` for wrong or missing words, and for late ones if there is a `late_cause`. In a dry
+        run nothing raises, and 0.0 is returned for wrong words.
+        """
+        late = self.arrival(read, want)
+        if late is not None and not (late and self.late_cause):
+            return late
+        seen = read()
+        first = next((i for i, word in enumerate(want) if seen[i] != word), None)
+        if first is None:
+            text = f"arrived {1e6 * (late or 0):.0f} us after the release: {self.late_cause}"
+        else:
+            text = f"element {first} is {seen[first]:#x}, not {want[first]:#x}"
+        self.check(condition=False, text=f"{what}: {text}")
+        return 0.0
+
+    def check_words(self, buffer: Buffer, want: list[int], what: str) -> float:
+        """Check the first words of a buffer; see `check_arrival`."""
+        return self.check_arrival(lambda: words(buffer, len(want)), want, what)
+
+    def count_rounds(self, device: Device, rounds: int) -> float:
+        """Let launches wait for copies and copies for launches; return the microseconds of a round.
+
+        In each round a kernel stores one more than it loads. Raises `RungError` if their number is wrong.
+        """
+        counter, copied = device.alloc(4096), device.alloc(4096)
+        out = device.alloc(4096, HOST)
+        program, compute, copy = self.load(device, "count"), device.compute, device.copies[0]
+        point = copy.submit(copy.record().fill(copied, 0))
+        start = time.perf_counter()
+        for _ in range(rounds):
+            commands = compute.record().exec(
+                program, program.args(counter, copied), groups=(1, 1, 1), threads=(1, 1, 1)
+            )
+            point = compute.submit(commands, after=[point])
+            point = copy.submit(copy.record().copy(copied, counter), after=[point])
+        self.wait(point)
+        took = (time.perf_counter() - start) * 1e6
+        self.wait(copy.submit(copy.record().copy(out, copied)))
+        self.check(words(out, 1) == [rounds], f"{rounds} rounds counted {words(out, 1)[0]}")
+        return took / rounds
+
+    def bandwidth(self) -> float:
+        """Return the bandwidth of a copying kernel in GB/s."""
+        size = 1 << 20 if self.dry or self.emulate is not None else 1 << 30
+        device = self.device()
+        first, second = device.alloc(size), device.alloc(size)
+        program, copies = self.load(device, "stream"), device.copies[0]
+        self.wait(copies.submit(copies.record().fill(second, 1)))
+        groups = size // (256 * 16)
+        best = min(self.launch(device, program, first, second, groups=groups, threads=256) for _ in range(10))
+        return round(2 * size / best / 1e3, 1)
+
+    def store_again(self) -> list[str]:
+        """Return the command of rung 18 for another process, with the options of this bench."""
+        return child_command(
+            f"{self.vendor}:{self.index}", LAUNCH, choices=describe(self.choices), emulate=self.emulate,
+            kernels=self.kernels,
+        )  # fmt: skip
+
+
+def store(bench: Launches) -> Facts:
+    """18: one thread stores a token, to host and to video memory."""
+    device = bench.device()
+    out, video, copied = device.alloc(4096, HOST), device.alloc(4096), device.alloc(4096, HOST)
+    program, queue = bench.load(device, "store"), device.copies[0]
+    took: list[float] = []
+    late: list[float] = []
+
+    def launch(number: int) -> None:
+        out.host()[:4] = bytes(4)
+        took.append(bench.launch(device, program, out))
+        late.append(bench.check_words(out, [bench.token], f"host memory after launch {number}"))
+
+    launch(0)
+    bench.launch(device, program, video)
+
+    def fetch() -> list[int]:
+        bench.wait(queue.submit(queue.record().copy(copied, video)))
+        return words(copied, 1)
+
+    late.append(bench.check_arrival(fetch, [bench.token], "video memory"))
+    repeats = bench.repeat("a token", launch)
+    facts: Facts = {"first_us": took[0], "best_us": min(took), "repeats": repeats}
+    return facts | ({"late_us": round(1e6 * max(late), 1)} if max(late) else {})
+
+
+def local(bench: Launches) -> Facts:
+    """21: memory of a thread: an array of 4 KiB, indexed at run time, in 256 workgroups of 256 threads."""
+    device = bench.device()
+    out = device.alloc(4 * 256 * 256, HOST)
+    bench.launch(device, bench.load(device, "local"), out, 7, groups=256, threads=256)
+    # With an odd step each element (i * step) & 1023 is written once, by iteration i.
+    bench.check_words(out, [2 * i for i in range(256)] * 256, "memory of threads")
+    return {"bytes_per_thread": 4096}
+
+
+def fresh_after_fault(bench: Launches) -> Facts:
+    """25: after the fault a new process works."""
+    try:
+        return store(bench)
+    except HcqError as error:
+        raise RungError(f"after the fault a new process does not work: {error}") from error
