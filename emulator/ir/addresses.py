@@ -244,6 +244,8 @@ def translate(lib: Library, space: str, size: int) -> str:
 
 
 def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
+    """Return the body of `translate` for addresses in a cluster: a rank and an offset."""
+
     def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         upper = c.op("lshr", addresses, RANK_SHIFT)
         far = c.op("and", mask, c.mask_bits(c.icmp("ne", upper, 0)))
@@ -283,6 +285,8 @@ def _at_cluster(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noq
 
 
 def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
+    """Return the body of `translate` for generic addresses, in shared, local or global memory."""
+
     def body(c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, access: IrValue) -> None:
         result = c.slot(lib.v("i64"))
         c.store(c.zero(lib.v("i64")), result)

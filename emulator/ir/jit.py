@@ -102,6 +102,7 @@ def compile_ir(text: str, target: HostCpu, *, optimise: bool) -> bytes:
 
 
 def _run_passes(module: Any, machine: Any) -> None:
+    """Optimise a module in place, without vectorising or unrolling loops."""
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
     options.slp_vectorization = False

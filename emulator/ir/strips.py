@@ -234,6 +234,7 @@ class _Rewriter:
                 self._slots[match[2]] = match[1]
 
     def _write(self) -> None:
+        """Write the function: runs as loops over strips, and other lines as they are."""
         late = [name for name in self._slots if name not in self._defined]  # to store after allocas and phis
         phis = []
         for number, line in enumerate(self._lines):

@@ -94,6 +94,7 @@ class Warps:
     def _check(
         self, at: IrValue, made: tuple[IrValue, IrValue], exempt: IrValue, lane: IrValue, address: IrValue
     ) -> None:
+        """Report a conflict with the access whose stamp is at `at`, if another warp made it without order."""
         one, c = self.one, self.one.c
         own, place = made
         stamp = c.load("i32", at)

@@ -18,7 +18,7 @@ Not found:
 The vendor supplies a `CombinedRing`: the ring, its put index, and the memory that an entry refers to. "The
 host" in messages is the GPU's host interface, which fetches ring entries.
 
-Next: `emulator.nv.engines.combining`, NVIDIA's rings.
+Not here: what the entries of a ring refer to. Next: `emulator.nv.engines.combining`, NVIDIA's rings.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class WriteCombining:
                     return  # the ring is unmapped; the next doorbell reports it
 
     def _note(self) -> None:
+        """Record the entries that the stores before this fence have written."""
         ring, put = self._ring, self._ring.put
         if put >= ring.slots:
             return  # an invalid index, which the doorbell refuses

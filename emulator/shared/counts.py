@@ -98,6 +98,7 @@ def counters(counted: Counted, raw: RawCounts, work: LaunchWork, what: Resources
 
 
 def _instructions(found: KernelCounters, counted: Counted, raw: RawCounts) -> None:
+    """Add the executed instructions in `raw` to `found`."""
     for one in counted.executed:
         operation, warps = one.operation, raw.slots[one.warps]
         found.instructions[operation.kind] += warps

@@ -224,6 +224,7 @@ class AddressSpace:
             return list(self._mappings)
 
     def _nearest(self, va: int) -> str:
+        """Return what `nearest` does; the caller holds the lock."""
         found = ""
         if self._mappings:
             at = bisect.bisect_right(self._starts, va)
@@ -315,6 +316,10 @@ class AddressSpace:
         ]
 
     def _entries(self, mapping: GpuMapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
+        """Return the records of a mapping for generated code, one for each buffer in it.
+
+        With `shadows` they have shadow memory, allocated at the first call.
+        """
         if shadows and mapping.tracked and mapping.initialised is None:
             mapping.initialised = fresh_shadow(mapping.size)
         if shadows and mapping.touched is None:

@@ -261,6 +261,7 @@ _VERBS = {
 
 
 def _conflicts(work: QueueWork, other: QueueWork) -> Iterator[str]:
+    """Yield a text for each kind of access by which two works conflict."""
     for key, (mapping, mine) in work.touched.items():
         if key not in other.touched or other.touched[key][0] is not mapping:
             continue

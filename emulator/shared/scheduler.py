@@ -223,6 +223,7 @@ class Scheduler(Generic[Q]):
                 self._start()
 
     def _loop(self) -> None:
+        """Run turns until the scheduler is closed; sleep while nothing happens, and detect endless waits."""
         pause = _ASK_AGAIN_S
         still_since = time.monotonic()
         while True:

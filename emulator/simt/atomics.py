@@ -95,6 +95,8 @@ def _float_step(c: CodeBuilder, pointer: IrValue, value: IrValue, operation: str
 
 
 def _combined(c: CodeBuilder, a: IrValue, b: IrValue, operation: str, format_: str) -> IrValue:
+    """Return two values combined by a floating-point operation, as bits; NaNs of f32 and f64 are canonical."""
+
     def exact(x: IrValue, y: IrValue) -> IrValue:
         return c.op("fadd", x, y) if operation == "fadd" else c.intrinsic(_FLOATING[operation], x, y)
 

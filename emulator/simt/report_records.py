@@ -62,6 +62,7 @@ def decode(
 
 
 def _access(kind: ReportKind, other: int) -> str:
+    """Return in words how a record's access reads or writes; "" if the record does not say."""
     if kind in (
         ReportKind.SHARED_RACE,
         ReportKind.GLOBAL_RACE,
@@ -77,6 +78,7 @@ def _access(kind: ReportKind, other: int) -> str:
 def _nearest(
     kind: ReportKind, work: LaunchWork, memory: AddressSpace, address: int, group: int, other: int
 ) -> str:
+    """Return in words which memory is nearest to a record's address; "" if it has none."""
     if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
         return memory.nearest(address)
     local = kind is ReportKind.UNINITIALISED and other & 0xFFFF_FFFF == LOCAL_PARTY
@@ -97,6 +99,7 @@ def _nearest(
 
 
 def _other(kind: ReportKind, other: int, work: LaunchWork, group: int, program: TranslatedProgram) -> str:
+    """Return in words with what a record is in conflict; "" if there is nothing."""
     party = other & 0xFFFF_FFFF
     same = kind is ReportKind.GLOBAL_RACE and other & SAME_GROUP
     if kind in (ReportKind.SHARED_RACE, *_PROXIES) or same:

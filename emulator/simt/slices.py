@@ -200,6 +200,10 @@ class SlicedLaunch:
         self._running.stop()
 
     def _run(self, number: int) -> None:
+        """Run thread `number` of the launch for one slice.
+
+        The last one to return ends an abandoned launch.
+        """
         self._time.start(number)
         try:
             self._program.engine.run(ctypes.addressof(self._running.threads[number]))

@@ -120,6 +120,7 @@ class WarpFunction(WarpCode):
         return self.lib.mask if bits == 1 else self.lib.v(f"i{bits}")
 
     def _enter(self, *, in_memory: bool) -> None:
+        """Emit the entry: load the state of the warp, and continue where its lanes stopped."""
         c, mask = self.c, self.lib.mask
         thread = WARP.load(c, self.warp, "thread")
         launch = THREAD.load(c, thread, "launch")
@@ -167,6 +168,7 @@ class WarpFunction(WarpCode):
             c.store(waiting, pending)
 
     def _write_block(self, place: BlockPlace) -> None:
+        """Emit a block, which is skipped if no lane waits for it."""
         c, i = self.c, place.index
         c.label(f"C{i}")
         waiting = c.load(self.lib.mask, self._pending[i])
@@ -202,6 +204,7 @@ class WarpFunction(WarpCode):
         self._mask, self._now, self._before = c.load(self.lib.mask, going), {}, {}
 
     def _leave(self, *, in_memory: bool) -> None:
+        """Emit the exits: save the state of the warp, and return whether it ended, yielded or waits."""
         c = self.c
         c.label(f"C{len(self._places)}")
         self._retry_convergence()
@@ -318,6 +321,7 @@ class WarpFunction(WarpCode):
         self._dirty.add(register)
 
     def _flush(self) -> None:
+        """Store the registers that the block has changed and later blocks read; inactive lanes keep the old value."""
         lanes: IrValue | None = None
         for register in sorted(self._dirty & self._place.node.live_out):
             value, variable = self._now[register], self._variables[register]

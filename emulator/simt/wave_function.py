@@ -149,6 +149,7 @@ class WaveFunction(WarpCode):
         return self._written
 
     def _find_live(self, written: Sequence[_Written]) -> None:
+        """Find the registers that are live at each block, and where those are saved that a resumed block needs."""
         index = {item.block.number: i for i, item in enumerate(written)}
         nodes = [
             schedule.FlowNode(
@@ -187,6 +188,7 @@ class WaveFunction(WarpCode):
             self.c.store(item.values[register], self._variables[register])
 
     def _enter(self, start: _Written) -> None:
+        """Emit the entry: load what a resumed block needs and jump to it, or begin with `start`."""
         c = self.c
         c.emit(f"%thread = load ptr, {WARP.address(c, self.warp, 'thread')}")
         c.emit(f"%group = load ptr, {WARP.address(c, self.warp, 'group')}")

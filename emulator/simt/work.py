@@ -186,6 +186,7 @@ def plan_of(program: TranslatedProgram, work: LaunchWork, shared_window: int, lo
 
 
 def _new_plan(program: TranslatedProgram, work: LaunchWork, shared_window: int, local_window: int) -> LaunchLayout:
+    """Return the memory layout of a launch. Raises `UsageError` if a cluster does not fit."""
     warps, size = warps_of(program, work), work.cluster_groups
     lanes, checks = program.engine.settings.lanes, program.engine.settings.checks
     parties = warps * size

@@ -173,6 +173,7 @@ class GridCaches:
                 self._tell(what, stale, _BANK.format(bank.index))
 
     def _judge_loads(self, loads: GridLoads) -> None:
+        """Report the first byte that a grid may have read from a cache although it has changed since."""
         for mapping, va, mask in loads.pieces():
             for page, low, high in split_pages(va, len(mask)):
                 changed = self._old.get(page)

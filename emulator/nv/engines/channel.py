@@ -402,6 +402,10 @@ class ChannelRun:
         self.waiting = self.draining = None
 
     def _fetch(self, entry: _Entry) -> None:
+        """Execute a ring entry: its control, or queue the method calls in its push buffer.
+
+        Raises `ChannelError`.
+        """
         self._at = f"ring entry {entry.slot}"
         join(self.known, entry.known)
         if self.ring.read(entry.slot) != entry.raw:
@@ -433,6 +437,7 @@ class ChannelRun:
             raise host_error(f"{self.at}: control NOP has operand {entry.OPERAND:#x}, wanted 0")
 
     def _segment(self, decoded: RingEntry, entry: _Entry) -> None:
+        """Queue the method calls in the push buffer to which an entry points. Raises `ChannelError`."""
         if decoded.wrong:
             raise host_error(f"{self.at}: {decoded.wrong}")
         va = self._base | decoded.address
@@ -447,7 +452,7 @@ class ChannelRun:
         self.calls.extend(decode(struct.unpack(f"<{len(data) // 4}I", data)))
 
     def _run_call(self, call: MethodCall) -> bool:
-        """Run one method; return whether it did more than set a register."""
+        """Run one method; return whether it did more than set a register. Raises `ChannelError`."""
         self._at = call
         if call.address == _SET_OBJECT:
             self._bind(call)
@@ -463,6 +468,10 @@ class ChannelRun:
         return engine.method(call)
 
     def _bind(self, call: MethodCall) -> None:
+        """Execute SET_OBJECT: bind a class to a subchannel.
+
+        A class that is bound already keeps its state. Raises `ChannelError`.
+        """
         data = SetObject.from_int(call.value)
         if data.check() or data.ENGINE:
             raise host_error(f"SET_OBJECT {call.value:#x}: wanted a class in bits 15:0 and nothing else")

@@ -4,7 +4,7 @@ An entry refers to its push buffer. The push buffer's SEND_PCAS_A methods refer 
 these to their arguments in constant bank 0. Source of the order of fences: open-gpu-kernel-modules,
 uvm_channel.c and uvm_volta_host.c.
 
-Next: `emulator.shared.combining`, the check itself.
+Not here: the check itself (`emulator.shared.combining`). Next: `emulator.shared.combining`.
 """
 
 from __future__ import annotations

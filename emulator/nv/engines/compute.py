@@ -280,6 +280,7 @@ class Compute:
         return self._current
 
     def _read_windows(self) -> Windows:
+        """Return the windows and the local memory that methods have set; None for each that was not set."""
         per_tpc = self._optional_pair(
             M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B
         )
@@ -293,6 +294,7 @@ class Compute:
         )
 
     def _signal(self, value: int) -> None:
+        """Execute SEND_SIGNALING_PCAS2_B: invalidate a cached descriptor, or launch its grid."""
         action = PcasAction(value & 0xF)
         va = self._register(M.SEND_PCAS_A, "SEND_SIGNALING_PCAS2_B") << 8
         sent, self._unlaunched = self._unlaunched, action is PcasAction.INVALIDATE
@@ -313,7 +315,7 @@ class Compute:
         )
 
     def _fetch(self, va: int, *, reread: bool, named: str = "SEND_PCAS_A") -> LaunchDescriptor:
-        """Read the descriptor at `va`.
+        """Return the descriptor at `va`. Raises `ChannelError` if it is invalid, or a cached copy differs.
 
         Without `reread` the hardware may use a cached copy, which must be equal.
 
@@ -342,6 +344,7 @@ class Compute:
         windows: Windows,
         fresh: bool,  # noqa: FBT001 - private
     ) -> Iterator[SlicedLaunch]:
+        """Run the grid of a descriptor in slices, then its releases and the grids that depend on it."""
         run = self._run
         if run.space.read(one.va, len(one.raw), "the launch descriptor") != one.raw:
             raise launch_error(
@@ -355,6 +358,7 @@ class Compute:
             yield from self._grid(following, windows, invalidates)
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
+        """Execute a release at the end of a grid."""
         run, what = self._run, "the grid's release"
         target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32, launch_error)
         if one.reduction is not None:
@@ -376,6 +380,7 @@ class Compute:
         self._report(data, semaphore.Release(va, payload, 32, self.error), four=not data.STRUCTURE_SIZE)
 
     def _report_execute(self, value: int) -> None:
+        """Execute REPORT_SEMAPHORE_EXECUTE."""
         data = ReportSemaphoreExecute.from_int(value)
         why = "REPORT_SEMAPHORE_EXECUTE"
         va = self._pair(M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, M.SET_REPORT_SEMAPHORE_ADDRESS_LOWER, why)
@@ -391,6 +396,7 @@ class Compute:
     def _report(
         self, data: ReportSemaphoreD | ReportSemaphoreExecute, one: semaphore.Release, *, four: bool
     ) -> None:
+        """Write a report semaphore when the channel's earlier work has ended."""
         if data.OPERATION is not ReportOperation.RELEASE or data.REDUCTION_ENABLE:
             raise self.error(f"only plain releases are emulated: {data}", FindingKind.UNSUPPORTED)
         if data.REDUCTION_OP or data.REDUCTION_FORMAT:
@@ -415,6 +421,7 @@ class Compute:
         self._run.when_idle(write, ENGINE)
 
     def _inline_launch(self, value: int) -> None:
+        """Execute LAUNCH_DMA: begin an upload of the data in the following methods."""
         data = layout.LaunchDmaInline.from_int(value)
         if not data.DST_MEMORY_LAYOUT:
             raise self.error("only pitch-linear uploads are emulated", FindingKind.UNSUPPORTED)

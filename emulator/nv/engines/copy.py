@@ -133,6 +133,7 @@ class CopyEngine:
         return self._register(upper, why) << 32 | self._register(lower, why)
 
     def _launch(self, launch: LaunchDma) -> None:
+        """Execute LAUNCH_DMA: queue its transfer, its semaphore and its interrupt."""
         self._refuse_unknown(launch)
         kind = launch.DATA_TRANSFER_TYPE
         engine = f"copy {self.cls:#x}"
@@ -161,6 +162,7 @@ class CopyEngine:
             )
 
     def _refuse_unknown(self, launch: LaunchDma) -> None:
+        """Raise `ChannelError` for a launch that the class does not have, or that is not emulated."""
         if launch.DATA_TRANSFER_TYPE is DataTransferType.PREFETCH:
             if self.cls < _PREFETCH_SINCE:
                 raise self.error(f"class {self.cls:#x} has no prefetch")
@@ -194,6 +196,7 @@ class CopyEngine:
                     raise self.error(f"{name} without {needed}: {launch}")
 
     def _transfer(self, launch: LaunchDma) -> _Transfer:
+        """Return the transfer that the registers describe; values that it does not use are 0."""
         why = "of a transfer"
         multi = bool(launch.MULTI_LINE_ENABLE)
         remap = None
@@ -235,6 +238,10 @@ class CopyEngine:
                 self._remap(source, target, transfer)
 
     def _copy(self, source: int, target: int, length: int) -> None:
+        """Copy one line, with the states of its bytes if they are tracked.
+
+        Raises `ChannelError` if it overlaps.
+        """
         if source == target:
             self._run.machine.lint(f"a copy of {length:#x} bytes from {source:#x} to itself")
         elif source < target + length and target < source + length:
@@ -249,6 +256,7 @@ class CopyEngine:
         self._run.touches(target, length, write=True)
 
     def _remap(self, source: int, target: int, transfer: _Transfer) -> None:
+        """Copy elements and rearrange their components, or write constants in their place."""
         remap = transfer.remap
         assert remap is not None
         size, count = remap.COMPONENT_SIZE + 1, transfer.length
@@ -283,6 +291,7 @@ class CopyEngine:
         self._run.touches(target, bytes_out, write=True)
 
     def _semaphore(self, launch: LaunchDma) -> partial[None]:
+        """Return the function that executes the semaphore of a launch. Raises `ChannelError`."""
         why = "with a semaphore"
         va = self._address(DmaMethod.SET_SEMAPHORE_A, DmaMethod.SET_SEMAPHORE_B, why)
         bits = 64 if launch.SEMAPHORE_PAYLOAD_SIZE else 32

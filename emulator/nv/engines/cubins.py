@@ -2,7 +2,7 @@
 
 It is written from the facts (docs/facts/nv.md 5), independently of the driver's loader.
 
-Next: `images`, which finds cubins in device memory.
+Not here: finding cubins in device memory (`images`), translating the PTX (`modules`). Next: `images`.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ class Cubin:
         return cubin
 
     def _kernel(self, text: Section) -> KernelInfo:
+        """Return the kernel with code section `text`, and what the image says of it."""
         elf, name = self.elf, text.name[len(Name.TEXT) :]
         kernel = KernelInfo(name, text, elf.content(text), tuple(self._patches(text)))
         if elf.abi == OSABI_12:

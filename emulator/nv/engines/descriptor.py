@@ -249,6 +249,7 @@ def _judge_bits(qmd: Any, version: str) -> None:
 
 
 def _judge(profile: Profile, qmd: Any, version: str) -> None:
+    """Raise `ChannelError` for a descriptor that hardware refuses, or that is not emulated."""
     major = {"V03": 3, "V04": 4, "V05": 5}[version]
     minor = qmd.QMD_VERSION if version == "V03" else qmd.QMD_MINOR_VERSION
     if (qmd.QMD_MAJOR_VERSION, minor) != (major, 0):
@@ -349,6 +350,10 @@ def _indexed(qmd: Any, i: int, name: str) -> Any:
 
 
 def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
+    """Return the enabled releases; `old`: their fields have the names of version V03.
+
+    Raises `ChannelError`.
+    """
     out = []
     for i in range(3):
         if old:
@@ -403,6 +408,7 @@ def _judge_release(i: int, get: Any, trap: int) -> None:
 
 
 def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool, bool], ...]:
+    """Return (address, whether to read it anew, whether to prefetch it) of each dependent descriptor."""
     out = []
     for i in range(2):
         enable, action, prefetch = (

@@ -50,7 +50,7 @@ def bank_bytes(run: EngineChannel, loaded: LoadedImage, index: int) -> int:
 
 
 def _check_prefetch(run: EngineChannel, one: LaunchDescriptor) -> None:
-    """Check that the code to prefetch belongs to the program and is mapped."""
+    """Raise `ChannelError` unless the code to prefetch belongs to the program and is mapped."""
     at, size = one.prefetch
     if not size:
         return
@@ -62,7 +62,7 @@ def _check_prefetch(run: EngineChannel, one: LaunchDescriptor) -> None:
 
 
 def _check_needs(one: LaunchDescriptor, loaded: LoadedImage) -> None:
-    """Compare the descriptor with the image's info records."""
+    """Raise `ChannelError` if the descriptor contradicts the image's info records."""
     kernel = loaded.kernel
     if not kernel.registers <= one.registers <= MAX_REGISTERS:
         raise launch_error(
@@ -92,7 +92,7 @@ def _check_needs(one: LaunchDescriptor, loaded: LoadedImage) -> None:
 def _check_bank0(
     run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, content: bytes
 ) -> int:
-    """Check the driver's words of bank 0; return the dynamic shared memory in bytes."""
+    """Return the dynamic shared memory in bytes, after a check of the driver's words of bank 0."""
     kernel, shape = loaded.kernel, run.machine.profile.chip.bank0
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
@@ -138,7 +138,7 @@ def _check_shape(
 def _check_addresses(
     run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, words: Any
 ) -> None:
-    """Compare the driver's addresses and counts in bank 0 with the channel's settings."""
+    """Raise `ChannelError` if addresses or counts in bank 0 contradict the channel's settings."""
     name = loaded.kernel.name
     allowed = {
         "shared_window": windows.shared,
@@ -165,7 +165,7 @@ def _check_addresses(
 
 
 def _check_clusters(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedImage, words: Any) -> None:
-    """Compare the words of bank 0 that describe clusters with the descriptor.
+    """Raise `ChannelError` if the words of bank 0 that describe clusters contradict the descriptor.
 
     In a launch with clusters, a word of 0 is an error if the code reads it, else advice. A cluster must fit
     one GPC.
@@ -205,7 +205,10 @@ def _clusters_fit(run: EngineChannel, one: LaunchDescriptor) -> int:
 
 
 def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> None:
-    """Check the stack pointer: the top of the window with a high size, or a size within the low one."""
+    """Raise `ChannelError` for a wrong stack pointer.
+
+    It is the top of the window with a high size, or a size within the low one.
+    """
     low, high = one.local
     stack = loaded.kernel.stack
     if not stack:
@@ -219,7 +222,7 @@ def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> No
 
 
 def _check_local(run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage) -> None:
-    """Check that local memory is backed for every thread that may run (nv.md 2.8)."""
+    """Raise `ChannelError` unless local memory is backed for every thread that may run (nv.md 2.8)."""
     name, tpcs = loaded.kernel.name, run.machine.profile.tpcs
     if windows.backing is None or windows.per_tpc is None or windows.sm_count is None:
         raise launch_error(f"{name} has local memory, but its address, size or count of SMs was never set")

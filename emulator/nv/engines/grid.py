@@ -79,7 +79,10 @@ def _check_unchanged(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedIm
 
 
 def _check_banks(run: EngineChannel, loaded: LoadedImage, banks: dict[int, bytes]) -> None:
-    """Compare the contents of constant banks, by index, with those of the image; bank 0 is not compared."""
+    """Raise `ChannelError` if constant banks, by index, are not those of the image.
+
+    Bank 0 is not compared.
+    """
     for index in banks:
         if index and index not in loaded.kernel.banks:
             raise launch_error(f"constant bank {index} is bound, the image has none")
@@ -187,9 +190,10 @@ class Grids:
         found: LoadedImage,
         banks: dict[int, bytes],
     ) -> ReadyLaunch:
-        """Check a launch with the kernel `found` and the contents of its constant banks.
+        """Check a launch of the kernel `found` and translate the kernel; return the launch, ready to run.
 
-        Translate the kernel.
+        `banks` are the contents of its constant banks by index. Raises `ChannelError` for an invalid launch,
+        and for PTX that is not supported.
         """
         loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
         _check_banks(run, loaded, banks)
@@ -209,7 +213,9 @@ class Grids:
     def _find(self, run: EngineChannel, one: LaunchDescriptor, done: Invalidation) -> LoadedImage:
         """Return the verified kernel at the program address.
 
-        `done` is the maintenance of the code's cache.
+        Raises `ChannelError` if it does not fit the GPU.
+
+        `done` are the invalidations of caches before this launch; changed code without one is reported.
         """
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
@@ -274,6 +280,7 @@ class Grids:
         *,
         caches: GridCaches | None,
     ) -> Iterator[SlicedLaunch]:
+        """Run a launch in slices, with its detectors. Raises `ChannelError` for a fault or a finding."""
         loaded, pages = what.loaded, HeldPages(run.machine.lock)
         try:
             launch = self._begin(run, windows, what, bank0, pages=pages)
@@ -301,6 +308,7 @@ class Grids:
     def _begin(
         self, run: EngineChannel, windows: Windows, what: ReadyLaunch, bank0: bytes, *, pages: HeldPages
     ) -> SlicedLaunch:
+        """Return the launch, ready to run; with a report, record how exact its instructions are."""
         rng, kernel = run.rng, what.kernel
         options = LaunchOptions(
             group_seed=rng.randrange(1, 1 << 30),

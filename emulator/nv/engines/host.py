@@ -107,6 +107,7 @@ class HostEngine:
         return semaphore.Release(self._address(), payload, bits)
 
     def _semaphore(self, value: int) -> None:
+        """Execute SEM_EXECUTE: begin an acquire, or write a release now or after earlier work."""
         execute, wrong = _execute(value)
         if wrong:
             raise host_error(wrong)
@@ -154,6 +155,7 @@ class HostEngine:
         semaphore.release(run.space, one, time_ns, "SEM_EXECUTE, at SEM_ADDR,", run.released)
 
     def _memory_operation(self, value: int) -> None:
+        """Execute MEM_OP_D: only a MEMBAR of system scope. Raises `ChannelError` for others."""
         operation = layout.MemOpD.from_int(value).OPERATION
         if operation in _TLB:
             raise host_error(f"MEM_OP {operation.name} needs a privileged channel")

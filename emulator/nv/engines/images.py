@@ -150,6 +150,7 @@ class Images:
             del self._found[next(iter(self._found))]
 
     def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> LoadedImage:
+        """Return the image of a kernel at a program address, with its other sections found and checked."""
         code = space.map.read(program, len(kernel.code))
         what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
         space.check_range(program + len(code), PREFETCH_PAD, AccessKind.PREFETCH, what)
@@ -240,7 +241,7 @@ def _solve(space: VaSpace, loaded: LoadedImage, places: list[tuple[bytes, CubinP
 
 
 def _judge_section(space: VaSpace, loaded: LoadedImage, index: int) -> None:
-    """Check a section that relocated words refer to: its alignment and mapping, and the contents of code."""
+    """Raise `ChannelError` for a section that relocated words refer to, if it is misplaced or changed."""
     section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
     if base % max(section.align, 1):
         raise launch_error(f"{section.name} at {base:#x} is not aligned to {section.align}")

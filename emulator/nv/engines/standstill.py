@@ -108,6 +108,7 @@ def promised(run: ChannelRun) -> Iterator[Release]:
 
 
 def _engine_release(call: MethodCall, registers: dict[int, int]) -> Iterator[Release]:
+    """Yield the release that a method call to an engine makes, if any; `registers` were set before it."""
     get = registers.get
     if call.subchannel == Subchannel.COPY and call.address == DmaMethod.LAUNCH_DMA:
         if LaunchDma.from_int(call.value).SEMAPHORE_TYPE != DmaSemaphoreType.NONE:

@@ -382,7 +382,7 @@ class NvMachine(ReportLog):
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
     def report_unverified(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Report something that works here but may fail on hardware: advice, or an error if `strict`."""
+        """Report something that works here but may fail on hardware. Raises `error(message)` if `strict`."""
         if self.strict:
             raise error(message)
         self.lint(message)

@@ -86,6 +86,7 @@ def decided(flat: Flat) -> tuple[Steering, ...]:
 
 
 def _step(i: PtxInstruction, number: int) -> AccuracyStep:
+    """Return an instruction as a step of the analysis; `number` stands for its address."""
     written, read = frozenset(r.name for r in writes(i)), frozenset(r.name for r in reads(i))
     steers: list[tuple[str, frozenset[str]]] = []
     if i.opcode in ("bra", "brx"):

@@ -186,6 +186,7 @@ def _taken(t: PtxTranslator, more: list[Operand], size: int) -> IrValue:
 
 
 def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> None:
+    """Translate cp.async: queue a copy for each active lane."""
     how = m.need("ca", "cg")
     m.need("shared", "shared::cta")
     m.need("global")

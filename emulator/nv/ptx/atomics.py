@@ -81,6 +81,7 @@ def _atom(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _take_type(t: PtxTranslator, m: Modifiers, operation: str, space: str, count: int) -> str:
+    """Consume the type and return it. Raises `PtxError` if the operation does not have it in this space."""
     type_ = m.type()
     if type_ not in (SCALARS if count == 1 else _VECTORS).get(operation, ()):
         raise t.error(f".{operation} of {'vectors of ' if count > 1 else ''}.{type_} is not defined")

@@ -197,6 +197,7 @@ def _barrier_result(statement: PtxInstruction) -> PtxInstruction | None:
 def _successors(
     flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int
 ) -> tuple[int, ...]:
+    """Return the numbers of the blocks that may follow, first that without a branch. Raises `PtxError`."""
     last = block.instructions[-1] if block.instructions else None
     following = (number + 1,) if number + 1 < count else ()
 

@@ -127,6 +127,7 @@ def _issue(lib: Library, target: str, source: str) -> str:
 
 
 def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -> None:
+    """Translate cp.async.bulk between global and shared memory: queue a copy for each active lane."""
     for word in REFUSED:
         if word in m.rest:
             raise t.error(f".{word} of bulk copies is not supported")

@@ -169,6 +169,7 @@ def _rows_of(
     site: IrValue,
     lane: IrValue,
 ) -> None:
+    """Emit the reduction of a box, row by row, for each type that its elements may have; report other types."""
     map_ = read_map(c, map_at, rank)
     row_bytes = c.resize(tensor_copies.row_bytes(c, map_), 32)
     known = IrValue("i1", "false")
@@ -228,6 +229,7 @@ def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _reduce_box(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
+    """Translate cp.reduce.async.bulk.tensor; `m` has consumed its words before the rank."""
     rank = bulk_tensors.rank_of(t, m)
     m.need("global")
     m.need("shared::cta")

@@ -109,7 +109,10 @@ _FLOATING = {
 
 
 def compare_floats(t: PtxTranslator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[IrValue]:
-    """Compare by a word of PTX's floating-point comparisons; return one vector of i1, or two for packed types."""
+    """Compare by a word of PTX's floating-point comparisons; return one vector of i1, or two for packed types.
+
+    Raises `PtxError` for another word.
+    """
     if how not in _FLOATING:
         raise t.error(f".{how} does not compare floating-point values")
     if type_ in SMALL:

@@ -78,7 +78,7 @@ def _clamp(t: PtxTranslator, value: IrValue, target: str, source: str) -> IrValu
 
 
 def _wide_source(t: PtxTranslator, x: Operand, type_: str) -> IrValue:
-    """Return a floating-point source as float or double."""
+    """Return a floating-point source as float or double. Raises `PtxError` for other types."""
     if type_ in ("f16", "bf16"):
         return numeric.from_small(t.c, t.bits(x, 16, relaxed=True), type_)
     if type_ in ("f32", "f64"):
@@ -87,6 +87,7 @@ def _wide_source(t: PtxTranslator, x: Operand, type_: str) -> IrValue:
 
 
 def _float_to_integer(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
+    """Return a float rounded to an integer that saturates; NaN is 0, or 2^(bits - 1) if one has 64 bits."""
     how = m.one_of(*_TO_INTEGRAL)
     if not how:
         raise t.error("a conversion to an integer needs .rni, .rzi, .rmi or .rpi")
@@ -105,6 +106,7 @@ def _float_to_integer(t: PtxTranslator, m: Modifiers, x: Operand, target: str, s
 
 
 def _integer_to_float(t: PtxTranslator, value: IrValue, target: str, source: str, mode: str) -> IrValue:
+    """Return integers as floating-point numbers, rounded by `mode`; the result is their bits."""
     c, name = t.c, "sitofp" if is_signed(source) else "uitofp"
     if target in ("f32", "f64"):
         element = "float" if target == "f32" else "double"
@@ -127,6 +129,7 @@ def _integer_to_float(t: PtxTranslator, value: IrValue, target: str, source: str
 
 
 def _float_to_float(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
+    """Return a floating-point operand in another type; the result is its bits."""
     c = t.c
     if source in _FP8 or target in _FP8:
         return _fp8(t, m, x, target, source)
@@ -231,6 +234,7 @@ def _to_fp8(t: PtxTranslator, value: IrValue, target: str, *, relu: bool) -> IrV
 
 
 def _fp8(t: PtxTranslator, m: Modifiers, x: Operand, target: str, source: str) -> IrValue:
+    """Return a pair of numbers converted to or from 8-bit floats; the result is their bits."""
     c = t.c
     m.need("rn")
     if target in _FP8:

@@ -201,7 +201,7 @@ class PtxTranslator:
         return self.c.bitcast(value, self.v(FLOATS[type_]))
 
     def pred(self, operand: Operand) -> IrValue:
-        """Return a predicate as a vector of i1."""
+        """Return a predicate as a vector of i1. Raises `PtxError` for an operand that is none."""
         match operand:
             case PtxReg(name) if operand.bits == 1:
                 return self.wf.read(name)
@@ -245,7 +245,7 @@ class PtxTranslator:
         return "global"
 
     def address(self, operand: Operand, bits: int) -> IrValue:
-        """Return the address [base + offset] as integers of `bits`."""
+        """Return the address [base + offset] as integers of `bits`. Raises `PtxError` for other operands."""
         if not isinstance(operand, Mem):
             raise self.error(f"{operand} is no address")
         base = operand.base

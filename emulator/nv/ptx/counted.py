@@ -80,6 +80,7 @@ def operation(instruction: PtxInstruction) -> CountedOperation:
 
 
 def _matrix(opcode: str, words: tuple[str, ...]) -> CountedOperation:
+    """Return how a matrix instruction counts: as a product, a load, a store or a barrier."""
     shape = next((found for word in words if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word))), None)
     if shape is None or (opcode == "wmma" and "mma" not in words):
         kind = {"load": "load", "store": "store"}.get(words[0] if words else "", "barrier")

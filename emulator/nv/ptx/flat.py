@@ -173,6 +173,7 @@ class _Flattener:
         )  # fmt: skip
 
     def _call(self, call: PtxInstruction, stack: tuple[str, ...]) -> None:
+        """Append a call: the moves of its arguments, the body, the moves of its results. Raises `PtxError`."""
         operands = list(call.operands)
         returned = operands.pop(0) if isinstance(operands[0], Args) else Args(())
         target = operands.pop(0)
@@ -223,6 +224,7 @@ class _Flattener:
         )
 
     def _argument(self, call: PtxInstruction, variable: PtxVariable, item: Operand, prefix: str) -> str:
+        """Append the move of an argument; return the name of the parameter in the body."""
         if variable.space == "reg":
             reg = PtxReg(prefix + variable.name, variable.type)
             self.flat.registers[reg.name] = variable.type
@@ -269,6 +271,7 @@ class _Flattener:
         ]
 
     def _promoted(self, statement: PtxInstruction) -> PtxInstruction:
+        """Return an access to a parameter of a call as moves of registers, or in local memory if it is there."""
         for operand in statement.operands:
             if not (
                 isinstance(operand, Mem)
@@ -305,6 +308,7 @@ class _Flattener:
         return statement
 
     def _place_shared(self) -> None:
+        """Place the shared variables that the kernel uses; note its global and its dynamic ones."""
         used: dict[str, None] = {}
         for statement in self.flat.statements:
             if isinstance(statement, PtxInstruction):
@@ -336,6 +340,7 @@ def _pieces(statement: PtxInstruction, operand: Mem) -> list[tuple[int, int]]:
 
 
 def _symbols(operand: Operand) -> Iterator[str]:
+    """Yield the variables, functions and labels that an operand names."""
     match operand:
         case Sym(name):
             yield name
@@ -349,6 +354,8 @@ def _symbols(operand: Operand) -> Iterator[str]:
 
 
 def _rename(statement: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
+    """Return a statement with the registers and symbols that `names` maps renamed."""
+
     def fix(operand: Operand) -> Operand:
         match operand:
             case PtxReg(name, type_):

@@ -199,6 +199,7 @@ def _extreme(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> N
 
 
 def _extreme_of_three(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
+    """Translate min and max of three operands."""
     if type_ != "f32" or t.arch < _THREE_INPUTS:
         raise t.error("three inputs need .f32 and sm_100")
     nan, magnitudes, ftz = m.flag("NaN"), m.flag("abs"), m.flag("ftz")

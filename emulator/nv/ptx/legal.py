@@ -103,6 +103,7 @@ def check(instruction: PtxInstruction, arch: int) -> None:
 
 
 def _computed(opcode: str, type_: str, words: AbstractSet[str]) -> tuple[str, int]:
+    """Return what is wrong with an arithmetic instruction ("": nothing), and its first architecture (0: any)."""
     if type_ not in _RULES[opcode]:
         return f"{opcode} does not work on .{type_}", 0
     allowed, first = _RULES[opcode][type_]
@@ -134,6 +135,7 @@ def _compared(types: Sequence[str], words: AbstractSet[str], *, two: bool) -> tu
 
 
 def _converted(target: str, source: str, words: AbstractSet[str]) -> tuple[str, int]:
+    """Return what is wrong with a conversion ("": nothing), and its first architecture (0: any)."""
     kinds = {target, source}
     have, bits = TYPES[source], TYPES[target]
     covers = bits >= have if target[0] == source[0] else source[0] == "u" and bits > have

@@ -105,6 +105,7 @@ def _bytes(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _arrive(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
+    """Translate arrive and arrive_drop, with or without expected bytes."""
     expects, quiet = m.flag("expect_tx"), m.flag("noComplete")
     target, *items = operands(t, i, 3) if expects or quiet else operands(t, i, 2, 3)
     scope = _order(m, "release")

@@ -285,6 +285,7 @@ class Parser:
         function.body.append(Label(unique, token.line))
 
     def _instruction(self, scope: PtxScope) -> PtxInstruction:
+        """Parse an instruction with its guard, up to its semicolon."""
         start = self._tokens.now
         guard, negated = None, False
         if self._tokens.accept("@"):

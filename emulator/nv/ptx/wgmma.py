@@ -127,6 +127,7 @@ def _wgmma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 
 def _mma_async(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
+    """Translate wgmma.mma_async; `m` has consumed the words before the shape."""
     word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
     m.flag(word)
     saturates, bit_op = m.flag("satfinite"), m.flag("and")
