@@ -72,22 +72,27 @@ class UOp:
             "nodes are interned per process and cannot be pickled; send kernel_key(ast) and parse it there"
         )
 
-    def __add__(self, other: UOp | int) -> UOp:
-        if not isinstance(other, UOp | int):
-            return NotImplemented
+    def _arithmetic(self, operator: str, other: UOp | int) -> UOp:
+        """Return the index node of a binary operator. Raises `UsageError` for wrong operands."""
         from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return symbolic.add(symbolic.as_index(self, "+"), symbolic.as_index(other, "+"))
+        x = symbolic.as_index(self, operator)
+        if operator in {"+", "-"}:
+            y = symbolic.as_index(other, operator)
+            return symbolic.add(x, y if operator == "+" else symbolic.mul(y, -1))
+        functions = {
+            "*": symbolic.mul, "//": symbolic.div, "%": symbolic.mod, "<": symbolic.lt, ">=": symbolic.ge,
+        }  # fmt: skip
+        return functions[operator](x, symbolic.as_number(other, operator))
+
+    def __add__(self, other: UOp | int) -> UOp:
+        return self._arithmetic("+", other) if isinstance(other, UOp | int) else NotImplemented
 
     def __radd__(self, other: int) -> UOp:
         return self + other
 
     def __sub__(self, other: UOp | int) -> UOp:
-        if not isinstance(other, UOp | int):
-            return NotImplemented
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.add(symbolic.as_index(self, "-"), symbolic.mul(symbolic.as_index(other, "-"), -1))
+        return self._arithmetic("-", other) if isinstance(other, UOp | int) else NotImplemented
 
     def __rsub__(self, other: int) -> UOp:
         return (-self) + other
@@ -96,32 +101,22 @@ class UOp:
         return self * -1
 
     def __mul__(self, other: int) -> UOp:
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.mul(symbolic.as_index(self, "*"), symbolic.as_number(other, "*"))
+        return self._arithmetic("*", other)
 
     def __rmul__(self, other: int) -> UOp:
         return self * other
 
     def __floordiv__(self, other: int) -> UOp:
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.div(symbolic.as_index(self, "//"), symbolic.as_number(other, "//"))
+        return self._arithmetic("//", other)
 
     def __mod__(self, other: int) -> UOp:
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.mod(symbolic.as_index(self, "%"), symbolic.as_number(other, "%"))
+        return self._arithmetic("%", other)
 
     def __lt__(self, other: int) -> UOp:
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.lt(symbolic.as_index(self, "<"), symbolic.as_number(other, "<"))
+        return self._arithmetic("<", other)
 
     def __ge__(self, other: int) -> UOp:
-        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
-
-        return symbolic.ge(symbolic.as_index(self, ">="), symbolic.as_number(other, ">="))
+        return self._arithmetic(">=", other)
 
 
 _table: dict[tuple[str, DType, Any, tuple[UOp, ...]], UOp] = {}
