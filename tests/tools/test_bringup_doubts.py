@@ -11,7 +11,7 @@ import pytest
 from compiler.targets.nvptx import assembler
 from drivers.amd.quirks import ALTERNATIVES as AMD_VALUES
 from drivers.nv.quirks import ALTERNATIVES as NV_VALUES
-from emulator.shared.otherwise import Doubt, Otherwise
+from emulator.shared.rejections import Rejection, Rejections
 from hcq.errors import UsageError
 from tools.bringup import command
 from tools.bringup.amd.doubts import DOUBTS as AMD_DOUBTS
@@ -145,10 +145,10 @@ def test_a_name_says_what_is_taken_the_other_way() -> None:
 
 
 def test_a_row_is_asked_at_its_place_alone() -> None:
-    other = Otherwise({"even": Doubt("number", lambda one: one % 2 == 0)})
+    other = Rejections({"even": Rejection("number", lambda one: one % 2 == 0)})
     assert [other.refuses("number", n) for n in (1, 2)] == ["", "even"]
     assert other.refuses("elsewhere", 2) == ""
-    assert Otherwise().refuses("number", 2) == ""
+    assert Rejections().refuses("number", 2) == ""
 
 
 def test_a_rung_whose_device_does_not_open_keeps_its_error() -> None:

@@ -382,7 +382,7 @@ class Aql:
                 f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
-        if self._bus.machine.other.refuses("AQL queue", queue):
+        if self._bus.machine.rejections.refuses("AQL queue", queue):
             raise dispatch_fault(
                 "this machine takes no size of scratch in amd_queue_t, saw "
                 f"{queue.scratch_backing_memory_byte_size} bytes (quirk aql_scratch)",

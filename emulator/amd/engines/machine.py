@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from emulator.amd.kfd.gpu import KfdGpu
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
     from hcq.counters import Counters
 
 
@@ -38,8 +38,8 @@ class EngineMachine(Protocol):
     def counters(self) -> Mapping[int, Counters]:
         """gpu_id -> the counters of the GPU's dispatches; a GPU that does not count has no entry."""
 
-    other: Otherwise
-    """The quirks whose default value its GPUs refuse (`emulator.shared.otherwise`)."""
+    rejections: Rejections
+    """The quirks whose default value its GPUs refuse (`emulator.shared.rejections`)."""
 
     hdp_flushes: int
     """Flushes of the host data path so far; engines count them here."""

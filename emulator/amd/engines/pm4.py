@@ -182,7 +182,7 @@ class Pm4:
                 self._bus.lint(note)
             packet, before = decode(words, self.generation), self._before
             self._before = packet
-            if not self._bus.machine.other.refuses("packet", packet, words, before):
+            if not self._bus.machine.rejections.refuses("packet", packet, words, before):
                 self._execute(packet, words)
 
     def _execute(self, packet: object, words: list[int]) -> None:
@@ -338,7 +338,7 @@ class Pm4:
                 "take kernel-dispatch packets"
             )
         launch = from_registers(self._bus, self._registers.for_launch(), packet)
-        if not self._bus.machine.other.refuses("launch", launch):
+        if not self._bus.machine.rejections.refuses("launch", launch):
             self._flights.begin(Sort.KERNEL, self.at, self._kernels.begin(self._bus, launch))
 
     def _write(self, packet: WriteData, data: list[int]) -> None:

@@ -211,7 +211,8 @@ class PacketRing:
         self._published = self.fetched
         va, what = self._bus.queue.rptr_va, "the store of the read pointer"
         unit = self.rules.unit
-        if self.rules.wraps != bool(self._bus.machine.other.refuses("read pointer", self._bus.queue.kind)):
+        inverted = self._bus.machine.rejections.refuses("read pointer", self._bus.queue.kind)
+        if self.rules.wraps != bool(inverted):
             self._bus.store(va, self.fetched % self.words * 4 // unit, 4, what)
         else:
             self._bus.store(va, self.fetched * 4 // unit, 8, what)

@@ -171,7 +171,7 @@ class Sdma:
         layout = self._layouts[words[0] & 0xFF]
         packet = layout.from_words(words[: layout.WORDS])
         check(packet, _name(words[0]))
-        if self._bus.machine.other.refuses("copy packet", packet):
+        if self._bus.machine.rejections.refuses("copy packet", packet):
             return
         if isinstance(packet, _AFTER_COPIES):
             self._pending = packet
@@ -212,7 +212,7 @@ class Sdma:
 
     def _begin(self, act: Callable[[], None]) -> None:
         """Put a copy or fill in flight, to run after all earlier ones."""
-        if self._bus.machine.other.refuses("late copy"):
+        if self._bus.machine.rejections.refuses("late copy"):
             self._late.append(act)
             return
         self._flights.begin(Sort.COPY, self.at, once(act), after_all=(Sort.COPY,))

@@ -171,7 +171,7 @@ def _runtime_enable(ask: Asked, args: kfd.kfd_ioctl_runtime_enable_args) -> None
     mode = int(args.mode_mask)
     if mode & ~_KNOWN_MODES:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
-    if value := ask.process.hardware.other.refuses("runtime", mode):
+    if value := ask.process.hardware.rejections.refuses("runtime", mode):
         refuse(errno.EPERM, f"this machine takes no mode_mask {mode:#x} (quirk {value})")
     if mode == RuntimeMode.TTMP_SAVE:
         ask.process.hardware.lint("RUNTIME_ENABLE with TTMP_SAVE alone enables nothing: ENABLE is missing")

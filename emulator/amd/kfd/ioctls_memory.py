@@ -75,7 +75,7 @@ def allocate(ask: Asked, args: kfd_ioctl_alloc_memory_of_gpu_args) -> None:
     if flags & MemFlags.AQL_QUEUE_MEM:
         raise NotEmulated(errno.EINVAL, "AQL_QUEUE_MEM, which is for gfx7 and gfx8 only")
     ask.process.bound(args.gpu_id)
-    if value := ask.process.hardware.other.refuses("memory", flags):
+    if value := ask.process.hardware.rejections.refuses("memory", flags):
         refuse(errno.EINVAL, f"this machine takes no memory with flags {flags:#x} (quirk {value})")
     kind, size = kinds[0], page_up(args.size)
     place(ask.process, gpu, args.va_addr, size)

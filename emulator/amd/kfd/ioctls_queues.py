@@ -52,7 +52,7 @@ def create(ask: Asked, args: kfd_ioctl_create_queue_args | kfd_ioctl_create_queu
     ):
         refuse(ENOTSUPP, f"KFD 1.{process.kernel.minor} has no queue type {int(args.queue_type)}")
     gpu, _ = process.bound(args.gpu_id, errno.ESRCH)
-    if value := process.hardware.other.refuses("queue", args, gpu):
+    if value := process.hardware.rejections.refuses("queue", args, gpu):
         refuse(errno.EINVAL, f"this machine takes no such queue (quirk {value})")
     kind = QueueType(args.queue_type)
     wanted = _engine(gpu, kind, args.sdma_engine_id if isinstance(args, kfd_ioctl_create_queue_args) else 0)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.kfd.gpu import KfdGpu
     from emulator.amd.profiles import KernelProfile
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
 
 _AMD: Final = 0x1002
 """AMD's PCI vendor id."""
@@ -55,14 +55,14 @@ class Sysfs:
     """The texts of sysfs, by path."""
 
     def __init__(
-        self, gpus: Sequence[KfdGpu], kernel: KernelProfile, host_bytes: int, other: Otherwise
+        self, gpus: Sequence[KfdGpu], kernel: KernelProfile, host_bytes: int, rejections: Rejections
     ) -> None:
-        """`host_bytes` is the system memory of the CPU node; `other`: see `Hardware`."""
+        """`host_bytes` is the system memory of the CPU node; `rejections`: see `Hardware`."""
         self._files: dict[str, str] = {}
         self._hidden: set[str] = set()
         """Paths that are refused with EPERM."""
         self._kernel = kernel
-        self._missing = 4096 if other.refuses("save area in sysfs") else 0
+        self._missing = 4096 if rejections.refuses("save area in sysfs") else 0
         """Bytes by which the stated size of the context-save area is too small (quirk `cwsr_sizes`)."""
         self._topology("generation_id", f"{_GENERATION}\n")
         self._topology("system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0\n")

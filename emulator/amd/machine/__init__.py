@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
 
 __all__ = ["open_machine"]
 
@@ -29,7 +29,7 @@ def open_machine(
     tracks: bool = False,
     fences: bool = False,
     surprises: Mapping[str, object] | None = None,
-    other: Otherwise | None = None,
+    rejections: Rejections | None = None,
 ) -> AmdKernel:
     """Return the kernel of a machine with one emulated GPU for each profile name; "gfx1100" if there is none.
 
@@ -43,7 +43,7 @@ def open_machine(
     - `tracks`: whether reads of video memory that was never written, and unverified behaviour, are findings.
     - `fences`: whether doorbells without a `fence()` of the kernel before them are reported.
     - `surprises`: failures to inject (`emulator.shared.surprises`).
-    - `other`: the quirks whose default value the machine refuses (`emulator.shared.otherwise`).
+    - `rejections`: the quirks whose default value the machine refuses (`emulator.shared.rejections`).
 
     The caller closes the kernel's descriptors; the last close ends the machine's thread. The kernel's
     `reports` are its findings, `machine.refusals` the reasons of refused calls, `machine.leaks` the resources
@@ -64,7 +64,7 @@ def open_machine(
         peers=peers,
         tracks=tracks,
         fences=fences,
-        other=other,
+        rejections=rejections,
     )
     machine.surprises.table = surprises or {}
     return AmdKernel(machine)

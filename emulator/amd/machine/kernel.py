@@ -53,7 +53,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         self.process = machine.process
         self._reason = ""
         """Why the latest call was refused, until `refusal` returns it; "" after that."""
-        self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.other)
+        self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes, machine.rejections)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
 
     @property

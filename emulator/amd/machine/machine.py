@@ -33,7 +33,7 @@ from emulator.amd.kfd.process import KfdProcess
 from emulator.amd.reports import FindingKind, MachineReport, MemoryFault, QueueFault, defect, host_path_fault
 from emulator.shared.backing import PAGE
 from emulator.shared.machine_report import ReportLog
-from emulator.shared.otherwise import Otherwise
+from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Surprises
 from emulator.shared.user_memory import UserMemory
@@ -73,13 +73,13 @@ class AmdMachine(ReportLog):
         peers: bool = True,
         tracks: bool = False,
         fences: bool = False,
-        other: Otherwise | None = None,
+        rejections: Rejections | None = None,
     ) -> None:
         """Create the machine; the arguments are those of `open_machine`. `close` ends its thread."""
         super().__init__()
         self.surprises = Surprises()
         self.lock = TurnLock()
-        self.other = other or Otherwise()
+        self.rejections = rejections or Rejections()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
         self.user = UserMemory()
@@ -207,7 +207,7 @@ class AmdMachine(ReportLog):
                     "may see the doorbell before the packets"
                 )
             flushed, self._flushes_seen = self.hdp_flushes > self._flushes_seen, self.hdp_flushes
-            if self.shows_vram and not flushed and self.other.refuses("doorbell"):
+            if self.shows_vram and not flushed and self.rejections.refuses("doorbell"):
                 raise host_path_fault()
             run.rung(value)
         except (QueueFault, MemoryFault) as fault:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
     from emulator.simt.engine import Settings
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
@@ -77,21 +77,21 @@ class Machines:
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[Variant, AmdKernel] = WeakValueDictionary()
 
-    def __call__(self, text: str | None, other: Otherwise | None = None) -> AmdKernel:
+    def __call__(self, text: str | None, rejections: Rejections | None = None) -> AmdKernel:
         """Return the kernel of a variant's machine. Raises `UsageError` for an unknown variant.
 
-        `other`: see `open_machine`; with it the machine is never shared.
+        `rejections`: see `open_machine`; with it the machine is never shared.
         """
         variant = Variant.of(text)
-        if len(variant.targets) == 1 or other is not None:
-            return self._make(variant, other)
+        if len(variant.targets) == 1 or rejections is not None:
+            return self._make(variant, rejections)
         with self._lock:
             found = self._shared.get(variant)
             if found is None:
                 found = self._shared[variant] = self._make(variant)
             return found
 
-    def _make(self, variant: Variant, other: Otherwise | None = None) -> AmdKernel:
+    def _make(self, variant: Variant, rejections: Rejections | None = None) -> AmdKernel:
         """Open a new machine of a variant."""
         from emulator.amd.machine import open_machine  # noqa: PLC0415 - loaded when a machine is opened
         from emulator.ir.library import Sanitizers  # noqa: PLC0415 - the same
@@ -107,5 +107,5 @@ class Machines:
             seed=config().seed,
             tracks=settings.checks.uninitialised,
             fences=settings.checks.uninitialised,
-            other=other,
+            rejections=rejections,
         )

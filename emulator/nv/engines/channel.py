@@ -415,7 +415,7 @@ class ChannelRun:
                 f"{self.at} was overwritten after its doorbell and before it was fetched",
             )
         decoded = decode_entry(entry.raw)
-        if value := self.machine.other.refuses("ring entry", entry.raw, self.space):
+        if value := self.machine.rejections.refuses("ring entry", entry.raw, self.space):
             raise host_error(f"{self.at} is {entry.raw:#x} (quirk {value})")
         if decoded.size == 0:
             self._control(GpfifoControl.from_int(entry.raw))

@@ -207,7 +207,7 @@ class Compute:
         generation = self._run.machine.profile.generation
         if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
             value &= ~layout.NON_THROTTLED_C_COUNTS_HOPPER
-        if quirk := self._run.machine.other.refuses("method", method, value, self._registers):
+        if quirk := self._run.machine.rejections.refuses("method", method, value, self._registers):
             raise self.error(f"{method.name} {value:#x} (quirk {quirk})")
         violations = [] if data is None else data.from_int(value).check()
         if violations:
@@ -334,7 +334,7 @@ class Compute:
                 FindingKind.COHERENCE,
             )
         machine.descriptors[key] = raw
-        if quirk := machine.other.refuses("descriptor", machine.profile, raw, space):
+        if quirk := machine.rejections.refuses("descriptor", machine.profile, raw, space):
             raise launch_error(f"the descriptor at {va:#x} (quirk {quirk})")
         return self._reader.read(va, raw)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.shared.accuracy import AccuracyLedger
     from emulator.shared.backing import Backing
     from emulator.shared.caches import UnflushedStores
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
     from emulator.shared.releases import SemaphoreStore
     from emulator.shared.scheduler import EngineOperation, TurnLock
     from emulator.shared.vaspace import VaSpace
@@ -87,8 +87,8 @@ class EngineGpu(Protocol):
         """The profile of the GPU."""
 
     @property
-    def other(self) -> Otherwise:
-        """The default choices of a driver that the GPU rejects."""
+    def rejections(self) -> Rejections:
+        """The values of quirks that the GPU rejects."""
 
     @property
     def lock(self) -> TurnLock:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from emulator.ir.library import Sanitizers
     from emulator.nv.machine.kernel import NvKernel
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
 
 __all__ = ["FindingKind", "MachineReport", "open_machine"]
 
@@ -36,7 +36,7 @@ def open_machine(
     checks: Sanitizers | None = None,
     report: Path | None = None,
     surprises: Mapping[str, object] | None = None,
-    other: Otherwise | None = None,
+    rejections: Rejections | None = None,
 ) -> NvKernel:
     """Return the kernel of a machine with one emulated GPU.
 
@@ -48,7 +48,7 @@ def open_machine(
     - `report` is a file to which a line of JSON is appended when the machine closes: how exact the executed
       instructions are.
     - `surprises` says what fails that works on a healthy machine (`emulator.shared.surprises`).
-    - `other` are choices of a driver that this GPU rejects (`emulator.shared.otherwise`).
+    - `rejections` are values of quirks that the machine rejects (`emulator.shared.rejections`).
 
     Raises `UnsupportedError` for an unknown `profile` or `driver`.
 
@@ -68,7 +68,14 @@ def open_machine(
         settings = replace(settings, checks=checks)
     found = find_profile(profile)
     machine = NvMachine(
-        found, branch, version, filtered=filtered, seed=seed, settings=settings, report=report, other=other
+        found,
+        branch,
+        version,
+        filtered=filtered,
+        seed=seed,
+        settings=settings,
+        report=report,
+        rejections=rejections,
     )
     machine.surprises.table = surprises or {}
     return NvKernel(machine)

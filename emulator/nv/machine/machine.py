@@ -39,8 +39,8 @@ from emulator.nv.rm.objects import (
 )
 from emulator.shared.accuracy import AccuracyLedger
 from emulator.shared.machine_report import ReportLog
-from emulator.shared.otherwise import Otherwise
 from emulator.shared.races import Races
+from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Surprises
 from emulator.shared.user_memory import UserMemory
@@ -85,7 +85,7 @@ class NvMachine(ReportLog):
         seed: int,
         settings: Settings,
         report: Path | None = None,
-        other: Otherwise | None = None,
+        rejections: Rejections | None = None,
     ) -> None:
         """Start a GPU without clients; `branch` and `version` are those of `find_version`.
 
@@ -93,7 +93,7 @@ class NvMachine(ReportLog):
         """
         super().__init__()
         self.surprises = Surprises()
-        self.other = other or Otherwise()
+        self.rejections = rejections or Rejections()
         self.profile = profile
         self.branch = branch
         self.version = version

@@ -13,7 +13,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from emulator.nv.machine.kernel import NvKernel
-    from emulator.shared.otherwise import Otherwise
+    from emulator.shared.rejections import Rejections
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
 
@@ -48,13 +48,13 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     return profile, branch, "native" in parts, "checked" in parts
 
 
-def open_variant(variant: str | None, other: Otherwise | None = None) -> NvKernel:
+def open_variant(variant: str | None, rejections: Rejections | None = None) -> NvKernel:
     """Return the kernel of an emulated machine.
 
     The parts of a variant are joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
     "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
-    sanitizers. Without a variant it is "sm_90+580". `other` are choices of a driver that the machine rejects.
-    The seed, the report and further checks come from the configuration. Raises `UsageError` as
+    sanitizers. Without a variant it is "sm_90+580". The seed, the report and further checks come from the
+    configuration. `rejections` are values of quirks that the machine rejects. Raises `UsageError` as
     `check_variant`.
     """
     from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
@@ -68,5 +68,5 @@ def open_variant(variant: str | None, other: Otherwise | None = None) -> NvKerne
         seed=config().seed,
         checks=Sanitizers.all(in_step=False) if checked or config().emu_checked else None,
         report=config().emu_report,
-        other=other,
+        rejections=rejections,
     )

@@ -244,7 +244,7 @@ def allocate(  # noqa: PLR0917 - the fields of the call
     if new in client.objects:
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {new:#x} is taken by {client.objects[new]}")
     block = _params(machine, rule, cls, address, size)
-    if value := machine.other.refuses("object", machine.profile, cls, block, above):
+    if value := machine.rejections.refuses("object", machine.profile, cls, block, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"class {cls:#x} with these parameters (quirk {value})")
     made = rule.make(machine, client, above, cls, new or machine.new_handle(client), block)
     insert(client, made, above)

@@ -127,7 +127,7 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         space=space.space,
     )
     _check_ring(setup)
-    if value := machine.other.refuses("channel", params, setup):
+    if value := machine.rejections.refuses("channel", params, setup):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{params} (quirk {value})")
     if params.hObjectBuffer:
         find(client, params.hObjectBuffer, RmMemory, "hObjectBuffer")

@@ -77,7 +77,7 @@ def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int
             NvStatus.INVALID_ARGUMENT,
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
         )
-    if value := kernel.machine.other.refuses("mapping", target, above):
+    if value := kernel.machine.rejections.refuses("mapping", target, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (quirk {value})")
     attach(kernel, target, params.offset, params.length, fd)
     return kernel.machine.new_cookie(target, above)

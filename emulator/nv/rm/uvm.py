@@ -198,7 +198,7 @@ def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTE
     bound = any(isinstance(child, EngineObject) for child in channel.children)
     if channel.group.alive().engine == EngineType.GR0 and not bound:
         raise RmRefused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
-    if value := kernel.machine.other.refuses("registered channel", channel, params):
+    if value := kernel.machine.rejections.refuses("registered channel", channel, params):
         raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (quirk {value})")
     window = None
     if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored

@@ -22,7 +22,7 @@ from emulator.amd.kfd.queues import QueueObject
 from emulator.amd.profiles import find_gpu
 from emulator.ir.library import Sanitizers
 from emulator.shared.backing import Backing
-from emulator.shared.otherwise import Otherwise
+from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import StepOutcome
 from emulator.simt.engine import Settings
 from hcq.config import config
@@ -59,7 +59,7 @@ class Bench:
         self.counters: dict[int, Counters] = {}
         self.lints: list[str] = []
         self.hdp_flushes = 0
-        self.other = Otherwise()
+        self.rejections = Rejections()
         self.interrupts: list[tuple[int, int]] = []
         self.slots = range(0)
         """Addresses of the slots of events."""

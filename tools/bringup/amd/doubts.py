@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources-amd.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.otherwise`, how an
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.rejections`, how an
 emulated GPU uses a row.
 """
 
@@ -26,7 +26,7 @@ from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, Rele
 from drivers.amd.layouts.registers import Initiator
 from drivers.amd.layouts.sdma import FENCE_MTYPE_UC, SMALL_PIECE, CopyLinear, Fence
 from emulator.amd.engines.errors import packet_fault
-from emulator.shared.otherwise import Doubt
+from emulator.shared.rejections import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,14 +36,14 @@ _STAMP_BYTES: Final = 8
 _ACQUIRES: Final = (AcquireMem, AcquireMemGfx9)
 
 
-def _pm4(kind: Any, meets: Callable[[Any], Any]) -> Doubt:
+def _pm4(kind: Any, meets: Callable[[Any], Any]) -> Rejection:
     """Return a row for packets of a kind that compute queues execute as NOPs."""
-    return Doubt("packet", lambda packet, *_: isinstance(packet, kind) and meets(packet))
+    return Rejection("packet", lambda packet, *_: isinstance(packet, kind) and meets(packet))
 
 
-def _sdma(kind: Any, meets: Callable[[Any], Any]) -> Doubt:
+def _sdma(kind: Any, meets: Callable[[Any], Any]) -> Rejection:
     """Return a row for packets of a kind that copy queues execute as NOPs."""
-    return Doubt("copy packet", lambda packet: isinstance(packet, kind) and meets(packet))
+    return Rejection("copy packet", lambda packet: isinstance(packet, kind) and meets(packet))
 
 
 def _started(packet: DispatchDirect) -> Initiator:
@@ -61,10 +61,10 @@ def _maintains(packet: Any) -> bool:
     return bool(getattr(packet, "GL2_WB", 0) or getattr(packet, "TC_WB_ACTION", 0))
 
 
-DOUBTS: Final[Mapping[str, Doubt]] = {
+DOUBTS: Final[Mapping[str, Rejection]] = {
     "order": _pm4(EventWrite, lambda _: True),
-    "acquire": Doubt("packet", _acquires_behind_a_kernel),
-    "coher_size": Doubt(
+    "acquire": Rejection("packet", _acquires_behind_a_kernel),
+    "coher_size": Rejection(
         "packet", lambda packet, words, _: isinstance(packet, _ACQUIRES) and words[3] == packet.SIZE_HI
     ),
     "release_event": _pm4(ReleaseMem, lambda one: one.EVENT_TYPE is Event.CACHE_FLUSH_AND_INV_TS),
@@ -77,24 +77,24 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
     ),
     "order_mode": _pm4(DispatchDirect, lambda one: not _started(one).ORDER_MODE),
     "force_start": _pm4(DispatchDirect, lambda one: _started(one).FORCE_START_AT_000),
-    "priv": Doubt("launch", lambda one: one.rsrc1.PRIV),
-    "trap_present": Doubt("launch", lambda one: not one.rsrc2.TRAP_PRESENT),
-    "aql_scratch": Doubt("AQL queue", lambda one: one.scratch_backing_memory_byte_size),
+    "priv": Rejection("launch", lambda one: one.rsrc1.PRIV),
+    "trap_present": Rejection("launch", lambda one: not one.rsrc2.TRAP_PRESENT),
+    "aql_scratch": Rejection("AQL queue", lambda one: one.scratch_backing_memory_byte_size),
     "copy_pieces": _sdma(CopyLinear, lambda one: one.COUNT_MINUS_ONE >= SMALL_PIECE),
-    "copy_order": Doubt("late copy", lambda: True),
+    "copy_order": Rejection("late copy", lambda: True),
     "copy_stamp": _sdma(CopyLinear, lambda one: one.COUNT_MINUS_ONE == _STAMP_BYTES - 1),
     "fence_mtype": _sdma(Fence, lambda one: getattr(one, "MTYPE", 0) == FENCE_MTYPE_UC),
-    "single_xcc": Doubt(
+    "single_xcc": Rejection(
         "queue", lambda args, gpu: args.queue_type == QueueType.COMPUTE and gpu.profile.target.compute_aql
     ),
-    "aql_eop": Doubt(
+    "aql_eop": Rejection(
         "queue", lambda args, _: args.queue_type == QueueType.COMPUTE_AQL and args.eop_buffer_size
     ),
-    "ring_bytes": Doubt("queue", lambda args, _: args.ring_size < _LARGE_RING),
-    "cwsr_sizes": Doubt("save area in sysfs", lambda: True),
-    "system_uncached": Doubt("memory", lambda flags: flags & MemFlags.GTT and flags & MemFlags.UNCACHED),
-    "runtime": Doubt("runtime", lambda mode: mode & RuntimeMode.ENABLE),
-    "hdp": Doubt("doorbell", lambda: True),
-    "read_pointer": Doubt("read pointer", lambda kind: kind != QueueType.COMPUTE_AQL),
+    "ring_bytes": Rejection("queue", lambda args, _: args.ring_size < _LARGE_RING),
+    "cwsr_sizes": Rejection("save area in sysfs", lambda: True),
+    "system_uncached": Rejection("memory", lambda flags: flags & MemFlags.GTT and flags & MemFlags.UNCACHED),
+    "runtime": Rejection("runtime", lambda mode: mode & RuntimeMode.ENABLE),
+    "hdp": Rejection("doorbell", lambda: True),
+    "read_pointer": Rejection("read pointer", lambda kind: kind != QueueType.COMPUTE_AQL),
 }
 """Name of an uncertain value -> what the emulated GPU refuses."""

@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.otherwise`, how an
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.rejections`, how an
 emulated GPU uses a row.
 """
 
@@ -34,7 +34,7 @@ from drivers.nv.layouts.rm_classes import (
     copy_engine,
 )
 from emulator.nv.rm.objects import RmMemory, Subdevice, Usermode
-from emulator.shared.otherwise import Doubt
+from emulator.shared.rejections import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,12 +51,12 @@ _LOWEST_HIGH: Final = 0x80
 """The upper 32 bits of a window's address are at least this where the window lies above all memory."""
 
 
-def _object(meets: Callable[..., Any]) -> Doubt:
+def _object(meets: Callable[..., Any]) -> Rejection:
     """Return a row for objects that RM_ALLOC refuses; `meets` gets profile, class, parameters and parent."""
-    return Doubt("object", meets)
+    return Rejection("object", meets)
 
 
-def _memory(meets: Callable[[Any, MemAttr], Any], cls: RmClass = RmClass.NV01_MEMORY_LOCAL_USER) -> Doubt:
+def _memory(meets: Callable[[Any, MemAttr], Any], cls: RmClass = RmClass.NV01_MEMORY_LOCAL_USER) -> Rejection:
     """Return a row for memory of class `cls` that is refused; `meets` gets parameters and attributes."""
 
     def asked(_profile: Profile, given: int, block: bytes | None, _above: object) -> Any:
@@ -65,17 +65,19 @@ def _memory(meets: Callable[[Any, MemAttr], Any], cls: RmClass = RmClass.NV01_ME
         params = NV_MEMORY_ALLOCATION_PARAMS.from_bytes(block)
         return meets(params, MemAttr.from_int(params.attr))
 
-    return Doubt("object", asked)
+    return Rejection("object", asked)
 
 
-def _descriptor(meets: Callable[[Any], Any]) -> Doubt:
+def _descriptor(meets: Callable[[Any], Any]) -> Rejection:
     """Return a row for launch descriptors that cause a fault; `meets` gets the decoded descriptor."""
-    return Doubt("descriptor", lambda profile, raw, _: meets(QMDS[profile.generation.qmd].from_bytes(raw)))
+    return Rejection(
+        "descriptor", lambda profile, raw, _: meets(QMDS[profile.generation.qmd].from_bytes(raw))
+    )
 
 
-def _method(which: ComputeMethod, meets: Callable[[int, Any], Any]) -> Doubt:
+def _method(which: ComputeMethod, meets: Callable[[int, Any], Any]) -> Rejection:
     """Return a row for data of a method that is refused; `meets` gets the data and the registers."""
-    return Doubt("method", lambda method, value, registers: method is which and meets(value, registers))
+    return Rejection("method", lambda method, value, registers: method is which and meets(value, registers))
 
 
 def _in_video(space: Any, va: int) -> bool:
@@ -102,7 +104,7 @@ def _shared(qmd: Any) -> int:
     return int(qmd.SHARED_MEMORY_SIZE if shifted is None else shifted << 7)
 
 
-DOUBTS: Final[Mapping[str, Doubt]] = {
+DOUBTS: Final[Mapping[str, Rejection]] = {
     "channel_class": _object(lambda profile, cls, *_: cls == max(profile.channels)),
     "doorbell_class": _object(lambda profile, cls, *_: cls == max(profile.doorbells)),
     "doorbell_bar1": _object(
@@ -110,10 +112,10 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
             cls in profile.doorbells and block and NV_HOPPER_USERMODE_A_PARAMS.from_bytes(block).bBar1Mapping
         )
     ),
-    "doorbell_owner": Doubt(
+    "doorbell_owner": Rejection(
         "mapping", lambda target, above: isinstance(target, Usermode) and isinstance(above, Subdevice)
     ),
-    "arguments_in_vram": Doubt(
+    "arguments_in_vram": Rejection(
         "mapping",
         lambda target, _: (
             isinstance(target, RmMemory)
@@ -121,9 +123,9 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
             and target.size % _BAR1_PAGE
         ),
     ),
-    "notifier": Doubt("channel", lambda params, _: params.hObjectError),
-    "object_buffer": Doubt("channel", lambda params, _: not params.hObjectBuffer),
-    "ring": Doubt("channel", lambda _, setup: setup.userd[0].cls == RmClass.NV01_MEMORY_LOCAL_USER),
+    "notifier": Rejection("channel", lambda params, _: params.hObjectError),
+    "object_buffer": Rejection("channel", lambda params, _: not params.hObjectBuffer),
+    "ring": Rejection("channel", lambda _, setup: setup.userd[0].cls == RmClass.NV01_MEMORY_LOCAL_USER),
     "pitch_kind": _memory(lambda params, _: params.format == PITCH_KIND),
     "persistent_vidmem": _memory(lambda params, _: params.flags & MemFlags.PERSISTENT_VIDMEM),
     "huge_pages": _memory(lambda _, attr: attr.PAGE_SIZE is PageSize.HUGE),
@@ -159,15 +161,15 @@ DOUBTS: Final[Mapping[str, Doubt]] = {
             & VaspaceFlags.ENABLE_PAGE_FAULTING
         )
     ),
-    "register_copy_channels": Doubt(
+    "register_copy_channels": Rejection(
         "registered channel", lambda channel, _: channel.group.engine != EngineType.GR0
     ),
-    "context_window": Doubt(
+    "context_window": Rejection(
         "registered channel",
         lambda channel, params: channel.group.engine == EngineType.GR0 and params.length == _CONTEXT_WINDOW,
     ),
-    "gp_level": Doubt("ring entry", lambda raw, _: not GpfifoEntry.from_int(raw).LEVEL),
-    "push_in_vram": Doubt(
+    "gp_level": Rejection("ring entry", lambda raw, _: not GpfifoEntry.from_int(raw).LEVEL),
+    "push_in_vram": Rejection(
         "ring entry", lambda raw, space: not _in_video(space, GpfifoEntry.from_int(raw).ADDRESS)
     ),
     "windows": _method(
