@@ -28,8 +28,9 @@ from drivers.amd.queues import Doorbells, Packets, QueueFacts
 from drivers.amd.quirks import DEFAULT, AmdQuirks
 from drivers.amd.rings import Rings
 from drivers.amd.shared_memory import AmdSharedMemory
-from drivers.amd.uploader import TIMEOUT_S, AmdUploader
+from drivers.amd.uploader import AmdUploader
 from drivers.kernel import PAGE, tracker_of, view_at
+from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
 from hcq.driver import Allocation, Place
 from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
@@ -152,10 +153,11 @@ class AmdDevice:
         try:
             return AmdUploader(
                 ring,
-                self.memories,
-                self.target,
+                self.memories.system(MEMORY_BYTES, label="staging memory", zeroed=False),
+                self.memories.free,
+                self.fault,
+                target=self.target,
                 fence_mtype=self.choices.fence_mtype,
-                fault=self.fault,
                 timeout_s=STANDSTILL_S if self._emulated else TIMEOUT_S,
                 clock=Standstill if self._emulated else SpentTime,
             )

@@ -33,8 +33,9 @@ from drivers.nv.shared_memory import NvSharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
-from drivers.nv.uploader import TIMEOUT_S, NvUploader
+from drivers.nv.uploader import NvUploader
 from drivers.nv.vaspace import NvVaSpace
+from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
 from hcq.driver import Allocation, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
@@ -109,7 +110,8 @@ class NvDevice:
             stack.callback(ring.close)
             self._uploader = NvUploader(
                 ring,
-                self.memories,
+                self.memories.host(MEMORY_BYTES, label="staging memory"),
+                self.memories.free,
                 self.fault,
                 timeout_s=STANDSTILL_S if emulated else TIMEOUT_S,
                 clock=Standstill if emulated else SpentTime,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drivers.amd import uploader as amd
 from drivers.amd.layouts.chips import CHIPS
-from drivers.nv import uploader as nv
+from drivers.amd.uploader import AmdUploader
+from drivers.nv.uploader import NvUploader
+from drivers.uploader import MEMORY_BYTES
 from hcq.errors import BringUpError
 
 if TYPE_CHECKING:
@@ -38,25 +39,30 @@ class Gpu:
             self.slot[0] = 1  # the number of the first submission
         return self._seconds(self.looked)
 
-    def send(self, words: tuple[int, ...]) -> None:
+    def send(self, words: tuple[int, ...], /) -> None:
         self.words = words
 
     def stuck(self) -> str:
         return "nothing was read"
 
-    def allocate(self, size: int, **_: object) -> SimpleNamespace:
-        memory = memoryview(bytearray(size))
-        self.slot = memory[:4].cast("I")
-        return SimpleNamespace(va=1 << 32, view=memory)
+    def close(self) -> None:
+        pass
+
+
+def free(_: object) -> None:
+    """Free nothing."""
+
+
+def no_fault() -> None:
+    """Return no report."""
 
 
 def uploader(vendor: str, gpu: Gpu) -> Any:
-    memories: Any = SimpleNamespace(host=gpu.allocate, system=gpu.allocate)
-    ring: Any = gpu
+    gpu.slot = (stage := memoryview(bytearray(MEMORY_BYTES)))[:4].cast("I")
+    memory = SimpleNamespace(va=1 << 32, view=stage)
     if vendor == "nv":
-        return nv.NvUploader(ring, memories, lambda: None, clock=gpu.make)
-    target = CHIPS["gfx1100"]
-    return amd.AmdUploader(ring, memories, target, fence_mtype=True, fault=lambda: None, clock=gpu.make)
+        return NvUploader(gpu, memory, free, no_fault, clock=gpu.make)
+    return AmdUploader(gpu, memory, free, no_fault, target=CHIPS["gfx1100"], fence_mtype=True, clock=gpu.make)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

@@ -1,0 +1,133 @@
+"""The driver's own copies on a GPU, which upload code: a call waits until the GPU has done them.
+
+Not here: the words of a copy (`drivers.nv.uploader`, `drivers.amd.uploader`), copies that users submit, which
+are commands of a queue (`hcq.commands`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from hcq.errors import BringUpError, DeviceFault
+from hcq.idle import SpentTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.errors import FaultReport
+
+STAGE_BYTES: Final = 1 << 20
+"""The most bytes of one copy."""
+SLOT_BYTES: Final = 4096
+"""Offset of the bytes to copy in staging memory: before them is the signal, a u32 at the start."""
+MEMORY_BYTES: Final = SLOT_BYTES + STAGE_BYTES
+"""Size of the staging memory."""
+TIMEOUT_S: Final = 20.0
+"""Default seconds, of the uploader's `clock`, that one copy or fill may take."""
+_VALUES: Final = (1 << 31) - 1
+"""Number of signal values, which begin at 1: 0 says that the GPU has not finished."""
+
+
+class StagingMemory(Protocol):
+    """Memory that the host and the GPU access."""
+
+    @property
+    def va(self) -> int:
+        """The device address."""
+
+    @property
+    def view(self) -> memoryview | None:
+        """The host's view of the bytes."""
+
+
+class ServiceRing(Protocol):
+    """The part of a vendor's ring that an uploader uses."""
+
+    def send(self, words: tuple[int, ...], /) -> None:
+        """Send words to the GPU."""
+
+    def stuck(self) -> str:
+        """Return the current operation of the ring as text; see `hcq.driver.Ring.stuck`."""
+
+    def close(self) -> None:
+        """Release the ring."""
+
+
+class Uploader:
+    """Synchronous copies into device memory. Thread-safe. It owns its ring and its staging memory.
+
+    Calls raise `DeviceFault` if `fault` returns a report, `BringUpError` if the GPU does not finish within
+    `timeout_s`. `clock` returns a new clock in seconds for each copy or fill. By default it measures the CPU
+    time that the calling thread spends polling, so that a loaded host causes no false timeout; for an
+    emulated GPU the time for which the GPU's threads stand still (`hcq.idle.Standstill`).
+
+    `stage` has `MEMORY_BYTES` bytes that the host can access; `free` frees it.
+    """
+
+    LATE: str
+    """What the error of a timeout says did not happen in time."""
+    HINT: str
+    """Causes of a timeout, and how to find which it is."""
+
+    def __init__(
+        self,
+        ring: ServiceRing,
+        stage: StagingMemory,
+        free: Callable[[Any], object],
+        fault: Callable[[], FaultReport | None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], Callable[[], float]] = SpentTime,
+    ) -> None:
+        self.ring = ring
+        self._stage, self._free = stage, free
+        self._fault = fault
+        self._timeout_s, self._clock = timeout_s, clock
+        self._lock = threading.Lock()
+        self._value = 0
+        """The signal value of the last copy or fill."""
+        assert stage.view is not None, "the host can access staging memory"
+        self._slot = stage.view[:4].cast("I")
+        self._bytes = stage.view[SLOT_BYTES:]
+
+    def upload(self, va: int, data: bytes) -> None:
+        """Copy host bytes to device memory, in parts of `STAGE_BYTES`."""
+        with self._lock:
+            for start in range(0, len(data), STAGE_BYTES):
+                part = data[start : start + STAGE_BYTES]
+                self._bytes[: len(part)] = part
+                self._run(self._copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
+
+    def _copy(self, target: int, source: int, size: int) -> tuple[int, ...]:
+        """Return the words that copy `size` bytes between device addresses."""
+        raise NotImplementedError
+
+    def _signalled(self, words: tuple[int, ...], value: int) -> tuple[int, ...]:
+        """Return words, then those that store `value` at the start of the stage when the words are done."""
+        raise NotImplementedError
+
+    def _run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
+        """Send words and wait until they are done; `timeout_s` None: the default. The lock is held."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        self._value = value = self._value % _VALUES + 1
+        self._slot[0] = 0
+        self.ring.send(self._signalled(words, value))
+        clock = self._clock()
+        while self._slot[0] != value:
+            report = self._fault()
+            if report is not None:
+                raise DeviceFault(report)
+            if clock() > timeout_s:
+                raise BringUpError(
+                    f"{self.LATE} in {timeout_s:.1f} s: {self.ring.stuck()}\nhint: {self.HINT}"
+                )
+            time.sleep(0)
+
+    def close(self) -> None:
+        """Close the ring and free the staging memory."""
+        try:
+            self.ring.close()
+        finally:
+            self._free(self._stage)
