@@ -234,6 +234,7 @@ def _lower(ast: UOp, target: Target, place: CachePlace) -> Steps:
 
 
 def _emit(made: Steps, target: Target) -> CompiledKernel:
+    """Return the compiled kernel of finished steps. Raises the errors of `Target.emit`."""
     from hcq.program import KernelImage  # noqa: PLC0415
 
     code = target.emit(made.ir, target.machine(), OPT_LEVEL)

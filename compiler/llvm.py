@@ -160,6 +160,7 @@ def emit_assembly(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2
 
 
 def _emit(ir: str, machine: Machine, level: int, codegen: int, *, assembly: bool) -> bytes:
+    """Return the code of an object or assembly text; see `emit_object`."""
     ffi, lib = _library()
     message = ffi.new("char **")
     with ExitStack() as undo:

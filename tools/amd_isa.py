@@ -180,6 +180,7 @@ class Prober:
     def _line(
         self, form: EncodingFormat, op: int, segment: int, encoding: int, numbers: dict[tuple[str, int], str]
     ) -> str:
+        """Return the line of an opcode; `numbers` gives the field of each register in the encoding."""
         code = self._bytes(form, encoding)
         wide = self._wide.read(code)
         size, text = self._one.read(code) or wide or self._halves.read(code) or (0, "")
@@ -203,6 +204,7 @@ class Prober:
 
     @staticmethod
     def _operands(text: str, numbers: dict[tuple[str, int], str], wide: str) -> list[str]:
+        """Return the operands of a line from the instruction's text with waves of 32 lanes and with 64."""
         found = []
         words, wides = (re.split(r",\s*|\s+", t) for t in (text, wide))
         for k, word in enumerate(w for w in words if w):

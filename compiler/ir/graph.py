@@ -127,6 +127,7 @@ def shrink(x: UOp, bounds: Sequence[tuple[Bound, Bound]]) -> UOp:
 
 
 def _slice(x: UOp, axis: int, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
+    """Return the checked bounds of one axis of a SHRINK: numbers unless the slice moves with a Variable."""
     if isinstance(begin, UOp) or isinstance(end, UOp):
         from compiler.ir import index as symbolic  # noqa: PLC0415 - needed for moving slices only
 

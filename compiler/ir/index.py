@@ -382,6 +382,7 @@ def evaluate(x: UOp, env: Mapping[UOp, int]) -> int:
 
 
 def _evaluate(x: UOp, env: Mapping[UOp, int], memo: dict[UOp, int]) -> int:
+    """Return the value of an index or a mask; `memo` has the values of nodes so far."""
     found = memo.get(x)
     if found is not None:
         return found

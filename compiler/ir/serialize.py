@@ -38,6 +38,7 @@ def _expression(x: UOp, memo: dict[UOp, str]) -> str:
 
 
 def _expression_of(x: UOp, memo: dict[UOp, str]) -> str:
+    """Return the text of an index or a mask, whose sources `memo` may have."""
     op = x.op
     if op is Ops.CONST:
         return str(x.arg)

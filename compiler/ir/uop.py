@@ -135,6 +135,7 @@ def uop(op: str, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UO
 
 
 def _create(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
+    """Return a new node with the shape, bounds and order that the tables of its operation give it."""
     global _created  # noqa: PLW0603 - the count of nodes of this process
     node = UOp.__new__(UOp)
     node.op = op

@@ -187,6 +187,7 @@ class _Kernel:
         self.free[x], self.inside[x] = free, inside
 
     def _stores(self) -> None:
+        """Check that all stores have the same ranges, write different elements, and fit loads and REDUCEs."""
         outs = self.free[self.ast.src[0].src[1]]
         stored = {s.src[0] for s in self.ast.src}
         for store in self.ast.src:

@@ -115,6 +115,7 @@ class Facts:
             self._fill(fact, [self.of[s] for s in dict.fromkeys(node.src)])
 
     def _fill(self, fact: Fact, sources: list[Fact]) -> None:
+        """Set the properties of a node, whose sources' are known."""
         node = fact.node
         op = node.op
         if op is Ops.CONST:

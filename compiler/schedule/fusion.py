@@ -264,6 +264,7 @@ class Grouping:
             self._expand_gather(entry)
 
     def _expand_reduce(self, entry: Evaluation) -> None:
+        """Add the entry of the source of a REDUCE, in loops of its own; equal REDUCEs share loops."""
         node = entry.node
         kernel = entry.kernel
         source = node.src[0]

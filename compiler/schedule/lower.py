@@ -212,6 +212,7 @@ class _Lowering:
         return value
 
     def _value(self, entry: Evaluation) -> UOp:
+        """Return the value of an entry whose sources have theirs."""
         node = entry.node
         op = node.op
         if entry in self.offsets:

@@ -72,6 +72,7 @@ def _verified(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
 
 
 def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem]:
+    """Return the kernels that compute the outputs; see `schedule`."""
     outputs = share_assigned(split_reductions(without_empties(outputs), limits))
     grouping = Grouping([output for output in outputs if 0 not in output.shape], limits)
     in_place = _assign_in_place(grouping)

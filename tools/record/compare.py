@@ -116,6 +116,7 @@ def compared(silicon: Recording, other: Recording, forms: Iterable[Form]) -> Com
 
 
 def _results(out: Comparison, form: Form, silicon: bytes, other: bytes) -> None:
+    """Compare the results of one form on two devices, and add its counts and differences to `out`."""
     found: list[Difference] = []
     count = 0
     for result, mine, its in zip(form.results, form.columns(silicon), form.columns(other), strict=True):

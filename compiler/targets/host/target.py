@@ -163,6 +163,7 @@ def target(arch: str, settings: Config | None = None) -> Target:
 
 @functools.cache
 def _target(arch: str, *, winograd: bool) -> Target:
+    """Return the target of an architecture under one setting; see `target`."""
     name, dash, _ = arch.partition("-")
     if not dash or (arch not in LEVELS and name != platform.machine()):
         raise UnsupportedError(

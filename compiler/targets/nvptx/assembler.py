@@ -134,6 +134,7 @@ def nvjitlink_version() -> str:
 
 
 def _by_nvjitlink(ptx: str, arch: str, options: Sequence[str]) -> bytes:
+    """Assemble with nvJitLink; see `assemble`. By default optimise with -O3."""
     ffi, lib = _library()
     texts = [ffi.new("char[]", text.encode()) for text in (f"-arch={arch}", _LINES, *(options or ("-O3",)))]
     handle = ffi.new("nvJitLinkHandle *")

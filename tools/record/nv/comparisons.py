@@ -43,6 +43,7 @@ def _held(type_: str) -> str:
 
 
 def _setp(type_: str) -> Iterator[Form]:
+    """Yield the forms of setp of a type, alone and combined with a predicate."""
     held = _held(type_)
     ftzs = ("", ".ftz") if type_ in ("f32", "f16", "f16x2") else ("",)
     for operator in _operators(type_):
@@ -74,6 +75,7 @@ def _setp(type_: str) -> Iterator[Form]:
 
 
 def _set(target: str, type_: str) -> Iterator[Form]:
+    """Yield the forms of set of a type, with results of a target type."""
     held, since = _held(type_), _since(target, type_)
     ftzs = ("", ".ftz") if type_ in ("f32", "f16", "f16x2") and target != "bf16" else ("",)
     for operator in _operators(type_):

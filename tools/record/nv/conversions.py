@@ -106,6 +106,7 @@ def _floats_to_integers() -> Iterator[Form]:
 
 
 def _between_floats() -> Iterator[Form]:
+    """Yield the conversions among f16, f32 and f64."""
     for source in ("f16", "f32", "f64"):
         inputs = joined(
             _around(source, "s32"), near((source,), 60, spread=14), near((source,), 60, spread=30)
@@ -160,6 +161,7 @@ def _bfloats(singles: Inputs) -> Iterator[Form]:
 
 
 def _packed() -> Iterator[Form]:
+    """Yield conversions to and from packed values: pairs of f16 and bf16, 8-bit floats, integers."""
     pair = ("f32", "f32")
     inputs = joined(grid(pair, most=200), near(pair, 120, spread=14), near(pair, 40, spread=10))
     for target in ("f16x2", "bf16x2"):

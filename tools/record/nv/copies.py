@@ -63,6 +63,7 @@ def _sequence(name: str, count: int, steps: tuple[str, ...], since: int = 80) ->
 
 
 def _barriers() -> Iterator[Form]:
+    """Yield sequences of operations on an mbarrier."""
     arrive, inval = ("mbarrier.arrive.shared.b64 u, [b];", "mbarrier.inval.shared.b64 [b]; mbarrier.init.shared.b64 [b], 2;")  # fmt: skip
     yield _sequence("arrive", 2, (arrive,) * 6)
     yield _sequence("arrive by count", 3, ("mbarrier.arrive.shared.b64 u, [b], 2;", arrive, "mbarrier.arrive.shared.b64 u, [b], 3;"), HOPPER)  # fmt: skip
@@ -138,6 +139,7 @@ FENCE: Final = " fence.proxy.async.shared::cta; bar.warp.sync -1; "
 
 
 def _bulk() -> Iterator[Form]:
+    """Yield bulk copies, a prefetch and reductions between global and shared memory."""
     for size in (16, 32, 48, 128, 496, 512):
         # The assembler makes a call of the first form for later architectures.
         for space, last in (("shared::cluster", HOPPERS), ("shared::cta", 1 << 30)):

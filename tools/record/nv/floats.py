@@ -45,6 +45,7 @@ def floating(
 
 
 def _single() -> Iterator[Form]:
+    """Yield the arithmetic of f32."""
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("mad", 3)):
         operands = ("f32",) * count
         roundings = ROUNDINGS if count > 2 else ("", *ROUNDINGS)
@@ -74,16 +75,9 @@ def _single() -> Iterator[Form]:
 
 
 def _double() -> Iterator[Form]:
-    for name, count in (
-        ("add", 2),
-        ("sub", 2),
-        ("mul", 2),
-        ("fma", 3),
-        ("mad", 3),
-        ("div", 2),
-        ("rcp", 1),
-        ("sqrt", 1),
-    ):
+    """Yield the arithmetic of f64, and copysign and testp of f32 and f64."""
+    counts = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3, "div": 2, "rcp": 1, "sqrt": 1}
+    for name, count in counts.items():
         plain = ("",) if name in ("add", "sub", "mul") else ()
         for rounding in (*plain, *ROUNDINGS):
             doubt = 3 if rounding in (".rm", ".rp", ".rz") else 1
@@ -130,6 +124,7 @@ def _small(type_: str) -> Iterator[Form]:
 
 
 def _pairs() -> Iterator[Form]:
+    """Yield the arithmetic of pairs of f32, and of f32 with 16-bit floats."""
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
         for rounding in ROUNDINGS if count > 2 else ("", *ROUNDINGS):
             for ftz in _FTZ:

@@ -67,6 +67,7 @@ def _wide(type_: str) -> str:
 
 
 def _arithmetic() -> Iterator[Form]:
+    """Yield the arithmetic of integers and of pairs of 16-bit integers."""
     for t in INTEGERS:
         for name in ("add", "sub", "mul.lo", "mul.hi", "div", "rem", "min", "max"):
             yield instruction(f"{name}.{t}", t, t, t, doubt=2 if name in ("div", "rem") else 0)
@@ -141,6 +142,7 @@ def _carries() -> Iterator[Form]:
 
 
 def _bits() -> Iterator[Form]:
+    """Yield instructions on bits and bit fields, and dot products of packed integers."""
     for width in ("32", "64"):
         b, u = f"b{width}", f"u{width}"
         for name in ("popc", "clz"):
@@ -172,6 +174,7 @@ def _bits() -> Iterator[Form]:
 
 
 def _logic() -> Iterator[Form]:
+    """Yield bitwise operations, shifts and permutations of bytes."""
     for width in (16, 32, 64):
         b, u = f"b{width}", f"u{width}"
         for name in ("and", "or", "xor"):

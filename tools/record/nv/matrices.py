@@ -156,6 +156,7 @@ def _products() -> Iterator[Form]:
 
 
 def _product(family: _Family, shape: Shape, types: tuple[str, str, str], operation: str) -> Iterator[Form]:
+    """Yield the forms of one mma.sync of a family, shape and types."""
     a, b, d = types
     wide = 64 if family.bits == 64 else 32
     held = max(family.bits, 32)
@@ -210,6 +211,7 @@ def _wmma() -> Iterator[Form]:
 def _wmma_form(
     types: tuple[str, str, str], shape: Shape, layouts: tuple[str, str], size: int
 ) -> Iterator[Form]:
+    """Yield the forms of one wmma, with loads and a store of its fragments."""
     a, b, d = types
     which = {"u8": "s8", "u4": "s4"}.get(a, a)
     fa, fb = _FRAGMENT[which][shape.m, shape.n, shape.k]
@@ -267,6 +269,7 @@ def _matrix(type_: str, count: int, kind: str, seed: int) -> bytes:
 
 
 def _rows_of_memory() -> Iterator[Form]:
+    """Yield the forms of ldmatrix, stmatrix and movmatrix."""
     operands = ("u64", "u64")
     inputs = scattered(operands, WARP * 2, seed=37)
     for count in (1, 2, 4):

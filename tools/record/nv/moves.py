@@ -99,6 +99,7 @@ def _store(
 
 
 def _accesses() -> Iterator[Form]:
+    """Yield loads and stores of all spaces, widths, kinds and vectors."""
     for space in _SPACES:
         dot = f".{space}" if space else ""
         since = _HOPPER if space == "shared::cluster" else 0
@@ -138,6 +139,7 @@ def _ordered() -> Iterator[Form]:
 
 
 def _hinted() -> Iterator[Form]:
+    """Yield loads and stores with hints for caches, and those of 128 bits."""
     policy = ".reg .b64 y; createpolicy.fractional.L2::evict_last.b64 y, 0.5; "
     for hint in ("ca", "cg", "cs", "lu", "cv"):
         yield _load(f"ld.global.{hint}.u32", "u32", "global")
@@ -225,6 +227,7 @@ _SILENT_HOPPER: Final = (
 
 
 def _silent() -> Iterator[Form]:
+    """Yield prefetches, fences, discards and policies of caches."""
     result = (Result("d", "u64"),)
     for since, texts in ((0, _SILENT), (_HOPPER, _SILENT_HOPPER)):
         for one in texts:

@@ -55,6 +55,7 @@ _VALUES: Final = scattered(("u32",), 192, seed=19)
 
 
 def _special() -> Iterator[Form]:
+    """Yield reads of special registers."""
     for name in (*_EQUAL, *_MACHINE, "%aggr_smem_size"):
         machine = name in _MACHINE or name == "%aggr_smem_size"
         result = Result("d", "u32", _OF_MACHINE) if machine else Result("d", "u32")
@@ -91,6 +92,7 @@ _READ: Final = " sub.u32 q, 95, %t; shl.b32 q, q, 2; add.u32 q, p, q; ld.shared.
 
 
 def _barriers() -> Iterator[Form]:
+    """Yield the barriers of workgroups and clusters, and addresses in other workgroups of a cluster."""
     result = (Result("d", "u32"),)
     for name, text in (
         ("bar.sync 0", "bar.sync 0;"), ("bar.sync 15, 96", "bar.sync 15, 96;"), ("barrier.sync 1", "barrier.sync 1;"),

@@ -83,6 +83,7 @@ def _load(name: str, copy: str, x: int, y: int, made: str, rank: int, last: int)
 
 
 def _loads() -> Iterator[Form]:
+    """Yield the loads of tiles by a tensor map, inside and across the borders of the tensor."""
     # The assembler makes a call of a copy into shared::cluster for later architectures.
     for space, last in (("shared::cluster", HOPPERS), ("shared::cta", _LATEST)):
         for swizzle in (0, 1):

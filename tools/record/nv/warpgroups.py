@@ -57,6 +57,7 @@ def _form(
     scale: int,
     sat: str = "",
 ) -> Form:
+    """Return the form of one wgmma with both tiles in shared memory, or with A in registers."""
     a, b, d = types
     count = n // 2 // (2 if d == "f16" else 1)
     regs, given = (", ".join(f"{letter}{i}" for i in range(c)) for letter, c in (("d", count), ("l", 4)))
