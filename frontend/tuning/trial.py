@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.compile import compile_uncached
-from compiler.dtype import DType, storage_type
+from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
+from compiler.narrow_floats import FORMATS, encode, loaded
 from compiler.pipeline import arguments
 from compiler.search import count
 from compiler.targets import target_of
@@ -38,6 +39,8 @@ GUARD_BYTES = 64
 """Bytes after each buffer that a kernel must not change."""
 GUARD = 0xA5
 """The value of each of them."""
+SINGLE, NARROW_ULPS = 23, 4.0
+"""Bits of a float32 fraction; units in the last place by which narrower floats may differ anyway."""
 LEAST_NS = 500_000
 """The least time of a sample; launches are repeated until they take as long."""
 MOST_LAUNCHES = 64
@@ -78,7 +81,7 @@ class Trial:
         self._access = arguments(ast).access
         self.stored = tuple([slot for slot, access in enumerate(self._access) if "w" in access])
         """The slots of the buffers that the kernel stores to."""
-        self._dtypes = {n.arg: storage_type(n.dtype) for n in nodes if n.op is Ops.BUFFER}
+        self._dtypes = {n.arg: n.dtype for n in nodes if n.op is Ops.BUFFER}
         self._values = [int(n.vmax) for n in sorted({n for n in nodes if n.op is Ops.VAR}, key=_name)]
         extents = _extents(nodes)
         rng = np.random.default_rng(0)
@@ -93,7 +96,7 @@ class Trial:
         """Return the contents of every buffer before a launch, by slot; bfloat16 as its bits."""
         out = []
         for slot, data in enumerate(self._given):
-            kind = self._dtypes[slot].numpy or "uint16"
+            kind = self._dtypes[slot].numpy or f"uint{self._dtypes[slot].bits}"
             out.append(np.frombuffer(data[: len(data) - GUARD_BYTES], kind).copy())
         return out
 
@@ -128,7 +131,8 @@ class Trial:
         """Return how results differ by more than the bound, as text; empty if they do not.
 
         The bound of floats is at least `least` units in the last place of the largest result: results of
-        other code than this compiler's are rounded elsewhere.
+        other code than this compiler's are rounded elsewhere. Sums of narrower floats are float32: their
+        bound is in units of float32, and `NARROW_ULPS` of their own for what is rounded on the way.
         """
         bound = max(self._bound, least)
         for slot, data in wanted.items():
@@ -143,10 +147,12 @@ class Trial:
                     return f"b{slot}: wanted equal {dtype.name}s, saw others"
                 continue
             largest = float(np.abs(a).max(initial=0.0))
-            ulp = 2.0 ** (math.frexp(largest)[1] - 1 - _digits(dtype)) if largest else 2.0**-126
+            digits = _digits(dtype)
+            ulp = 2.0 ** (math.frexp(largest)[1] - 1 - digits) if largest else 2.0**-126
             error = float(np.abs(a - b).max(initial=0.0)) / ulp
-            if not error <= bound:
-                return f"b{slot}: wanted at most {bound:.0f} units in the last place, saw {error:.3g}"
+            most = bound if digits >= SINGLE else NARROW_ULPS + bound * 2.0 ** (digits - SINGLE)
+            if not error <= most:
+                return f"b{slot}: wanted at most {most:.0f} units in the last place, saw {error:.3g}"
         return ""
 
     def nanoseconds(
@@ -220,7 +226,7 @@ def _random(rng: np.random.Generator, dtype: DType, elements: int) -> bytes:
     if dtype.is_float:
         values = rng.standard_normal(elements, np.float32)
         if dtype.numpy is None:
-            return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+            return encode(values, dtype).tobytes()
         return values.astype(dtype.numpy).tobytes()
     high = 2 if dtype.kind == "bool" else 8
     assert dtype.numpy is not None
@@ -230,14 +236,14 @@ def _random(rng: np.random.Generator, dtype: DType, elements: int) -> bytes:
 def _floats(data: bytes, dtype: DType) -> np.ndarray:
     """Return floats in memory as float64."""
     if dtype.numpy is None:
-        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        return loaded(data, dtype).astype(np.float64)
     return np.frombuffer(data, dtype.numpy).astype(np.float64)
 
 
 def _digits(dtype: DType) -> int:
     """Return the bits of a float's fraction."""
     if dtype.numpy is None:
-        return 7
+        return FORMATS[dtype].fraction if dtype in FORMATS else 7
     return int(np.finfo(dtype.numpy).nmant)
 
 

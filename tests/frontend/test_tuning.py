@@ -137,7 +137,14 @@ def test_results_are_compared_by_the_kind_of_kernel() -> None:
         seen = whole.results(whole.load(None))
         off = {0: (np.frombuffer(seen[0], np.int32) + 1).tobytes()}
         assert "wanted equal int32s" in whole.difference(seen, off)
-        for trial in (doubled, total, whole):
+        brief = Trial(device, small.ast_of("brain"))
+        seen = brief.results(brief.load(None))
+        bits = np.frombuffer(seen[0], np.uint16)
+        assert np.count_nonzero(bits & 0x7FFF) > bits.size // 2
+        assert brief.difference(seen, {0: (bits ^ 1).tobytes()}) == ""
+        off = {0: np.where(bits == bits.max(), 0, bits).astype(np.uint16).tobytes()}
+        assert "wanted at most 4 units in the last place" in brief.difference(seen, off)
+        for trial in (doubled, total, whole, brief):
             trial.close()
 
 

@@ -73,6 +73,7 @@ SMALL: dict[str, Callable[[], Tensor]] = {
     "half": lambda: product(36, 40, 48, "ab", dtype="float16"),
     "brain": lambda: product(40, 33, 34, "aB", dtype="bfloat16"),
     "brain in rows": lambda: product(33, 40, 38, "ab", dtype="bfloat16"),
+    "eight bits": lambda: product(33, 40, 38, "aB", dtype="float8_e4m3fn"),
     "bytes": lambda: product(35, 40, 36, "ab", dtype="int8"),
     "bytes turned": lambda: product(20, 37, 64, "AB", dtype="int8"),
     "bytes in quads": lambda: product(33, 40, 44, "Ab", dtype="int8"),
