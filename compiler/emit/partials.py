@@ -116,6 +116,11 @@ class Partials:
         piece = self.pieces.get(r)
         return r if piece is None else piece.place
 
+    def base(self, r: UOp) -> UOp:
+        """Return the first value of r in the current piece: 0 if it is not cut."""
+        piece = self.pieces.get(r)
+        return symbolic.ZERO if piece is None else piece.base
+
     def cap(self, r: UOp) -> int:
         """Return the size of a piece of r: the size of r if it is not cut."""
         piece = self.pieces.get(r)

@@ -21,7 +21,7 @@ from compiler.emit.linear import BundleProducts, LoadedFactor
 from compiler.emit.tile_rings import TileRing
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
-from compiler.targets.shared.matrix import SharedOperand, SharedProducts
+from compiler.targets.shared.matrix import SharedProducts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,17 +85,13 @@ class Products:
         """Start the operations of a block that take tiles from shared memory, one for each step of k."""
         assert self.op is not None
         (total,) = sums
-        addresses: list[Line] = []
-        operands: list[SharedOperand] = []
+        found = []
         for ring in self.tiles:
             assert isinstance(ring, TileRing)
-            place, tile = fragments.warp_place(self.e, ring.axis, self.op), ring.tile()
-            row, along = (place, symbolic.ZERO) if ring.along_sum else (symbolic.ZERO, place)
-            addresses.append(ring.address(tile, row, along))
-            operands.append(SharedOperand(not ring.along_sum, 2 * ring.pitch * ring.outer))
-        a, b = operands
+            found.append(ring.operand(fragments.warp_place(self.e, ring.axis, self.op)))
+        (left, a), (right, b) = found
         what = SharedProducts(self.op, a, b, self.rows.words // self.op.depth)
-        return [self.b.line("issue", total.dtype, total.lanes, (*addresses, total), what)]
+        return [self.b.line("issue", total.dtype, total.lanes, (left, right, total), what)]
 
     def results(self, sums: list[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
         """Yield the vector of columns of each row, with their units."""

@@ -121,7 +121,7 @@ class StagedSum:
         carried = [b.carry(loop, s) for s in sums]
         slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(depth - 1))
         for ring in rings:
-            ring.slot = slot
+            ring.select(slot)
         b.line("wait", dtypes.bool, 1, (), depth - 2)
         if op.shared:
             b.line("publish", dtypes.bool, 1)

@@ -16,7 +16,7 @@ from compiler.dtype import dtypes
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
-from compiler.targets.shared.matrix import PIECE
+from compiler.targets.shared.matrix import PIECE, SharedOperand
 
 if TYPE_CHECKING:
     from compiler.emit.accesses import Memory
@@ -51,6 +51,16 @@ class TileRing:
         """For (row, along): the place in the row, the number that permutes it, and the start of the row."""
         self.slot: Line | None = None
         """The place in the ring of the tile that is read; None while no tile is."""
+
+    def select(self, slot: Line) -> None:
+        """Read the tile in a place of the ring from now on."""
+        self.slot = slot
+
+    def operand(self, first: UOp) -> tuple[Line, SharedOperand]:
+        """Return the address of the rows (columns) from `first` on in the selected tile, and their layout."""
+        row, along = (first, symbolic.ZERO) if self.along_sum else (symbolic.ZERO, first)
+        layout = SharedOperand(not self.along_sum, 2 * self.pitch * self.outer)
+        return self.address(self.tile(), row, along), layout
 
     def tile(self) -> Line:
         """Return the address of the tile that is read."""

@@ -98,8 +98,7 @@ class _WindowCopy:
         moved: dict[UOp, UOp] = {}
         for side, at in zip(self.stage.window, places, strict=True):
             for r in ranges_of(side):
-                piece = e.partials.pieces.get(r)
-                moved[r] = symbolic.ZERO if piece is None else piece.base
+                moved[r] = e.partials.base(r)
             moved[side.unit] = symbolic.add(moved[side.unit], at)
         memo: dict[UOp, UOp] = {}
         inside = symbolic.lt(places[-1], self.stage.window[-1].size)
