@@ -132,6 +132,7 @@ class LoadedObject:
     """An object in executable memory. Its addresses are valid while this object is referenced."""
 
     addresses: dict[str, int]
+    """Name of a function -> its host address."""
     _tracker: object
 
 

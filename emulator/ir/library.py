@@ -76,13 +76,16 @@ class Sanitizers:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """One function: its IR text, the names of the functions that it calls, and whether it is core and hot."""
+    """One function of the library."""
 
     name: str
     text: str
+    """Its LLVM IR."""
     calls: tuple[str, ...]
+    """The names of the functions that it calls."""
     core: bool
     hot: bool
+    """As in `Library.define`."""
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class Library:
     """The helpers for one warp width, one host and one set of sanitizers. `define` is thread-safe."""
 
     lanes: int
+    """The number of lanes of a warp."""
     target: HostCpu
     checks: Sanitizers
     in_strips: bool = False
@@ -97,7 +101,9 @@ class Library:
     sealed: bool = False
     """Whether the core library is compiled: later definitions are compiled into the modules that use them."""
     helpers: dict[str, Helper] = field(default_factory=dict)
+    """Name -> helper, of those that were defined."""
     declarations: dict[str, str] = field(default_factory=dict)
+    """Name of a function that helpers call -> its declaration in LLVM IR."""
     _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
     """Held while a helper is generated: the machines of a process share the library, each with its own thread."""
 

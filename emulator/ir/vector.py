@@ -35,10 +35,12 @@ class IrValue:
 
 @dataclass(slots=True)
 class Declarations:
-    """The functions that a module calls, with their declarations, and those that it defines."""
+    """The functions that a module calls and defines."""
 
     declared: dict[str, str] = field(default_factory=dict)
+    """Name of a function that it calls -> declaration."""
     defined: set[str] = field(default_factory=set)
+    """Names of the functions that it defines."""
 
     def text(self) -> str:
         """Return the declarations of the functions that are called and not defined."""
@@ -361,7 +363,7 @@ def constant(value: IrValue) -> int | None:
 
 
 def _folded(c: CodeBuilder, name: str, a: IrValue, b: IrValue) -> IrValue | None:
-    """Return the result of an integer operation if it is a constant or one of its operands."""
+    """Return the result of an integer operation if that is a constant or an operand; None otherwise."""
     second = constant(b)
     if second is None or name not in _NEUTRAL or element(a.type)[0] != "i":
         return None

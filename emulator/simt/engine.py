@@ -36,6 +36,7 @@ class Settings:
     """The parameters of generated code, apart from the kernel."""
 
     lanes: int = 32
+    """The number of lanes of a warp, 32 or 64."""
     vector_bits: int = 0
     """The largest width of host vectors in bits; 0 means the widest of this host."""
     checks: Sanitizers = field(default_factory=Sanitizers)

@@ -86,7 +86,10 @@ class GpfifoRing:
         )
 
     def _add(self, va: int, before: int | None) -> int | None:
-        """Return a checksum extended by the launch descriptor at `va` and its constant bank 0."""
+        """Return a checksum extended by the launch descriptor at `va` and its constant bank 0.
+
+        None is the checksum of nothing. Memory that is not write-combined, or not mapped, is left out.
+        """
         run = self.run
         size = descriptor_bytes(run.machine.profile)
         mapping = run.space.map.find(va, size)

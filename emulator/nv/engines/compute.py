@@ -99,7 +99,7 @@ class Windows:
     local: int | None
     """Address of the window of local memory."""
     backing: int | None
-    """Device address of the memory behind local memory."""
+    """Device address of the memory that contains local memory."""
     per_tpc: int | None
     """Bytes of that memory for each TPC."""
     sm_count: int | None

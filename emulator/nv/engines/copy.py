@@ -64,13 +64,16 @@ class _Transfer:
     source: int
     """Device address; 0 if the transfer reads no memory."""
     target: int
+    """Device address."""
     pitch_in: int
-    """Bytes between the starts of two lines; 0 for one line."""
     pitch_out: int
+    """Bytes between the starts of two lines of the source and the target; 0 for one line."""
     length: int
     """Bytes of a line; with `remap`, elements of all components."""
     lines: int
+    """The number of lines."""
     remap: RemapComponents | None
+    """How components are rearranged; None for a plain copy."""
     constants: tuple[int, int]
     """CONST_A and CONST_B; 0 if not used."""
 

@@ -67,11 +67,13 @@ class KernelInfo:
     registers: int = 0
     """Registers of a thread."""
     barriers: int = 0
+    """The number of barriers that it uses."""
     stack: int = 0
-    """Stack of a thread."""
+    """Stack of a thread in bytes."""
     param_base: int = 0
     """Offset of the parameters in constant bank 0."""
     param_bytes: int = 0
+    """Size of the parameters."""
     static_shared: int = 0
     """Static shared memory of a workgroup, the reserved part included."""
     constant0: int = 0
@@ -90,6 +92,7 @@ class Cubin:
     ptx: str
     """The embedded PTX; "" if the image has none."""
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
+    """Name -> kernel."""
     tables: dict[int, list[CubinPatch]] = field(default_factory=dict)
     """Section of a constant bank -> relocations of its contents."""
 

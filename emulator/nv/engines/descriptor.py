@@ -63,8 +63,11 @@ class GridRelease:
     """A semaphore release at the end of a grid."""
 
     va: int
+    """Device address of the semaphore."""
     payload: int
+    """The value that is stored, or the operand of the reduction."""
     size: SemaphoreSize
+    """Whether it also stores a timestamp (four words)."""
     wide: bool
     """Whether the payload has 64 bits, else 32."""
     reduction: ReductionOp | None
@@ -80,7 +83,9 @@ class LaunchDescriptor:
     """The decoded descriptor of a launch."""
 
     va: int
+    """Its device address."""
     raw: bytes
+    """Its bytes in memory."""
     ruled: int
     """The descriptor as a number, with the bits of `_free_bits` set to 0."""
     grid: Dim3
@@ -94,6 +99,7 @@ class LaunchDescriptor:
     registers: int
     """Registers of a thread."""
     barriers: int
+    """The number of barriers of a workgroup."""
     shared: int
     """Shared memory of a workgroup in bytes."""
     configs: Dim3
@@ -101,7 +107,9 @@ class LaunchDescriptor:
     local: tuple[int, int]
     """Local memory of a thread in bytes: the low and the high size."""
     banks: dict[int, Bank]
+    """Index -> constant bank, of those that are bound."""
     releases: tuple[GridRelease, ...]
+    """The enabled releases, in order."""
     dependents: tuple[tuple[int, bool, bool], ...]
     """Dependent launches: the address of the descriptor, whether it is invalidated first, whether
     prefetched."""

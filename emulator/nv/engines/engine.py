@@ -67,6 +67,7 @@ class Setup:
     cls: int
     """The number of the channel's class."""
     ring_va: int
+    """Device address of the ring."""
     entries: int
     """The number of slots of the ring."""
     userd: tuple[Backed, int]
@@ -76,6 +77,7 @@ class Setup:
     engine: int
     """A `drivers.nv.layouts.rm_classes.EngineType`."""
     subcontext: int
+    """Its number; 0 without a context share."""
     space: VaSpace
 
 

@@ -53,7 +53,9 @@ class MethodCall(NamedTuple):
 
     subchannel: int
     address: int
+    """The method's address in its class, such as `DmaMethod.LAUNCH_DMA`."""
     value: int
+    """Its data word."""
     word: int
     """Index of the data word in its segment."""
     last: bool

@@ -32,9 +32,11 @@ class Acquire:
     """A wait of the host engine."""
 
     va: int
+    """Device address of the semaphore."""
     operation: SemOperation
     """One of the acquire operations."""
     payload: int
+    """The value to which the semaphore is compared."""
     bits: int
     """Width of the comparison: 32 or 64."""
 

@@ -396,9 +396,11 @@ def _rename(statement: PtxInstruction, names: dict[str, str]) -> PtxInstruction:
 def flatten(source: PtxSource, name: str, param_base: int = 0) -> Flat:
     """Return kernel `name` without calls, with an address for each variable.
 
-    `param_base` is the byte offset of its parameters in constant bank 0; parameters are aligned from the bank's start. Raises
-    `UsageError` if the module has no such kernel; `PtxError` for recursion, an indirect call, a call of an undefined function
-    or with a wrong number of arguments, a global variable inside a function, and a kernel that is too long.
+    `param_base` is the byte offset of its parameters in constant bank 0; their alignment counts from the bank's start.
+
+    Raises `UsageError` if the module has no such kernel. Raises `PtxError` for recursion, an indirect call, a call of an
+    undefined function or with a wrong number of arguments, a global variable inside a function, and a kernel that is too
+    long.
     """
     kernel = source.functions.get(name)
     if kernel is None or not kernel.entry:

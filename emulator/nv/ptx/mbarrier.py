@@ -165,7 +165,7 @@ def _after_copies(t: PtxTranslator, offsets: IrValue, states: IrValue, then: IrV
     """Execute the bulk copies that lanes wait for; return the states after them.
 
     `states` are those before, and `then` the phases for whose end the lanes wait (0 or 1). A lane whose phase is over
-    waits for no copy; so a kernel that tests the wrong parity finds that its bytes have not arrived.
+    waits for no copy. A kernel that tests the wrong parity therefore finds that its bytes have not arrived.
     """
     if not t.has_area("bulk"):
         return states

@@ -1,8 +1,8 @@
 """Loads, stores and fences. Source: PTX ISA 9.7.9 (ld, st), 9.7.13 (membar, fence).
 
 Cache operators, eviction priorities and prefetch sizes are hints: their names are checked, and they have no effect.
-Ordering modifiers have no effect on values either, because the host's ordering is stronger and every loop that may
-wait reads memory again; but the sanitizers use them.
+Ordering modifiers have no effect on values either: the host's ordering is stronger, and every loop that may wait reads
+memory again. The sanitizers use these modifiers.
 
 Not here: address checks (`emulator.simt.access`), atomics (`atomics`), asynchronous copies (`async_copies`, `bulk`).
 Next: `core`, how an instruction is defined.

@@ -2,8 +2,8 @@
 
 Source: PTX ISA 9.7.14 (fragment layouts of each shape).
 
-Products of elements of 8 and 16 bits and of tf32 are exact in float32; sums are float32 fused multiply-adds in
-ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
+Products of elements of 8 and 16 bits and of tf32 are exact in float32. Sums are float32 fused multiply-adds in
+ascending k, which begin with C. Hardware sums in groups and truncates, so its last bits differ; integers are
 exact. Elements of one bit (.b1) are taken 32 at a time: `MmaShape` has them as elements of 32 bits, and its k is
 that of the instruction divided by 32.
 
@@ -195,8 +195,9 @@ def product(
 ) -> list[IrValue]:
     """Return the elements of D = A B + C, computed by a helper function: kernels repeat few combinations of types.
 
-    `a` and `b` are registers as integers, and `sums` the elements of C of each lane, one vector each; D has the same order
-    and type. `kind` is that of `step`, or "saturated": an integer sum of which only the addition of C saturates.
+    `a` and `b` are the registers of A and B as integers. `sums` are the elements of C of each lane, one vector for each.
+    The elements of D have the same order and types. `kind` is that of `step`; with "saturated", only the addition of C
+    saturates.
     """
     lib = t.wf.lib
     one = sums[0].type
@@ -263,8 +264,10 @@ def element(c: CodeBuilder, value: IrValue, type_: str) -> IrValue:
 def step(c: CodeBuilder, kind: str, x: IrValue, y: IrValue, total: IrValue) -> IrValue:
     """Return `total` with the product of `x` and `y` added.
 
-    `kind` is "int" or "saturated" for integers, where the sum wraps either way; "xor" or "and" to count the bits of that;
-    else the type of a floating-point sum.
+    `kind` selects the arithmetic:
+    - "int" or "saturated": integers, of which the sum wraps here in both cases;
+    - "xor" or "and": this operation on bits, of whose result the ones are counted and added;
+    - the type of a floating-point sum: a fused multiply-add.
     """
     if kind in ("int", "saturated"):
         return c.op("add", c.op("mul", x, y), total)

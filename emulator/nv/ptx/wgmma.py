@@ -1,7 +1,7 @@
 """Dense matrix products of a warpgroup: wgmma.mma_async, fence, commit_group and wait_group. Source: PTX ISA 9.7.15.
 
 Each of the four warps of a warpgroup computes 16 of the 64 rows, so no warp waits for another. A product is computed when
-it is issued, which is one of the orders that hardware may choose; sums are as in `mma`.
+it is issued, which is one of the orders that hardware may choose. Sums are rounded as in `mma`.
 
 Not here: the tiles of A and B in shared memory (`wgmma_tiles`), products of one warp (`mma`). Sparse products
 (wgmma.mma_async.sp) are not supported. Next: `wgmma_tiles`.

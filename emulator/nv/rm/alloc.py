@@ -261,7 +261,7 @@ def _root(  # noqa: PLR0917 - the fields of the call
 ) -> int:
     """Create a client and return its handle; `handles` are `root`, `parent` and `new` of `allocate`."""
     if handles[0] or handles[1]:
-        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, "a root has neither root nor parent: hand over zeros")
+        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, "a root has neither root nor parent: both must be 0")
     if handles[2] in machine.clients:
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"client {handles[2]:#x} exists")
     layout = ALLOC_STRUCTS[cls]

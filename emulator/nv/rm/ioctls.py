@@ -1,6 +1,6 @@
 """The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
 
-A malformed ioctl raises `DriverError` with an errno; a refusal of the resource manager is in the status word
+A malformed ioctl raises `DriverError` with an errno. A refusal by the resource manager is in the status word
 of the structure. NVIDIA calls the number of such an ioctl an *escape*.
 
 Not here: what RM_ALLOC and RM_CONTROL do (`alloc`, `controls`), /dev/nvidia-uvm (`uvm`). Next: `alloc`.

@@ -154,6 +154,7 @@ class ChannelGroup(RmObject):
     vaspace: VaSpaceObject | None
     """The address space of channels without a subcontext; None if each needs one."""
     next_subcontext: int = 1
+    """The number of the next asynchronous subcontext."""
     dead: bool = False
     """Whether an error stopped it. It is never reset, only freed and allocated anew (nv.md 6.4)."""
 
@@ -213,7 +214,9 @@ class Debugger(RmObject):
     target: EngineObject
     """The compute object of the channel that it observes."""
     exception_mask: int = 0
+    """As DEBUG_SET_EXCEPTION_MASK stored it; it has no effect."""
     mmu_debug: int = 0
+    """The mode of DEBUG_SET_MODE_MMU_DEBUG, 0 before that call; it has no effect."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -1,8 +1,8 @@
 """/dev/nvidia-uvm: its commands, and its registered GPUs and channels (nv.md 1.2, 2.5, 7.1).
 
-Each open file is a manager of addresses of its own. The functions in `_FUNCTIONS` execute a command: from the
-kernel, the state of the open file and the command's structure they return the fields that change, a status,
-or None for OK; they raise `RmRefused`.
+Each open file manages addresses of its own. A function in `_FUNCTIONS` executes a command. It takes the
+kernel, the state of the open file and the command's structure. It returns the fields that change, a status,
+or None for OK, and raises `RmRefused`.
 
 Not here: the state of an open file, its ranges and what is mapped in them (`uvm_space`). Next: `uvm_space`.
 """
