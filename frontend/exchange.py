@@ -1,6 +1,6 @@
-"""What other array libraries ask a tensor for: DLPack, NumPy's functions, the array API's namespace.
+"""Protocols of array libraries as methods of `Tensor`: DLPack, NumPy's functions, the array API's namespace.
 
-Not here: the layouts of DLPack (`dlpack`), NumPy's functions on tensors (`ufuncs`).
+Not here: the layouts of DLPack. Next: `dlpack`; `ufuncs`, NumPy's functions on tensors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Exchange(TensorBase):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's description of a copy; bfloat16 and 8-bit floats have none (`AttributeError`)."""
+        """NumPy's description of a copy of the value; computes and waits.
+
+        bfloat16 and 8-bit floats raise `AttributeError`: NumPy lacks them.
+        """
         dtype = self.expr.dtype
         if dtype.numpy is None:
             raise AttributeError(f"NumPy has no {dtype.name}; numpy() gives float32")
@@ -56,7 +59,8 @@ class Exchange(TensorBase):
     def data_ptr(self) -> int:
         """Return the device address of the elements, dense in C order; computes a pending tensor.
 
-        It is valid until the tensor is assigned to or freed.
+        It is valid until the tensor is assigned to or freed. The device may still be computing the elements.
+        Raises as `realize`.
         """
         realize_one(self)
         buffer = self.leaves[0].buffer
@@ -68,7 +72,7 @@ class Exchange(TensorBase):
         return complex(self.item())
 
     def to_device(self, device: str, /, *, stream: Any = None) -> TensorBase:
-        """Return the value on another device; see `to`. Raises `UsageError` for a stream."""
+        """Return the value on another device. Raises as `to`, and `UsageError` for a stream."""
         if stream is not None:
             raise UsageError("to_device: a stream is not supported; the device orders its work itself")
         return self.to(device)

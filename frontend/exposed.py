@@ -1,9 +1,9 @@
 """The memory of a tensor for work outside the frontend, such as kernels of other compilers.
 
 Such work may write the memory, so taking it counts as an assignment: tensors that were built from the old
-value keep it, and tensors that share elements with it follow (`frontend.assignment`).
+value keep that value, and tensors that share elements with the tensor change with it (`frontend.assignment`).
 
-Not here: memory that other libraries see (`frontend.dlpack`). Next: `interop.tensors`.
+Not here: memory for other array libraries (`frontend.dlpack`). Next: `interop.tensors`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 def memory_of(t: TensorBase) -> hcq.Buffer:
     """Return the memory of a tensor, which the caller's next submission may read and write.
 
-    The elements lie densely in C order from its start. A pending tensor is computed first; a view and a
-    tensor that borrows memory get memory of their own. The submission goes to the first compute queue of the
-    tensor's device, before any other use of the tensor. Raises `UsageError` inside a captured or traced
-    function, which would not repeat the submission.
+    The elements lie densely in C order from the start of the buffer. A pending tensor is computed first. A
+    view and a tensor that borrows memory get memory of their own. The tensor owns the buffer. The caller
+    submits to the first compute queue of the tensor's device, before any other use of the tensor. Raises
+    `UsageError` inside a captured or traced function, which would not repeat the submission, and as
+    `Tensor.realize`.
     """
     with LOCK:
         if CAPTURE.now is not None:

@@ -8,11 +8,11 @@
     class Exchange:
         __dlpack__ = dlpack.exported      # the module loads when `Exchange.__dlpack__` is first read
 
-The first use of a member of a class replaces it by its value, so that later uses cost nothing more. Type
-checkers take the first branch, and know the types. A fork waits until no other thread loads a module: the
-child would wait for ever for the lock of an import that a thread of its parent had begun.
+The first use of a class's member replaces the member by the loaded value, so later uses cost nothing more.
+Type checkers take the first branch, and know the types. A fork waits until no other thread loads a module:
+the child would wait forever for the lock of an import that a thread of its parent had begun.
 
-Not here: the class of the methods in `frontend.ops`, which load so (`members`).
+Not here: the table of methods (`methods`). Next: `members`, whose methods load in this way.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 from frontend.arguments.aliases import answered
 
 AT_ONCE: bool = TYPE_CHECKING
-"""False: modules load when needed."""
+"""False at run time: modules load when needed."""
 _loading: list[int] = []
-"""The thread of each load in progress."""
+"""The identifiers of threads, one for each load in progress."""
 _changed = Condition()
 
 
@@ -54,9 +54,9 @@ os.register_at_fork(before=_wait_for_loads, after_in_parent=_changed.release, af
 
 
 class Item:
-    """A member of a module that is not loaded yet; `load` returns it. It is a member of one class.
+    """The member `name` of a module that is not loaded yet; may be a member of one class.
 
-    `wrap` makes the member of what the module has.
+    `wrap`, if given, is called with the loaded value, and its result is used instead.
     """
 
     __slots__ = ("module", "name", "names", "owner", "wrap")
@@ -66,12 +66,12 @@ class Item:
         self.names: list[str] = []
 
     def load(self) -> Any:
-        """Return the member; load its module first."""
+        """Load the module, and return the member. Raises what importing the module raises."""
         value = _load(self.module, self.name)
         return value if self.wrap is None else self.wrap(value)
 
     def wrapped(self, wrap: Callable[[Any], Any]) -> Item:
-        """Return what `wrap` makes of the member, which is not loaded yet either."""
+        """Return an `Item` whose `load` returns `wrap(member)`."""
         return Item(self.module, self.name, wrap)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -105,14 +105,15 @@ class _Later:
 
 
 def later(module: str) -> Any:
-    """Return a module that loads when one of its members is used."""
+    """Return an object in place of a module: its attributes are `Item`s until the module is loaded."""
     return _Later(module)
 
 
 def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Any]:
-    """Return `__getattr__` and `__dir__` of a package whose names `homes` load when they are first used.
+    """Return `__getattr__` and `__dir__` of a package, some of whose names load when they are first used.
 
-    `homes` are their modules; a module under its own name is a member itself.
+    `homes` maps these names to their modules; a name that is the last part of its module means the module.
+    `every` are all names of the package.
     """
 
     def load(name: str) -> Any:
@@ -127,7 +128,7 @@ def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Call
 
 
 def loaded(classes: Iterable[type]) -> dict[str, Any]:
-    """Return the own members of classes by name, all loaded; of several with one name, the last."""
+    """Return name -> member of classes, without inherited ones, all loaded; a later class replaces a name."""
     found: dict[str, Any] = {}
     for cls in classes:
         for member in list(vars(cls).values()):

@@ -1,9 +1,9 @@
-"""The class that the table of methods describes: its members, and how they get their arguments.
+"""`Methods`, the base class of `Tensor` with the methods of the table `methods.METHODS`.
 
-A function whose module is loaded becomes a member itself; any other is an `Item`, which loads it with the
-first use. Type checkers read `tensor_methods.pyi` instead.
+A function whose module is loaded becomes a member itself. Any other function is an `Item`, which loads the
+module when it is first used. Type checkers read `tensor_methods.pyi` instead.
 
-Not here: the table (`methods`), modules that load later (`later`).
+Not here: the table (`methods`), modules that load later (`later`). Next: `tensor`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _rules = later("frontend.symbolic.rules")
 
 
 def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
-    """Let a function that makes a tensor of a shape take bound variables as sizes."""
+    """Decorate a function that makes a tensor of a shape: it accepts bound variables as sizes."""
 
     @wraps(fn)
     def call(cls: type[Any], /, *args: P.args, **names: P.kwargs) -> Any:
@@ -40,7 +40,7 @@ def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[
 class Maker(Generic[P]):
     """A class method whose result has the class that it is called on, also for type checkers.
 
-    With `takes_variables` it takes bound variables as sizes.
+    With `takes_variables` it accepts bound variables as sizes.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Maker(Generic[P]):
 
     @cached_property
     def __func__(self) -> Callable[Concatenate[type[Any], P], Any]:
-        """The function, which gets the class first."""
+        """The function, whose first argument is the class."""
         fn: Any = self._fn.load() if isinstance(self._fn, Item) else self._fn
         return accepts_aliases(sized(fn) if self._takes_variables else fn)
 
@@ -60,7 +60,7 @@ class Maker(Generic[P]):
 
 
 def members_of(row: MethodRow) -> Iterator[tuple[str, Any]]:
-    """Yield the members of a row by name."""
+    """Yield (name, member) for each method of a row."""
     module, _, name = row.function.partition(".")
     home = f"frontend.ops.{module}"
     fn: Any = getattr(sys.modules[home], name) if home in sys.modules else Item(home, name)

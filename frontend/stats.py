@@ -1,9 +1,8 @@
-"""Counters of the frontend in this process, which examples, tests and tools read.
+"""Counters of the frontend in this process: submitted kernels and launches, made plans, compiled kernels.
 
-`kernels` and `launches` grow with everything that is submitted; `lowered` counts the kernels that had to be
-compiled because neither this process nor the disk cache had them.
+They start at 0 and only grow; a caller subtracts two readings. Copies and uploads are not counted.
 
-Not here: times (docs/profiling.md), counts of the compiler (`compiler.stats`).
+Not here: times (docs/profiling.md), counters of the compiler (`compiler.stats`).
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from typing import Final
 
 @dataclass(slots=True)
 class Stats:
-    """Running totals."""
+    """The counters; the only instance is `stats`."""
 
     kernels: int = 0
     """Kernels submitted."""
     launches: int = 0
-    """Submissions: realizes and replays."""
+    """Submissions of plans and of captured functions."""
     plans: int = 0
-    """Structures scheduled: each costs milliseconds, once."""
+    """Plans made: structures that were scheduled and compiled, which takes milliseconds each."""
 
     @property
     def lowered(self) -> int:
-        """Kernels that the compiler lowered."""
+        """Kernels that were compiled, because neither this process nor the disk cache had them."""
         from compiler import stats  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
 
         return stats.lowered

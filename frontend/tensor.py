@@ -3,14 +3,15 @@
 Tensors are lazy: nothing is computed before `realize`, `numpy`, `item`, ... Only `assign`, and the operations
 built on it (in-place operators, `x[...] = y`, optimisers), change the value of a tensor. The new value is
 stored in the same memory (`frontend.assignment`), and also changes the tensors that share elements with it
-(`frontend.evaluation.views`). Tensors that were computed from the old value keep it. This module defines what
-a tensor is, how it is computed and read; its other methods and its operators are in `frontend.ops`, and rows
-of the table `frontend.methods`.
+(`frontend.evaluation.views`). Tensors that were computed from the old value keep it. This module defines the
+state, the computation and the reading of a tensor. Its other methods and its operators are functions of
+`frontend.ops`, listed in the table `frontend.methods`.
 
 Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
 beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
 
-Next: `evaluation.expr`, `evaluation.trace` and `evaluation.realize`, in this order.
+Not here: other operations (`frontend.ops`). Next: `evaluation.expr`, `evaluation.trace` and
+`evaluation.realize`, in this order.
 """
 
 from __future__ import annotations
@@ -74,15 +75,18 @@ class Tensor(Methods, Exchange):
     ) -> None:
         """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor.
 
-        A number becomes a constant. Other data is copied to the device by this call, and may change
-        afterwards. `dtype` None: that of the array; for Python data float32 for floats, int32 (int64 where
-        needed) for integers, bool for bools. `device` is a name such as "cpu" or "nv:0"; None: the default.
+        A number becomes a constant. Lists, bytes and arrays are copied to the device by this call. Another
+        tensor gives a tensor of its value, which shares memory until one of the two is written. `dtype` None:
+        that of the array; for Python data float32 for floats, int32 (int64 where needed) for integers, bool
+        for bools. `device` is a name such as "cpu" or "nv:0"; None: the default device, or that of the
+        tensor.
 
             Tensor([[1.0, 2.0], [3.0, 4.0]])                    # float32, shape (2, 2)
             Tensor(numpy_array, device="cpu", requires_grad=True)
 
-        Raises `UsageError` for lists of unequal length, data without numbers and an unknown device;
-        `OutOfMemoryError` when the device has no memory for the data.
+        Raises `UsageError` for lists of unequal length, data that is no number, a number that does not fit
+        the dtype, an unknown dtype or device, and requires_grad of integers; `OutOfMemoryError` when the
+        device has no memory for the data.
         """
         wanted = checks.element_type(dtype)
         self.recipe = None
@@ -110,7 +114,7 @@ class Tensor(Methods, Exchange):
     def operand(self, value: Any) -> Any:
         """Return a value as the other operand of this tensor: a tensor on its device, or a Python number.
 
-        Raises `UsageTypeError` for a value that is neither.
+        Lists and arrays become tensors. Raises `UsageTypeError` for any other value.
         """
         if value.__class__ is self.__class__ or isinstance(value, (bool, int, float)):
             return value
@@ -163,19 +167,22 @@ class Tensor(Methods, Exchange):
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the field's name
-        """The axes in reverse order."""
+        """This tensor with its axes in reverse order: a view."""
         return movement.permute(self, *range(len(self.expr.shape) - 1, -1, -1))
 
     @property
     def mT(self) -> Tensor:  # noqa: N802 - the field's name
-        """The last two axes swapped: the transpose of each matrix."""
+        """This tensor with its last two axes exchanged, the transpose of each matrix: a view.
+
+        Raises `UsageIndexError` for fewer than two axes.
+        """
         return movement.transpose(self, -2, -1)
 
     mH = mT  # noqa: N815 - the field's name: numbers are real
 
     @property
     def H(self) -> Tensor:  # noqa: N802 - the field's name
-        """The transpose of a matrix: numbers are real."""
+        """The transpose of a matrix, as numbers are real. Raises `UsageError` for more than two axes."""
         return movement.t(self)
 
     @property
@@ -217,7 +224,10 @@ class Tensor(Methods, Exchange):
 
     @accepts_aliases
     def size(self, axis: int | None = None) -> Any:
-        """Return the shape, or the size of one axis."""
+        """Return the shape, or the size of one axis.
+
+        Raises `UsageIndexError` for an axis that does not exist.
+        """
         return (
             self.expr.shape
             if axis is None
@@ -317,7 +327,7 @@ class Tensor(Methods, Exchange):
         return read(e, leaf, lambda data: unpack(data, e.dtype))[0]
 
     def clone(self) -> Tensor:
-        """Return a tensor of the same value in memory of its own; gradients flow through."""
+        """Return a pending tensor of the same value, in memory of its own; gradients flow through."""
         return movement.contiguous(self)
 
     to = transfer.to
@@ -345,13 +355,17 @@ class Tensor(Methods, Exchange):
         return grad_state.add_hook(self, hook)
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
-        """Set requires_grad; return self."""
+        """Set requires_grad; return self. Raises `UsageError` for a tensor that is no float."""
         self.requires_grad = wanted
         return self
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` accumulated, or None. The step of an optimiser removes it."""
+        """The gradient that `backward` accumulated; None: there is none. May be set to None or a tensor.
+
+        The step of an optimiser and `zero_grad` remove it. Setting it raises `UsageError` for another shape
+        or dtype.
+        """
         return cast("Tensor | None", grad_state.grad_from_outside(self))
 
     @grad.setter
@@ -395,8 +409,8 @@ class Tensor(Methods, Exchange):
     def no_grad(cls) -> Iterator[None]:
         """Compute without gradients inside a `with` block, or a function that is decorated.
 
-        What is computed there passes no gradient on, also if `backward` is called later. Views taken there
-        are as those of `detach`, and writes in place leave no trace: gradients flow as before them. Holds for
+        Results computed inside pass no gradient on, also if `backward` is called later. Views taken inside
+        are detached (`detach`), and gradients flow as if tensors were not written inside. The mode holds for
         the whole process.
         """
         CUT.append(None)

@@ -1,10 +1,10 @@
 """Moving a tensor to another device, through host memory.
 
 The result is realized: a leaf. If the tensor depends on one with requires_grad, the leaf keeps the expression
-that it was moved from (`frontend.evaluation.storage.LeafOrigin`), and its memory, so that gradients flow back
-(`frontend.autograd.engine`). Otherwise it keeps nothing on the other device.
+that it was moved from and that expression's memory (`frontend.evaluation.storage.LeafOrigin`), so that
+gradients flow back. Otherwise the leaf keeps nothing on the other device.
 
-Not here: copies on one device (`copies`).
+Not here: copies on one device (`copies`). Next: `frontend.autograd.engine`, gradients between devices.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def to(
 ) -> T:
     """Return the value on another device, as a realized tensor through which gradients flow back.
 
-    They reach the tensors that have requires_grad at the time of the call. On the same device the result is
-    self. None is the default device. A dtype instead of a device
-    casts, and `dtype` casts, too; a tensor stands for its dtype and device. With `copy` the result is never
-    self. `non_blocking` changes nothing.
+    `device` is a name, None for the default device, a dtype, to which self is cast, or a tensor, whose device
+    and dtype are used. `dtype` casts the result. If nothing changes, the result is self, unless `copy` is
+    true. `non_blocking` changes nothing. Gradients reach the tensors that have requires_grad at the time of
+    the call.
 
-    Computes a pending tensor and waits for it. Raises `UsageError` for an unknown device and inside a
-    captured function, and what `realize` raises.
+    A move to another device computes a pending tensor and waits for it. Raises `UsageError` for an unknown
+    device and for a move inside a captured function, and as `realize`.
     """
-    if isinstance(dtype, bool):  # what follows a dtype or a tensor
+    if isinstance(dtype, bool):  # PyTorch's to(dtype or tensor, non_blocking, copy)
         return to(self, device, None, dtype, non_blocking)
     flag(non_blocking, "to, non_blocking")
     if flag(copy, "to, copy"):
@@ -86,10 +86,10 @@ def flows(t: T) -> bool:
 
 
 def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
-    """Return the tensor to realize and copy, and the part through which gradients flow back, or None.
+    """Return the tensor to realize and copy, and the part to which gradients flow back, None if to none.
 
-    Realizing t itself would end its history; if that is needed, another tensor of the same expression is
-    realized instead.
+    Realizing t would end its history. If a gradient needs the history, another tensor of the same expression
+    is returned to be realized.
     """
     with LOCK:
         if not t.expr.dtype.is_float:

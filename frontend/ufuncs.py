@@ -1,8 +1,9 @@
 """NumPy's functions on tensors: `np.sin(x)` is `x.sin()`, and `array + x` is a tensor.
 
-A function that has no row here, and one called with `out=`, `where=` or as `reduce`, raises `UsageTypeError`.
+A function that is not in `NAMES`, and one called with named arguments such as `out=` or as `reduce`, raises
+`UsageTypeError`.
 
-Not here: the methods (`frontend.ops`), conversion to an array (`frontend.tensor`).
+Not here: conversion to an array (`frontend.tensor`). Next: `frontend.ops`, the methods.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ NAMES: Final[dict[str, str]] = {
 
 
 def applied(self: Any, function: Any, how: str, *operands: Any, **names: Any) -> Any:
-    """Return a NumPy function of tensors and other operands, as a tensor."""
+    """Return the result of a NumPy function whose operands include a tensor, as a tensor; `__array_ufunc__`.
+
+    Other operands become tensors on the device of `self`, one of the tensors. `how` is "__call__", "reduce"
+    and so on. Raises as the module says.
+    """
     name = NAMES.get(function.__name__)
     if name is None or how != "__call__" or names:
         more = f" with {', '.join(names)}" if names else ""

@@ -7,13 +7,15 @@
 A bound variable has its value in a one-element buffer, so that another value uses the same structure and
 kernel. It combines with whole numbers by +, - and *, and can be used in slices (`x[v : v + 4]`), as an index,
 with tensors in arithmetic, and as an argument of a captured function. As a size (`x[:n]`,
-`Tensor.zeros(n, 3)`) it makes a tensor with symbolic sizes: see `frontend.symbolic`. Its range is checked
-when it is bound, and against the axis when it is used.
+`Tensor.zeros(n, 3)`) it makes a tensor with symbolic sizes. The value is checked against the variable's
+bounds when it is bound. The bounds are checked against the axis when the variable is used in a slice or an
+index.
 
-Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, which simplifies it
-and knows its bounds (`.min`, `.max`, `.render()`).
+Unbound variables are symbols of the compiler's index arithmetic: `(a * 40 + b) // 20` is simplified, and has
+bounds (`.min`, `.max`) and a text (`.render()`).
 
 Not here: reading at a bound variable (`frontend.ops.indexing`), captured functions (`frontend.capture`).
+Next: `symbolic`, tensors with symbolic sizes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A whole number between two bounds, both included, given later by `bind`."""
+    """A whole number between two bounds, both included, whose value is given later by `bind`.
+
+    Raises `UsageError` unless low <= high, both in 32 bits, `UsageTypeError` for bounds that are no whole
+    numbers. Arithmetic with whole numbers and other variables gives expressions of the compiler.
+    """
 
     name: str
     low: int
@@ -105,8 +111,8 @@ class Variable:
     def bind(self, value: int, *, device: str | None = None) -> Bound:
         """Return the variable with a value, in memory of a device (None: the default device).
 
-        Raises `UsageError` for a value outside the bounds and inside a captured function, `UsageTypeError`
-        for a value that is no whole number.
+        Raises `UsageError` for a value outside the bounds, for an unknown device, and inside a captured
+        function; `UsageTypeError` for a value that is no whole number.
         """
         number = whole(value, self.name)
         if not self.low <= number <= self.high:
@@ -147,7 +153,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound variable times a number plus a number; made by `Variable.bind` and by arithmetic."""
+    """A bound variable times a number plus a number; made by `Variable.bind` and by arithmetic.
+
+    Arithmetic with tensors gives tensors. `UsageTypeError` for an operand that is no whole number.
+    """
 
     variable: Variable
     part: Part
@@ -167,13 +176,13 @@ class Bound:
 
     @property
     def bound(self) -> int | None:
-        """The value of the variable; None where it is known at launch only, inside a captured function."""
+        """The value of the variable; None inside a captured function, where each replay has its own."""
         known = self.part[1][0].known
         return None if known is None else int(known[0])
 
     @property
     def value(self) -> int | None:
-        """The value, if that of the variable is known."""
+        """The value, factor and offset included; None where `bound` is None."""
         bound = self.bound
         return None if bound is None else bound * self.factor + self.offset
 
@@ -212,12 +221,12 @@ class Bound:
     __rmul__ = __mul__
 
     def beyond(self, other: Bound) -> int | None:
-        """Return self - other if that is the same for all values, else None."""
+        """Return self - other if it is the same number for all values of the variable, else None."""
         same = self.variable == other.variable and self.part == other.part and self.factor == other.factor
         return self.offset - other.offset if same else None
 
     def scalar(self, like: T) -> T:
-        """Return the value as an int32 tensor of shape ()."""
+        """Return the value as an int32 tensor of shape (), of the class of `like`."""
         t = make(like, self.part)
         t = mul(t, self.factor) if self.factor != 1 else t
         return add(t, self.offset) if self.offset else t

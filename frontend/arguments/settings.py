@@ -23,8 +23,10 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
     """
     found = number(value, what)
     if not low <= found < high:
-        upper = "" if high == math.inf else f" and below {high:g}"
-        raise UsageError(f"{what}: wanted at least {low:g}{upper}, saw {found}")
+        least, most = 0.0 if low < 1e-300 else float(f"{low:g}"), float(f"{high:g}")
+        wanted = f"{'above' if least < low else 'at least'} {least:g}"
+        wanted += "" if high == math.inf else f" and {'at most' if most < high else 'below'} {most:g}"
+        raise UsageError(f"{what}: wanted {wanted}, saw {found}")
     return found
 
 

@@ -285,7 +285,7 @@ def backward(
 
     Self is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
     Gradients are lazy tensors with the shape, dtype and device of their tensor. A second call adds to them;
-    `zero_grad` of an optimiser or of a module removes them.
+    the step of an optimiser and `zero_grad` remove them.
 
         loss = (model(x) - y).square().mean()
         loss.backward()

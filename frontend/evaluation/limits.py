@@ -2,7 +2,7 @@
 
 LIMIT src=(x) arg=IndexLimit or Divisor has the value of x, and is removed before compilation
 (`frontend.evaluation.expr`), so it costs nothing. Values that the host knows are checked when the method is
-called: constants, and the minimum and maximum of data from lists and arrays (`Leaf.known`). Other values are
+called: constants, and for indices the extremes of data from lists and arrays (`Leaf.known`). Other values are
 checked under validation (`HCQ_VALIDATE=1`): before a launch, every LIMIT that it depends on is computed and
 read. Without validation an index outside reads 0 and writes nothing, and an integer divided by 0 gives 0.
 

@@ -1,9 +1,10 @@
-"""Networks: layers whose parameters are attributes, models of layers, optimisers and schedules.
+"""Networks: layers whose parameters are attributes, models of layers, losses, initial values, data and files.
 
-`nn.optim` and `nn.state` work on any object.
+`nn.optim` is `frontend.optim`, and `nn.schedules` its module of schedules. `nn.state` works on any object
+with tensors, not only on modules.
 
-Not here: the operations (`frontend.ops.normalization`). Next: `module`, `layers`, `normalisation`, `optim`,
-`state`; docs/nn-and-tinyjit.md.
+Not here: the operations (`frontend.ops`), optimisers (`frontend.optim`). Next: `module`, `layers`, `state`;
+docs/nn-and-tinyjit.md.
 """
 
 # ruff: noqa: I001 - lists of names stand in rows

@@ -12,10 +12,10 @@
             scaler.update()
             return loss
 
-Parameters and moments stay float32. Nothing is read on the host: whether a step takes place is decided on the
-device, so all of it may be captured.
+Parameters and moments stay float32. The device decides whether a step changes them; the host reads nothing,
+so all of the step may be captured.
 
-Not here: the layers (`layers`, `convolutions`), the optimisers (`frontend.optim`).
+Not here: the layers (`layers`, `convolutions`). Next: `frontend.optim`, the optimisers.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> Iterator[None]:
     """Inside a `with` block, linear, convolution, recurrent and attention layers compute in a dtype.
 
-    Their inputs and float32 weights are cast; float64 ones are not. States of recurrent layers stay. Norms
-    and the losses of `nn` compute in float32 from sixteen-bit inputs. Methods of tensors (`x @ y`,
-    `x.softmax()`) compute in the dtype of their operands, as ever. The mode holds for the whole process.
-    Raises `UsageError` for a dtype that is not float16 or bfloat16.
+    Their inputs, weights and states are cast if they are floats of at most 32 bits; float64 stays. Norms and
+    the losses of `nn` compute in float32 from 16-bit inputs. Methods of tensors (`x @ y`, `x.softmax()`)
+    still compute in the dtype of their operands. With `enabled=False` layers compute as outside of such a
+    block. The mode holds for the whole process. Raises `UsageError` for a dtype that is not float16 or
+    bfloat16.
     """
     wanted = element_type(dtype)
     if wanted not in {dtypes.float16, dtypes.bfloat16}:
@@ -63,12 +64,14 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
 class GradScaler:
     """Scales a loss, so that small float16 gradients are not 0, and skips steps whose gradients overflow.
 
-    `scale(loss)` multiplies by the scale. `step(optimiser)` divides the gradients by it and updates
-    parameters and moments only if all are finite. `update()` multiplies the scale by `backoff_factor` after a
-    step that was skipped, and by `growth_factor` after `growth_interval` steps in a row that were not.
+    `scale(loss)` multiplies a loss by the scale. `step(optimiser)` divides the gradients by the scale, and
+    updates parameters and moments only if all gradients are finite. `update()` multiplies the scale by
+    `backoff_factor` after a skipped step, and by `growth_factor` after `growth_interval` steps in a row that
+    were not skipped.
 
-    The scale and the count are tensors on `device`, which may be captured and saved. With `enabled=False` it
-    only calls the optimiser. Raises `UsageError` for numbers out of range.
+    The scale and the count of steps are tensors on `device`, which may be captured and saved. With
+    `enabled=False` it only calls the optimiser. Raises `UsageError` unless init_scale > 0, growth_factor > 1,
+    0 < backoff_factor < 1 and growth_interval >= 1.
     """
 
     def __init__(  # noqa: PLR0917 - PyTorch's signature
@@ -90,17 +93,18 @@ class GradScaler:
         self.good = Tensor([0.0], device=device, requires_grad=False)
         """Steps in a row that were not skipped."""
         self.found: list[Tensor] = []
-        """Whether the gradients of each step since the last `update` are finite."""
+        """For each step since the last `update`, a bool tensor: whether all gradients were finite."""
         self.unscaled: dict[int, Tensor] = {}
+        """id of an optimiser whose gradients `unscale_` has divided -> whether all are finite."""
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return the loss times the scale, in float32."""
+        """Return the loss times the scale, in float32; the loss itself if not enabled."""
         return loss.cast("float32") * self.scale_.reshape(()) if self.enabled else loss
 
     def unscale_(self, optimiser: Optimizer) -> None:
-        """Divide the gradients of an optimiser by the scale before its step, such as for clipping.
+        """Divide the gradients of an optimiser by the scale before its step, so that they can be clipped.
 
-        Raises `UsageError` when it is called twice before a step.
+        Raises `UsageError` when it is called twice before a step, and as `Optimizer.gradients`.
         """
         if not self.enabled:
             return
@@ -117,7 +121,10 @@ class GradScaler:
         self.unscaled[id(optimiser)] = finite
 
     def step(self, optimiser: Optimizer) -> None:
-        """Update the parameters, unless a gradient is infinite or NaN; remove the gradients."""
+        """Update the parameters, unless a gradient is infinite or NaN; remove the gradients.
+
+        Raises as `unscale_` and `Optimizer.step`.
+        """
         if not self.enabled:
             optimiser.step()
             return
@@ -150,15 +157,15 @@ class GradScaler:
         realize_many([self.scale_, self.good])
 
     def get_scale(self) -> float:
-        """Return the scale as a number; 1 if not enabled."""
+        """Return the scale as a number, which is read; 1.0 if not enabled."""
         return float(self.scale_.item()) if self.enabled else 1.0
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the scale and the count of good steps."""
+        """Return the scale and the count of steps since the last skipped one: the tensors, not copies."""
         return {"scale": self.scale_, "good": self.good}
 
     def load_state_dict(self, values: dict[str, Tensor]) -> None:
-        """Assign what `state_dict` returned."""
+        """Assign the tensors of a `state_dict`. Raises `KeyError` for a missing one."""
         self.scale_.assign(values["scale"])
         self.good.assign(values["good"])
         realize_many([self.scale_, self.good])

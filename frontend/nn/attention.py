@@ -1,8 +1,11 @@
 """Attention layers: several heads, and the layers and stacks of a transformer.
 
-Weights have PyTorch's names and shapes.
+Weights have PyTorch's names and shapes. Inputs are (time, batch, d_model), or (batch, time, d_model) with
+`batch_first`; there is no form without a batch. Inputs of another size raise `UsageError`. Masks are as in
+`MultiheadAttention.forward`.
 
-Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`).
+Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`). Next:
+`module`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -27,9 +30,12 @@ from hcq.errors import UsageError, UsageTypeError
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads over (time, batch, embed_dim), or (batch, time, ...) with `batch_first`.
 
-    `in_proj_weight` is (3 * embed_dim, embed_dim): query, key, value; `out_proj` is a `Linear`.
+    `in_proj_weight` is (3 * embed_dim, embed_dim), the weights of query, key and value one below the other;
+    `in_proj_bias` is (3 * embed_dim,) or None; `out_proj` is a `Linear`. In training mode a share `dropout`
+    of the attention weights is set to 0.
 
-    Raises `UsageError` for an embed_dim that the heads do not divide.
+    Raises `UsageError` for sizes below 1, an embed_dim that num_heads does not divide, and dropout outside
+    0 <= dropout < 1.
     """
 
     def __init__(
@@ -73,14 +79,16 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,  # noqa: FBT001, FBT002 - as above
         is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attended values, and the weights, None without `need_weights`.
+        """Return the attended values, of the shape of `query`, and the attention weights.
 
-        Weights are (batch, queries, keys), the mean of the heads; (batch, heads, queries, keys) with
-        `average_attn_weights=False`.
+        The weights are (batch, queries, keys), the mean of the heads; with `average_attn_weights=False`
+        (batch, heads, queries, keys); None without `need_weights`.
 
-        Masks are True, or -inf, where attention is not allowed: `key_padding_mask` (batch, keys), `attn_mask`
-        (queries, keys) or (batch * heads, queries, keys). `is_causal` without `attn_mask` raises
-        `UsageError`.
+        A bool mask is True where attention is not allowed; a float mask is added to the scores.
+        `key_padding_mask` is (batch, keys), `attn_mask` (queries, keys) or (batch * heads, queries, keys).
+        `is_causal` changes nothing beside `attn_mask`, and raises `UsageError` without one. Raises
+        `UsageError` for inputs whose last axis is not embed_dim, and `UsageTypeError` for inputs that are no
+        tensors.
         """
         if is_causal and attn_mask is None:
             raise UsageError("MultiheadAttention: is_causal is a hint beside attn_mask; pass attn_mask")
@@ -102,7 +110,7 @@ class MultiheadAttention(Module):
         return y, weights.mean(1) if average_attn_weights else weights
 
     def _masks(self, scores: Tensor, padding: Tensor | None, mask: Tensor | None) -> list[Tensor]:
-        """Return the masks that are given, with the axes of the scores."""
+        """Return the given masks, so that they broadcast to the scores (batch, heads, queries, keys)."""
         found = []
         if padding is not None:
             found.append(padding.unsqueeze(1).unsqueeze(1))
@@ -113,7 +121,12 @@ class MultiheadAttention(Module):
 
 
 class TransformerLayer(Module):
-    """What layers of encoders and decoders share: attentions and two linear layers, each with a norm."""
+    """Base of encoder and decoder layers: attentions and two linear layers, each with a layer norm.
+
+    Arguments are PyTorch's: `nhead` heads, `dim_feedforward` hidden features, `activation` "relu" or "gelu",
+    `norm_first` whether norms come before attentions and linear layers. Raises as `MultiheadAttention`, and
+    `UsageError` for another activation.
+    """
 
     attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
     self_attn: MultiheadAttention
@@ -161,12 +174,12 @@ class TransformerLayer(Module):
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention and two linear layers, each with a residual and a layer norm, before it or after it."""
+    """Self-attention and two linear layers, each with a residual and a layer norm; see `TransformerLayer`."""
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None
     ) -> Tensor:
-        """Return the same shape of (time, batch, d_model), or (batch, time, ...) with `batch_first`."""
+        """Return the encoded `src`, of its shape: (time, batch, d_model), or (batch, time, ...)."""
         x = layer_input(self, src, self.linear1.weight)
         if self.norm_first:
             x = x + self._own(self.norm1(x), src_mask, src_key_padding_mask)
@@ -176,7 +189,10 @@ class TransformerEncoderLayer(TransformerLayer):
 
 
 def causal_mask(size: int, *, device: str | None = None) -> Tensor:
-    """Return (size, size): -inf above the diagonal, where attention is not allowed, 0 elsewhere."""
+    """Return a float mask (size, size): -inf above the diagonal, where attention is not allowed, 0 elsewhere.
+
+    Raises `UsageTypeError` for a size that is no whole number, `UsageError` for a negative one.
+    """
     whole(size, "causal_mask, size")
     return Tensor.full((size, size), -math.inf, device=device).triu(1)
 
@@ -194,7 +210,10 @@ def _norm(layer: Module | None, what: str) -> Module | None:
 
 
 class TransformerEncoder(Module):
-    """A number of copies of an encoder layer, one after the other, and a last norm, if given."""
+    """`num_layers` deep copies of an encoder layer, one after the other, then `norm`, if given.
+
+    Raises `UsageTypeError` for a layer or norm that is no `Module`, `UsageError` for fewer than one layer.
+    """
 
     def __init__(
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
@@ -209,7 +228,10 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,  # noqa: FBT001 - the field's signature
     ) -> Tensor:
-        """Return the same shape. `is_causal` is a hint beside `mask`, as in PyTorch."""
+        """Return the encoded `src`, of its shape.
+
+        `is_causal` changes nothing beside `mask`, and raises `UsageError` without one.
+        """
         if is_causal and mask is None:
             raise UsageError("TransformerEncoder: is_causal is a hint beside mask; pass causal_mask(size)")
         for layer in self.layers:
@@ -218,7 +240,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, attention to a memory, and two linear layers, each with a residual and a layer norm."""
+    """Self-attention, attention to a memory, and two linear layers, each with a residual and a norm."""
 
     attentions = ("self_attn", "multihead_attn")
 
@@ -231,7 +253,7 @@ class TransformerDecoderLayer(TransformerLayer):
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the shape of `tgt`: (time, batch, d_model), or (batch, time, ...) with `batch_first`."""
+        """Return the decoded `tgt`, of its shape; `memory` is the output of an encoder."""
         x = layer_input(self, tgt, self.linear1.weight)
         memory = layer_input(self, memory, self.linear1.weight)
         own, other = (tgt_mask, tgt_key_padding_mask), (memory_mask, memory_key_padding_mask)
@@ -249,7 +271,10 @@ class TransformerDecoderLayer(TransformerLayer):
 
 
 class TransformerDecoder(Module):
-    """A number of copies of a decoder layer, one after the other, and a last norm, if given."""
+    """`num_layers` deep copies of a decoder layer, one after the other, then `norm`, if given.
+
+    Raises as `TransformerEncoder`.
+    """
 
     def __init__(
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
@@ -258,7 +283,7 @@ class TransformerDecoder(Module):
         self.norm = _norm(norm, "TransformerDecoder")
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Tensor | None, **named: Any) -> Tensor:
-        """Return the shape of `tgt`; masks are those of `TransformerDecoderLayer`."""
+        """Return the decoded `tgt`, of its shape; masks are those of `TransformerDecoderLayer.forward`."""
         for layer in self.layers:
             tgt = layer(tgt, memory, *masks, **named)
         return tgt if self.norm is None else self.norm(tgt)

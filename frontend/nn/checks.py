@@ -1,6 +1,9 @@
 """Checks of the settings of layers, and of their inputs.
 
-Not here: the layers (`layers`, `normalisation`), settings of optimisers (`frontend.arguments.settings`).
+`what` names a setting, as "Linear, bias", and starts the message of an error. A setting that is no number
+where one is wanted raises `UsageTypeError`.
+
+Not here: settings of optimisers (`frontend.arguments.settings`). Next: `layers`, `normalisation`.
 """
 
 from __future__ import annotations
@@ -18,32 +21,35 @@ if TYPE_CHECKING:
 
 
 MOST_LAYERS: Final = 1000
-"""More layers than any model has: a larger number is a mistake, and would take hours and all memory."""
+"""The most layers of a model. A larger number is taken for a mistake: it would need hours and all memory."""
 
 
 def count(what: str, value: int) -> int:
-    """Return a whole number of at least 1. Raises `UsageError` for a smaller one; `what` names it."""
+    """Return a whole number of at least 1. Raises `UsageError` for a smaller number."""
     if representable(whole(value, what)) < 1:
         raise UsageError(f"{what}: wanted at least 1, saw {value}")
     return value
 
 
 def count_of_layers(what: str, value: int) -> int:
-    """Return a number of layers. Raises `UsageError` below 1 and above `MOST_LAYERS`; `what` names it."""
+    """Return a number of layers. Raises `UsageError` below 1 and above `MOST_LAYERS`."""
     if count(what, value) > MOST_LAYERS:
         raise UsageError(f"{what}: wanted at most {MOST_LAYERS}, saw {value}")
     return value
 
 
 def counts(what: str, value: Sizes, number: int) -> tuple[int, ...]:
-    """Return `number` whole numbers of at least 1; one number stands for all. Raises `UsageError`."""
+    """Return `number` whole numbers of at least 1; one number means that many equal ones.
+
+    Raises `UsageError` for a number below 1 and for another number of numbers.
+    """
     return tuple([count(what, n) for n in repeated(value, number, what)])
 
 
 def choice(what: str, value: object, names: Iterable[str]) -> str:
     """Return one of several names.
 
-    Raises `UsageError`, which `what` starts, for another name, `UsageTypeError` for anything but a string.
+    Raises `UsageError` for another name, `UsageTypeError` for anything but a string.
     """
     every = tuple(names)
     if isinstance(value, str) and value in every:
@@ -53,7 +59,11 @@ def choice(what: str, value: object, names: Iterable[str]) -> str:
 
 
 def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a loss with PyTorch's old `size_average` and `reduce` as its reduction."""
+    """Return the settings of a loss with `reduction` in place of PyTorch's old `size_average` and `reduce`.
+
+    `reduce` False means "none", `size_average` False "sum", other bools "mean". Both are removed from
+    `given`.
+    """
     average, reduce = (given.pop(name, None) for name in ("size_average", "reduce"))
     if average is None and reduce is None:
         return given
@@ -62,9 +72,10 @@ def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
-    """Return the input of a layer, or of a function by name; arrays and lists become a tensor.
+    """Return the input of a layer, or of a function whose name is `layer`, as a tensor.
 
-    It is on the device of the weights, `like`. Raises `UsageTypeError` for anything else.
+    Arrays and lists become a tensor on the device of `like`, a weight; None: on the default device. Raises
+    `UsageTypeError` for anything else.
     """
     if isinstance(x, Tensor):
         return x
@@ -82,7 +93,7 @@ def _axes_at_least(layer: object, x: Tensor, least: int) -> None:
 
 
 def check_channels(layer: object, x: Tensor, channels: int) -> None:
-    """Raise `UsageError` for an input whose axis 1 does not have the channels of a layer."""
+    """Raise `UsageError` for an input of fewer than two axes, or whose axis 1 is not of size `channels`."""
     _axes_at_least(layer, x, 2)
     if x.shape[1] != channels:
         raise UsageError(

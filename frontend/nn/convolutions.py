@@ -1,6 +1,6 @@
 """Convolution layers over one, two and three spatial axes, and their transposed forms.
 
-Not here: other layers (`layers`), pools (`pools`), the operations (`frontend.ops.convolutions`).
+Not here: other layers (`layers`), pools (`pools`). Next: `frontend.ops.convolutions`, the operations.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -23,11 +23,12 @@ _MODES: Final = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
-    """What all convolutions have: settings of `rank` spatial axes, `weight` and `bias`.
+    """Base of all convolutions: settings of `rank` spatial axes, `weight` and `bias`.
 
-    `kernel_size`, `stride`, `dilation`: a whole number, or one for each spatial axis. `groups` divides both
-    channels. `bias` is (out_channels,) or None; weights and bias start uniform in ±1/sqrt(n), with n the
-    elements of the weight that one channel of the result, of the input where transposed, depends on.
+    `kernel_size`, `stride`, `dilation`: a whole number, or one for each spatial axis. `groups` divides the
+    channels of input and result. `bias` is (out_channels,) or None. Weights and bias start uniform in
+    ±1/sqrt(n). n is the number of weights from which an element of the result is computed; for a transposed
+    convolution, the number of weights with which an element of the input is multiplied.
     """
 
     rank: ClassVar[int]
@@ -87,7 +88,7 @@ class _Convolution(Module):
         return x, single
 
     def extra_repr(self) -> str:
-        """Return the settings."""
+        """Return the settings as PyTorch prints them."""
 
         def each(value: Sizes | str) -> tuple[int, ...] | str:
             return (
@@ -113,12 +114,13 @@ class _Convolution(Module):
 class _Conv(_Convolution):
     """Convolution over (batch, channels, *spatial), or without the batch: see `Tensor.conv2d`.
 
-    `padding`: zeros on both sides, a number, one for each axis, flat (before, after) pairs, last axis first,
-    "same" or "valid"; `padding_mode` is what pads instead of zeros: "reflect", "replicate" or "circular".
-    `weight` is (out_channels, in_channels / groups, *kernel_size); the rest `_Convolution` describes.
+    `padding` is the number of elements on both sides: one number, one for each spatial axis, or flat (before,
+    after) pairs, the last axis first. "same" keeps the size for a stride of 1, "valid" is 0. `padding_mode`
+    is "zeros", "reflect", "replicate" or "circular". `weight` is (out_channels, in_channels / groups,
+    *kernel_size). Other arguments: `_Convolution`.
 
-    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide, `UsageTypeError` for
-    padding by another name.
+    Raises `UsageError` for sizes below 1, negative padding, "same" with another stride, another padding_mode,
+    and channels that `groups` does not divide; `UsageTypeError` for padding by another name.
     """
 
     def __init__(
@@ -159,9 +161,10 @@ class _ConvTranspose(_Convolution):
     """Transposed convolution, the gradient of a convolution by its input: see `Tensor.conv_transpose2d`.
 
     `output_padding` adds elements at the end of each spatial axis of the result. `weight` is (in_channels,
-    out_channels / groups, *kernel_size); the rest `_Convolution` describes.
+    out_channels / groups, *kernel_size). Other arguments: `_Convolution`.
 
-    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide.
+    Raises `UsageError` for sizes below 1, negative padding, and channels that `groups` does not divide,
+    `UsageTypeError` for padding by a name.
     """
 
     transposed = True

@@ -1,9 +1,9 @@
 """Data sets, also of files, and a loader that prepares batches ahead.
 
-A data set has a length and gives sample i: `len(data)`, `data[i]`. The loader draws an order, reads the
+A data set has a length and returns sample i: `len(data)`, `data[i]`. The loader draws an order, reads the
 samples of a batch in worker threads or processes, joins them, and yields tensors.
 
-Not here: training (`frontend.optim`), files of weights (`state`).
+Not here: files of weights (`state`). Next: `frontend.optim`, training.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Dataset(Protocol):
-    """What a loader needs: a length, and sample i. A plain list is one."""
+    """The protocol of a data set: a length, and sample i. A plain list is a data set."""
 
     def __len__(self) -> int: ...
 
@@ -38,10 +38,11 @@ class Dataset(Protocol):
 
 
 class ArrayDataset:
-    """Samples that are rows of arrays: `data[i]` is row i, of several arrays a tuple.
+    """Samples that are rows of arrays: `data[i]` is row i of the array, or a tuple of row i of each array.
 
     Arrays of NumPy files that are mapped into memory (`numpy.load(path, mmap_mode="r")`) are read row by row.
-    Raises `UsageError` for arrays of several lengths, `IndexError` beyond the end.
+    Raises `UsageTypeError` for no arrays, `UsageError` for arrays of different lengths; reading a sample that
+    does not exist raises `UsageIndexError`.
     """
 
     def __init__(self, *arrays: Any) -> None:
@@ -72,12 +73,13 @@ class TensorDataset(ArrayDataset):
 
 
 class FileDataset:
-    """The files of a folder, in the order of their names: `data[i]` is what `read` returns for path i.
+    """The files of a folder, in the order of their paths: `data[i]` is the result of `read(path i)`.
 
         images = nn.data.FileDataset("digits", "*/*.npy", lambda path: (numpy.load(path), path.parent.name))
 
-    `pattern` is one of `pathlib`. With worker processes `read` must be a function of a module. Raises
-    `UsageError` when no file matches, and what `read` raises.
+    `pattern` is a glob pattern of `pathlib`. With worker processes `read` must be a function of a module.
+    Raises `UsageError` when no file matches. Reading a sample raises `UsageIndexError` if it does not exist,
+    and as `read`.
     """
 
     def __init__(self, folder: str | Path, pattern: str, read: Callable[[Path], Any]) -> None:
@@ -96,7 +98,7 @@ class FileDataset:
 
 
 class Subset:
-    """Some samples of a data set, by their numbers."""
+    """Some samples of a data set: sample i is `dataset[indices[i]]`. Raises as the data set."""
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, list(indices)
@@ -113,9 +115,10 @@ def random_split(
 ) -> list[Subset]:
     """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
 
-    `generator` is a `frontend.Generator`, whose seed is used. The parts of a seed are not those of PyTorch.
-
-    Raises `UsageError` unless they add up to the data set.
+    `generator` is a `frontend.Generator`, whose seed is used instead of `seed`. The parts that a seed gives
+    are not PyTorch's. Shares are rounded down, and samples that are left go to the first parts. Raises
+    `UsageError` unless the counts add up to the length of the data set, or the shares to 1, and for a
+    negative one.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
@@ -123,6 +126,8 @@ def random_split(
     total = len(dataset)
     counts = [int(n) for n in lengths]
     if any(isinstance(n, float) for n in lengths):
+        if abs(sum(lengths) - 1) > 1e-6:
+            raise UsageError(f"random_split, lengths: wanted shares whose sum is 1, saw {list(lengths)}")
         counts = [int(total * number_within("random_split, lengths", n, 0.0, 1.1)) for n in lengths]
         for i in range(min(total - sum(counts), len(counts))):
             counts[i] += 1
@@ -134,9 +139,11 @@ def random_split(
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Join samples along a new first axis: tuples and mappings part by part, numbers and arrays as arrays.
+    """Return samples joined along a new first axis, as NumPy arrays.
 
-    Texts stay lists. Raises `UsageError` for arrays of several shapes.
+    Tuples and mappings are joined part by part. Texts and bytes become a list. Python's floats become
+    float32, ints int32 or, where needed, int64. Raises `UsageError` for arrays of different shapes and for
+    tuples of different lengths, `IndexError` for no samples.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
@@ -189,12 +196,13 @@ def _batch(dataset: Dataset, indices: Sequence[int], join: Callable[[Sequence[An
 
 
 class _Source:
-    """What a worker process keeps: the data set and the function that joins samples.
+    """The state of a worker process: the data set and the function that joins samples.
 
-    A pool hands state to its processes through a function that runs once in each.
+    The pool passes them to `_start`, which runs once in each process.
     """
 
     now: _Source | None = None
+    """The state of this process; None in the caller's process."""
 
     def __init__(self, dataset: Dataset, join: Callable[[Sequence[Any]], Any]) -> None:
         self.dataset, self.join = dataset, join
@@ -215,18 +223,19 @@ class DataLoader:
         for images, labels in nn.data.DataLoader(data, 64, shuffle=True, seed=1, num_workers=2):
             step(images, labels)
 
-    With `num_workers`, that many threads, or processes (`workers="process"`, started by spawn: the data set
-    and `collate_fn` must be picklable), read up to `prefetch` batches ahead. Batches come in the order of the
-    epoch, whatever the workers' speed: the same `seed` gives the same batches, another epoch another order
-    (`set_epoch` chooses one). `drop_last` leaves out a last batch with fewer samples, which a captured step
-    does not accept. `device` None is the default one; tensors are made by the caller's thread.
+    With `num_workers`, that many threads read up to `prefetch` batches ahead, by default twice as many as
+    there are workers. With `workers="process"` they are processes, started by spawn: the data set and
+    `collate_fn` must be picklable. Batches come in the order of the epoch. The same `seed` gives the same
+    batches in each run; each epoch has another order (`set_epoch` chooses one). `drop_last` leaves out a last
+    batch with fewer samples, which a captured step would not accept. The caller's thread makes the tensors on
+    `device`; None: the default device.
 
-    `sampler` gives the numbers of an epoch's samples, `batch_sampler` those of each batch. `generator` is a
-    `frontend.Generator`, whose seed is used. `prefetch_factor` batches are read ahead for each worker.
-    `pin_memory` and `persistent_workers` change nothing.
+    `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch. `generator`
+    is a `frontend.Generator`, whose seed is used instead of `seed`. `prefetch_factor` batches are read ahead
+    for each worker. `pin_memory` and `persistent_workers` change nothing.
 
-    An error of a worker is raised where its batch is due, as itself, with the number of its sample in a note;
-    the others are cancelled. Raises `UsageError` for settings out of range.
+    An error of a worker is raised when its batch is due, with the number of its sample in a note; the other
+    batches are cancelled. Raises `UsageTypeError` for no data set, `UsageError` for settings out of range.
     """
 
     def __init__(
@@ -277,7 +286,7 @@ class DataLoader:
         return whole_batches + (rest > 0 and not self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration is."""
+        """Set the number of the next iteration's epoch, which determines its order; the first is 0."""
         self.epoch = epoch
 
     def batches(self, epoch: int) -> list[list[int]]:

@@ -1,10 +1,10 @@
 """PyTorch's `torch.nn.functional`: `import frontend.nn.functional as F`, `F.relu(x)`.
 
 Most functions are methods of `Tensor` with the same arguments (`METHODS`), or layers of `nn` that are made
-for the call (`LAYERS`). Those whose methods have others are written here: the weights of `linear` are
-(outputs, inputs), as PyTorch has them.
+for the call (`LAYERS`). Functions whose arguments differ from those of the method are written here: the
+weight of `linear`, for example, is (outputs, inputs). Errors are those of the methods and layers.
 
-Not here: what the methods do (`frontend.ops`), the layers (`frontend.nn`).
+Not here: the methods (`frontend.ops`), the layers (`frontend.nn`). Next: `losses`.
 """
 
 # ruff: noqa: I001, FBT001, FBT002 - lists of names stand in rows; the field's signatures
@@ -50,7 +50,7 @@ METHODS: Final = frozenset({
     *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu"),
     *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
-"""Names of methods with the meaning of PyTorch's functions."""
+"""Names of methods that have the arguments and the meaning of PyTorch's functions."""
 LAYERS: Final[dict[str, type[Any]]] = {
     **{f"adaptive_avg_pool{n}d": getattr(pools, f"AdaptiveAvgPool{n}d") for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": getattr(pools, f"AdaptiveMaxPool{n}d") for n in (1, 2, 3)},
@@ -61,11 +61,11 @@ LAYERS: Final[dict[str, type[Any]]] = {
     "local_response_norm": LocalResponseNorm,
     "channel_shuffle": pools.ChannelShuffle,
 }
-"""Names of functions of one tensor, and the layers that compute them with the other arguments as settings."""
+"""Name of a function of one tensor -> the layer that computes it; its other arguments are the settings."""
 
 
 def _of_method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """Return a method as a function of its tensor, which may be an array or lists."""
+    """Return a method as a function, whose first argument may also be an array or lists."""
     call: Any = getattr(Tensor, method or name)
 
     @wraps(call)
@@ -81,7 +81,7 @@ conv_transpose3d = _of_method("conv_transpose3d", "conv_transpose2d")
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return input @ weight.T + bias; the weight is (outputs, inputs)."""
+    """Return input @ weight.T + bias: (..., inputs) to (..., outputs); the weight is (outputs, inputs)."""
     return input.linear(weight.transpose(0, 1) if weight.ndim == 2 else weight, bias)
 
 
@@ -94,7 +94,10 @@ def embedding(  # noqa: PLR0917 - the field's signature
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Return the rows of a table that integers name, with the settings of `nn.Embedding`."""
+    """Return rows of the table `weight`, (rows, columns), at integers, with the settings of `nn.Embedding`.
+
+    Raises as `nn.Embedding`, and `UsageError` for a table that does not have two axes.
+    """
     input, weight = layer_input("embedding", input), layer_input("embedding", weight)
     flag(sparse, "embedding, sparse")
     if weight.ndim != 2:
@@ -113,17 +116,20 @@ def pad(
     mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
     value: float | None = None,
 ) -> Tensor:
-    """Return the input padded by (before, after) of the last axes, last one first: see `Tensor.pad`."""
+    """Return the input padded by flat (before, after) pairs, the last axis first; see `Tensor.pad`."""
     return layer_input("pad", input).pad(pad, 0.0 if value is None else value, mode)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return elements with probability 1 - p, divided by it, else 0; the input itself unless `training`."""
+    """Return each element divided by 1 - p with the probability 1 - p, else 0; see `Tensor.dropout`.
+
+    Without `training` the result is the input itself.
+    """
     return input.dropout(p, training)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return `dropout` of whole channels of (batch, channels, ...)."""
+    """Return `dropout` of whole channels of (batch, channels, ...). Raises `UsageError` below two axes."""
     if input.ndim < 2:
         raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
@@ -141,7 +147,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Return the input with mean 0 and variance 1 over its last axes, scaled and shifted."""
+    """Return the input normalised over its last axes, times weight, plus bias; see `nn.LayerNorm`."""
     found = wide(input).layernorm(_last_axes(input, normalized_shape, "layer_norm"), eps)
     return affine_of(found, input, weight, bias)
 
@@ -149,7 +155,7 @@ def layer_norm(
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """Return the input divided by its root mean square over its last axes, scaled."""
+    """Return the input divided by its root mean square over its last axes, times weight; see `nn.RMSNorm`."""
     _last_axes(input, normalized_shape, "rms_norm")
     layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
     layer.weight = weight
@@ -174,10 +180,10 @@ def batch_norm(  # noqa: PLR0917 - the field's signature
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Return (batch, channels, ...) normalised by channel: see `nn.BatchNorm`.
+    """Return (batch, channels, ...) normalised by channel; see `nn.BatchNorm`.
 
-    With `training` by the batch's statistics, which move the running ones, if given; else by the running
-    ones. Raises `UsageError` without running statistics outside of training.
+    With `training` the batch's statistics are used, and assigned to the running ones in part, if these are
+    given. Otherwise the running statistics are used; `UsageError` without them, and below two axes.
     """
     if input.ndim < 2 or (not training and (running_mean is None or running_var is None)):
         raise UsageError(
@@ -202,7 +208,10 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Return (batch, channels, ...) normalised in groups of channels, scaled and shifted by channel."""
+    """Return (batch, channels, ...) normalised in groups of channels, times weight, plus bias.
+
+    See `nn.GroupNorm`. Raises `UsageError` below two axes.
+    """
     if input.ndim < 2:
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
     layer = GroupNorm(num_groups, input.shape[1], eps, affine=False)
@@ -212,7 +221,7 @@ def group_norm(
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Return the cosine of the angle between two tensors along an axis."""
+    """Return the cosine of the angle between two tensors along an axis; see `nn.CosineSimilarity`."""
     found: Tensor = CosineSimilarity(dim, eps)(x1, x2)
     return found
 
@@ -220,13 +229,13 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """Return the p-norm of the difference along the last axis, to which `eps` is added."""
+    """Return the p-norm of x1 - x2 + eps along the last axis; see `nn.PairwiseDistance`."""
     found: Tensor = PairwiseDistance(p, eps, keepdim)(x1, x2)
     return found
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: int = -1) -> Tensor:
-    """Return a draw of the Gumbel-softmax distribution along an axis.
+    """Return a draw of the Gumbel-softmax distribution along an axis, at the temperature `tau`, not 0.
 
     With `hard` it is one-hot, and its gradient is that of the soft draw.
     """
@@ -242,7 +251,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: i
 
 
 def _pool(method: str, rank: int) -> Callable[..., Any]:
-    """Return a pool over `rank` axes, whose kernel may be one number."""
+    """Return a pool over the last `rank` axes as a function; the kernel may be one number."""
 
     def pool(input: Tensor, kernel_size: Sizes, *args: Any, **names: Any) -> Any:
         return getattr(input, method)(repeated(kernel_size, rank, pool.__name__), *args, **names)

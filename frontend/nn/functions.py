@@ -1,8 +1,10 @@
 """Layers without parameters: activations, flattening, distances, losses.
 
-Each calls the method of `Tensor` whose name its docstring gives.
+A layer calls the method of `Tensor` that its docstring names, with its settings as arguments, and raises what
+the method raises. An input may also be an array or lists. A layer raises `UsageTypeError` for an unknown
+setting.
 
-Not here: dropout and layers with weights (`layers`), pools and padding (`pools`).
+Not here: dropout and layers with weights (`layers`), pools and padding (`pools`). Next: `module`.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ class _Method(Module):
     """The settings, in PyTorch's order."""
     defaults: tuple[Any, ...] = ()
     unused: tuple[str, ...] = ()
-    """Settings that the method does not have: `inplace`, which changes nothing but the input."""
+    """Settings that the method does not have: `inplace`, which is accepted and has no effect."""
     shown_as = "{name}={value!r}"
-    """How a setting is printed; empty for none."""
+    """The text of a setting in `repr`; "" for a loss, which shows no settings."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         if len(args) > len(self.names):
@@ -50,11 +52,11 @@ class _Method(Module):
             setattr(self, name, value)
 
     def settings(self) -> dict[str, Any]:
-        """Return what the method is called with."""
+        """Return the named arguments with which the method is called."""
         return {name: getattr(self, name) for name in self.names if name not in self.unused}
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """Return the method of the input, an array or lists included."""
+        """Return the method of x, with `others` as its positional arguments."""
         x = layer_input(self, x)
         if not self.shown_as:  # losses
             x = raised(x)
@@ -62,7 +64,7 @@ class _Method(Module):
         return found
 
     def extra_repr(self) -> str:
-        """Return the settings; those without a use only where they are set."""
+        """Return the settings as PyTorch prints them; `inplace` only if it is True."""
         every = [name for name in self.names if name not in self.unused or getattr(self, name)]
         shown = [self.shown_as.format(name=name, value=getattr(self, name)) for name in every]
         return ", ".join([text for text in shown if text])
@@ -121,9 +123,10 @@ BCEWithLogitsLoss = _layer(
 
 
 class CrossEntropyLoss(Module):
-    """The cross entropy of logits with classes or probabilities: see `Tensor.cross_entropy`.
+    """The cross entropy of logits with classes or probabilities; see `Tensor.cross_entropy`.
 
-    `weight` is one number for each class, of classes only. Raises `UsageError` for it beside label smoothing.
+    `weight` has one number for each class. It needs a target of classes, and raises `UsageError` beside label
+    smoothing.
     """
 
     def __init__(
@@ -146,7 +149,10 @@ class CrossEntropyLoss(Module):
         self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of logits (batch, classes, ...)."""
+        """Return the loss of logits (batch, classes, ...), or (classes,).
+
+        Raises as `Tensor.cross_entropy`.
+        """
         x = raised(layer_input(self, x))
         if self.weight is None:
             return x.cross_entropy(target, self.reduction, self.label_smoothing, self.ignore_index)
@@ -157,7 +163,10 @@ class CrossEntropyLoss(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`, as in PyTorch."""
+    """log(1 + exp(beta * x)) / beta, or x where beta * x is above `threshold`.
+
+    `UsageError` for a beta of 0.
+    """
 
     _template = "beta={0.beta}, threshold={0.threshold}"
 
@@ -172,7 +181,10 @@ class Softplus(Module):
 
 
 class Hardtanh(Module):
-    """The input limited to min_val..max_val: see `Tensor.hardtanh`. The input is never changed."""
+    """The input limited to min_val..max_val; see `Tensor.hardtanh`. `inplace` has no effect.
+
+    Raises `UsageError` unless min_val < max_val.
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.min_val, self.max_val = number(min_val, "Hardtanh"), number(max_val, "Hardtanh")
@@ -190,7 +202,7 @@ class Hardtanh(Module):
 
 
 class Threshold(Module):
-    """The input where it is above a threshold, else a value. The input is never changed."""
+    """The input where it is above a threshold, else a value. `inplace` has no effect."""
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.threshold, self.value = number(threshold, "Threshold"), number(value, "Threshold")
@@ -207,7 +219,7 @@ class Threshold(Module):
 
 
 class Softmax2d(Module):
-    """The softmax over the channels of (batch, channels, height, width), or without the batch."""
+    """The softmax over the channels of (batch, channels, height, width) or (channels, height, width)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the probabilities. Raises `UsageError` for another number of axes."""
@@ -218,7 +230,7 @@ class Softmax2d(Module):
 
 
 class Unflatten(Module):
-    """One axis as several; one size may be -1."""
+    """One axis split into several; one size may be -1. Raises `UsageError` for sizes of another product."""
 
     _template = "dim={0.dim}, unflattened_size={0.unflattened_size}"
 
@@ -236,13 +248,13 @@ class Unflatten(Module):
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between two tensors along an axis."""
+    """The cosine of the angle between two tensors along an axis; norms are at least `eps`."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = whole(dim, "CosineSimilarity, dim"), number(eps, "CosineSimilarity, eps")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the similarity without the axis."""
+        """Return the similarity, without the axis. Raises `UsageError` for shapes that do not broadcast."""
         a, b = layer_input(self, x1), layer_input(self, x2)
         shape = broadcast((a.shape, b.shape), "CosineSimilarity")
         x, y = wide(a.expand(shape)), wide(b.expand(shape))
@@ -258,13 +270,13 @@ class PairwiseDistance(Module):
         self.keepdim = flag(keepdim, "PairwiseDistance, keepdim")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the distances."""
+        """Return the distances (...,) of (..., n), with `keepdim` (..., 1)."""
         apart = layer_input(self, x1) - layer_input(self, x2) + self.eps
         return apart.norm(self.norm, -1, keepdim=self.keepdim)
 
 
 class Identity(Module):
-    """The input, unchanged; arguments are accepted and ignored, as in PyTorch."""
+    """The input, unchanged; arguments of the constructor are accepted and ignored."""
 
     def __init__(self, *_args: Any, **_settings: Any) -> None:
         """Make the layer."""

@@ -1,9 +1,10 @@
 """First values of parameters, with PyTorch's names: `nn.init.xavier_uniform_(layer.weight)`.
 
-Each function assigns a tensor in place, also one with requires_grad, and returns it. Weights are
-(outputs, inputs, *kernel).
+Each function assigns numbers to a tensor in place, also to one with requires_grad, realizes it and returns
+it. Weights are (outputs, inputs, *kernel); functions that need their sizes raise `UsageError` below two axes.
+Numbers out of range raise `UsageError`, values that are no numbers or tensors `UsageTypeError`.
 
-Not here: tensors of random numbers (`frontend.ops.random`), what layers start with (`layers`).
+Not here: tensors of random numbers (`frontend.ops.random`). Next: `layers`, whose first values differ.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ GAINS: dict[str, Callable[[float], float]] = {
     "leaky_relu": lambda slope: math.sqrt(2 / (1 + slope * slope)),
     "selu": lambda _: 3 / 4,
 }
-"""The factor by which the deviation of weights grows before a function, by its name."""
+"""Name of a function -> its gain, a factor of the deviation of the weights before it, given a slope."""
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return the factor for a function; `param` is the slope of "leaky_relu", 0.01 by default."""
+    """Return the gain of a function; `param` is the slope of "leaky_relu", None for 0.01.
+
+    Raises `UsageError` for a name that is not in `GAINS`.
+    """
     if nonlinearity not in GAINS:
         raise UsageError(f"calculate_gain: wanted one of {', '.join(GAINS)}, saw {nonlinearity!r}")
     return GAINS[nonlinearity](0.01 if param is None else number(param, "calculate_gain, param"))
@@ -59,12 +63,15 @@ def uniform_(t: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 
 def normal_(t: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Assign normal numbers."""
+    """Assign normal numbers with a mean and a standard deviation, which is not negative."""
     return _assigned(t, Tensor.normal, mean=mean, std=std)
 
 
 def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Assign normal numbers of those in [a, b]."""
+    """Assign normal numbers, drawn from the part of their distribution in [a, b].
+
+    Raises `UsageError` unless std > 0 and a < b.
+    """
     mean, std = number(mean, "trunc_normal_, mean"), number(std, "trunc_normal_, std")
     if not (std > 0 and a < b):
         raise UsageError(f"trunc_normal_: wanted std > 0 and a < b, saw {std}, {a} and {b}")
@@ -74,7 +81,7 @@ def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.
 
 
 def constant_(t: Tensor, val: float) -> Tensor:
-    """Assign one number."""
+    """Assign one number to all elements, truncated for integers. Raises `UsageError` if it does not fit."""
     return t.assign(t.full_like(val)).realize()
 
 
@@ -89,7 +96,7 @@ def ones_(t: Tensor) -> Tensor:
 
 
 def eye_(t: Tensor) -> Tensor:
-    """Assign a matrix with ones on its diagonal and zeros elsewhere."""
+    """Assign ones to the diagonal of a matrix and zeros elsewhere. Raises `UsageError` for no matrix."""
     if t.ndim != 2:
         raise UsageError(f"eye_: wanted a matrix, saw the shape {t.shape}")
     return t.assign(Tensor.eye(*t.shape, dtype=t.dtype, device=t.device)).realize()
@@ -115,7 +122,10 @@ def _deviation(t: Tensor, a: float, mode: Mode, nonlinearity: str) -> float:
 def kaiming_uniform_(
     t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Assign numbers uniform in ±gain sqrt(3 / inputs), or outputs; `a` is the slope of a leaky ReLU."""
+    """Assign numbers uniform in ±gain sqrt(3 / n), with n the inputs, or the outputs for `mode` "fan_out".
+
+    The gain is `calculate_gain(nonlinearity, a)`. Raises `UsageError` for another mode or nonlinearity.
+    """
     bound = math.sqrt(3) * _deviation(t, a, mode, nonlinearity)
     return uniform_(t, -bound, bound)
 
@@ -123,12 +133,12 @@ def kaiming_uniform_(
 def kaiming_normal_(
     t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Assign normal numbers with the deviation gain / sqrt(inputs), or outputs; `a` as above."""
+    """Assign normal numbers with the deviation gain / sqrt(n); n, gain and errors as `kaiming_uniform_`."""
     return normal_(t, 0.0, _deviation(t, a, mode, nonlinearity))
 
 
 def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
-    """Assign gain times a matrix (outputs, the rest) with orthonormal rows or columns, the fewer of them."""
+    """Assign gain times a matrix (outputs, inputs * kernel) with orthonormal rows, or columns if fewer."""
     rows, columns = t.shape[0] if t.ndim else 1, _fans(t)[0]
     flat = Tensor.randn(max(rows, columns), min(rows, columns), dtype="float64", device=t.device).realize()
     q, r = flat.qr()

@@ -2,11 +2,11 @@
 
 Weights start uniform in ±1/sqrt(inputs) unless a layer documents another range. They are float32 on the
 default device. A layer is called with a tensor, an array or lists; the result is a pending tensor on the
-device of the weights. Sizes that no layer can have, and inputs whose axes do not fit the weights, raise
-`UsageError`; what holds no numbers raises `UsageTypeError`.
+device of the weights. Sizes below 1, and inputs whose axes do not fit the weights, raise `UsageError`.
+Settings of the wrong type, and inputs that are no numbers, raise `UsageTypeError`.
 
 Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers without parameters
-(`functions`, `pools`), the operations (`frontend.ops.normalization`), training steps (`frontend.optim`).
+(`functions`, `pools`). Next: `module`, the base of layers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class Linear(Module):
 
 
 def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
-    """Return a size of an embedding, given under one of two names."""
+    """Return a size of an embedding, given under one of two names.
+
+    Raise `UsageTypeError` for both or none.
+    """
     if (value is None) == (other is None):
         raise UsageTypeError(f"Embedding: wanted either {name} or {alias}, saw {value} and {other}")
     found = value if other is None else other
@@ -78,15 +81,17 @@ def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
 class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
-    `weight` is (num_embeddings, embedding_dim), uniform in ±sqrt(6 / (their sum)) at first. The row
-    `padding_idx` is zeros at first and gets no gradient. Rows that are used are first scaled, in place, to a
-    norm of at most `max_norm`; `scale_grad_by_freq` divides the gradient of a row by how often it is used.
-    `sparse` changes nothing. `vocab_size` and `embed_size` are other names of the sizes.
+    `weight` is (num_embeddings, embedding_dim), at first uniform in ±sqrt(6 / (num_embeddings +
+    embedding_dim)). The row `padding_idx` is zeros at first and gets no gradient. With `max_norm`, a call
+    first scales the rows that it uses, in place, to a `norm_type`-norm of at most `max_norm`.
+    `scale_grad_by_freq` divides the gradient of a row by the number of its uses. `sparse` changes nothing.
+    `vocab_size` and `embed_size` are other names of the sizes.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
-    An integer outside 0..num_embeddings-1 raises `IndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise its row is zeros. Raises `UsageError` for sizes below 1.
+    An integer outside 0..num_embeddings-1 raises `UsageIndexError` where the host knows its value, or under
+    `HCQ_VALIDATE=1`; otherwise its row is zeros. Raises `UsageError` for sizes below 1 and a padding_idx that
+    is no row.
     """
 
     def __init__(  # noqa: PLR0917 - the field's signature
@@ -116,7 +121,7 @@ class Embedding(Module):
             self.weight = (self.weight * self._kept(self.weight)).detach().realize()
 
     def _kept(self, like: Tensor) -> Tensor:
-        """Return 0 for the row of the padding and 1 for others, (rows, 1)."""
+        """Return (rows, 1): 0 for the row `padding_idx`, 1 for the others."""
         places = Tensor.arange(like.shape[0], device=like.device).reshape(-1, 1)
         return (places != self.padding_idx).cast(like.dtype)
 
@@ -132,8 +137,6 @@ class Embedding(Module):
         Raises `UsageTypeError` for floats and bools.
         """
         index = layer_input(self, index, self.weight)
-        if not index.dtype.is_int:
-            raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
         more = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
         return looked_up(self.weight, index, *more)
 
@@ -146,7 +149,9 @@ def looked_up(  # noqa: PLR0917 - internal
     norm_type: float,
     scale_grad_by_freq: bool,  # noqa: FBT001 - internal
 ) -> Tensor:
-    """Return the rows of a table that integers name, as `Embedding` describes its settings."""
+    """Return the rows of a table at integers, with the settings of `Embedding`. Raises as its call."""
+    if not index.dtype.is_int:
+        raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
 
     def counts() -> Tensor:
         flat = index.reshape(-1)
@@ -171,14 +176,14 @@ def looked_up(  # noqa: PLR0917 - internal
 class EmbeddingBag(Embedding):
     """Rows of a table, reduced within bags: their mean, sum or greatest elements.
 
-    Integers of two axes are bags of equal length, one in each row. Integers of one axis need `offsets`, where
-    each bag starts; with `include_last_offset` the last one is where the last bag ends. A bag without rows
-    gives zeros. Rows of `padding_idx` are left out.
+    Integers of two axes are bags of equal length, one in each row. Integers of one axis need `offsets`, the
+    index at which each bag starts; with `include_last_offset`, the last offset is the end of the last bag.
+    The result is (bags, embedding_dim). An empty bag gives zeros. Rows of `padding_idx` are left out.
 
         EmbeddingBag(1000, 64, mode="sum")([[1, 2], [3, 4]])      # (2, 2) -> (2, 64)
 
-    Raises `UsageError` for another mode, offsets that do not fit, and weights of samples with another mode
-    than sum.
+    Raises `UsageError` for another mode, for indices or offsets of another number of axes, and for weights of
+    samples with another mode than sum; otherwise as `Embedding`.
     """
 
     def __init__(
@@ -238,9 +243,9 @@ class EmbeddingBag(Embedding):
 
 
 class Dropout(Module):
-    """In training mode: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).
+    """In training mode: set each element to 0 with the probability `p`, divide the others by 1 - p.
 
-    `inplace` is accepted; the input is never changed. Raises `UsageError` for p outside 0..1.
+    `inplace` has no effect: the input is never changed. Raises `UsageError` for p outside 0..1.
     """
 
     _template = "p={0.p}, inplace={0.inplace}"
@@ -255,10 +260,13 @@ class Dropout(Module):
 
 
 class _ChannelDropout(Dropout):
-    """In training mode: set a share `p` of the channels to 0, scale the rest by 1 / (1 - p)."""
+    """In training mode: set each channel to 0 with the probability `p`, divide the others by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, ...); in evaluation mode return `x` itself."""
+        """Apply the layer to (batch, channels, ...); in evaluation mode return `x` itself.
+
+        Raises `UsageError` below two axes.
+        """
         x = layer_input(self, x)
         if x.ndim < 2:
             raise UsageError(f"{type(self).__name__} needs at least 2 axes, saw the shape {x.shape}")
@@ -281,7 +289,10 @@ class Dropout3d(_ChannelDropout):
 
 
 class PReLU(Module):
-    """The input where positive, else times a learned number, one for each channel: see `Tensor.prelu`."""
+    """The input where positive, else times a learned number, one for all channels or for each.
+
+    Raises as `Tensor.prelu` for another number of channels.
+    """
 
     _template = "num_parameters={0.num_parameters}"
 
@@ -305,7 +316,7 @@ class Bilinear(Module):
         self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return (..., outputs) of (..., in1) and (..., in2)."""
+        """Return (..., outputs) of (..., in1) and (..., in2), which have equal first axes."""
         x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
         y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
         return rounded(y if self.bias is None else y + self.bias, x1, self.weight, x2, self.bias)

@@ -1,7 +1,9 @@
-"""Losses with PyTorch's arguments, for `nn.functional`: those with weights, and those of several tensors.
+"""Losses of `nn.functional`, with PyTorch's arguments in PyTorch's order.
 
-Not here: losses that are methods with the same arguments (`frontend.ops.losses`), losses as layers
-(`functions`).
+`reduction` is "mean", "sum" or "none", which returns the loss of each element; another text raises
+`UsageError`. Operands broadcast; shapes that do not raise `UsageError`.
+
+Not here: losses as layers (`functions`). Next: `frontend.ops.losses`, the methods.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Final, Literal
 from frontend.arguments.aliases import check_call
 from frontend.arguments.checks import broadcast
 from frontend.arguments.conversion import number
+from frontend.arguments.settings import number_within
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
 from frontend.tensor import Tensor
@@ -30,9 +33,9 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
 
 
 def in_order(order: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Decorate a loss so that it takes its arguments by position in PyTorch's order.
+    """Decorate a loss so that it accepts its arguments by position, in the order of the names in `order`.
 
-    Of the old ones `size_average` False means the reduction "sum", `reduce` False "none".
+    `size_average` and `reduce` are PyTorch's old arguments; see `reduced_as_before`.
     """
 
     def decorated(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -61,9 +64,9 @@ def cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Return the cross entropy of logits (batch, classes, ...): see `Tensor.cross_entropy`.
+    """Return the cross entropy of logits (batch, classes, ...); see `Tensor.cross_entropy`.
 
-    `weight` is one number for each class; beside it label smoothing raises `UsageError`.
+    `weight` has one number for each class, and raises `UsageError` beside label smoothing.
     """
     loss = CrossEntropyLoss(
         weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
@@ -81,7 +84,7 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return the negative of log probabilities at integer classes: see `Tensor.nll_loss`."""
+    """Return the negative of log probabilities at integer classes; see `Tensor.nll_loss`."""
     return input.nll_loss(target, reduction, weight=weight, ignore_index=ignore_index)
 
 
@@ -89,7 +92,7 @@ def nll_loss(
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Return the cross entropy of probabilities; `weight`, broadcast, multiplies each element."""
+    """Return the cross entropy of probabilities, each element times `weight`, which is broadcast."""
     if weight is None:
         return input.binary_crossentropy(target, reduction)
     return _reduced(input.binary_crossentropy(target, "none") * weight, reduction)
@@ -104,7 +107,7 @@ def binary_cross_entropy_with_logits(
     reduction: Reduction = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """Return the cross entropy of logits: see `Tensor.binary_crossentropy_logits`."""
+    """Return the cross entropy of logits; see `Tensor.binary_crossentropy_logits`."""
     return input.binary_crossentropy_logits(target, reduction, weight, pos_weight)
 
 
@@ -120,10 +123,10 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return how far the distance to `positive`, and a margin, exceeds that to `negative`; at least 0.
+    """Return max(0, d(anchor, positive) - d(anchor, negative) + margin), with d the p-norm of the difference.
 
-    With `swap`, the distance of positive and negative counts where it is less. Raises `UsageError` for a
-    margin not above 0.
+    With `swap`, the second distance is the lesser one of d(anchor, negative) and d(positive, negative).
+    Raises `UsageError` unless margin > 0.
     """
     if not number(margin, "margin") > 0:
         raise UsageError(f"triplet_margin_loss: wanted a margin above 0, saw {margin}")
@@ -146,7 +149,10 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Return 1 - cosine where the target is 1, max(0, cosine - margin) where it is -1."""
+    """Return 1 - cosine where the target is 1, max(0, cosine - margin) where it is -1, 0 elsewhere.
+
+    The cosine is that of the angle between input1 and input2 along the last axis.
+    """
     shape = broadcast((input1.shape, input2.shape), "cosine_embedding_loss")
     input1, input2 = input1.expand(shape), input2.expand(shape)
     size = [(t * t).sum(-1) + 1e-12 for t in (input1, input2)]
@@ -167,10 +173,12 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return (log(var) + (input - target)² / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2.
 
-    `var` is a number, or has the shape of the input, that with 1 as its last axis, or that without its last
-    axis; then each row has one. Raises `UsageError` for other shapes. The limit of var has no gradient.
+    `var` is a number, or a tensor of the input's shape, or of that shape with a last axis of 1 or without the
+    last axis: then each row has one. Gradients flow to var as if it was not limited. Raises `UsageError` for
+    other shapes and for a negative number.
     """
-    var = var if isinstance(var, Tensor) else input.full_like(number(var, "gaussian_nll_loss, var"))
+    if not isinstance(var, Tensor):
+        var = input.full_like(number_within("gaussian_nll_loss, var", var, 0.0))
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = var.unsqueeze(-1)
@@ -259,9 +267,10 @@ def multi_margin_loss(
 
 
 def _elementwise(name: str, order: str) -> Callable[..., Tensor]:
-    """Return the function of a method whose loss each element has; `weight` multiplies it.
+    """Return the function of a method with one loss for each element, which `weight` multiplies.
 
-    The mean of weighted elements is that by their weights, but of `huber_loss` by their number.
+    The mean of weighted losses is their sum divided by the sum of the weights; for `huber_loss`, divided by
+    their number. Raises `UsageError` for a weight of another shape than the input.
     """
 
     def loss(

@@ -1,9 +1,9 @@
 """The base of layers and models: training mode, parameters by name, and the text that PyTorch prints.
 
-Nothing is registered: what a module consists of is found by walking its attributes, lists and dictionaries,
-as `nn.state` does, so plain classes may stand between modules.
+Nothing is registered: the tensors and modules of a module are found by walking its attributes, lists and
+dictionaries, as `nn.state` does. Objects of plain classes may therefore stand between modules.
 
-Not here: the layers (`layers`, `normalisation`, `recurrent`), saving (`nn.state`).
+Not here: saving (`nn.state`). Next: `layers`, `normalisation`, `recurrent`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Hooks:
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """Return what a value consists of by name: list items, dictionary values and attributes."""
+    """Return (name, value) of the list items, dictionary values and attributes of a value."""
     found: list[tuple[str, Any]] = []
     if isinstance(value, dict):
         found += [(str(k), v) for k, v in value.items()]
@@ -67,22 +67,23 @@ class Module:
             def forward(self, x):
                 return self.out(self.hidden(x).relu())
 
-    A module is in training mode at first; `eval()` ends it, for all modules that it consists of. Inside
-    `Tensor.train(mode)` that mode holds instead.
+    A module is in training mode at first; `eval()` ends that mode for the module and all modules inside it.
+    In a `Tensor.train(mode)` block that mode is used instead.
     """
 
     training = modes.Training()
     """Whether dropout is active and batch norms use the statistics of the batch; True at first."""
     _template: ClassVar[str] = ""
+    """The text of the settings in `repr`, a format of the module: "p={0.p}"."""
     mixed: ClassVar[DType | None] = None
-    """The dtype inside `nn.amp.autocast`, of all modules; None outside."""
+    """The dtype of all modules inside `nn.amp.autocast`; None outside."""
 
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
         answer_class(cls)
 
     def __call__(self, *args: Any, **names: Any) -> Any:
-        """Return `forward` of the arguments. Raises `UsageTypeError` for another number of them."""
+        """Return `forward` of the arguments. Raises `UsageTypeError` for arguments that do not fit it."""
         hooks = self.__dict__.get(HOOKS)
         try:
             return self.forward(*args, **names) if hooks is None else self._hooked(hooks, args, names)
@@ -129,7 +130,7 @@ class Module:
         raise UsageError(f"{type(self).__name__} defines no forward()")
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and all that it consists of, by name, each once."""
+        """Yield (dotted name, module) for this module and all modules inside it, each once."""
         seen: set[int] = set()
         waiting: list[tuple[str, Any]] = [(prefix, self)]
         while waiting:
@@ -143,11 +144,14 @@ class Module:
             waiting += reversed(inner)
 
     def modules(self) -> Iterator[Module]:
-        """Yield this module and all that it consists of, each once."""
+        """Yield this module and all modules inside it, each once."""
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> list[tuple[str, Module]]:
-        """Return the modules that are attributes or elements of this one, by name; `next` takes it, too."""
+        """Return (name, module) for the modules that are attributes or elements of this one.
+
+        `next` takes the list, too.
+        """
         return Listed([(name, part) for name, part in parts_of(self) if isinstance(part, Module)])
 
     def children(self) -> list[Module]:
@@ -155,22 +159,22 @@ class Module:
         return Listed([part for _, part in self.named_children()])
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
-        """Set the training mode of this module and all that it consists of; return self."""
+        """Set the training mode of this module and all modules inside it; return self."""
         mode = flag(mode, "train, mode")
         for m in self.modules():
             m.training = mode
         return self
 
     def eval(self) -> Self:
-        """End the training mode of this module and all that it consists of; return self."""
+        """End the training mode of this module and all modules inside it; return self."""
         return self.train(False)
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
-        """Return the float tensors that an optimiser may change, by name; a shared one by its first name.
+        """Return (name, tensor) of the float tensors that an optimiser may change, each once.
 
-        Their requires_grad becomes True where it was undecided. A tensor with requires_grad False is none,
-        unless it was listed here before: those that a program freezes stay parameters. `next` takes the list,
-        too.
+        A tensor with several names has the first of them. Undecided requires_grad becomes True. A tensor with
+        requires_grad False is no parameter, unless it was returned here before: a parameter that a program
+        freezes stays one. `next` takes the list, too.
         """
         every: dict[int, tuple[str, Tensor]] = {}
         for name, t in state.get_state_dict(self).items():
@@ -185,13 +189,13 @@ class Module:
         return Listed([t for _, t in self.named_parameters()])
 
     def named_buffers(self) -> list[tuple[str, Tensor]]:
-        """Return the tensors that no optimiser changes, by name; those that no file holds, too."""
+        """Return (name, tensor) of the tensors that are no parameters, with those that no file holds."""
         changed = {id(t) for t in self.parameters()}
         every = state.models.every_tensor(self)
         return Listed([(name, t) for name, t in every.items() if id(t) not in changed])
 
     def buffers(self) -> list[Tensor]:
-        """Return the tensors that no optimiser changes; `next` takes the list, too."""
+        """Return the tensors that are no parameters, with those that no file holds; `next` takes the list."""
         return Listed([t for _, t in self.named_buffers()])
 
     def get_submodule(self, target: str) -> Module:
@@ -202,11 +206,11 @@ class Module:
         return found
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Set an attribute to a module."""
+        """Set the attribute `name` to a module or None."""
         setattr(self, name, module)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors by name: see `nn.state.get_state_dict`."""
+        """Return all tensors by name, not copied; see `nn.state.get_state_dict`."""
         return state.get_state_dict(self)
 
     def load_state_dict(
@@ -216,12 +220,15 @@ class Module:
     ) -> state.models.LoadedKeys:
         """Assign values to the tensors by name; return the missing and the unexpected names.
 
-        Errors as `nn.state.load_state_dict`: with `strict`, such names raise `UsageError`.
+        Raises as `nn.state.load_state_dict`: with `strict`, missing and unexpected names raise `UsageError`.
         """
         return state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Set an attribute to a tensor without a gradient; the state dictionary holds a `persistent` one."""
+        """Set the attribute `name` to a tensor, which is no parameter; its requires_grad becomes False.
+
+        The state dictionary holds it only if it is `persistent`.
+        """
         if tensor is not None:
             tensor.requires_grad = False
         transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
@@ -238,7 +245,7 @@ class Module:
             t.grad = None
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
-        """Set requires_grad of all parameters; return self."""
+        """Set requires_grad of all parameters; return self. They stay parameters."""
         for t in self.parameters():
             t.requires_grad = wanted
         return self
@@ -249,10 +256,11 @@ class Module:
         dtype: DType | str | None = None,
         non_blocking: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     ) -> Self:
-        """Move all tensors to a device, and convert those of floats to a dtype, in place; return self.
+        """Move all tensors to a device, and convert float tensors to a float dtype, in place; return self.
 
-        Gradients go with them. An optimiser is made afterwards: its own state does not move. Arguments and
-        errors are those of `Tensor.to`; inside a captured function it raises `UsageError`.
+        Gradients are moved and converted, too. Make an optimiser afterwards: its state is not moved.
+        Arguments are those of `Tensor.to`, and so are errors; `UsageError` for a dtype that is no float and
+        inside a captured function.
         """
         flag(non_blocking, "to, non_blocking")
         if CAPTURE.now is not None:
@@ -280,7 +288,7 @@ class Module:
         return self.to("cpu")
 
     def cuda(self, device: int | None = None) -> Self:
-        """Move all tensors to an NVIDIA GPU, "nv" or "nv:1" for the number 1; return self."""
+        """Move all tensors to an NVIDIA GPU: "nv" for None, else "nv:NUMBER"; return self. Raises as `to`."""
         return self.to("nv" if device is None else f"nv:{whole(device, 'cuda, device')}")
 
     def float(self) -> Self:
@@ -300,13 +308,13 @@ class Module:
         return self.to(dtype="bfloat16")
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
-        """Call a function with all modules that this one consists of, and with this one last; return self."""
+        """Call a function with each module inside this one, and with this one last; return self."""
         for m in reversed(list(self.modules())):
             fn(m)
         return self
 
     def extra_repr(self) -> str:
-        """Return the settings that `repr` shows; a subclass defines them, or `_template`, their text."""
+        """Return the settings as text for `repr`; a subclass defines this method or `_template`."""
         return self._template.format(self)
 
     def _texts(self) -> list[tuple[str, str]]:
@@ -341,7 +349,7 @@ def mixed() -> DType | None:
 
 
 def lowered(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return float32 tensors in the dtype of `nn.amp.autocast`; outside of it all unchanged."""
+    """Return floats of at most 32 bits in the dtype of `nn.amp.autocast`; outside of it all unchanged."""
     dtype = mixed()
     if dtype is None:
         return tensors
@@ -353,23 +361,23 @@ def _mixes(t: Tensor) -> bool:
 
 
 def raised(x: Tensor) -> Tensor:
-    """Return a sixteen-bit tensor as float32 inside `nn.amp.autocast`; outside of it x itself."""
+    """Return a tensor of 16-bit floats as float32 inside `nn.amp.autocast`; any other x itself."""
     return x.cast("float32") if mixed() is not None and x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def wide(x: Tensor) -> Tensor:
-    """Return sixteen-bit floats as float32, and other tensors themselves."""
+    """Return a tensor of 16-bit floats as float32, any other tensor itself."""
     return x.cast("float32") if x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def rounded(y: Tensor, *of: Tensor | None) -> Tensor:
-    """Return y in the dtype to which the tensors that it was made of promote; integers count as float32."""
+    """Return y in the dtype to which the tensors `of` promote; integers count as float32, None not at all."""
     kinds = [t.dtype if t.dtype.is_float else dtypes.float32 for t in of if t is not None]
     return y.cast(functools.reduce(promote, kinds))
 
 
 def in_training(layer: Module) -> bool:
-    """Return whether a layer trains: by the surrounding `Tensor.train`, else by its own mode."""
+    """Return the training mode of a layer: that of the surrounding `Tensor.train`, else its own."""
     mode = modes.training(Tensor)
     return layer.training if mode is None else mode
 
@@ -382,11 +390,12 @@ class _ParameterType(type):
 
 
 class Parameter(metaclass=_ParameterType):
-    """A tensor that an optimiser may change: `Parameter(data)` is a `Tensor`.
+    """A tensor that an optimiser may change: `Parameter(data)` is a new `Tensor`.
 
         self.scale = nn.Parameter(Tensor.ones(8))
 
-    Tensors of floats need no wrapping: those with requires_grad undecided are parameters, too.
+    Float tensors need no wrapping: unless requires_grad is False they are parameters, too. Raises
+    `UsageError` for data that is no float, unless `requires_grad` is False.
     """
 
     @accepts_aliases
@@ -398,9 +407,11 @@ class Parameter(metaclass=_ParameterType):
 
 
 class Sequential(Module, list[Any]):
-    """Layers, or functions of one tensor, called one after the other.
+    """A list of layers, or functions of one tensor, called one after the other.
 
-    nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    Raises `UsageError` for a layer that cannot be called.
     """
 
     def __init__(self, *layers: Any) -> None:
@@ -417,10 +428,13 @@ class Sequential(Module, list[Any]):
 
 
 class ModuleList(Module, list[Any]):
-    """A list of modules, which their owner calls."""
+    """A list of modules, which the module that has the list calls."""
 
     def _texts(self) -> list[tuple[str, str]]:
-        """Return the texts of the children; neighbours of one text are one line with their count."""
+        """Return (name, text) of the children.
+
+        Neighbours with equal texts become one text with their count.
+        """
         found: list[tuple[str, str]] = []
         for text, same in groupby(super()._texts(), lambda pair: pair[1]):
             names = [name for name, _ in same]
@@ -431,15 +445,15 @@ class ModuleList(Module, list[Any]):
 
 
 def _parameter(value: Any) -> Tensor:
-    """Return a tensor itself, and numbers as a new `Parameter`."""
+    """Return a tensor itself, and other data as a new `Parameter`."""
     found: Tensor = value if isinstance(value, Tensor) else Parameter(value)
     return found
 
 
 class ParameterList(Module, list[Any]):
-    """A list of tensors, which their owner uses; arrays and lists of numbers become tensors.
+    """A list of tensors; arrays and lists of numbers become parameters.
 
-    Raises `UsageTypeError` for anything but an iterable of them.
+    Raises `UsageTypeError` for values that cannot be iterated over, a tensor or a text, and as `Parameter`.
     """
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
@@ -449,9 +463,9 @@ class ParameterList(Module, list[Any]):
 
 
 class ParameterDict(Module, dict[str, Any]):
-    """A dictionary of tensors, which their owner uses; arrays and lists of numbers become tensors.
+    """A dictionary of tensors by name; arrays and lists of numbers become parameters.
 
-    Raises `UsageTypeError` for anything but a mapping of names to them.
+    Raises `UsageTypeError` for anything but a mapping with names as keys, and as `Parameter`.
     """
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
@@ -462,7 +476,10 @@ class ParameterDict(Module, dict[str, Any]):
 
 
 class ModuleDict(Module, dict[str, Any]):
-    """A dictionary of modules, which their owner calls; `modules.name` is `modules["name"]`."""
+    """A dictionary of modules, which the module that has the dictionary calls.
+
+    `modules.name` is `modules["name"]`; an unknown name raises `AttributeError`.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name in self:

@@ -1,8 +1,10 @@
 """Normalisation layers: over the batch, the last axes, or groups of channels.
 
-Weights are float32 on the default device. Layers are called as those of `layers`, and raise as they do.
+Weights are float32 on the default device. An input may be a tensor, an array or lists of numbers;
+`UsageTypeError` for anything else. 16-bit inputs are computed in float32, and the result is rounded once.
+Settings out of range raise `UsageError`.
 
-Not here: the operations (`frontend.ops.normalization`), other layers (`layers`).
+Not here: other layers (`layers`). Next: `frontend.ops.normalization`, the operations.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -21,13 +23,17 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 _STEP: Final = {"float64": 2.0**-52}
-"""Distance from 1 to the next number, by dtype; that of float32 for those that are computed in it."""
+"""Name of a dtype -> the distance from 1 to the next number; other dtypes are computed in float32: 2**-23."""
 
 
 def affine_of(
     y: Tensor, of: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...] | None = None
 ) -> Tensor:
-    """Return y * weight + bias, both in a shape, rounded once: y is float32 where `of` has sixteen bits."""
+    """Return y * weight + bias, in the dtype to which `of`, the layer's input, and both promote.
+
+    y is the normalised input, float32 if `of` has 16 bits. Weight and bias are reshaped to `shape`, None:
+    not.
+    """
     for t, scales in ((weight, True), (bias, False)):
         if t is not None:
             own = t if shape is None else t.reshape(shape)
@@ -38,13 +44,15 @@ def affine_of(
 class BatchNorm(Module):
     """Batch normalisation along axis 1, of any rank.
 
-    In training mode it normalises by the batch's mean and variance and moves the running ones towards them by
-    `momentum`; in evaluation mode it uses the running ones, or the batch's without `track_running_stats`.
-    `eps` is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at first, None without
-    `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the state dictionary and
-    require no gradient; new values are computed with the optimiser's step, or at the next realize.
+    In training mode it normalises by mean and variance of the batch. It then assigns to the running
+    statistics (1 - momentum) times their value plus momentum times that of the batch, with n - 1 as divisor
+    of the variance. In evaluation mode it uses the running statistics; without `track_running_stats` always
+    those of the batch. `eps` is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at
+    first, None without `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the
+    state dictionary and require no gradient. Their new values are pending until they are read, realized or an
+    optimiser steps.
 
-    Raises `UsageError` for settings out of range.
+    Raises `UsageError` unless eps >= 0 and 0 <= momentum <= 1; momentum None is not supported.
     """
 
     def __init__(
@@ -99,9 +107,9 @@ class BatchNorm(Module):
         return rounded(y, given, self.weight, self.bias)
 
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """Move the running statistics towards the batch's.
+        """Assign new running statistics, given mean and variance of a batch of `count` values a channel.
 
-        Computed at the next realize of anything assigned; in a captured function, of anything.
+        They are pending. A captured function computes them in its next launch.
         """
         keep = 1 - self.momentum
         share = self.momentum * count / max(1, count - 1)
@@ -123,10 +131,11 @@ class BatchNorm3d(BatchNorm):
 
 
 class LayerNorm(Module):
-    """Normalisation over the last axes, then weight and bias.
+    """Normalisation by mean and variance over the last axes, then times weight plus bias.
 
-    `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the variance. `weight`
-    and `bias` have that shape, 1 and 0 at first, None without `elementwise_affine`; `bias` may be left out.
+    `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the
+    variance. `weight` and `bias` have the shape `normalized_shape`, 1 and 0 at first; both are None without
+    `elementwise_affine`, and bias is None with `bias=False`.
     """
 
     def __init__(
@@ -164,9 +173,9 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Division by the root mean square over the last axes, times a weight.
 
-    `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the mean square; None:
-    the distance from 1 to the next number of the dtype that it is computed in. `weight` has that shape, 1 at
-    first, None without `elementwise_affine`.
+    `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the mean
+    square; None: 2**-52 for float64, else 2**-23. `weight` has the shape `normalized_shape`, 1 at first; None
+    without `elementwise_affine`.
     """
 
     def __init__(
@@ -199,11 +208,11 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalisation over groups of channels, then weight and bias for each channel.
+    """Normalisation over groups of neighbouring channels, then times weight plus bias of each channel.
 
-    Mean and variance are of each of `num_groups` groups of neighbouring channels, with all later axes. `eps`
-    is added to the variance. `weight` and `bias` are (num_channels,), 1 and 0 at first, None without
-    `affine`.
+    Each sample is normalised by mean and variance of each of `num_groups` groups, over the group's channels
+    and all axes after them. `eps` is added to the variance. `weight` and `bias` are (num_channels,), 1 and 0
+    at first, None without `affine`.
 
     Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
     """
@@ -234,9 +243,10 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(GroupNorm):
-    """Normalisation of each channel by itself, over all later axes: a `GroupNorm` of one channel a group.
+    """Normalisation of each channel of each sample: a `GroupNorm` whose groups have one channel.
 
-    Running statistics are not supported: `track_running_stats=True` raises `UsageError`.
+    `momentum` has no effect. Running statistics are not supported: `track_running_stats=True` raises
+    `UsageError`.
     """
 
     def __init__(
@@ -272,7 +282,7 @@ class InstanceNorm3d(InstanceNorm):
 
 
 class LocalResponseNorm(Module):
-    """Division by (k + alpha * the mean square of `size` neighbouring channels) ** beta."""
+    """Division by (k + alpha * m) ** beta, with m the mean square of `size` neighbouring channels."""
 
     _template = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
 
@@ -282,7 +292,7 @@ class LocalResponseNorm(Module):
         self.alpha, self.beta, self.k = [number(v, f"LocalResponseNorm, {n}") for n, v in given.items()]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the same shape of (batch, channels, ...)."""
+        """Return the normalised (batch, channels, ...). Raises `UsageError` below three axes."""
         x = layer_input(self, x)
         if x.ndim < 3:
             raise UsageError(f"LocalResponseNorm needs at least 3 axes, saw the shape {x.shape}")
@@ -296,7 +306,10 @@ class LayerNorm2d(LayerNorm):
     """`LayerNorm` over the channels of (batch, channels, height, width)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, height, width); return the same shape."""
+        """Apply the layer to (batch, channels, height, width); return the same shape.
+
+        Raises `UsageError` for another number of channels.
+        """
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.normalized_shape[0])
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)

@@ -1,6 +1,10 @@
 """Layers that change the sizes of spatial axes: pools, padding, upsampling, shuffles of pixels.
 
-Not here: activations and losses (`functions`), convolutions (`convolutions`).
+Sizes below 1, settings for another number of axes, and inputs that are too small or have too few axes raise
+`UsageError`.
+
+Not here: activations and losses (`functions`), convolutions (`convolutions`). Next:
+`frontend.ops.convolutions` and `frontend.ops.resizing`, the operations.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Pool(Module):
-    """A pool over the last `rank` axes; the stride is the kernel's size unless given."""
+    """Base of pools over the last `rank` axes; the stride is the kernel's size unless given."""
 
     rank: ClassVar[int]
 
@@ -43,7 +47,10 @@ class _Pool(Module):
 
 
 class _MaxPool(_Pool):
-    """The greatest value of each window: see `Tensor.max_pool2d`; with `return_indices` also its place."""
+    """The greatest value of each window; see `Tensor.max_pool2d`.
+
+    With `return_indices` also its flat index.
+    """
 
     _template = (
         "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, "
@@ -65,7 +72,7 @@ class _MaxPool(_Pool):
         self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
 
     def forward(self, x: Tensor) -> Any:
-        """Return (..., *sizes) of (..., *spatial), with `return_indices` the places beside it."""
+        """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
         given = (self.kernel_size, self.stride, self.padding, self.dilation)
         size, stride, padding, dilation = [self._each(v) for v in given]
         x = layer_input(self, x)
@@ -75,7 +82,7 @@ class _MaxPool(_Pool):
 
 
 class _AvgPool(_Pool):
-    """The mean of each window: see `Tensor.avg_pool2d`."""
+    """The mean of each window; see `Tensor.avg_pool2d`."""
 
     def __init__(
         self,
@@ -98,7 +105,7 @@ class _AvgPool(_Pool):
         return x.avg_pool2d(size, stride, padding, *more)
 
     def extra_repr(self) -> str:
-        """Return the settings; PyTorch prints those of one axis as tuples."""
+        """Return the settings as PyTorch prints them: those of one axis as tuples."""
         every = {n: getattr(self, n) for n in ("kernel_size", "stride", "padding")}
         if self.rank == 1:
             every = {n: self._each(v) for n, v in every.items()}
@@ -106,7 +113,10 @@ class _AvgPool(_Pool):
 
 
 class _Adaptive(Module):
-    """A pool over the last `rank` axes whose result has given sizes; None keeps the size of an axis."""
+    """A pool over the last `rank` axes to given sizes; None keeps the size of an axis.
+
+    Bin k of m bins of an axis of n elements has elements k * n // m up to ceil((k + 1) * n / m).
+    """
 
     _template = "output_size={0.output_size}"
     rank: ClassVar[int]
@@ -130,7 +140,7 @@ class _Adaptive(Module):
 
 
 class _AdaptiveMax(_Adaptive):
-    """An adaptive pool of greatest values; with `return_indices` also their places, as `max_pool2d` gives."""
+    """An adaptive pool of greatest values; with `return_indices` also their flat indices in the image."""
 
     method = "amax"
 
@@ -139,7 +149,7 @@ class _AdaptiveMax(_Adaptive):
         self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
 
     def forward(self, x: Tensor) -> Any:
-        """Return (..., *sizes) of (..., *spatial), with `return_indices` the places beside it."""
+        """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
         value = super().forward(x)
         return (value, self._places(layer_input(self, x))) if self.return_indices else value
 
@@ -159,7 +169,7 @@ class _AdaptiveMax(_Adaptive):
 
 
 def _of_ranks(base: type[Any], name: str, text: str, **fields: Any) -> list[type[Any]]:
-    """Return the classes NAME1d, NAME2d and NAME3d of a base."""
+    """Return the classes NAME1d, NAME2d and NAME3d, subclasses of `base` with the docstring `text`."""
     return [
         type(f"{name}{rank}d", (base,), {"rank": rank, "__doc__": text, "__module__": __name__, **fields})
         for rank in (1, 2, 3)
@@ -169,15 +179,15 @@ def _of_ranks(base: type[Any], name: str, text: str, **fields: Any) -> list[type
 MaxPool1d, MaxPool2d, MaxPool3d = _of_ranks(_MaxPool, "MaxPool", "The greatest value of each window.")
 AvgPool1d, AvgPool2d, AvgPool3d = _of_ranks(_AvgPool, "AvgPool", "The mean of each window.")
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = _of_ranks(
-    _Adaptive, "AdaptiveAvgPool", "The mean of each of a number of bins.", method="mean"
+    _Adaptive, "AdaptiveAvgPool", "The mean of each bin, for a given number of bins.", method="mean"
 )
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _of_ranks(
-    _AdaptiveMax, "AdaptiveMaxPool", "The greatest value of each of a number of bins."
+    _AdaptiveMax, "AdaptiveMaxPool", "The greatest value of each bin, for a given number of bins."
 )
 
 
 class _Pad(Module):
-    """Padding of the last `rank` axes: one number, or (before, after) pairs, last axis first."""
+    """Padding of the last `rank` axes: one number, or flat (before, after) pairs, the last axis first."""
 
     _template = "{0.padding}"
     rank: ClassVar[int]
@@ -188,7 +198,7 @@ class _Pad(Module):
         self.padding = repeated(padding, 2 * self.rank, f"{type(self).__name__}, padding")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the padded input."""
+        """Return the padded input. Raises as `Tensor.pad`."""
         mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
         return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
 
@@ -220,7 +230,7 @@ _FACTOR: Final = "Upsample, scale_factor"
 
 
 class Upsample(Module):
-    """Other spatial sizes: see `Tensor.interpolate`."""
+    """Resizing of spatial axes, to `size` or by `scale_factor`, one of both; see `Tensor.interpolate`."""
 
     def __init__(
         self,
@@ -284,7 +294,7 @@ class ChannelShuffle(Module):
 
 
 class PixelShuffle(Module):
-    """Channels as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
+    """Channels rearranged as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
 
     _template = "upscale_factor={0.upscale_factor}"
 
@@ -302,7 +312,7 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
+    """Pixels rearranged as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
 
     _template = "downscale_factor={0.downscale_factor}"
 
@@ -330,7 +340,7 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
 
 
 class _Windows(Module):
-    """The settings of both layers, and where windows lie."""
+    """Base of `Unfold` and `Fold`: their settings, and the positions of windows in an image."""
 
     _template = "kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}"
 
@@ -343,7 +353,7 @@ class _Windows(Module):
         self._stride = _pair(stride, f"{name}, stride", 1)
 
     def _counts(self, sizes: tuple[int, int]) -> tuple[int, int]:
-        """Return how many windows fit each axis of an image."""
+        """Return how many windows fit along each axis of an image. Raises `UsageError` if none fits."""
         each = zip(sizes, self._kernel, self._dilation, self._padding, self._stride, strict=True)
         rows, columns = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in each]
         if rows < 1 or columns < 1:
@@ -351,7 +361,7 @@ class _Windows(Module):
         return rows, columns
 
     def _places(self, counts: tuple[int, int]) -> list[tuple[slice, slice]]:
-        """Return, for each place in a window, where it lies in the padded image in all windows."""
+        """Return, for each position inside a window, the slices of the padded image with its elements."""
         (dy, dx), (sy, sx), (rows, columns) = self._dilation, self._stride, counts
         down, across = sy * (rows - 1) + 1, sx * (columns - 1) + 1
         return [
@@ -361,9 +371,10 @@ class _Windows(Module):
 
 
 class Unfold(_Windows):
-    """The windows of images as columns: (batch, channels, *image) to (batch, channels * window, windows).
+    """Windows of images as columns: (batch, channels, rows, columns) to (batch, channels * window, windows).
 
-    Raises `UsageError` for other ranks than 3 and 4, and where no window fits.
+    `window` is the number of elements of a window. Raises `UsageError` for other than 3 or 4 axes, and if no
+    window fits.
     """
 
     def __init__(self, kernel_size: Pair, dilation: Pair = 1, padding: Pair = 0, stride: Pair = 1) -> None:
@@ -385,10 +396,10 @@ class Unfold(_Windows):
 
 
 class Fold(_Windows):
-    """The sum of windows at their places: (batch, channels * window, windows) to (batch, channels, *image).
+    """Sums of overlapping windows: (batch, channels * window, windows) to (batch, channels, *output_size).
 
-    The image has the size `output_size`. Raises `UsageError` for other ranks than 2 and 3, and where the
-    windows are not those of such an image.
+    It is the gradient of `Unfold`. Raises `UsageError` for other than 2 or 3 axes, and for another number of
+    windows than an image of `output_size` has.
     """
 
     _template = (

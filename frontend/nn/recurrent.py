@@ -1,9 +1,11 @@
 """Recurrent layers: RNN, LSTM and GRU, as cells of one step and over sequences.
 
-Weights have PyTorch's names, shapes and order of gates, and start uniform in ±1/sqrt(hidden_size). A
-sequence is unrolled: one step of the graph for each element.
+Weights have PyTorch's names, shapes and order of gates, and start uniform in ±1/sqrt(hidden_size). A sequence
+is unrolled: the graph has the operations of each step. Sizes below 1, and inputs or states of another shape,
+raise `UsageError`.
 
-Not here: attention (`attention`), other layers (`layers`).
+Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`, sequences of several
+lengths.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -21,9 +23,9 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-"""Of the input and of the hidden state, then their biases."""
+"""The weights of the input and of the hidden state, then their biases, None without `bias`."""
 State = tuple[Tensor, ...]
-"""h, or h and c of an LSTM, each (batch, hidden)."""
+"""(h,), or (h, c) of an LSTM, each (batch, hidden)."""
 
 
 def _weight(*shape: int, hidden: int) -> Tensor:
@@ -32,7 +34,7 @@ def _weight(*shape: int, hidden: int) -> Tensor:
 
 
 def _both(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Return the maps of input and hidden state by their weights."""
+    """Return the linear maps of the input and of the hidden state by their weights and biases."""
     every = lowered(x, h, *weights)
     x, h, w_x, w_h, b_x, b_h = cast(
         "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]", every
@@ -60,19 +62,23 @@ def gru_step(x: Tensor, state: State, weights: Weights) -> State:
 
 
 def tanh_step(x: Tensor, state: State, weights: Weights) -> State:
-    """Return (h',) of (batch, inputs) and (h,): the tanh of both maps."""
+    """Return (h',) of (batch, inputs) and (h,): the tanh of the sum of both linear maps."""
     mapped, before = _both(x, state[0], weights)
     return ((mapped + before).tanh(),)
 
 
 def relu_step(x: Tensor, state: State, weights: Weights) -> State:
-    """Return (h',) of (batch, inputs) and (h,): both maps where positive."""
+    """Return (h',) of (batch, inputs) and (h,): the ReLU of the sum of both linear maps."""
     mapped, before = _both(x, state[0], weights)
     return ((mapped + before).relu(),)
 
 
 class _Cell(Module):
-    """One step: `weight_ih` is (gates * hidden, inputs), `weight_hh` (gates * hidden, hidden)."""
+    """Base of cells: `weight_ih` is (gates * hidden, inputs), `weight_hh` (gates * hidden, hidden).
+
+    `bias_ih` and `bias_hh` are (gates * hidden,), None without `bias`. An input may be (inputs,), without a
+    batch.
+    """
 
     gates: ClassVar[int] = 1
     step: Any = staticmethod(tanh_step)
@@ -116,7 +122,7 @@ class LSTMCell(_Cell):
     step = staticmethod(lstm_step)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Return (h, c), both (batch, hidden), of (batch, inputs) and the state before, zeros when None."""
+        """Return the next (h, c), both (batch, hidden), of (batch, inputs) and a state; None: zeros."""
         h, c = self._next(x, state, 2)
         return h, c
 
@@ -128,12 +134,12 @@ class GRUCell(_Cell):
     step = staticmethod(gru_step)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """Return h (batch, hidden) of (batch, inputs) and the state before, zeros when None."""
+        """Return the next h (batch, hidden) of (batch, inputs) and a state h; None: zeros."""
         return self._next(x, None if state is None else (state,), 1)[0]
 
 
 class RNNCell(_Cell):
-    """One step of an RNN: the `nonlinearity`, "tanh" or "relu", of both maps."""
+    """One step of an RNN: the `nonlinearity`, "tanh" or "relu", of the sum of both linear maps."""
 
     def __init__(
         self,
@@ -151,21 +157,24 @@ class RNNCell(_Cell):
         return super().extra_repr() + (", nonlinearity=relu" if self.nonlinearity == "relu" else "")
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """Return h (batch, hidden) of (batch, inputs) and the state before, zeros when None."""
+        """Return the next h (batch, hidden) of (batch, inputs) and a state h; None: zeros."""
         return self._next(x, None if state is None else (state,), 1)[0]
 
 
 class _Recurrent(Module):
-    """Layers of one kind of cell over (time, batch, inputs), or (batch, time, inputs) with `batch_first`.
+    """Base of layers of cells over (time, batch, inputs), or (batch, time, inputs) with `batch_first`.
 
-    `dropout` acts between layers, in training mode. With `bidirectional`, a second set of weights, whose
-    names end in `_reverse`, runs from the end; outputs are those of both, one after the other.
+    An input may have no batch, or be a `PackedSequence`; outputs are of the same kind. `dropout` is the
+    probability of dropout between layers, in training mode. With `bidirectional`, a second set of weights,
+    whose names end in `_reverse`, runs from the last step to the first; the last axis of outputs is (2 *
+    hidden), and there are two states for each layer. Raises `UsageError` for sizes below 1, dropout outside
+    0..1, a sequence without steps, and another number of states.
     """
 
     gates: ClassVar[int] = 1
     step: Any = staticmethod(tanh_step)
     parts: ClassVar[int] = 1
-    """Tensors of a state: h, or h and c."""
+    """The number of tensors of a state: 1 for h, 2 for h and c."""
 
     def __init__(
         self,
@@ -196,7 +205,7 @@ class _Recurrent(Module):
                     setattr(self, f"bias_hh_l{layer}{ending}", _weight(rows, hidden=n))
 
     def weights(self, layer: int, ending: str = "") -> Weights:
-        """Return the weights and biases of a layer, None for biases that there are not."""
+        """Return the weights and biases of a layer, None for missing biases; `ending` is "" or "_reverse"."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         w_x, w_h, b_x, b_h = [getattr(self, f"{name}_l{layer}{ending}", None) for name in names]
         assert w_x is not None  # there are always two weights
@@ -217,7 +226,7 @@ class _Recurrent(Module):
     def _run(self, x: Any, state: State | None) -> tuple[Any, State]:
         """Return the outputs, and the last states (layers * directions, batch, hidden).
 
-        Of a `PackedSequence` (`nn.utils.rnn`) the outputs are one, and the states are those after the last
+        For a `PackedSequence` the outputs are a `PackedSequence`, and the states are those after the last
         step of each sequence.
         """
         if not hasattr(x, "lengths"):
@@ -229,7 +238,10 @@ class _Recurrent(Module):
         return packed(y, x.lengths, self.batch_first), ends
 
     def _padded(self, x: Tensor, state: State | None, live: list[Tensor] | None) -> tuple[Tensor, State]:
-        """Return `_run` of a tensor; `live` says at each step which sequences have not ended."""
+        """Return the result of `_run` for a tensor.
+
+        `live` has for each step a bool tensor (batch, 1), whether a sequence has not ended; None: none ends.
+        """
         x = layer_input(self, x, self.weights(0)[0])
         single = x.ndim == 2
         if single:
@@ -295,7 +307,10 @@ class LSTM(_Recurrent):
     def forward(
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return outputs (time, batch, hidden), and h and c (layers, batch, hidden)."""
+        """Return outputs (time, batch, hidden), and (h, c), each (layers, batch, hidden).
+
+        State None: zeros.
+        """
         y, (h, c) = self._run(x, state)
         return y, (h, c)
 

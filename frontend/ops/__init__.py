@@ -1,6 +1,5 @@
-"""Tensor methods by kind: functions whose first argument is the tensor; `Tensor` names them.
+"""Tensor methods by family: functions whose first argument is the tensor; `Tensor` has them as methods.
 
-Not here: the list of names (`frontend.methods`), how a call becomes a lookup (`frontend.evaluation.trace`),
-primitive operations (`compiler.ir.ops`). Next: docs/reference/tensor.md; to add one:
-docs/how-to/add-an-elementwise-operation.md.
+Not here: the table of names (`frontend.methods`), how a call becomes a lookup (`frontend.evaluation.trace`),
+primitive operations (`compiler.ir.ops`). Next: docs/reference/tensor.md; docs/how-to/add-a-tensor-method.md.
 """

@@ -1,6 +1,9 @@
-"""Activation functions: elementwise, each one structure.
+"""Activation functions, elementwise.
 
-Not here: softmax, which reduces (`normalization`); exp, tanh and others (`functions`).
+Results have the dtype of self if that is a float, else float32, unless a function says otherwise; 16-bit
+floats are computed in float32 and rounded once. Gradients at kinks are those of PyTorch.
+
+Not here: softmax, which reduces (`normalization`). Next: `functions`: exp, tanh and others.
 """
 
 from __future__ import annotations
@@ -33,13 +36,13 @@ def _decay(x: T) -> T:
 
 @method
 def relu(self: T) -> T:
-    """Return max(self, 0). Its gradient at 0 is 0."""
+    """Return max(self, 0), for integers in their dtype. Its gradient at 0 is 0."""
     return ruled("relu", maximum(self, 0), self)
 
 
 @method
 def relu6(self: T) -> T:
-    """Return self limited to 0..6. Its gradient at 0 and at 6 is 0."""
+    """Return self limited to 0..6, for integers in their dtype. Its gradient at 0 and at 6 is 0."""
     return hardtanh(self, 0, 6)
 
 
@@ -85,7 +88,11 @@ def silu(self: T) -> T:
 
 @method
 def gelu(self: T, approximate: Literal["none", "tanh"] = "none") -> T:
-    """Return self times the normal distribution function at self; "tanh" is the usual approximation."""
+    """Return self times the standard normal distribution function at self.
+
+    With "tanh", return self / 2 * (1 + tanh(sqrt(2 / pi) * (self + 0.044715 * self**3))). Raises `UsageError`
+    for another text.
+    """
     x = widened(self)
     if approximate == "none":
         return narrowed(mul(mul(x, 0.5), add(erf(mul(x, math.sqrt(0.5))), 1.0)), self)
@@ -107,7 +114,8 @@ def quick_gelu(self: T) -> T:
 def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
     """Return log(1 + exp(beta * self)) / beta, without overflow. Raises `UsageError` for a beta of 0.
 
-    Self where beta * self is above the threshold; from 20 on the difference is below the digits of float32.
+    Where beta * self is above the threshold it is self. A threshold of 20 or more is ignored, as the function
+    then differs from self by less than the digits of float32.
     """
     if beta == 0:
         raise UsageError("softplus: wanted a beta other than 0, by which the result is divided")
@@ -136,20 +144,20 @@ def mish(self: T) -> T:
 
 @method
 def gate(self: T) -> T:
-    """Return tanh(softplus(self)) of float32 or float64, exact to the last digits also where it is near 0."""
+    """Return tanh(softplus(self)) of float32 or float64, with full relative precision also near 0."""
     whole, rest = _gate_parts(self)
     return ruled("gate", apply(Ops.DIV, None, whole, apply(Ops.ADD, None, whole, rest)), self, about=(False,))
 
 
 @method
 def gate_rest(self: T) -> T:
-    """Return 1 - tanh(softplus(self)), exact to the last digits also where that is near 0."""
+    """Return 1 - tanh(softplus(self)) of float32 or float64, with full relative precision also near 0."""
     whole, rest = _gate_parts(self)
     return ruled("gate", apply(Ops.DIV, None, rest, apply(Ops.ADD, None, whole, rest)), self, about=(True,))
 
 
 def _gate_parts(x: T) -> tuple[T, T]:
-    """Return a, b of tanh(log(u)) = (u² - 1) / (u² + 1) = a / (a + b), where u = 1 + exp(x)."""
+    """Return a and b with tanh(log(u)) = (u² - 1) / (u² + 1) = a / (a + b), where u = 1 + exp(x)."""
     e = _decay(x)
     whole = _select(x, mul(e, add(e, 2.0)), add(mul(e, 2.0), 1.0))
     return whole, _select(x, number_like(x, 2.0), mul(mul(e, e), 2.0))
@@ -173,9 +181,9 @@ def hardswish(self: T) -> T:
 
 @method
 def hardtanh(self: T, low: float = -1.0, high: float = 1.0) -> T:
-    """Return self limited to low..high, integers to both without their fractions. Its gradient on them is 0.
+    """Return self limited to low..high. Its gradient on both bounds is 0.
 
-    Raises `UsageError` for low above high.
+    Integers keep their dtype, and the bounds are truncated. Raises `UsageError` for low above high.
     """
     if low > high:
         raise UsageError(f"hardtanh: wanted low <= high, saw {low} and {high}")
@@ -208,14 +216,14 @@ def selu(self: T) -> T:
 
 @method
 def hardshrink(self: T, lambd: float = 0.5) -> T:
-    """Return self, and 0 where it is within -lambd..lambd."""
+    """Return self, or 0 where self is within -lambd..lambd; the dtype is that of self."""
     outside = apply(Ops.OR, None, gt(self, lambd), lt(self, -lambd))
     return where(apply(Ops.OR, None, outside, ne(self, self)), self, 0)
 
 
 @method
 def softshrink(self: T, lambd: float = 0.5) -> T:
-    """Return self moved towards 0 by lambd, 0 where it is within -lambd..lambd.
+    """Return self moved towards 0 by lambd, or 0 where self is within -lambd..lambd.
 
     Raises `UsageError` for a negative lambd.
     """
@@ -235,13 +243,16 @@ def tanhshrink(self: T) -> T:
 
 @method
 def threshold(self: T, threshold: float, value: float) -> T:
-    """Return self where it is above a threshold, else value."""
+    """Return self where it is above a threshold, else `value`, promoted to one dtype."""
     return where(gt(widened_float(self), threshold), self, value)
 
 
 @method
 def glu(self: T, axis: int = -1) -> T:
-    """Return the first half of an axis times the sigmoid of the second half."""
+    """Return the first half of an axis times the sigmoid of the second half.
+
+    Raises `UsageError` for an axis of odd size.
+    """
     shape = self.expr.shape
     a = axis_of(axis, shape, "glu") if shape else None
     if a is None or shape[a] % 2:
@@ -253,7 +264,11 @@ def glu(self: T, axis: int = -1) -> T:
 
 @composite
 def prelu(self: T, weight: T) -> T:
-    """Return self where positive, else weight * self; one weight, or one for each channel (axis 1)."""
+    """Return self where positive, else weight * self.
+
+    One weight, or a vector of one for each channel (axis 1). Raises `UsageError` for another number of
+    weights.
+    """
     shape = self.expr.shape
     if len(weight.expr.shape) == 1 and weight.expr.shape[0] > 1:
         count = weight.expr.shape[0]

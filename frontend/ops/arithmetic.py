@@ -1,6 +1,11 @@
 """Division, remainders and powers.
 
-Not here: sums, products, bits and comparisons (`elementwise`).
+Operands broadcast and promote as in `elementwise.add`. An integer divided by 0 raises
+`UsageZeroDivisionError` if the divisor is a Python number or a constant, or under `HCQ_VALIDATE=1`; otherwise
+the quotient and the remainder are 0.
+
+Not here: the limits of divisors (`frontend.evaluation.limits`). Next: `elementwise`: sums, products, bits and
+comparisons.
 """
 
 from __future__ import annotations
@@ -24,16 +29,16 @@ from hcq.errors import UsageError
 @operator
 @rounding_once
 def true_div(self: T, other: T | Number) -> T:
-    """Return the true quotient, always a float.
-
-    Integers give float32. Division by 0 gives an infinity or NaN.
-    """
+    """Return the true quotient, a float; integers give float32. Division by 0 gives an infinity or NaN."""
     x, y = agree("div", self, other, floats=True)
     return apply(Ops.DIV, None, x, y)
 
 
 def div(self: T, other: T | Number, *, rounding_mode: Literal["trunc", "floor"] | None = None) -> T:
-    """Return the quotient: the true one, a float, or rounded towards zero or down, in the promoted dtype."""
+    """Return the true quotient, a float, or the quotient rounded towards zero ("trunc") or down ("floor").
+
+    A rounded quotient has the promoted dtype. Raises `UsageError` for another `rounding_mode`.
+    """
     if rounding_mode is None:
         return true_div(self, other)
     rounding: Any = rounding_mode
@@ -51,7 +56,7 @@ def rdiv(self: T, other: T | Number) -> T:
 
 
 def _remainder(x: T, y: T) -> tuple[T, T]:
-    """Return C's fmod, and whether it is not 0 and differs from y in sign."""
+    """Return C's fmod of x and y, and whether it is not 0 and has another sign than y."""
     rest = apply(Ops.FMOD, None, x, y)
     zero = number_like(x, 0.0)
     signs = apply(Ops.XOR, None, apply(Ops.LT, None, rest, zero), apply(Ops.LT, None, y, zero))
@@ -61,8 +66,8 @@ def _remainder(x: T, y: T) -> tuple[T, T]:
 def _float_floordiv(x: T, y: T) -> T:
     """Return the quotient of floats rounded down, computed from the exact remainder.
 
-    x - rest is a multiple of y, so its quotient is near a whole number, and rounds to it; the rounded
-    quotient of x itself may lie above. Where x is nearer to 0 than y, a zero of the quotient's sign.
+    x - rest is a multiple of y, so its quotient is near a whole number and rounds to that number; the rounded
+    quotient of x itself could be one too large. A quotient of 0 has the sign of x / y.
     """
     dtype, shape = x.expr.dtype, x.expr.shape
     zero, one, half = (constant(x, value, dtype, shape) for value in (0.0, 1.0, 0.5))
@@ -100,7 +105,7 @@ def _mod(x: T, y: T) -> T:
 def floordiv(self: T, other: T | Number) -> T:
     """Return the quotient rounded down, in the promoted dtype.
 
-    An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`;
+    An integer divisor of 0 raises `UsageZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`;
     otherwise the result is 0.
     """
     x, y = agree("floordiv", self, other)
@@ -110,11 +115,7 @@ def floordiv(self: T, other: T | Number) -> T:
 @operator
 @rounding_once
 def truncdiv(self: T, other: T | Number) -> T:
-    """Return the quotient rounded towards zero, in the promoted dtype.
-
-    An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`;
-    otherwise the result is 0.
-    """
+    """Return the quotient rounded towards zero, in the promoted dtype. Raises as `floordiv`."""
     x, y = agree("div", self, other)
     if x.expr.dtype.is_float:
         return ruled("zero", apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), x, y)
@@ -139,11 +140,7 @@ def rfloordiv(self: T, other: T | Number) -> T:
 
 @operator
 def mod(self: T, other: T | Number) -> T:
-    """Return the remainder, with the sign of the divisor.
-
-    The dtype is the promoted one. An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant,
-    or under `HCQ_VALIDATE=1`; otherwise the result is 0.
-    """
+    """Return the remainder, with the sign of the divisor, in the promoted dtype. Raises as `floor_divide`."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(x, y), x, y)
 
@@ -156,9 +153,9 @@ def rmod(self: T, other: T | Number) -> T:
 
 
 def _whole(x: T, exponent: int) -> T:
-    """Return an integer tensor to a positive power, modulo 2 to its width.
+    """Return an integer tensor to a power >= 1, wrapped around to its width in bits.
 
-    Further up, powers repeat with a period of 2**(width - 2).
+    An exponent above 2**width is reduced: powers repeat with a period of 2**(width - 2).
     """
     bits = x.expr.dtype.bits
     if exponent > 1 << bits:
@@ -183,7 +180,7 @@ def _inverse(x: T) -> T:
 
 
 def _root(x: T) -> T:
-    """Return x ** 0.5, which is no square root for -0.0 and -inf."""
+    """Return x ** 0.5 as C's pow: 0.0 for -0.0 and infinity for -inf, unlike a square root."""
     dtype, shape = x.expr.dtype, x.expr.shape
     low, high, zero = (constant(x, value, dtype, shape) for value in (-math.inf, math.inf, 0.0))
     root = apply(Ops.SQRT, None, apply(Ops.ADD, None, x, zero))
@@ -202,16 +199,15 @@ _CHEAP: Final[dict[float, _Power]] = {
     -0.5: lambda x: ruled("root_power", _inverse(_root(x)), x, about=(-0.5,)),
     -1.0: _inverse,
 }
-"""Exponents of floats that are a few operations: also within two units of the last place."""
+"""Exponent of floats -> a few operations in place of POW, with results within two units of the last place."""
 
 
 @operator
 def pow(self: T, exponent: T | Number) -> T:
-    """Return self ** exponent: of floats as C's pow, of integers exactly, wrapping around.
+    """Return self ** exponent: for floats as C's pow, for integers exactly, wrapped around.
 
-    Where an integer exponent is negative, 0, or 1 or -1 if the base is; a negative number is refused there.
-
-    Raises `UsageError` for a negative constant exponent of integers.
+    Integers to a negative integer of a tensor give 0, but for the bases 1 and -1. Raises `UsageError` for
+    integers to a negative Python int.
     """
     if hasattr(exponent, "expr"):
         return _power(*agree("pow", self, exponent))
@@ -232,7 +228,7 @@ def pow(self: T, exponent: T | Number) -> T:
 
 @operator
 def rpow(self: T, base: T | Number) -> T:
-    """Return base ** self."""
+    """Return base ** self, as `pow`."""
     x, y = agree("pow", self, base)
     if x.expr.dtype.is_float and not hasattr(base, "expr") and base == 2:
         return apply(Ops.EXP2, None, x)

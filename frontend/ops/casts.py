@@ -1,7 +1,6 @@
 """Conversion of dtypes: by value (`cast`, `float`, ...) and by bits (`bitcast`).
 
-Not here: promotion of operands (`elementwise`), the result of a cast for values that do not fit
-(`compiler.ir.ops`).
+Not here: promotion of operands (`elementwise`). Next: `compiler.ir.ops`, the definition of CAST and BITCAST.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ if TYPE_CHECKING:
 
 
 def cast(self: T, dtype: DType | str) -> T:
-    """Return the values in another dtype, given by itself or by name; self when it has that dtype.
+    """Return the values in another dtype, given by itself or by name; self if it has that dtype.
 
-    Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`. An 8-bit float, such as
-    float8_e4m3fn, is stored, moved, compared by `==` and multiplied as a matrix; convert it for all else.
+    Floats to integers truncate and saturate, and NaN gives 0. Integers to narrower integers wrap around. A
+    bool is whether the value is not 0. An 8-bit float, such as float8_e4m3fn, is stored, moved, compared by
+    `==` and multiplied as a matrix; convert it for all else.
 
         Tensor([1.7, -1.7]).cast("int32")      # [1, -1]
 
-    Raises `UsageError` for a name without a dtype.
+    Raises `UsageError` for an unknown name and None, `UsageTypeError` for any other object.
     """
     return self if self.expr.dtype is dtype else _cast(self, _wanted(dtype, "cast"))
 
@@ -46,11 +46,12 @@ def _converted(self: T, dtype: DType) -> T:
 
 
 def bitcast(self: T, dtype: DType | str) -> T:
-    """Return the same bits as another dtype, given by itself or by name; self when it has the dtype.
+    """Return the same bits in another dtype, given by itself or by name; self if it has that dtype.
 
-    Of a smaller dtype the last axis has more elements, of a larger one fewer, the lowest bits first.
+    In a smaller dtype the last axis has more elements, in a larger one fewer; the lowest bits come first.
 
-    Raises `UsageError` for a last axis that is no whole number of larger elements, and bool of another size.
+    Raises `UsageError` for a last axis that does not divide into larger elements, for shape () and another
+    size, and for a bool and a dtype of another size; and as `cast`.
     """
     wanted = _wanted(dtype, "bitcast")
     return self if self.expr.dtype is wanted else _bits(self, wanted)
@@ -86,7 +87,7 @@ def _bits(self: T, dtype: DType) -> T:
 
 
 def _shifts(like: T, shape: tuple[builtins.int, ...], dtype: DType, bits: builtins.int) -> T:
-    """Return how far each part of the last axis is shifted."""
+    """Return for each element the shift in bits of its part: its index along the last axis times `bits`."""
     place = convert(coordinate(like, shape, len(shape) - 1), dtype)
     return apply(Ops.MUL, None, place, constant(like, bits, dtype, shape))
 
@@ -99,7 +100,7 @@ def _wanted(dtype: DType | str, what: str) -> DType:
 
 
 def view(self: T, *shape: builtins.int | Sequence[builtins.int] | DType) -> T:
-    """Return self in another shape (`reshape`), or its bits as another dtype (`bitcast`)."""
+    """Return self in another shape, as `reshape`, or for a dtype its bits, as `bitcast`."""
     wanted: Any = shape[0] if len(shape) == 1 else None
     return bitcast(self, wanted) if isinstance(wanted, DType) else reshape(self, *cast_type("Any", shape))
 
@@ -125,11 +126,11 @@ byte = _to("byte", dtypes.uint8)
 
 
 def type_as(self: T, other: TensorBase) -> T:
-    """Return the values in the dtype of another tensor."""
+    """Return the values in the dtype of another tensor. Raises `UsageTypeError` for no tensor."""
     tensor(other, "type_as", self)
     return cast(self, other.expr.dtype)
 
 
 def type(self: T, dtype: DType | str | None = None) -> T | str:
-    """Return the values in another dtype; without one, the name of the dtype."""
+    """Return the values in another dtype, as `cast`; None: return the name of the dtype."""
     return self.expr.dtype.name if dtype is None else cast(self, dtype)

@@ -1,7 +1,7 @@
 """Convolutions and pooling: operations on windows over the spatial axes of (batch, channels, ...).
 
-Not here: layers, which have parameters (`frontend.nn.layers`); the primitive operation
-(`frontend.primitives.convolution`).
+Not here: layers, which have parameters (`frontend.nn.convolutions`, `frontend.nn.pools`). Next:
+`frontend.primitives.convolution`, the primitive.
 """
 
 # ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
@@ -30,18 +30,27 @@ from frontend.ops.resizing import pad
 from hcq.errors import UsageError
 
 Sizes = int | tuple[int, ...] | list[int]
+"""A whole number for all spatial axes, or one for each."""
 
 
 def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, int], ...]:
-    """Read padding: one number, one for each spatial axis, or flat (before, after) pairs, last axis first."""
+    """Return (before, after) for each spatial axis.
+
+    `padding` is one number, one for each axis, or flat (before, after) pairs, the last axis first. Raises
+    `UsageError` for a negative number and another number of numbers.
+    """
     if isinstance(padding, (tuple, list)) and len(padding) == 2 * rank:
-        padding = tuple([whole(p, f"{what}, padding") for p in padding])
-        return tuple([(padding[i], padding[i + 1]) for i in range(2 * rank - 2, -1, -2)])
-    return tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
+        flat = [whole(p, f"{what}, padding") for p in padding]
+        pairs = tuple([(flat[i], flat[i + 1]) for i in range(2 * rank - 2, -1, -2)])
+    else:
+        pairs = tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
+    if min([n for pair in pairs for n in pair]) < 0:
+        raise UsageError(f"{what}: wanted padding of at least 0, saw {padding}")
+    return pairs
 
 
 def same_padding(kernel: tuple[int, ...], stride: Sizes, dilation: Sizes) -> tuple[int, ...]:
-    """Return flat (before, after) pairs, last axis first, that keep the sizes of a convolution.
+    """Return flat (before, after) pairs, the last axis first, with which a convolution keeps sizes.
 
     Raises `UsageError` for a stride other than 1.
     """
@@ -64,21 +73,18 @@ def conv2d(
 ) -> T:
     """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
-    The batch may be left out, of the result as well.
-
-    Padding is one number, one per axis, flat (before, after) pairs, last axis first, "same" or "valid".
-
-    `self` has one more axis than the kernel's two in common use; any number of spatial axes works. The result
-    is (batch, outputs, *sizes), in the promoted dtype, with size = (n + padding - dilation * (kernel - 1) -
-    1) // stride + 1 and the padding of both sides. `groups` divides channels and outputs; `bias` is
-    (outputs,).
+    There may be any number of spatial axes, at least one. The result is (batch, outputs, *sizes), in the
+    promoted dtype, with size = (n + padding - dilation * (kernel - 1) - 1) // stride + 1 for the padding of
+    both sides. Without a batch, self is (channels, *spatial), and the result has no batch. `padding` is one
+    number, one for each spatial axis, flat (before, after) pairs, the last axis first, "same" (for a stride
+    of 1) or "valid" (0). `groups` divides channels and outputs; `bias` is (outputs,).
 
         Tensor.rand(1, 3, 32, 32).conv2d(Tensor.rand(8, 3, 3, 3), padding=1)      # (1, 8, 32, 32)
 
-    Products with the padding may be left out. A weight that is infinite or NaN therefore gives, where its tap
-    lies in the padding, either NaN as the product with 0 or the sum of the other products, by size.
+    Products with the padding may be left out. Where a weight that is infinite or NaN meets the padding, the
+    result is therefore either NaN or the sum of the other products, depending on the sizes.
 
-    Raises `UsageError` when channels, groups, bias or kernel do not fit.
+    Raises `UsageError` when channels, groups, bias or kernel do not fit, and for negative padding.
     """
     rank = len(weight.expr.shape) - 2
     if len(self.expr.shape) == rank + 1 > 1:
@@ -96,8 +102,8 @@ def conv2d(
     elif isinstance(padding, str):
         raise UsageError(f"conv2d: wanted the padding 'same', 'valid' or numbers, saw {padding!r}")
     pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
-    if min([n for pair in pairs for n in pair]) < 0:
-        raise UsageError(f"conv2d: wanted padding of at least 0, saw {padding}")
+    if bias is not None and bias.expr.shape != weight.expr.shape[:1]:
+        raise UsageError(f"conv2d: wanted a bias of shape {weight.expr.shape[:1]}, saw {bias.expr.shape}")
     dtype = result_dtype(self, weight)
     if groups < 1:
         raise UsageError(f"conv2d: wanted at least one group, saw {groups}")
@@ -130,10 +136,10 @@ def conv_transpose2d(
 ) -> T:
     """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
 
-    The gradient of `conv2d`.
-
-    Sizes of the result: (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the
-    padding of both sides. Raises `UsageError` when channels, groups or bias do not fit.
+    It is the gradient of `conv2d` by its input. The result is (batch, outputs, *sizes), with size = (n - 1) *
+    stride - padding + dilation * (kernel - 1) + output_padding + 1 for the padding of both sides. Without a
+    batch, as `conv2d`. `padding` is as for `conv2d`, without names; `bias` is (outputs,). Raises `UsageError`
+    when channels, groups or bias do not fit, and for negative padding.
     """
     rank = len(weight.expr.shape) - 2
     if len(self.expr.shape) == rank + 1 > 1:
@@ -209,7 +215,10 @@ def _windows(
 
 
 def _rest(n: int, begun: int, kernel: int, stride: int, dilation: int) -> int:
-    """Return how far the last window reaches beyond n: one more fits partly, if it begins before `begun`."""
+    """Return by how many elements the last window exceeds an axis of n elements, 0 if it does not.
+
+    For `ceil_mode`: one more window is added if a part of it fits and it begins before the index `begun`.
+    """
     reach = dilation * (kernel - 1) + 1
     count = -(-(n - reach) // stride) + 1
     if (count - 1) * stride >= begun:
@@ -218,7 +227,7 @@ def _rest(n: int, begun: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 class Pooled(NamedTuple, Generic[T]):
-    """The greatest values of windows, and where they are in the flattened last axes (int32)."""
+    """The greatest values of windows, and their indices in the flattened last axes (int32)."""
 
     values: T
     indices: T
@@ -255,13 +264,15 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> T | Pooled[T]:
-    """Return the greatest value of each window over the last axes; with `ceil_mode` also of partial windows.
+    """Return the greatest value of each window over the last axes, as many as `kernel_size` has numbers.
 
-    The stride is the window's size unless given. Its gradient goes to the first place that holds that value;
-    with `return_indices` the result is the pair `(values, indices)`, as `max_unpool2d` takes it.
+    One number for `kernel_size` means two axes. The stride is the window's size unless given. With
+    `ceil_mode` windows may exceed the end of an axis. Padding is less than every value. The dtype is that of
+    self. A gradient goes to the first element of the window that has the value. With `return_indices` the
+    result is the pair `(values, indices)` for `max_unpool2d`.
 
-    As many last axes as `kernel_size` has numbers; the dtype is that of self. Padding never wins. Raises
-    `UsageError` for a window larger than the padded axis.
+    Raises `UsageError` for too few axes, a window larger than the padded axis, and padding that is negative
+    or above half a window.
     """
     every = (kernel_size, stride, padding, dilation, ceil_mode)
     value = _max_pool(self, *every)
@@ -282,7 +293,10 @@ def _max_pool(
 def _filled_windows(
     self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[T, T, tuple[int, ...]]:
-    """Return windows with the least number beyond the borders, where they are inside, and their axes."""
+    """Return windows, padded with the least number; whether each element is inside self.
+
+    The windows' axes.
+    """
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
     x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d", ceil=ceil_mode)
     every = constant(self, True, dtypes.bool, self.expr.shape)
@@ -294,7 +308,7 @@ def _filled_windows(
 def _places_of_greatest(
     self: T, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> T:
-    """Return where the first greatest value of each window is; a NaN is greatest."""
+    """Return the flat index of the first greatest value of each window; a NaN is greatest."""
     x, real, axes = _filled_windows(self, kernel_size, stride, padding, dilation, ceil_mode)
     value = reductions.fold(Ops.MAX, x, axes, keepdim=True)
     shape = self.expr.shape
@@ -319,10 +333,10 @@ def max_unpool2d(
     padding: Sizes = 0,
     output_size: tuple[int, ...] | None = None,
 ) -> T:
-    """Return zeros with the values of self at the places that `max_pool2d` with `return_indices` gave.
+    """Return zeros with the values of self at the indices that `max_pool2d` with `return_indices` gave.
 
-    The sizes are (n - 1) * stride - 2 * padding + kernel, or `output_size`. Raises `UsageError` for shapes
-    that do not fit.
+    The sizes of the last axes are (n - 1) * stride - 2 * padding + kernel, or `output_size`. Raises
+    `UsageError` for an index of another shape, `UsageIndexError` for an index outside if the host knows it.
     """
     shape = self.expr.shape
     rank = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
@@ -352,13 +366,13 @@ def avg_pool2d(
     divisor_override: int | None = None,
     dilation: Sizes = 1,
 ) -> T:
-    """Return the mean of each window over the last axes.
+    """Return the mean of each window over the last axes, as many as `kernel_size` has numbers.
 
-    Padded zeros are included unless `count_include_pad` is false. With `divisor_override` the sum of each
-    window is divided by that number.
+    Other arguments are those of `max_pool2d`. Padded zeros are counted unless `count_include_pad` is false.
+    With `divisor_override` the sum of each window is divided by that number.
 
-    Integers keep their dtype, and the mean is cut off towards 0; bools give float32. Raises `UsageError` for
-    a window larger than the padded axis, and for padding that is negative or above half a window.
+    Integers keep their dtype, and the mean is truncated; bools give float32. Raises as `max_pool2d`, and
+    `UsageError` for a divisor_override of 0.
     """
     x, axes = _windows(self, kernel_size, stride, dilation, padding, 0, "avg_pool2d", ceil=ceil_mode)
     if divisor_override is not None:
@@ -370,7 +384,7 @@ def avg_pool2d(
             return _share(reductions.sum(x, axes), math.prod([x.expr.shape[a] for a in axes]), self)
         return reductions.mean(x, axes)
     ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
-    if count_include_pad:  # the padding counts, what lies beyond it does not
+    if count_include_pad:  # the padding is counted, elements beyond the padding are not
         rank = len(axes)
         around = (*[(0, 0)] * (len(self.expr.shape) - rank), *spatial_padding(padding, rank, "avg_pool2d"))
         ones = pad(ones, around, 1.0)
@@ -393,7 +407,7 @@ def avg_pool2d(
 
 
 def _share(total: T, count: T | int, of: T) -> T:
-    """Return a quotient; of integers it is cut off towards 0, in their dtype."""
+    """Return total / count; if `of` is of integers, truncated and in its dtype."""
     if of.expr.dtype.kind not in {"int", "uint"}:
         return div(total, count)
     whole_count = count if isinstance(count, int) else convert(count, total.expr.dtype)

@@ -1,9 +1,11 @@
 """New tensors: from host data, constants and coordinates.
 
 Host data is copied to the device by the call. Constants and coordinates have no memory until they are
-realized.
+realized. `dtype` is a dtype or its name; `device` None is the default device; `requires_grad` is set if it is
+not None. All raise `UsageError` for an unknown dtype or device, a negative size, a number that does not fit
+the dtype, and requires_grad of integers.
 
-Not here: random numbers (`random`), host data to memory (`frontend.evaluation.storage`).
+Not here: random numbers (`random`). Next: `frontend.evaluation.storage`, host data in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ from frontend.ops.movement import reshape
 from hcq.errors import UsageError, UsageTypeError
 
 KNOWN_LIMIT: Final = 1 << 16
-"""Integers of an array whose minimum and maximum are recorded when it is copied: see `Leaf.known`."""
+"""The most integers of an array whose minimum and maximum are recorded when it is copied.
+
+See `Leaf.known`.
+"""
 
 
 def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:
@@ -41,7 +46,10 @@ def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:
 
 
 def default_dtype(value: object) -> DType:
-    """Return the dtype that a Python number makes: bool, int32 (int64 where needed) or float32."""
+    """Return the dtype of a Python number: bool, int32 (int64 where needed) or float32.
+
+    Raises `UsageError` for no number.
+    """
     if isinstance(value, bool):
         return dtypes.bool
     if isinstance(value, int):
@@ -54,7 +62,8 @@ def default_dtype(value: object) -> DType:
 def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
     """Return the expression and leaves of host data: a number, lists, bytes or an array.
 
-    An array keeps its dtype, whatever `dtype` is.
+    An array keeps its dtype, whatever `dtype` is. Raises as `frontend.tensor.Tensor`, and `UsageError` inside
+    a captured function for other data than a number.
     """
     name = Device.named(device)
     if isinstance(data, (bool, int, float)):
@@ -85,7 +94,7 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
 
 
 def _shared_dtype(data: Any) -> DType | None:
-    """Return the dtype that tensors of shape () in nested lists promote to; None without tensors."""
+    """Return the dtype to which tensors of shape () in nested lists promote; None without tensors."""
     while isinstance(data, (list, tuple)) and data and isinstance(data[0], (list, tuple)):
         data = [x for part in data for x in part]
     found = [x.expr.dtype for x in data if hasattr(x, "expr")] if isinstance(data, (list, tuple)) else []
@@ -93,7 +102,10 @@ def _shared_dtype(data: Any) -> DType | None:
 
 
 def _extremes(array: Any) -> tuple[int, int] | None:
-    """Return the least and the greatest of few integers; for many it would take longer than the copy."""
+    """Return the least and the greatest integer of an array.
+
+    None for none and for more than `KNOWN_LIMIT`.
+    """
     return (int(array.min()), int(array.max())) if 0 < array.size <= KNOWN_LIMIT else None
 
 
@@ -106,10 +118,11 @@ def full(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return one number in a shape; the dtype follows the number unless given.
+    """Return a tensor of a shape, one number or a sequence, whose elements all are one number.
 
-    `shape` is a number or a sequence. It has no memory until it is realized. Raises `UsageError` for negative
-    sizes.
+    Without `dtype` it is that of the number: bool, int32 (int64 where needed) or float32; with an integer
+    dtype the number is truncated. The tensor has no memory until it is realized. Raises `UsageError` for a
+    negative size and for a number that does not fit the dtype.
     """
     found = element_type(dtype) or default_dtype(fill_value)
     scalar = _scalar(cls, suited(fill_value, found), found, device)
@@ -124,10 +137,9 @@ def zeros(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return zeros of a shape; `dtype` is float32 by default.
+    """Return zeros, float32 by default, of a shape that is given as several sizes or as one sequence.
 
-    `shape`: sizes singly or as one sequence. It has no memory until it is realized. Raises `UsageError` for
-    negative sizes.
+    The tensor has no memory until it is realized. Raises `UsageError` for a negative size.
     """
     sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
@@ -140,10 +152,7 @@ def ones(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones of a shape; `dtype` is float32 by default.
-
-    As `zeros`.
-    """
+    """Return ones, float32 by default; otherwise as `zeros`."""
     sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
@@ -155,10 +164,10 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return a realized tensor with undefined contents.
+    """Return a realized tensor with undefined contents, float32 by default.
 
-    `dtype` is float32 by default. Its memory belongs to the tensor; raises `OutOfMemoryError` when there is
-    none.
+    The shape is given as for `zeros`. Raises `OutOfMemoryError` when the device has no memory, `UsageError`
+    for a negative size.
     """
     found = element_type(dtype) or dtypes.float32
     made = cls.of_part(allocated(shape_of(shape, "empty"), found, Device.named(device)))
@@ -175,10 +184,12 @@ def arange(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return start, start + step, ... below stop. Whole numbers give integers, others float32.
+    """Return start, start + step, ...: values below stop, or above it for a negative step.
 
-    With one number: from 0. With an integer dtype the fractions of start, stop and step are cut off. Raises
-    `UsageError` for a step of 0.
+    One number is stop, and start is 0. Without `dtype`, three whole numbers give int32 (int64 where needed),
+    others float32. With an integer dtype start, stop and step are truncated. Raises `UsageError` for a step
+    of 0, numbers that are not finite, values that do not fit the dtype, and bool; `UsageTypeError` without a
+    number.
     """
     if start is None and stop is None:
         raise UsageTypeError("arange: wanted a number to stop at, saw none")
@@ -224,10 +235,11 @@ def linspace(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return `steps` numbers from start to stop, both included, evenly spaced.
+    """Return `steps` evenly spaced numbers from start to stop, both included; one step gives start.
 
-    A tensor of one number as a limit is computed. `dtype` is float32 by default; integers are between start
-    and stop without their fractions.
+    start and stop are numbers, or tensors of one number, which are read. `dtype` is float32 by default; for
+    integers start, stop and the results are truncated. Raises `UsageError` for negative steps, numbers that
+    are not finite, and bool.
     """
     start, stop = _finite("linspace", plain(start), plain(stop))
     if whole(steps, "linspace") < 0:
@@ -259,9 +271,9 @@ def eye(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones on the diagonal and zeros elsewhere; `dtype` is float32 by default.
+    """Return a matrix (rows, columns), square by default, with ones on its diagonal and zeros elsewhere.
 
-    The shape is (rows, columns), square by default.
+    `dtype` is float32 by default. Raises `UsageError` for a negative size.
     """
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
@@ -270,7 +282,10 @@ def eye(
 
 
 def full_like(self: T, value: float, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return one number in the shape of self, and its dtype and device unless others are given."""
+    """Return a tensor of the shape of self, and by default its dtype and device, of one number.
+
+    The number is truncated for integers. Raises `UsageError` if it does not fit the dtype.
+    """
     found = element_type(dtype) or self.expr.dtype
     scalar = _scalar(
         self.__class__, suited(value, found), found, self.expr.device if device is None else device
@@ -279,12 +294,12 @@ def full_like(self: T, value: float, *, dtype: DType | str | None = None, device
 
 
 def zeros_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return zeros in the shape, dtype and device of self: see `full_like`."""
+    """Return zeros in the shape, dtype and device of self; see `full_like`."""
     return full_like(self, 0, dtype=dtype, device=device)
 
 
 def ones_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return ones in the shape, dtype and device of self: see `full_like`."""
+    """Return ones in the shape, dtype and device of self; see `full_like`."""
     return full_like(self, 1, dtype=dtype, device=device)
 
 
@@ -299,12 +314,12 @@ def empty_like(self: T, *, dtype: DType | str | None = None, device: str | None 
 
 @accepts_aliases
 def one_hot(self: T, classes: int = -1) -> T:
-    """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).
+    """Return for each integer of self a row of `classes` numbers (int32): 1 at its index, 0 elsewhere.
 
-    An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
-    place. Without `classes`, which reads the values, there is one more than the greatest integer.
-
-    The result is (*shape, classes); self must hold integers (`UsageTypeError`).
+    The result is (*shape, classes). Without `classes` (-1) the values are read, and there are as many as the
+    greatest integer plus one. An integer outside raises `UsageIndexError` where the host knows it, or under
+    `HCQ_VALIDATE=1`; else its row is zeros. Raises `UsageTypeError` for other dtypes than integers,
+    `UsageError` for negative classes, and for no elements without `classes`.
     """
     if not self.expr.dtype.is_int:
         raise UsageTypeError(f"one_hot needs integers, saw {self.expr.dtype.name}; cast it")
@@ -340,21 +355,21 @@ def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | No
 def new_zeros(
     self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
-    """Return zeros of a shape in the dtype and on the device of self."""
+    """Return zeros of a shape in the dtype and on the device of self; see `zeros`."""
     return _made(zeros, self, *shape, dtype=dtype, device=device)
 
 
 def new_ones(
     self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
-    """Return ones of a shape in the dtype and on the device of self."""
+    """Return ones of a shape in the dtype and on the device of self; see `ones`."""
     return _made(ones, self, *shape, dtype=dtype, device=device)
 
 
 def new_empty(
     self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
-    """Return a realized tensor with undefined contents in the dtype and on the device of self."""
+    """Return undefined contents of a shape in the dtype and on the device of self; see `empty`."""
     return _made(empty, self, *shape, dtype=dtype, device=device)
 
 
@@ -367,7 +382,7 @@ def new_full(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return one number in a shape, in the dtype and on the device of self."""
+    """Return one number in a shape, in the dtype and on the device of self; see `full`."""
     return _made(full, self, shape, fill_value, dtype=dtype, device=device)
 
 
@@ -379,7 +394,7 @@ def new_tensor(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Return a tensor of host data in the dtype and on the device of self."""
+    """Return a tensor of host data in the dtype and on the device of self. Raises as `Tensor`."""
     make: Any = self.__class__
     where = self.expr.device if device is None else device
     found = element_type(dtype) or self.expr.dtype

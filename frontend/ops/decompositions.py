@@ -1,13 +1,14 @@
-"""Factorisations of matrices and what follows from them: qr, cholesky, svd, inverse, solve, det.
+"""Decompositions of matrices and functions based on them: qr, cholesky, svd, eigh, inverse, solve, det, norm.
 
-Matrices are the last two axes; others are stacks. `qr` takes Householder's reflections, one for each column;
-inverses and solutions use it. `svd` rotates pairs of columns (Jacobi), all that are disjoint
-at once. The number of steps depends on the shape alone, so all of this can be captured.
+Matrices are the last two axes; the axes before are a batch. Functions take float32 and float64, and raise
+`UsageError` for other dtypes and for shapes that do not fit. `qr` uses Householder reflections, one for each
+column; `inverse` and `solve` use `qr`. `svd` uses Jacobi rotations of pairs of columns, disjoint pairs at
+once. The number of steps depends on the shape alone, so all functions can be captured.
 
-For determinants the reflections exchange columns, so that gradients are right at singular matrices, too:
-those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.
+For determinants, columns are exchanged before reflections, so that gradients are right at singular matrices,
+too: those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.
 
-Not here: products (`linalg`, `products`).
+Not here: products (`linalg`, `products`). Next: `singular`, the check of singular matrices.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -49,14 +50,14 @@ from hcq.errors import UsageError
 
 
 class Factors(NamedTuple, Generic[T]):
-    """An orthogonal and an upper triangular matrix."""
+    """A matrix with orthonormal columns (Q) and an upper triangular one (R), x = Q @ R."""
 
     Q: T
     R: T
 
 
 class Singular(NamedTuple, Generic[T]):
-    """Two orthogonal matrices and the singular values between them, the greatest first."""
+    """x = U @ diag(S) @ V.T; U and V have orthonormal columns, S is in descending order."""
 
     U: T
     S: T
@@ -64,7 +65,7 @@ class Singular(NamedTuple, Generic[T]):
 
 
 def check_matrices(x: TensorBase, what: str, *, square: bool = False) -> None:
-    """Raise `UsageError` unless a tensor is matrices, square if wanted, of float32 or float64."""
+    """Raise `UsageError` unless x has at least two axes, square if wanted, and is float32 or float64."""
     shape = x.expr.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise UsageError(f"{what}: wanted {'square ' if square else ''}matrices, saw the shape {shape}")
@@ -78,13 +79,15 @@ def _column(x: T, i: int) -> T:
 
 
 def reduced(x: T, columns: int, *, exchange: bool = False) -> tuple[T, T]:
-    """Return x with zeros below the diagonal of its first columns, by reflections, and their determinant.
+    """Return x with zeros below the diagonal of its first columns, by reflections.
 
-    A column that has zeros below the diagonal already keeps its sign, as in LAPACK. Columns are divided by a
-    power of two near their greatest element, so that squares neither overflow nor vanish.
+    Also return the determinant of the product of the reflections, 1 or -1. A column that has zeros below the
+    diagonal already keeps its sign, as in LAPACK. Columns are divided by a power of two near their greatest
+    element, so that squares neither overflow nor vanish.
 
-    With `exchange`, a column that is far shorter than a later one trades places with the longest first. So
-    one of length 0 is met only where all later ones have length 0, and slopes at singular matrices are right.
+    With `exchange`, a column that is far shorter than a later one is first exchanged for the longest. A
+    column of length 0 then occurs only where all later columns have length 0, which keeps gradients at
+    singular matrices right.
     """
     m = x.expr.shape[-2]
     rank = len(x.expr.shape)
@@ -113,7 +116,10 @@ def reduced(x: T, columns: int, *, exchange: bool = False) -> tuple[T, T]:
 
 
 def _exchanged(x: T, i: int) -> tuple[T, T]:
-    """Return x with column i exchanged for the longest later one where it is far shorter; and where it is."""
+    """Return x with column i exchanged for the longest later column, and a bool tensor: whether it was.
+
+    It is exchanged where the longest one is more than 2**20 times as long.
+    """
     rank = len(x.expr.shape)
     rows = coordinate(x, x.expr.shape, rank - 2)
     lengths = reductions.fold(Ops.MAX, where(lt(rows, i), 0.0, absolute(x)), (rank - 2,), keepdim=True)
@@ -129,7 +135,7 @@ def _exchanged(x: T, i: int) -> tuple[T, T]:
 
 
 def _power_below(size: T) -> T:
-    """Return the greatest power of two that is not above a size, from 2**-126 to 2**126 (float64: 1022).
+    """Return the greatest power of two <= size, limited to 2**-126..2**126 (float64: 2**-1022..2**1022).
 
     No gradient flows through it.
     """
@@ -149,13 +155,13 @@ def _one(like: T, value: float = 1.0) -> T:
 
 @method
 def _triangle(self: T) -> T:
-    """Return R above Q transposed, beside each other: self and unit matrices, reduced together."""
+    """Return R and the transpose of Q side by side: self and unit matrices, reduced together."""
     both = cat(self, unit_of(self, self.expr.shape[-2]), axis=-1)
     return reduced(both, self.expr.shape[-1])[0]
 
 
 def unit_of(like: T, n: int) -> T:
-    """Return unit matrices of n rows in the dtype and stack of a tensor of matrices."""
+    """Return unit matrices of n rows, in the dtype and batch of a tensor of matrices."""
     shape = (*like.expr.shape[:-2], n, n)
     rank = len(shape)
     same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))
@@ -164,9 +170,10 @@ def unit_of(like: T, n: int) -> T:
 
 @converting
 def qr(self: T, mode: str = "reduced") -> Factors[T]:
-    """Return an orthogonal and an upper triangular matrix whose product is self.
+    """Return Q, with orthonormal columns, and upper triangular R, whose product is self.
 
-    "reduced" leaves out the columns of Q that meet zeros of R.
+    For (m, n) matrices and k = min(m, n), Q is (m, k) and R (k, n); for `mode` "complete", (m, m) and (m, n).
+    Raises `UsageError` for another mode.
     """
     check_matrices(self, "qr")
     if mode not in {"reduced", "complete"}:
@@ -199,7 +206,7 @@ def _back_substituted(self: T, right: T) -> T:
 
 @composite
 def triangular_solve(self: T, right: T, *, upper: bool = True) -> T:
-    """Return x with self @ x = right, for triangular matrices self, whose other half is not read."""
+    """Return x with self @ x = right, for triangular matrices self, whose other triangle is not read."""
     check_matrices(self, "triangular_solve", square=True)
     if upper:
         return _back_substituted(self, right)
@@ -213,9 +220,9 @@ def _flipped(x: T, axis: int) -> T:
 
 
 def solve(self: T, right: T) -> T:
-    """Return x with self @ x = right: a vector, or matrices of columns.
+    """Return x with self @ x = right, for square self (..., n, n) and a vector (n,) or matrices (..., n, k).
 
-    Raises `UsageError` for a singular matrix, as `inverse` does.
+    Raises `UsageError` for a singular matrix, as `inverse` does, and for another number of rows.
     """
     found = _solution(self, right)
     refuse_singular(self, "solve")
@@ -237,8 +244,8 @@ def _solution(self: T, right: T) -> T:
 def inverse(self: T) -> T:
     """Return the inverse of square matrices.
 
-    Raises `UsageError` for a singular matrix, for which the values are read (`singular`). Inside a captured
-    function, a traced one and a gradient, where they cannot be read, it gives infinities or NaN.
+    Raises `UsageError` for a singular matrix; the values are read to find out (`singular`). Inside a captured
+    or traced function and in a gradient they cannot be read, and the result has infinities or NaN.
     """
     found = _inverse(self)
     refuse_singular(self, "inverse")
@@ -253,10 +260,10 @@ def _inverse(self: T) -> T:
 
 
 def cholesky(self: T, upper: bool = False) -> T:
-    """Return the lower triangular matrix whose product with its transpose is self, or that transpose.
+    """Return the lower triangular L with L @ L.T = self, or with `upper` the transpose of L.
 
-    The upper half is not read. Raises `UsageError` for a matrix that is not positive definite, for which the
-    values are read, as `inverse` does; where they cannot be read it gives NaN.
+    The upper triangle of self is not read. Raises `UsageError` for a matrix that is not positive definite;
+    the values are read to find out, as for `inverse`, and where they cannot be read the result has NaN.
     """
     found = _cholesky(self, upper)
     refuse_indefinite(found, "cholesky")
@@ -285,9 +292,9 @@ def _cholesky(self: T, upper: bool = False) -> T:
 
 @converting
 def cholesky_solve(self: T, factor: T, upper: bool = False) -> T:
-    """Return x with a @ x = self, where `factor` is the result of `a.cholesky(upper)`.
+    """Return x with a @ x = self, for matrices self, where `factor` is `a.cholesky(upper)`.
 
-    Self is matrices of columns. The other half of the factor is not read.
+    The other triangle of the factor is not read. Raises `UsageError` for another number of rows.
     """
     check_matrices(self, "cholesky_solve")
     check_matrices(factor, "cholesky_solve", square=True)
@@ -307,7 +314,7 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
 
 
 def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
-    """Return the pairs of 0..n-1, n even, in n - 1 rounds of disjoint pairs."""
+    """Return all pairs of 0..n-1, n even, as n - 1 rounds (firsts, seconds) of disjoint pairs."""
     ring = list(range(1, n))
     found = []
     for _ in range(n - 1):
@@ -355,9 +362,9 @@ def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
 def svd(self: T, some: bool = True) -> Singular[T]:
     """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
 
-    With `some` U and V have as many columns as there are singular values; else they are square. Columns that
-    belong to a singular value of 0 are 0 in U. float32 and float64. The gradient of U and V is infinite or
-    NaN where two singular values are equal, as the vectors are not unique there.
+    There are k = min(m, n) singular values of (m, n) matrices; U is (m, k), V is (n, k). `some=False` wants
+    square U and V, and raises `UsageError` unless m = n. A column of U whose singular value is 0 is 0. The
+    gradient of U and V is infinite or NaN where two singular values are equal, as the vectors are not unique.
     """
     check_matrices(self, "svd")
     m, n = self.expr.shape[-2:]
@@ -389,16 +396,20 @@ def _with_rule(self: T, *sources: T, rule: str, upper: bool = False) -> T:
 
 @composite
 def taken_as_symmetric(self: T) -> T:
-    """Return symmetric matrices of the lower half; the gradient passes to the whole, as in PyTorch."""
+    """Return symmetric matrices made of the lower triangles.
+
+    The gradient is passed on unchanged, as in PyTorch.
+    """
     return ruled("beside", stopped(symmetric(self, upper=False)), self)
 
 
 @converting
 def eigh(self: T, *, upper: bool = False) -> tuple[T, T]:
-    """Return the eigenvalues of symmetric matrices, the least first, and their vectors as columns.
+    """Return the eigenvalues of symmetric matrices, the least first, and the eigenvectors as columns.
 
-    One half is read. They are the singular ones of matrices that are shifted by their norm. The
-    gradient of the vectors is infinite or NaN where two eigenvalues are equal.
+    Only the lower triangle is read, or with `upper` the upper one. Eigenvalues are the singular values of the
+    matrix plus its norm times the unit matrix, less the norm. The gradient of the vectors is infinite or NaN
+    where two eigenvalues are equal.
     """
     check_matrices(self, "eigh", square=True)
     even = stopped(symmetric(self, upper=upper))
@@ -411,9 +422,10 @@ def eigh(self: T, *, upper: bool = False) -> tuple[T, T]:
 
 @converting
 def pinverse(self: T, rcond: T | float | None = None, *, atol: T | float | None = None) -> T:
-    """Return Moore-Penrose inverses; singular values up to `rcond` times the greatest, or `atol`, count as 0.
+    """Return Moore-Penrose inverses of (m, n) matrices: (n, m).
 
-    Without both that is the greater size times the distance of 1 and the next number.
+    Singular values count as 0 up to `rcond` times the greatest one, and up to `atol`. Without both, rcond is
+    max(m, n) times the distance from 1 to the next number of the dtype.
     """
     check_matrices(self, "pinverse")
     if 0 in self.expr.shape:
@@ -434,19 +446,21 @@ def pinverse(self: T, rcond: T | float | None = None, *, atol: T | float | None 
 
 @converting
 def matrix_power(self: T, n: int) -> T:
-    """Return the product of n times the same square matrices; 0 gives units, a negative n powers inverses."""
+    """Return the n-th power of square matrices: unit matrices for 0, powers of the inverses for a negative n.
+
+    Raises as `inverse` for a negative n.
+    """
     power = whole(n, "matrix_power")
     return power_of(inverse(self), -power) if power < 0 else power_of(self, power)
 
 
 @method
 def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the p-norm over axes, of all elements when None.
+    """Return the p-norm over axes; None: of all elements.
 
-    "fro" is 2, "nuc" the sum of the singular values of matrices, infinity the greatest absolute value, 0 the
-    number of elements that are not 0.
-
-    Floats only; `UsageError` for other dtypes and names, as in PyTorch.
+    p is a number, infinity (the greatest magnitude), -infinity (the least), 0 (the number of elements that
+    are not 0), "fro" (2), or over two axes "nuc" (the sum of the singular values). Raises `UsageError` for
+    integers, for another text, and for "nuc" over another number of axes.
     """
     shape = self.expr.shape
     if not self.expr.dtype.is_float:
@@ -465,7 +479,7 @@ def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False
 
 
 class Determinant(NamedTuple, Generic[T]):
-    """The sign of a determinant and the logarithm of its absolute value."""
+    """The sign of a determinant, -1, 0 or 1, and the logarithm of its absolute value, -infinity for 0."""
 
     sign: T
     logabsdet: T
@@ -473,7 +487,7 @@ class Determinant(NamedTuple, Generic[T]):
 
 @method
 def _signed_diagonal(self: T) -> T:
-    """Return the diagonal of R, whose product is the determinant: the first has the sign of det(Q)."""
+    """Return numbers whose product is the determinant: the diagonal of R, the first one times det(Q)."""
     n = self.expr.shape[-1]
     if not n:
         return reshape(add(reductions.sum(self, (-2, -1)), 1.0), (*self.expr.shape[:-2], 1))
@@ -500,5 +514,5 @@ def slogdet(self: T) -> Determinant[T]:
 
 @method
 def logdet(self: T) -> T:
-    """Return the logarithms of determinants; NaN of negative ones."""
+    """Return the logarithms of determinants: NaN for a negative one, -infinity for 0."""
     return log(det(self))

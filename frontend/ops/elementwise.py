@@ -1,7 +1,9 @@
-"""Elementwise methods: sums, products, bits, selections, comparisons and closeness, broadcast and promoted.
+"""Elementwise methods: sums, products, bits, selections, comparisons and closeness.
 
-Not here: division and powers (`arithmetic`), functions of one number
-(`functions`).
+Operands are tensors on one device and Python numbers. Shapes broadcast, aligned at the end; dtypes promote by
+`result_dtype`. Shapes that do not broadcast, and tensors on several devices, raise `UsageError`.
+
+Not here: functions of one number (`functions`). Next: `arithmetic`, division and powers.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -37,14 +39,14 @@ from hcq.errors import UsageError
 def result_dtype(*operands: TensorBase | Number) -> DType:
     """Return the dtype of an elementwise result of tensors and numbers: PyTorch's rule of categories.
 
-    Bool, integers and floats are three categories. Tensors with axes decide first, tensors of shape () after
-    them, Python's numbers last: a later one changes the dtype only where its category is higher. Among equals
-    `compiler.dtype.promote` decides. So `half * Tensor(0.5)` and `half * 0.5` are float16,
-    `int8 + Tensor(1000)` is int8, and `int8 * 0.5` is float32.
+    Bool, integers and floats are three categories, in ascending order. Tensors with axes decide first, then
+    tensors of shape (), then Python's numbers: a later operand changes the dtype only if its category is
+    higher. Operands of one kind are combined by `compiler.dtype.promote`. So `half * Tensor(0.5)` and
+    `half * 0.5` are float16, `int8 + Tensor(1000)` is int8, and `int8 * 0.5` is float32.
 
-    Differences to PyTorch: a Python int beside bool gives int32 (there int64), as everywhere here; unsigned
-    integers of 16 to 64 bits promote, where PyTorch refuses: to the signed type that holds both, uint64 with
-    a signed one to float64, as NumPy has it.
+    Differences from PyTorch: a Python int beside bool gives int32 (in PyTorch int64). Unsigned integers of 16
+    to 64 bits promote, where PyTorch refuses them: with a signed integer to the signed dtype that holds both,
+    uint64 with a signed integer to float64, as in NumPy.
     """
     wide: DType | None = None
     scalar: DType | None = None
@@ -70,12 +72,15 @@ def beside(wide: DType, scalar: DType) -> DType:
 
 
 def is_half(dtype: DType) -> bool:
-    """Return whether a dtype is a float of sixteen bits."""
+    """Return whether a dtype is a 16-bit float."""
     return dtype.is_float and dtype.bits == 16
 
 
 def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T]:
-    """Return both operands in one shape and dtype; `floats` converts them to a float dtype."""
+    """Return both operands in one shape and dtype; with `floats` the dtype is a float.
+
+    Raises `UsageError` for shapes that do not broadcast; `what` starts the message.
+    """
     dtype = result_dtype(a, b)
     if floats:
         dtype = float_dtype(dtype)
@@ -86,7 +91,7 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
 
 
 def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute a function of tensors and numbers, sixteen-bit floats in float32, and round the result once."""
+    """Decorate a function of tensors and numbers: compute 16-bit floats in float32, round the result once."""
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> Any:
@@ -99,10 +104,11 @@ def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rounding_once(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Keep a number beside sixteen-bit floats in float32 in an operation, and round the result once.
+    """Decorate an operator: keep a number beside 16-bit floats in float32, and round the result once.
 
-    So does PyTorch for products and quotients, and on GPUs for sums; for comparisons, powers and remainders,
-    to which this is not applied, it rounds the number. A tensor of shape () beside one with axes is a number.
+    PyTorch does so for products and quotients, and on GPUs for sums. For comparisons, powers and remainders,
+    which are not decorated, it rounds the number first. A tensor of shape () beside one with axes counts as a
+    number.
     """
     wide = in_float32(fn)
 
@@ -121,7 +127,7 @@ def rounding_once(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def wrapped(value: Number, dtype: DType) -> Number:
-    """Return a whole number beside an integer tensor, wrapped around to its dtype as in PyTorch."""
+    """Return a number, wrapped around if the dtype is an integer that cannot hold it, as in PyTorch."""
     if dtype.is_int and not dtype.min <= value <= dtype.max:
         return (int(value) - dtype.min) % (1 << dtype.bits) + dtype.min
     return value
@@ -130,10 +136,10 @@ def wrapped(value: Number, dtype: DType) -> Number:
 @operator
 @rounding_once
 def add(self: T, other: T | Number) -> T:
-    """Return the sum, broadcast and promoted; of two bools, their disjunction.
+    """Return the sum, broadcast and promoted; for two bools self or other.
 
-    Shapes broadcast, aligned at the end; dtypes promote as in PyTorch (`result_dtype`). Raises
-    `UsageError` for shapes that do not broadcast; so do all methods of two tensors.
+    Shapes broadcast, aligned at the end; dtypes promote as in PyTorch (`result_dtype`). Raises `UsageError`
+    for shapes that do not broadcast; so do all methods of two tensors.
     """
     x, y = agree("add", self, other)
     return apply(Ops.OR if x.expr.dtype is dtypes.bool else Ops.ADD, None, x, y)
@@ -150,7 +156,7 @@ def _difference(what: str, x: T, y: T) -> T:
 @operator
 @rounding_once
 def sub(self: T, other: T | Number) -> T:
-    """Return the difference; two bools raise `UsageError`, as in PyTorch: use `^` to compare them."""
+    """Return the difference; two bools raise `UsageError`, as in PyTorch: use `^`."""
     return _difference("sub", *agree("sub", self, other))
 
 
@@ -165,26 +171,26 @@ def rsub(self: T, other: T | Number) -> T:
 @operator
 @rounding_once
 def mul(self: T, other: T | Number) -> T:
-    """Return the product; of two bools, their conjunction."""
+    """Return the product, broadcast and promoted; for two bools self and other."""
     x, y = agree("mul", self, other)
     return apply(Ops.AND if x.expr.dtype is dtypes.bool else Ops.MUL, None, x, y)
 
 
 @operator
 def maximum(self: T, other: T | Number) -> T:
-    """Return the greater of two; NaN when one is NaN."""
+    """Return the greater of self and other; NaN if one is NaN."""
     return apply(Ops.MAX, None, *agree("maximum", self, other))
 
 
 @operator
 def minimum(self: T, other: T | Number) -> T:
-    """Return the lesser of two; NaN when one is NaN."""
+    """Return the lesser of self and other; NaN if one is NaN."""
     return apply(Ops.MIN, None, *agree("minimum", self, other))
 
 
 @method
 def neg(self: T) -> T:
-    """Return -self. A bool raises `UsageError`, as in PyTorch; `~` negates it."""
+    """Return -self; unsigned integers wrap around. Raises `UsageError` for bools, as PyTorch: use `~`."""
     if self.expr.dtype is dtypes.bool:
         raise UsageError("-x of a bool is refused\nhint: ~x is its negation; or cast it")
     return apply(Ops.NEG, None, self)
@@ -200,14 +206,17 @@ def pos(self: T) -> T:
 
 @method
 def invert(self: T) -> T:
-    """Return every bit inverted; of a bool, its negation."""
+    """Return every bit inverted; for a bool not self. Raises `UsageError` for floats."""
     if self.expr.dtype.is_float:
         raise UsageError(f"~ needs integers or bool, saw {self.expr.dtype.name}; cast first")
     return apply(Ops.NOT, None, self)
 
 
 def _of_bits(name: str, op: str, text: str, *, swap: bool = False) -> Callable[[T, T | Number], T]:
-    """Return the method of an operation on bits of integers or bools; `swap` exchanges the operands."""
+    """Return the operator of an operation on bits of integers or bools; `swap` exchanges the operands.
+
+    It raises `UsageError` for floats, and for a shift of a bool by a bool.
+    """
 
     def function(self: T, other: T | Number) -> T:
         what = name[1:] if swap else name
@@ -221,28 +230,35 @@ def _of_bits(name: str, op: str, text: str, *, swap: bool = False) -> Callable[[
     return operator(named(name, text, function))
 
 
-bitwise_and = _of_bits("bitwise_and", Ops.AND, "Return the bitwise conjunction.")
-bitwise_or = _of_bits("bitwise_or", Ops.OR, "Return the bitwise disjunction.")
-bitwise_xor = _of_bits("bitwise_xor", Ops.XOR, "Return the bitwise exclusive or.")
+bitwise_and = _of_bits("bitwise_and", Ops.AND, "Return the bitwise and. Raises `UsageError` for floats.")
+bitwise_or = _of_bits("bitwise_or", Ops.OR, "Return the bitwise or. Raises `UsageError` for floats.")
+bitwise_xor = _of_bits("bitwise_xor", Ops.XOR, "Return the bitwise exclusive or. `UsageError` for floats.")
 lshift = _of_bits(
     "lshift",
     Ops.SHL,
-    """Return the bits shifted left; a shift by the width or more gives 0.
+    """Return the bits shifted left; a negative shift, and one by the width or more, gives 0.
 
-    Raises `UsageError` for floats; so do all operations on bits.
+    Raises `UsageError` for floats and for two bools.
     """,
 )
-rshift = _of_bits("rshift", Ops.SHR, "Return the bits shifted right, keeping the sign of signed integers.")
+rshift = _of_bits(
+    "rshift",
+    Ops.SHR,
+    """Return the bits shifted right, keeping the sign of signed integers.
+
+    A negative shift, and one by the width or more, gives 0, or -1 for negative numbers. Raises as `lshift`.
+    """,
+)
 rlshift = _of_bits("rlshift", Ops.SHL, "Return other << self.", swap=True)
 rrshift = _of_bits("rrshift", Ops.SHR, "Return other >> self.", swap=True)
 
 
 @composite
 def where(self: T, a: T | Number, b: T | Number) -> T:
-    """Return a where self (a bool) is true, else b; all three broadcast.
+    """Return a where self, a bool tensor, is true, else b; all three broadcast.
 
-    a and b promote to one dtype. `x.where(condition, b)`, as PyTorch has it, is `condition.where(x, b)` for a
-    tensor x that is not bool. Raises `UsageError` when neither is bool.
+    a and b promote to one dtype. For a tensor x that is not bool, `x.where(condition, b)` is
+    `condition.where(x, b)`, as in PyTorch. Raises `UsageError` if neither is bool.
     """
     first: Any = a
     if self.expr.dtype is not dtypes.bool and hasattr(a, "expr") and a.expr.dtype is dtypes.bool:
@@ -264,7 +280,11 @@ def where(self: T, a: T | Number, b: T | Number) -> T:
 
 @composite
 def masked_fill(self: T, mask: T, value: T | Number) -> T:
-    """Return self with `value`, in its dtype, where a bool mask is true; shapes broadcast."""
+    """Return self with `value` where a bool mask is true; shapes broadcast.
+
+    The dtype is that of self: a float value is truncated for integers. Raises `UsageError` for a mask that is
+    not bool and for a number that does not fit.
+    """
     dtype = self.expr.dtype
     if isinstance(value, (int, float)):
         return where(mask, constant(self, suited(value, dtype), dtype, ()), self)
@@ -275,8 +295,8 @@ def masked_fill(self: T, mask: T, value: T | Number) -> T:
 def clip(self: T, low: T | Number | None = None, high: T | Number | None = None) -> T:
     """Return values limited to low..high, which are numbers or tensors; None: no limit on that side.
 
-    Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound, as in PyTorch up
-    to 2.13; from 2.14 on it is 0 for self there, and 1/2 for both where the bound is a tensor.
+    Where low is above high the result is high. The dtype is that to which all promote. The gradient on a
+    bound is 1 for self and 0 for the bound, as in PyTorch up to 2.13.
 
     Raises `UsageError` without any bound.
     """
@@ -298,9 +318,9 @@ def clip(self: T, low: T | Number | None = None, high: T | Number | None = None)
 
 
 def lerp(self: T, end: T, weight: T | Number) -> T:
-    """Return self + (end - self) * weight.
+    """Return self + (end - self) * weight, exactly `end` for a weight of 1.
 
-    Shapes broadcast; integers give float32. Sixteen-bit floats are rounded once.
+    Shapes broadcast; integers give float32; 16-bit floats are rounded once.
     """
     found: T = _lerp(self, end, weight)
     return found
@@ -325,8 +345,8 @@ def _lerp(self: T, end: T, weight: T | Number) -> T:
 def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:
     """Return both operands in one dtype, for a comparison.
 
-    A whole number that no element can be is only greater or less than all. Integers are compared as they are,
-    whichever has axes: in a dtype that holds both.
+    A whole number outside the range of a's dtype is replaced by a comparison of constants. Two integer
+    tensors are converted to the dtype to which both promote, also if one has shape ().
     """
     dtype, shape = a.expr.dtype, a.expr.shape
     if isinstance(b, (int, float)):
@@ -340,7 +360,7 @@ def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:
 
 
 def _mixed(what: str, a: T, b: T | Number) -> tuple[T, T] | None:
-    """Return two integers, broadcast, when one is signed and no integer dtype holds both; else None."""
+    """Return two integer tensors, broadcast, if no integer dtype holds the values of both; else None."""
     if isinstance(b, (int, float)) or not (a.expr.dtype.is_int and b.expr.dtype.is_int):
         return None
     if not promote(a.expr.dtype, b.expr.dtype).is_float:
@@ -350,7 +370,7 @@ def _mixed(what: str, a: T, b: T | Number) -> tuple[T, T] | None:
 
 
 def _signed_less(x: T, y: T) -> T:
-    """Return x < y of a signed and an unsigned integer, either way round, exactly."""
+    """Return x < y, exactly, where one is signed and the other unsigned."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
     zero = number_like(signed, 0)
     negative = apply(Ops.LT, None, signed, zero)
@@ -361,7 +381,7 @@ def _signed_less(x: T, y: T) -> T:
 
 
 def _signed_equal(x: T, y: T) -> T:
-    """Return x == y of a signed and an unsigned integer, exactly."""
+    """Return x == y, exactly, where one is signed and the other unsigned."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
     zero = number_like(signed, 0)
     there = apply(Ops.NOT, None, apply(Ops.LT, None, signed, zero))
@@ -388,10 +408,7 @@ def gt(self: T, other: T | Number) -> T:
 
 @operator
 def le(self: T, other: T | Number) -> T:
-    """Return self <= other, as bool; false when one is NaN.
-
-    Integers of any two dtypes are compared exactly.
-    """
+    """Return self <= other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("le", self, other)
     if mixed is not None:
         return apply(Ops.NOT, None, _signed_less(*reversed(mixed)))
@@ -401,10 +418,7 @@ def le(self: T, other: T | Number) -> T:
 
 @operator
 def ge(self: T, other: T | Number) -> T:
-    """Return self >= other, as bool; false when one is NaN.
-
-    Integers of any two dtypes are compared exactly.
-    """
+    """Return self >= other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("ge", self, other)
     if mixed is not None:
         return apply(Ops.NOT, None, _signed_less(*mixed))
@@ -430,10 +444,10 @@ def ne(self: T, other: T | Number) -> T:
 
 @composite
 def isclose(self: T, other: T | Number, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> T:
-    """Return where |self - other| <= atol + rtol * |other|, as bool.
+    """Return whether |self - other| <= atol + rtol * |other| for each element, as bool.
 
-    Infinities are close to themselves only; NaN to NaN when `equal_nan`. Integers are compared in float64,
-    sixteen-bit floats in float32.
+    An infinity is close to an equal one only, NaN to nothing, or with `equal_nan` to NaN. Integers are
+    compared in float64, 16-bit floats in float32.
 
     Shapes broadcast. Raises `UsageError` for a negative tolerance.
     """
@@ -462,7 +476,7 @@ def allclose(
 ) -> builtins.bool:
     """Return whether all elements are close; see `isclose`.
 
-    The result is a Python bool, so this computes and waits for the device.
+    The result is a Python bool: the call computes and waits for the device. Raises as `isclose` and `item`.
     """
     near = isclose(self, other, rtol, atol, equal_nan)
     return builtins.bool(apply(Ops.REDUCE, (Ops.MIN, tuple(range(len(near.expr.shape)))), near).item())

@@ -1,8 +1,9 @@
 """Greatest and least values as in PyTorch: `max` and `min` along an axis return values and indices.
 
-`amax` and `amin` return values only, over any axes.
+`amax` and `amin` return values only, over any axes. A NaN is both greatest and least. An axis without
+elements raises `UsageIndexError`, and so does an axis that does not exist.
 
-Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reductions`).
+Not here: elementwise `maximum` and `minimum` (`elementwise`). Next: `reductions`.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -39,28 +40,22 @@ class Extremes(NamedTuple, Generic[T]):
 
 @method
 def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the greatest value over axes, all when None or (); NaN when there is one.
+    """Return the greatest value over axes, NaN if there is one; None or (): over all axes.
 
-    Its gradient is shared evenly among those that attain it.
-
-    The dtype is that of self. Raises `UsageError` for an axis without elements.
+    The dtype is that of self. A gradient is shared evenly by the elements that equal the value. Raises
+    `UsageIndexError` for an axis without elements.
     """
     return reductions.max(self, _several(axis, self), keepdim)
 
 
 @method
 def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the least value over axes, all when None or (); NaN when there is one.
-
-    Its gradient is shared evenly among those that attain it.
-
-    The dtype is that of self. Raises `UsageError` for an axis without elements.
-    """
+    """Return the least value over axes, NaN if there is one; otherwise as `amax`."""
     return reductions.min(self, _several(axis, self), keepdim)
 
 
 def _several(axis: Axes, x: TensorBase) -> Axes:
-    """Return axes as several, all for None or ()."""
+    """Return axes as a tuple or list; all axes for None and ()."""
     if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return tuple(range(len(x.expr.shape)))
     return axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -68,7 +63,7 @@ def _several(axis: Axes, x: TensorBase) -> Axes:
 
 @accepts_aliases
 def aminmax(self: T, *, axis: int | None = None, keepdim: bool = False) -> Extremes[T]:
-    """Return the least and the greatest value along an axis, of all when None. Both are one kernel."""
+    """Return the least and the greatest value along an axis, None: of all elements. Raises as `amax`."""
     return Extremes(amin(self, axis, keepdim), amax(self, axis, keepdim))
 
 
@@ -80,14 +75,15 @@ def max(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...
 def max(self: T, axis: T | tuple[int, ...]) -> T: ...
 @accepts_aliases
 def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
-    """Return the greatest value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
+    """Return the greatest value of all; along one axis the pair `(values, indices)`; NaN if there is one.
 
-    The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
-    whole is shared evenly. Beside a tensor, the greater of each two (`maximum`). `amax` gives values alone.
-
-    Values have the dtype of self, indices are int32. Raises `UsageError` for an axis without elements.
+    Values have the dtype of self, indices are int32. An index is that of the first NaN, else of the first
+    greatest element. The gradient of `values` goes to that element; the gradient of the greatest value of all
+    is shared evenly by the elements that equal it. With a tensor in place of the axis, return `maximum`.
 
         values, indices = Tensor([[3, 1], [2, 5]]).max(1)      # [3, 5], [0, 1]
+
+    Raises `UsageIndexError` for an axis without elements, `UsageTypeError` for several axes: use `amax`.
     """
     return _extreme(self, axis, keepdim, reductions.max, reductions.argmax, maximum)
 
@@ -100,12 +96,9 @@ def min(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...
 def min(self: T, axis: T | tuple[int, ...]) -> T: ...
 @accepts_aliases
 def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
-    """Return the least value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
+    """Return the least value of all; along one axis the pair `(values, indices)`; NaN if there is one.
 
-    The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
-    whole is shared evenly. Beside a tensor, the lesser of each two: see `minimum`. `amin` gives values alone.
-
-    Values have the dtype of self, indices are int32. Raises `UsageError` for an axis without elements.
+    With a tensor in place of the axis, return `minimum`. Otherwise as `max`.
     """
     return _extreme(self, axis, keepdim, reductions.min, reductions.argmin, minimum)
 

@@ -1,6 +1,6 @@
 """Tensors of the bytes of a file at an address.
 
-Not here: weights (`frontend.nn.state`), tensors of host data (`creation`).
+Not here: files of weights (`frontend.nn.state`). Next: `creation`, tensors of host data.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _SCHEMES: Final = ("https", "http", "file", "data")
 
 
 def from_url(cls: type[T], url: str, gunzip: bool = False, *, device: str | None = None) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the bytes (uint8) of a file at an address: https, http, file or data; `gunzip` unpacks them.
+    """Return the bytes (uint8) of the file at an address with the scheme https, http, file or data.
 
-    Raises `UsageError` for another scheme and for a file that cannot be read.
+    `gunzip` decompresses them. Raises `UsageError` for another scheme, and for a file that cannot be read or
+    decompressed.
     """
     if not isinstance(url, str) or urlsplit(url).scheme not in _SCHEMES:
         raise UsageError(f"from_url: wanted an address of {', '.join(_SCHEMES)}, saw {url!r}")

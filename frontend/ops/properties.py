@@ -1,6 +1,6 @@
-"""What a tensor is: its kind of numbers, its place, and what PyTorch asks of which all tensors are alike.
+"""Properties of a tensor as methods, with PyTorch's names; many are the same for every tensor here.
 
-Not here: shape, dtype and device (`frontend.tensor`).
+Not here: shape, dtype and device. Next: `frontend.tensor`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from frontend.evaluation.base import T, TensorBase
 
 @converting
 def is_same_size(self: TensorBase, other: TensorBase) -> bool:
-    """Return whether another tensor has the same shape."""
+    """Return whether another tensor has the same shape. Raises `UsageTypeError` for no tensor."""
     tensor(other, "is_same_size", self)
     return self.expr.shape == other.expr.shape
 
 
 def is_signed(self: TensorBase) -> bool:
-    """Return whether the dtype has negative numbers."""
+    """Return whether the dtype has negative numbers: a signed integer or a float."""
     return self.expr.dtype.kind in {"int", "float"}
 
 
 def is_complex(self: TensorBase) -> bool:
-    """Return False: no tensor is complex, a lazy conjugate, or in pinned or shared memory."""
+    """Return False: no tensor is complex, a lazy conjugate or negation, or in pinned or shared memory."""
     del self
     return False
 
@@ -34,7 +34,7 @@ is_conj = is_neg = is_inference = is_pinned = is_shared = is_complex
 
 
 def is_contiguous(self: TensorBase) -> bool:
-    """Return True: a tensor is read in row-major order, and `view` takes every shape of its size."""
+    """Return True: elements are read in row-major order, and `view` accepts each shape of their number."""
     del self
     return True
 
@@ -47,19 +47,22 @@ def get_device(self: TensorBase) -> int:
 
 @converting
 def cuda(self: T, device: int | str | None = None) -> T:
-    """Return the value on an NVIDIA GPU: `to("nv")`, or `to("nv:1")` for the number 1."""
+    """Return the value on an NVIDIA GPU: "nv" for None, "nv:1" for 1 and for "cuda:1". Raises as `to`."""
     if isinstance(device, str):
         return self.to(device.replace("cuda", "nv"))
     return self.to("nv" if device is None else f"nv:{device}")
 
 
 def retain_grad(self: Any) -> None:
-    """Keep the gradient that `backward` computes of this tensor, in `grad`: sets requires_grad."""
+    """Set requires_grad, so that `backward` stores the gradient of this tensor in `grad`.
+
+    Raises `UsageError` for a tensor that is no float.
+    """
     self.requires_grad = True
 
 
 def is_nonzero(self: TensorBase) -> bool:
-    """Return whether the only element is not zero. Computes it."""
+    """Return whether the only element is not zero, computing it. Raises as `item`."""
     return bool(self.item())
 
 

@@ -1,8 +1,7 @@
 """Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
-Not here: gradients (`frontend.autograd`), schedules of the learning rate (`frontend.optim.schedules`), mixed
-precision (`frontend.nn.amp`). Next: `optimiser`, the base; `descent`, `adam`, `layerwise` and
-`lbfgs`, the rules.
+Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`). Next: `optimiser`, the base;
+`descent`, `adam`, `layerwise` and `lbfgs`, the rules; `schedules`, learning rates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Adam and its relatives: running means of the gradient and of its square, corrected for their start at 0.
+"""Adam and its variants: running means of the gradient and of its square, corrected for their start at 0.
 
-Not here: plain descent (`descent`), rates by the norm of a parameter (`layerwise`).
+Arguments that all optimisers have, and errors: `optimiser.Optimizer`.
+
+Not here: plain descent (`descent`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Moments(Optimizer):
-    """What all have: `self.m` and `self.v`, the number of steps, and powers of the decay rates with it.
+    """Base of Adam's variants: moments `m` and `v` of each parameter, and counters of each group.
 
-    `b1` and `b2` in 0..1, or `betas`, are the decay rates of m and v; sixteen-bit parameters have float32
-    moments. Raises `UsageError` for numbers out of range.
+    The counters are the number of steps t, b1 ** t and b2 ** t. `b1` and `b2`, or `betas`, are the decay
+    rates of m and v, each 0 <= b < 1. 16-bit parameters have float32 moments. Raises `UsageError` for numbers
+    out of range.
     """
 
     moments: ClassVar[tuple[str, ...]] = ("m", "v")
@@ -30,12 +33,15 @@ class Moments(Optimizer):
     eps = GroupSetting()
     weight_decay = GroupSetting()
     exact: DType | None = None
-    """The dtype of the powers; None: float32, or float64 beside float64 parameters."""
+    """The dtype of the counters; None: float32, or float64 if a parameter of the group is float64."""
     m: list[Tensor]
     v: list[Tensor]
 
     def add_param_group(self, given: Any) -> None:
-        """Add a group; `betas` may stand for b1 and b2."""
+        """Add a group, whose settings may have `betas` instead of b1 and b2.
+
+        Raises as `Optimizer`'s method.
+        """
         if "betas" in given:
             b1, b2 = pair("betas", given["betas"])
             given = {**{n: v for n, v in given.items() if n != "betas"}, "b1": b1, "b2": b2}
@@ -50,7 +56,7 @@ class Moments(Optimizer):
         return {"t": (0.0, exact), "b1_t": (1.0, exact), "b2_t": (1.0, exact)}
 
     def _count(self, group: Group) -> None:
-        """Count the step; the powers are of the rates of this step, whatever they were before."""
+        """Count the step. The powers are those of the present b1 and b2, also if these were changed."""
         t = self.store(group.counters["t"], group.counters["t"] + 1)
         for name in ("b1", "b2"):
             self.store(group.counters[f"{name}_t"], group.number(name) ** t)
@@ -72,9 +78,9 @@ class Moments(Optimizer):
 class AdamW(Moments):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 
-    With m and v the running means of the gradient and its square, corrected for their start at 0: the
-    parameter loses lr * (m / (sqrt(v) + eps) + weight_decay * parameter). With `amsgrad`, the greatest v so
-    far is used.
+    With m and v the running means of the gradient and its square, corrected for their start at 0, a step
+    subtracts lr * (m / (sqrt(v) + eps) + weight_decay * parameter) from a parameter. With `amsgrad` the
+    greatest v so far replaces v. `b1` may be the pair (b1, b2), as `betas`.
 
     Raises `UsageError` for numbers out of range.
     """
@@ -142,7 +148,7 @@ class Adam(AdamW):
 
 
 class Adamax(Moments):
-    """Adam with the greatest gradient, which decays, instead of the root of v (Kingma and Ba, 2015)."""
+    """Adam with v = max(b2 * v, |g| + eps) instead of the root of v (Kingma and Ba, 2015)."""
 
     def __init__(
         self,
@@ -166,7 +172,11 @@ class Adamax(Moments):
 
 
 class NAdam(Moments):
-    """Adam with Nesterov's momentum (Dozat, 2016)."""
+    """Adam with Nesterov's momentum (Dozat, 2016).
+
+    The momentum at step t is b1 * (1 - 0.96 ** (t * momentum_decay) / 2).
+    Weight decay is added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
+    """
 
     momentum_decay = GroupSetting()
     decoupled_weight_decay = GroupFlag()
@@ -192,7 +202,7 @@ class NAdam(Moments):
         return {**super()._counters(group), "product": (1.0, self._exact(group))}
 
     def _factor(self, group: Group, ahead: int) -> Tensor:
-        """Return the momentum of this step, or of the one ahead."""
+        """Return the momentum of the step that is `ahead` of this one: 0 or 1."""
         power = (group.counters["t"] + ahead) * group.number("momentum_decay")
         return (1 - 0.5 * 0.96**power) * group.number("b1")
 
@@ -215,7 +225,10 @@ class NAdam(Moments):
 
 
 class RAdam(Moments):
-    """Adam whose root of v is used once its variance is known well enough (Liu and others, 2020)."""
+    """Adam that divides by the root of v only after the first steps, when its variance is small (Liu, 2020).
+
+    Weight decay is added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
+    """
 
     decoupled_weight_decay = GroupFlag()
     exact = dtypes.float64  # differences of nearly equal numbers decide when v is used

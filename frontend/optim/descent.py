@@ -1,6 +1,9 @@
-"""Optimisers of one rate for all elements, or of one that the history of gradients gives.
+"""Optimisers with one rate for all elements, or with rates from the history of squared gradients.
 
-Not here: running means of gradients and squares (`adam`), rates by the norm of a parameter (`layerwise`).
+w is a parameter, g its gradient plus `weight_decay` times w. Moments start at 0 unless a class says
+otherwise. Arguments that all optimisers have, and errors: `optimiser.Optimizer`.
+
+Not here: Adam's variants (`adam`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -22,11 +25,12 @@ if TYPE_CHECKING:
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum, Nesterov's variant and weight decay.
 
-    With g the gradient plus `weight_decay` times the parameter, and b = momentum * b + (1 - dampening) * g, g
-    at the first step: the parameter loses lr * b, with `nesterov` lr * (g + momentum * b), without momentum
-    lr * g. The buffers b are float tensors of the parameters' shapes, kept in `self.b`.
+    b = momentum * b + (1 - dampening) * g, but b = g at the first step. lr * b is subtracted from w; with
+    `nesterov` lr * (g + momentum * b); without momentum lr * g, and there is no b. `self.b` are the tensors
+    b.
 
-    Raises `UsageError` for numbers below 0, and for `nesterov` without momentum or with dampening.
+    Raises `UsageError` for numbers below 0, dampening of 2 or more, and `nesterov` without momentum or with
+    dampening.
     """
 
     moments = ("b",)
@@ -78,8 +82,9 @@ class SGD(Optimizer):
 class RMSprop(Optimizer):
     """Gradients divided by the root of the running mean of their squares (Hinton, 2012).
 
-    v = alpha * v + (1 - alpha) * g**2; with `centered`, the square of the running mean of g is subtracted.
-    With `momentum`, b = momentum * b + g / (sqrt(v) + eps), and the parameter loses lr * b.
+    v = alpha * v + (1 - alpha) * g**2, and lr * g / (sqrt(v) + eps) is subtracted from w. With `centered`,
+    the square of the running mean of g is subtracted from v first. With `momentum`, b = momentum * b + g /
+    (sqrt(v) + eps), and lr * b is subtracted.
     """
 
     moments = ("v", "b", "mean")
@@ -131,7 +136,8 @@ class RMSprop(Optimizer):
 class Adagrad(Optimizer):
     """Gradients divided by the root of the sum of their squares (Duchi and others, 2011).
 
-    The rate at step t is lr / (1 + (t - 1) * lr_decay).
+    The sum starts at `initial_accumulator_value`. The rate at step t, from 1 on, is lr / (1 + (t - 1) *
+    lr_decay); rate * g / (sqrt(sum) + eps) is subtracted from w.
     """
 
     moments = ("sum",)
@@ -172,7 +178,11 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Gradients times the ratio of the running roots of updates and of gradients (Zeiler, 2012)."""
+    """Gradients times a ratio of running root mean squares (Zeiler, 2012).
+
+    v = rho * v + (1 - rho) * g**2. The update is sqrt(u + eps) / sqrt(v + eps) * g, with u the running mean
+    of earlier squared updates; lr times the update is subtracted from w.
+    """
 
     moments = ("v", "u")
     rho = GroupSetting(high=1.0)
@@ -204,10 +214,11 @@ class Adadelta(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps of own size for each element, which grow while the sign of the gradient stays.
+    """A step size for each element, which grows while the gradient keeps its sign (Riedmiller, 1993).
 
-    A size is multiplied by `etas[1]` where the gradient keeps its sign, by `etas[0]` where it changes, and
-    stays within `step_sizes`; where the sign changed, the element does not move. Sizes start at lr.
+    A size starts at lr. It is multiplied by `etas[1]` >= 1 where the gradient keeps its sign, by `etas[0]` <
+    1 where the sign changes, and limited to `step_sizes`, (least, greatest). The element moves by its size
+    against the gradient, and not at all where the sign changed.
     """
 
     moments = ("before", "size")
@@ -249,9 +260,10 @@ class Rprop(Optimizer):
 
 
 class ASGD(Optimizer):
-    """Descent with decay, whose parameters are averaged: the averages are `ax`.
+    """Descent with a falling rate, which also averages the parameters, in `ax`.
 
-    The rate falls as lr / (1 + lambd * lr * steps) ** alpha; averaging starts after `t0` steps. Source:
+    The rate at step t, from 0 on, is lr / (1 + lambd * lr * t) ** alpha; w is multiplied by 1 - rate * lambd,
+    and rate * g is subtracted. Averages are the parameters themselves for the first `t0` steps. Source:
     Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
     """
 

@@ -1,6 +1,8 @@
-"""Optimisers whose rate follows the norm of each parameter, or whose update is a matrix as a whole.
+"""Optimisers whose rate depends on the norm of each parameter, or whose update is an orthogonal matrix.
 
-Not here: rates by element (`adam`, `descent`).
+Arguments that all optimisers have, and errors: `optimiser.Optimizer`. w is a parameter, g its gradient.
+
+Not here: rates for each element (`adam`, `descent`). Next: `optimiser`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -26,17 +28,17 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _trust(w: Tensor, other: Tensor, factor: float = 1.0) -> Tensor:
-    """Return factor * |w| / other, and 1 where either is 0."""
+    """Return factor * |w| / other, or 1 if |w| or `other` is 0."""
     size = _norm(w)
     usable = (size > 0) & (other > 0)
     return usable.where(size * factor / usable.where(other, 1.0), 1.0)
 
 
 class LARS(Optimizer):
-    """SGD with momentum, whose rate for each parameter follows its norm (You and others, 2017).
+    """SGD with momentum, whose rate for each parameter depends on its norm (You and others, 2017).
 
-    b = momentum * b + lr * trust * (g + weight_decay * w), with trust = tcoef * |w| / (|g| + weight_decay *
-    |w|), 1 where a norm is 0; the parameter loses b.
+    b = momentum * b + lr * trust * (g + weight_decay * w), and b is subtracted from w. trust is tcoef * |w| /
+    (|g| + weight_decay * |w|), or 1 if |w| or the divisor is 0.
     """
 
     moments = ("b",)
@@ -66,9 +68,9 @@ class LARS(Optimizer):
 
 
 class LAMB(Moments):
-    """AdamW whose rate for each parameter follows its norm (You and others, 2020).
+    """AdamW whose rate for each parameter depends on its norm (You and others, 2020).
 
-    With u the update of `AdamW`: the parameter loses lr * |w| / |u| * u, lr * u where a norm is 0.
+    With u the update of `AdamW`, lr * |w| / |u| * u is subtracted from w, or lr * u if |w| or |u| is 0.
     """
 
     def __init__(
@@ -94,12 +96,12 @@ class LAMB(Moments):
 class Muon(Optimizer):
     """Momentum made orthogonal by Newton-Schulz iterations (Jordan, 2024), for matrices only.
 
-    The parameter is multiplied by 1 - lr * weight_decay and loses lr * sqrt(max(1, rows / columns)) * O, with
-    O the orthogonal part of b = momentum * b + (1 - momentum) * g, with `nesterov` of its next value. It
-    iterates in the dtype of the moments, PyTorch in bfloat16. Biases, norms and embeddings need another
-    optimiser.
+    w is multiplied by 1 - lr * weight_decay, and lr * sqrt(max(1, rows / columns)) * O is subtracted. O is
+    the orthogonal part of b = momentum * b + (1 - momentum) * g, with `nesterov` of momentum * b + (1 -
+    momentum) * g for the new b. The `ns_steps` iterations run in the dtype of the moments; PyTorch uses
+    bfloat16. Biases, norms and embeddings need another optimiser.
 
-    Raises `UsageError` for parameters that are no matrices.
+    Raises `UsageError` for parameters that are no matrices and ns_steps outside 1..99.
     """
 
     moments = ("b",)

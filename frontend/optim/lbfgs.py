@@ -1,9 +1,9 @@
 """LBFGS: a quasi-Newton method, which evaluates the loss several times a step.
 
-Source: Nocedal and Wright, "Numerical optimization", 2nd edition, chapter 7; the settings and the conditions
+Source: Nocedal and Wright, "Numerical optimization", 2nd edition, chapter 7. The settings and the conditions
 to stop are PyTorch's.
 
-Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`).
+Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`). Next: `optimiser`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -24,14 +24,16 @@ from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 
 class LBFGS(Optimizer):
-    """Steps along the inverse curvature that the last `history_size` changes of the gradient give.
+    """Steps along the gradient times an inverse curvature, estimated from the last `history_size` changes.
 
     `step(closure)` calls the closure, which clears the gradients, computes the loss, calls `backward` and
-    returns the loss. Each step has at most `max_iter` iterations and about `max_eval` calls of it (a quarter
-    more by default). It ends early when the greatest element of the gradient is at most `tolerance_grad`, or
-    a step or the change of the loss is less than `tolerance_change`. There is one group of parameters.
+    returns the loss. Each step has at most `max_iter` iterations and about `max_eval` calls of the closure
+    (None: max_iter * 5 // 4). It ends early when the greatest element of the gradient is at most
+    `tolerance_grad`, or when the greatest change of a parameter, or the change of the loss, is below
+    `tolerance_change`. There is one group of parameters.
 
-    Values are read in between, so that a step cannot be captured. A line search is refused.
+    A step reads values, so it cannot be captured. Raises `UsageError` for several groups and numbers out of
+    range, `UnsupportedError` for a `line_search_fn`, and as `Optimizer`.
     """
 
     tolerance_grad = GroupSetting()
@@ -59,16 +61,17 @@ class LBFGS(Optimizer):
         self.history_size = whole(history_size, "LBFGS, history_size")
         self.iterations = 0
         self.changes: list[tuple[Tensor, Tensor, Tensor]] = []
-        """The last changes: of the gradient, of the parameters, and 1 / their product."""
+        """The last changes: (of the gradient, of the parameters, 1 / the sum of their products)."""
         self.direction: Tensor | None = None
+        """The last change of the parameters; None before the first iteration."""
         self.before: Tensor | None = None
-        """The gradient of the iteration before."""
+        """The gradient of the last iteration; None before the first one."""
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:
-        """Evaluate the closure and update the parameters several times; return the loss at the start.
+        """Evaluate the closure and update the parameters several times.
 
-        Raises `UsageTypeError` without a closure, `UsageError` inside a captured function and for a parameter
-        without a gradient.
+        Return the loss of the first evaluation. Raises `UsageTypeError` without a closure, `UsageError`
+        inside a captured function and for a parameter without a gradient.
         """
         if not callable(closure):
             raise UsageTypeError(f"LBFGS: step needs a function that computes the loss, saw {closure!r}")
@@ -101,7 +104,7 @@ class LBFGS(Optimizer):
         return first
 
     def _step_along(self, g: Tensor, group: Group) -> tuple[float, Tensor]:
-        """Return the rate and the direction of an iteration, from the gradient and the history."""
+        """Return the rate and the direction of an iteration, from the gradient and the history; extend it."""
         rate = float(group.lr.item())
         if self.direction is None or self.before is None:
             along = -g
@@ -118,7 +121,7 @@ class LBFGS(Optimizer):
         return step, along
 
     def _inverse_times(self, q: Tensor) -> Tensor:
-        """Return the estimated inverse of the curvature times a vector: the two loops of the method."""
+        """Return the estimated inverse curvature times a vector, by the method's two loops."""
         factors: list[Tensor] = []
         for y, s, rho in reversed(self.changes):
             factors.append((s * q).sum() * rho)
@@ -136,7 +139,7 @@ class LBFGS(Optimizer):
         return flat.realize()
 
     def _add(self, along: Tensor, rate: float) -> None:
-        """Move the parameters."""
+        """Add `rate` times a direction to the parameters, and remove their gradients."""
         at = 0
         for p in self.params:
             part = along[at : at + p.numel()].reshape(p.shape) * rate
@@ -153,9 +156,9 @@ class LBFGS(Optimizer):
         return found | {"changes": [list(c) for c in self.changes]}
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Assign the tensors of `state_dict`; the history becomes a copy of the one among them.
+        """Assign the tensors of a `state_dict`; its history is copied.
 
-        Raises `UsageError` for other names and shapes.
+        Raises `UsageError` for missing and unknown names and for other shapes.
         """
         history = {
             n: v for n, v in values.items() if n.partition(".")[0] in {"direction", "before", "changes"}
@@ -181,7 +184,7 @@ class LBFGS(Optimizer):
         self.direction, self.before = copies.get("direction"), copies.get("before")
 
     def schedule_step(self) -> list[Tensor]:
-        """Raise `UnsupportedError`: a step reads values in between, so others cannot launch its work."""
+        """Raise `UnsupportedError`: a step reads values, so it is no list of tensors to realize."""
         raise _refused()
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:  # noqa: ARG002

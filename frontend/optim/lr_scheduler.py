@@ -1,6 +1,6 @@
 """The schedules of learning rates under PyTorch's name: `optim.lr_scheduler.CosineAnnealingLR`.
 
-Not here: what they do (`frontend.optim.schedules`).
+Next: `schedules`, where they are defined.
 """
 
 # ruff: noqa: I001 - lists of names stand in rows

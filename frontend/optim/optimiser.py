@@ -3,10 +3,10 @@
 `step()` computes in one launch the gradients, the updates, the state of the optimiser, all pending
 assignments on its device (such as running statistics of batch norms), and the loss whose `backward` gave the
 gradients. It removes the gradients. The learning rate is a tensor and may be set to a number or a tensor at
-any time; a captured step uses the new value. Other settings are fixed once a step was captured.
+any time; a captured step uses the new value. Other settings cannot be changed once a step was captured.
 
-Not here: the rules (`descent`, `adam`, `layerwise`), gradients (`frontend.autograd`), capturing a step
-(`frontend.capture.jit`).
+Not here: gradients (`frontend.autograd`), capturing a step (`frontend.capture.jit`). Next: `descent`, `adam`,
+`layerwise`, the rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hcq.errors import UsageError, UsageTypeError
 def _writes(t: Tensor) -> int | None:
     """Return how often the memory of a tensor was assigned to.
 
-    None where that is not known: without memory of its own, or when captured functions assign to it.
+    None if that is not counted: the tensor has no memory of its own, or captured functions assign to it.
     """
     if not owns(t):
         return None
@@ -50,10 +50,11 @@ def _writes(t: Tensor) -> int | None:
 class Group(MutableMapping[str, Any]):
     """The parameters of a group, its learning rate `lr` (a tensor), and its settings by name.
 
-    `group["lr"]` is a number, inside a captured function the tensor; `group["betas"]` is (b1, b2).
+    It is a mapping of "params", "lr" and the settings. `group["lr"]` is a number, inside a captured function
+    the tensor; `group["betas"]` is (b1, b2).
 
-    GroupSetting one raises `UsageError` for a value out of range, for an unknown name, and after a step was
-    captured; the learning rate may be set at any time, to a number or a tensor of one element.
+    Setting an item raises `UsageError` for a value out of range, for an unknown name, and, but for "lr",
+    after a step was captured. "lr" takes a number or a tensor of one element.
     """
 
     def __init__(
@@ -74,11 +75,11 @@ class Group(MutableMapping[str, Any]):
         self.lr = Tensor([float(rate)], device=device, requires_grad=False)
         self._rate: float | None = float(rate)
         self._stored = _writes(self.lr)
-        """The writes of `lr` when the rate was set."""
+        """`_writes(lr)` when `_rate` was stored."""
         self.initial: float | None = None
-        """The learning rate when the first schedule was made."""
+        """The learning rate when the first schedule was made; None before."""
         self.counters: dict[str, Tensor] = {}
-        """Numbers that change with each step, of shape (1,)."""
+        """Name -> number that changes with each step, of shape (1,)."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
 
@@ -101,11 +102,14 @@ class Group(MutableMapping[str, Any]):
         self._rate, self._stored = rate, _writes(self.lr)
 
     def forget(self) -> None:
-        """Take the learning rate from the tensor from now on."""
+        """Forget the number that was set, so that `rate_now` reads the tensor."""
         self._rate = None
 
     def rate_now(self) -> float:
-        """Return the learning rate: the number that was set, or the tensor's value where others wrote it."""
+        """Return the learning rate: the number that was set, or the value of `lr` if it was assigned to.
+
+        Reading the value waits for the device.
+        """
         known, writes = self._rate, _writes(self.lr)
         if known is not None and writes is not None and writes == self._stored:
             return known
@@ -116,11 +120,14 @@ class Group(MutableMapping[str, Any]):
         return known
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy, whose learning rate is a tensor of its own."""
+        """Return the attributes for a copy.
+
+        The copy of `lr` is another tensor with other counts of writes.
+        """
         return {**vars(self), "_stored": None}
 
     def number(self, name: str) -> float:
-        """Return a setting that is a number, or a flag."""
+        """Return a setting, which is a number or a bool."""
         found: float = self.values_[name]
         return found
 
@@ -168,9 +175,10 @@ Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 class Optimizer(ABC):
     """The base of all optimisers; a subclass defines the update of one parameter.
 
-    `params` are float tensors on one device, or groups of them: mappings with "params" and settings that
-    differ from those of the other groups. Tensors whose requires_grad is undecided get True. The optimiser
-    assigns to them in place and owns its moments and the learning rates, tensors that `state_dict` returns.
+    `params` are tensors on one device, or groups of tensors: mappings with "params" and settings that replace
+    the other arguments for the group. Float tensors whose requires_grad is None get True. Tensors with
+    requires_grad are updated in place. Other tensors, such as running statistics, are computed with each
+    step. The optimiser owns its moments and learning rates, tensors that `state_dict` returns.
 
         optimiser = AdamW(model.parameters(), lr=1e-3)
         optimiser = SGD([{"params": body}, {"params": head, "lr": 0.1}], lr=0.01)
@@ -178,12 +186,13 @@ class Optimizer(ABC):
             model(x).cross_entropy(y).backward()
             optimiser.step()
 
-    With `maximize` the parameters follow the gradient. Raises `UsageError` without parameters that require
-    gradients, when they are on several devices, and for a setting outside its range.
+    With `maximize` the gradients are negated, so that a step increases the loss. Raises `UsageError` without
+    tensors that require gradients, for several devices, and for a setting out of its range or an unknown
+    setting of a group; `UsageTypeError` for anything but tensors or groups.
     """
 
     moments: ClassVar[tuple[str, ...]] = ()
-    """Names of the state that has the shape of each parameter."""
+    """Names of attributes with a list of tensors, one of each parameter's shape."""
     maximize = GroupFlag()
 
     def __init_subclass__(cls) -> None:
@@ -195,14 +204,18 @@ class Optimizer(ABC):
         self.params: list[Tensor] = []
         """The parameters with requires_grad, which steps update."""
         self.buffers: list[Tensor] = []
-        """The other tensors given; their pending values are computed with each step."""
+        """The other given tensors; their pending values are computed with each step."""
         self._places: list[int] = []
+        """The number of the group of each of `params`."""
         self._frozen: list[bool] = []
         """Whether each of `buffers` is a parameter without requires_grad."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
         self.guard: Tensor | None = None
-        """While a step is scheduled: whether it takes place (`frontend.nn.amp`)."""
+        """A bool tensor while a step is scheduled: whether it changes anything (`frontend.nn.amp`).
+
+        Else None.
+        """
         for name in self.moments:
             setattr(self, name, [])
         self.defaults = {"lr": lr, **settings}
@@ -225,9 +238,10 @@ class Optimizer(ABC):
         return "\n".join([*lines, ")"])
 
     def add_param_group(self, given: Mapping[str, Any]) -> None:
-        """Add a group of parameters: {"params": tensors, ...}, with the first settings where none are given.
+        """Add a group of parameters: {"params": tensors, ...}; other settings are those of the constructor.
 
-        Raises `UsageError` for a parameter that another group has, and once a step was captured.
+        A tensor that is given twice counts once, with a warning. Raises `UsageError` for a parameter that
+        another group has, for no tensors, for settings out of range, and once a step was captured.
         """
         kind = type(self).__name__
         if self.captured:
@@ -280,10 +294,10 @@ class Optimizer(ABC):
             every += [None] * (len(self.params) - len(params) - len(every)) + made
 
     def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
-        """Raise `UsageError` for settings of a group that do not fit each other."""
+        """Raise `UsageError` for settings of a group that do not fit each other; a subclass may define it."""
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - for subclasses
-        """Return the first values of numbers that change with each step, by name."""
+        """Return name -> (first value, dtype) of the counters of a group."""
         return {}
 
     def _needed(self, group: Group) -> tuple[str, ...]:  # noqa: ARG002 - for subclasses
@@ -295,7 +309,7 @@ class Optimizer(ABC):
         return 0.0
 
     def _beside(self, p: Tensor, value: float) -> Tensor:
-        """Return a pending tensor of a number beside a parameter."""
+        """Return a pending tensor of a number in the shape and on the device of a parameter; see `wide`."""
         made = Tensor.full(p.shape, value, dtype=wide(p), device=p.device).contiguous()
         made.requires_grad = False
         return made
@@ -315,22 +329,28 @@ class Optimizer(ABC):
             group.set_lr(value)
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Remove the gradients of all parameters, or set them to zeros. `step` removes them itself."""
+        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros.
+
+        `step` removes them itself.
+        """
         for p in self.params:
             p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
 
     def tensors(self) -> dict[str, Any]:
-        """Return the tensors of the state: moments by parameter, counters and learning rates by group."""
+        """Return the tensors of the state: moments of each parameter, and "groups" with lr and counters."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.moments}
         found["groups"] = [{"lr": g.lr, **g.counters} for g in self.param_groups]
         return found
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return moments, counters and learning rates by name, for `nn.state.safe_save`."""
+        """Return moments, counters and learning rates by name, not copied, for `nn.state.safe_save`."""
         return get_state_dict(self.tensors())
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Assign the tensors of `state_dict` in place. Raises `UsageError` for other names and shapes."""
+        """Assign the tensors of a `state_dict` in place.
+
+        Raises `UsageError` for missing and unknown names and for other shapes.
+        """
         load_state_dict(self.tensors(), values)
         for group in self.param_groups:
             group.forget()
@@ -338,7 +358,8 @@ class Optimizer(ABC):
     def gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, detached.
 
-        Raises `UsageError` when one has none, and when one that was frozen has requires_grad again.
+        Raises `UsageError` when a parameter has no gradient, and when a tensor that was given with
+        requires_grad False has True now.
         """
         if any([frozen and p.requires_grad for p, frozen in zip(self.buffers, self._frozen, strict=True)]):  # noqa: C419 - a list is faster
             raise UsageError(
@@ -356,9 +377,9 @@ class Optimizer(ABC):
         return [stopped(p.grad) for p in self.params if p.grad is not None]
 
     def schedule_step(self) -> list[Tensor]:
-        """Assign new values to parameters and state, without computing them.
+        """Assign new values to parameters and state, without computing them, and remove the gradients.
 
-        Return the tensors to realize together in one launch, as `step` does. Raises as `step`.
+        Return the tensors to realize together in one launch, as `step` does. Raises as `gradients`.
         """
         if CAPTURE.now is not None:
             self.captured = True
@@ -380,8 +401,9 @@ class Optimizer(ABC):
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update the parameters in one launch, and remove their gradients.
 
-        A closure, which computes the loss and its gradients, is called first, and its result returned. Raises
-        `UsageError` when a parameter has no gradient; nothing is changed then.
+        A closure, which computes the loss and its gradients, is called first, and its result is returned;
+        without one the result is None. Raises as `gradients`, and nothing is changed then; `UsageTypeError`
+        for a closure that cannot be called; and as `Tensor.realize`.
         """
         if closure is not None and not callable(closure):
             raise UsageTypeError(f"step: wanted a function that computes the loss, saw {shown(closure)}")
@@ -390,7 +412,10 @@ class Optimizer(ABC):
         return loss
 
     def _move(self, grads: list[Tensor]) -> list[Tensor]:
-        """Assign to every parameter, given its gradient; return the state tensors that were assigned too."""
+        """Assign to every parameter, given the gradients.
+
+        Return all tensors of the state but learning rates.
+        """
         for group in self.param_groups:
             self._count(group)
         for i, (p, place) in enumerate(zip(self.params, self._places, strict=True)):
@@ -402,21 +427,24 @@ class Optimizer(ABC):
         return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
 
     def _count(self, group: Group) -> None:
-        """Assign the counters of a group for the next step: "t", the number of steps, if it has that."""
+        """Assign the counters of a group for this step: "t", the number of steps, if there is one."""
         if "t" in group.counters:
             self.store(group.counters["t"], group.counters["t"] + 1)
 
     @abstractmethod
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
-        """Return the new value of parameter i, given its value and gradient; assign its moments."""
+        """Return the new value of parameter i, given its value w and gradient g; assign its moments.
+
+        g has the dtype `wide` of the parameter; the result may have any float dtype.
+        """
 
     def store(self, target: Tensor, value: Tensor) -> Tensor:
-        """Assign a value, unless the step does not take place; return the target."""
+        """Assign a value, or where `guard` is false the old value; return the target."""
         return update(target, value if self.guard is None else self.guard.where(value, stopped(target)))
 
 
 def _groups(params: Any) -> list[Mapping[str, Any]]:
-    """Return the groups of the first argument of an optimiser: one, unless it lists mappings."""
+    """Return the groups in the first argument of an optimiser: its mappings, or one group of its tensors."""
     if isinstance(params, Iterable) and not isinstance(params, (Tensor, Mapping)):
         every = list(params)
         if every and all(isinstance(p, Mapping) for p in every):
@@ -438,7 +466,7 @@ def _tensors(params: Any) -> list[Tensor]:
 
 
 def wide(p: Tensor) -> DType:
-    """Return the dtype of the state of a parameter: float32 for sixteen-bit ones."""
+    """Return the dtype of the state of a parameter: float32 for 16-bit floats, else that of the parameter."""
     return dtypes.float32 if p.dtype.bits == 16 else p.dtype
 
 

@@ -1,11 +1,13 @@
 """Schedules of the learning rate, and clipping of gradients.
 
-A schedule is a factor of the first learning rate by the number of steps; `step()` sets the rate of the
-optimiser, also of one whose step was captured. As in PyTorch, several schedules of one optimiser are factors
-of each other, and a rate that the program sets or assigns in between is scaled on; `LambdaLR`, `OneCycleLR`
-and `CosineAnnealingWarmRestarts` set the rate of their own instead.
+A schedule multiplies the first learning rate by a factor that depends on the number of steps. `step()` sets
+the rate of each group of the optimiser, also of one whose step was captured; it raises `UsageError` inside a
+captured function. As in PyTorch, the factors of several schedules of one optimiser are multiplied, and a rate
+that the program sets in between is scaled from then on. `LambdaLR`, `OneCycleLR` and
+`CosineAnnealingWarmRestarts` set their own rate instead. Numbers of steps below 1, and rates below 0, raise
+`UsageError`.
 
-Not here: the optimisers (`frontend.optim`).
+Not here: a step (`optimiser`). Next: `lr_scheduler`, PyTorch's name of this module.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -45,7 +47,7 @@ def _refuse_capture(schedule: _Schedule) -> None:
 
 
 class _Schedule:
-    """What all schedules have: their numbers, for a checkpoint."""
+    """Base of all schedules: their state for a checkpoint."""
 
     optimizer: Optimizer
 
@@ -54,15 +56,18 @@ class _Schedule:
         answer_class(cls)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the numbers of the schedule by name: steps, rates, settings; not its functions.
+        """Return copies of the attributes of the schedule by name: steps, rates, settings; not its functions.
 
-        The learning rates themselves are in the state of the optimiser.
+        The present learning rates are in the state of the optimiser.
         """
         own = {n: v for n, v in vars(self).items() if n != "optimizer" and not callable(v)}
         return copy.deepcopy(own)
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set the numbers that `state_dict` returned. Raises `UsageError` for other names."""
+        """Set the attributes that `state_dict` returned.
+
+        Raises `UsageError` for missing and unknown names.
+        """
         own = self.state_dict()
         missing, extra = [n for n in own if n not in values], [n for n in values if n not in own]
         if missing or extra:
@@ -74,7 +79,10 @@ class _Schedule:
 
 
 class LambdaLR(_Schedule):
-    """The first learning rate of each group times a function of the number of steps."""
+    """The first learning rate of each group times `lr_lambda(steps)`, a number of at least 0.
+
+    The constructor takes step 0, as for all schedules.
+    """
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
@@ -86,7 +94,7 @@ class LambdaLR(_Schedule):
     def step(self) -> None:
         """Count a step, and set the learning rates of the optimiser.
 
-        Raises `UsageError` inside a captured function, whose replays would not count.
+        Raises `UsageError` inside a captured function, whose replays would not count, and for a rate below 0.
         """
         _refuse_capture(self)
         self.steps += 1
@@ -100,16 +108,17 @@ class LambdaLR(_Schedule):
         return [first * factor for first in self.first]
 
     def get_last_lr(self) -> list[float]:
-        """Return the learning rates that were set, one for each group."""
+        """Return the learning rates that the last step set, one for each group."""
         return list(self.last)
 
 
 class _Factor(LambdaLR):
-    """A schedule that scales the rate which the optimiser has, above `least`.
+    """A schedule that scales the part of the optimiser's present rate that is above `least`.
 
-    A rate that stays where it was set follows the factor exactly; one that another schedule or the program
-    has set since is multiplied by the ratio of two factors. From a factor 0 on no ratio leads: the rate stays
-    while the factor does, then the first rate times the factor is added.
+    If the rate is the one that the last step set, the new rate is the first rate times the factor. If another
+    schedule or the program has set the rate since, it is multiplied by the ratio of the new factor to the
+    last one. After a factor of 0 there is no ratio: the rate stays while the factor is 0, and then the first
+    rate times the factor is added.
     """
 
     least = 0.0
@@ -148,7 +157,8 @@ class StepLR(_Factor):
     """The learning rate times gamma every `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        super().__init__(optimizer, lambda n: gamma ** (n // step_size))
+        size = number_within("StepLR, step_size", step_size, 1)
+        super().__init__(optimizer, lambda n: gamma ** (n // size))
 
 
 class MultiStepLR(_Factor):
@@ -167,39 +177,40 @@ class ExponentialLR(_Factor):
 
 
 class LinearLR(_Factor):
-    """The learning rate from a share of itself to another one, evenly over `total_iters` steps."""
+    """The learning rate times a factor that goes evenly, in `total_iters` steps, from a start to an end."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
-        span = end_factor - start_factor
-        super().__init__(optimizer, lambda n: start_factor + span * min(n, total_iters) / total_iters)
+        span, total = end_factor - start_factor, number_within("LinearLR, total_iters", total_iters, 1)
+        super().__init__(optimizer, lambda n: start_factor + span * min(n, total) / total)
 
 
 class ConstantLR(_Factor):
-    """The learning rate times a factor for the first `total_iters` steps."""
+    """The learning rate times a factor for the first `total_iters` steps, then the learning rate itself."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
         super().__init__(optimizer, lambda n: factor if n < total_iters else 1.0)
 
 
 class PolynomialLR(_Factor):
-    """The learning rate down to 0 along a power of the remaining share of `total_iters` steps."""
+    """The learning rate times (1 - n / total_iters) ** power at step n, 0 after `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
-        super().__init__(optimizer, lambda n: (1 - min(n, total_iters) / total_iters) ** power)
+        total = number_within("PolynomialLR, total_iters", total_iters, 1)
+        super().__init__(optimizer, lambda n: (1 - min(n, total) / total) ** power)
 
 
 class CosineAnnealingLR(_Factor):
-    """The learning rate down to `eta_min` along half a cosine of `T_max` steps."""
+    """The learning rate down to `eta_min` along half a period of a cosine, `T_max` steps; then up again."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
-        self.least = eta_min
-        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / T_max)) / 2)
+        self.least, half = eta_min, number_within("CosineAnnealingLR, T_max", T_max, 1)
+        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / half)) / 2)
 
 
 class CosineAnnealingWarmRestarts(LambdaLR):
-    """Half a cosine of `T_0` steps down to `eta_min`, again and again, each `T_mult` times as long."""
+    """Half a period of a cosine of `T_0` steps down to `eta_min`, repeated, each `T_mult` times as long."""
 
     def __init__(
         self,
@@ -208,7 +219,9 @@ class CosineAnnealingWarmRestarts(LambdaLR):
         T_mult: int = 1,  # noqa: N803 - as above
         eta_min: float = 0.0,
     ) -> None:
-        self.length, self.growth, self.least = T_0, T_mult, eta_min
+        self.length = number_within("CosineAnnealingWarmRestarts, T_0", T_0, 1)
+        self.growth = number_within("CosineAnnealingWarmRestarts, T_mult", T_mult, 1)
+        self.least = eta_min
         super().__init__(optimizer, self._restarted)
 
     def _rates(self) -> list[float]:
@@ -216,7 +229,7 @@ class CosineAnnealingWarmRestarts(LambdaLR):
         factor = self.factor(self.steps)
         return [self.least + (first - self.least) * factor for first in self.first]
 
-    def _restarted(self, n: int) -> float:
+    def _restarted(self, n: float) -> float:
         length = self.length
         while n >= length:
             n, length = n - length, length * self.growth
@@ -226,12 +239,13 @@ class CosineAnnealingWarmRestarts(LambdaLR):
 class OneCycleLR(LambdaLR):
     """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
 
-    It starts at max_lr / div_factor, reaches max_lr after `pct_start` of the steps, and ends at the start
-    divided by final_div_factor. Instead of `total_steps`, `epochs` and `steps_per_epoch` may be given.
+    It starts at max_lr / div_factor, reaches max_lr after the share `pct_start` of the steps, and ends at
+    max_lr / div_factor / final_div_factor. `epochs` times `steps_per_epoch` may be given instead of
+    `total_steps`. A step after the last one raises `UsageError`.
 
-    With `cycle_momentum`, as by default in PyTorch, the momentum, or b1 of Adam and its relatives, goes from
-    `max_momentum` to `base_momentum` and back. A captured step cannot follow it: `step` raises `UsageError`,
-    and so does the schedule for an optimiser without momentum.
+    With `cycle_momentum`, the momentum, or b1 of Adam's variants, goes from `max_momentum` to `base_momentum`
+    and back. The constructor raises `UsageError` for an optimiser without momentum, `step` for one whose step
+    was captured, as the momentum of a captured step cannot change.
     """
 
     def __init__(
@@ -258,7 +272,7 @@ class OneCycleLR(LambdaLR):
         self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
 
         def between(n: int, first: float, middle: float, end: float) -> float:
-            """Return the number at step n: half cosines from the first to the middle one, and to the end."""
+            """Return the number at step n of half cosines from `first` to `middle` and on to `end`."""
             if n <= rise and rise > 0:
                 share = n / rise
             else:
@@ -280,7 +294,7 @@ class OneCycleLR(LambdaLR):
 
 
 def _set_momentum(optimizer: Optimizer, value: float) -> None:
-    """Set the momentum, or b1, of all groups. Raises `UsageError` where there is none, or it is captured."""
+    """Set the momentum, or b1, of all groups. Raises `UsageError` if a group has none or was captured."""
     for group in optimizer.param_groups:
         name = next((n for n in ("b1", "momentum") if group.get(n)), None)
         if name is None or group.captured:
@@ -292,9 +306,11 @@ def _set_momentum(optimizer: Optimizer, value: float) -> None:
 
 
 class ReduceLROnPlateau(_Schedule):
-    """The learning rate times a factor when a measured number has not become better for `patience` steps.
+    """The learning rate times a factor after more than `patience` steps without a better measured number.
 
-    `mode` "min": smaller is better, by more than the share `threshold`; "max": greater.
+    For `mode` "min" a number below best * (1 - threshold) is an improvement, for "max" one above best * (1 +
+    threshold). After a reduction, `cooldown` steps are not counted. The rate is at least `min_lr`. Raises
+    `UsageError` for another mode and unless 0 <= factor < 1.
     """
 
     def __init__(
@@ -315,7 +331,10 @@ class ReduceLROnPlateau(_Schedule):
         self.best, self.bad, self.rest = math.inf, 0, 0
 
     def step(self, metrics: Tensor | float) -> None:
-        """Count a step with the number that was measured, and lower the rates if it is time."""
+        """Count a step with a measured number, and lower the learning rates if there was no improvement.
+
+        A tensor is read. Raises `UsageError` inside a captured function.
+        """
         _refuse_capture(self)
         value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
         better = value < self.best * (1 - self.sign * self.threshold)
@@ -333,9 +352,10 @@ class ReduceLROnPlateau(_Schedule):
 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scale gradients so that the norm of all together is at most `max_norm`; return the norm before.
+    """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`.
 
-    Lazy, so it may be captured with the step. Raises `UsageError` when no parameter has a gradient.
+    Return the norm before. Nothing is computed, so it may be captured with the step. Raises `UsageError` when
+    no parameter has a gradient, and for a negative max_norm.
     """
     every = _with_gradients(parameters)
     norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
@@ -348,7 +368,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limit each element of all gradients to ±clip_value."""
+    """Limit each element of all gradients to ±clip_value. Raises as `clip_grad_norm_`."""
     limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
     for t in _with_gradients(parameters):
         if t.grad is not None:

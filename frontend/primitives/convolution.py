@@ -3,10 +3,10 @@
 CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already
 padded; weight is (groups * outputs, channels, *kernel). `lower` expresses it as windows, products and a sum
 for the compiler. It is one primitive because the gradient of a convolution is a convolution
-(`frontend.autograd.primitives`), while the gradient of windows alone is a sum over shifted copies of an array
+(`frontend.autograd.primitives`). The gradient of windows alone would be a sum over shifted copies of an array
 as large as all windows.
 
-Not here: padding and arguments of the methods (`frontend.ops.convolutions`).
+Not here: padding and arguments of the methods. Next: `frontend.ops.convolutions`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def lower(x: UOp, weight: UOp, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> UOp:
-    """Return the convolution as windows of x, times the weight, summed over channels and window."""
+    """Return the convolution as windows of x, times the weight, summed over channels and window.
+
+    The result is (batch, groups * outputs, *positions). Raises `UsageError` for shapes that do not fit.
+    """
     rank = len(strides)
     if len(x.shape) != rank + 2 or len(weight.shape) != rank + 2:
         raise UsageError(

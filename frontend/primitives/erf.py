@@ -1,12 +1,12 @@
 """ERF, a primitive of the frontend: the error function, with its own gradient rule.
 
-Up to 1 it is x + x P(x²), beyond it 1 - exp(Q(|x|)) with the sign of x; from 4 (float64: 6) on it is 1. The
-polynomials are minimax on the relative error of the result, fitted in 50 digits; coefficients were rounded
-one by one from the lowest power, the rest fitted again after each. Sixteen-bit floats are computed in
-float32. The largest errors, in units of the last place, are asserted by
-tests/frontend/test_error_function.py.
+For |x| below 1 it is x + x P(x²), else 1 - exp(Q(|x|)) with the sign of x, with |x| limited to 4 (float64:
+6), where the result is 1. The polynomials P and Q are minimax on the relative error of the result, fitted in
+50 digits. Coefficients were rounded one after the other from the lowest power on, and the others fitted again
+after each. 16-bit floats are computed in float32. tests/frontend/test_error_function.py asserts the largest
+errors in units of the last place.
 
-Next: `frontend.ops.functions`, the method.
+Not here: the gradient (`frontend.autograd.elementwise`). Next: `frontend.ops.functions`, the method.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
 
 
 def lower(x: UOp) -> UOp:
-    """Return the error function of x in exponentials and arithmetic."""
+    """Return the error function of x, a float, as a graph of exponentials and arithmetic in its dtype."""
     dtype = x.dtype
     if dtype.bits == 16:
         return graph.cast(lower(graph.cast(x, dtypes.float32)), dtype)

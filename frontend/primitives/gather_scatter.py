@@ -1,24 +1,25 @@
 """Gather and scatter along an axis: the primitives TAKE_ALONG_AXIS, SEGMENT_SUM and LAST_INDEX.
 
-- TAKE_ALONG_AXIS src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...];
-  `permutes` is true for an index that is a permutation along the axis; its gradient is a permutation too.
+- TAKE_ALONG_AXIS src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...].
+  `permutes` is true for an index that is a permutation along the axis; the gradient is then a permutation,
+  too.
 - SEGMENT_SUM src=(values, index) arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...]
-  over all j with index[..., j, ...] equal to v. The gradient of each of it and TAKE_ALONG_AXIS is the other.
-- LAST_INDEX src=(index) arg=(axis, n): the greatest j with index[..., j, ...] equal to v, less than 0 where
-  there is none (int32).
+  over all j with index[..., j, ...] equal to v. TAKE_ALONG_AXIS and SEGMENT_SUM are each other's gradients.
+- LAST_INDEX src=(index) arg=(axis, n): out[..., v, ...], v < n, is the greatest j with index[..., j, ...]
+equal to v, as int32; a number below 0 if there is none.
 
-The index has the other axes of the first source, or size 1 in all of them, which means one row for all. It is
-int32 or int64. An index out of range reads 0 and adds nothing. `lower_take`, `lower_sum` and `lower_last`
-express these primitives by compiler operations.
+The index is int32 or int64. Its other axes are those of the first source, or all have size 1: then all rows
+use the same indices. An index out of range reads 0 and adds nothing. `lower_take`, `lower_sum` and
+`lower_last` express these primitives by compiler operations.
 
 SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis (int32).
-Without it every position is compared with every index: n * m comparisons for m values. With it, equal indices
-form a run. Each kernel sums `_WAYS` partial sums along the runs; a bisection finds the end of each run, where
-its sum is read: m * log m values read, and one for each position. Values of different runs are never added,
-so that infinities and NaN do not spread. The order of additions depends only on shapes and indices, so
-results are reproducible bit by bit.
+Without it, every position v is compared with every index: n * m comparisons for m values. With it, the values
+are read in that order, so that equal indices form a run. Each of about log m / log `_WAYS` kernels adds up to
+`_WAYS` partial sums of a run; a bisection finds the end of the run of each v, where the sum is read. Values
+of different runs are never added, so infinities and NaN do not spread. The order of additions depends only on
+shapes and indices, so results are reproducible bit by bit.
 
-Next: `frontend.ops.gather_scatter` and `frontend.ops.gather_scatter`, the users.
+Not here: gradients (`frontend.autograd.primitives`). Next: `frontend.ops.gather_scatter`, the methods.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SEGMENT_SUM: Final = "SEGMENT_SUM"
 LAST_INDEX: Final = "LAST_INDEX"
 
 _WAYS: Final = 16
-"""Sums that one step adds up, at most."""
+"""The most partial sums that one kernel adds up."""
 
 
 def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -88,9 +89,9 @@ def lower_take(x: UOp, index: UOp, axis: int) -> UOp:
 
 
 def lower_sum(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
-    """Return SEGMENT_SUM of values, an index and perhaps its order.
+    """Return SEGMENT_SUM of `src`: values, an index, and optionally its order.
 
-    Sixteen-bit floats are added up in float32 and rounded once.
+    16-bit floats are added up in float32 and rounded once. Raises as `check`.
     """
     check(SEGMENT_SUM, src[0], src[1], axis)
     if len(src) == 2:
@@ -99,7 +100,7 @@ def lower_sum(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
 
 
 def lower_last(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
-    """Return LAST_INDEX of an index and perhaps its order."""
+    """Return LAST_INDEX of `src`: an index, and optionally its order."""
     if len(src) == 1:
         return _last_by_comparing(src[0], axis, n)
     return _last_of_runs(src[0], src[1], axis, n)
@@ -151,7 +152,7 @@ def _last_of_runs(index: UOp, order: UOp, axis: int, n: int) -> UOp:
 
 
 def _ends(keys: UOp, axis: int, n: int) -> UOp:
-    """Return for each of n places where the run of keys equal to it ends, -1 where there is none."""
+    """Return for each v < n the position at which the run of keys equal to v ends, -1 if there is no run."""
     places = (*keys.shape[:axis], n, *keys.shape[axis + 1 :])
     place = graph.cast(graph.iota(places, axis), keys.dtype)
     last = graph.binary(Ops.SUB, _before(keys, place, axis, equal=True), _whole(1, places))
@@ -165,7 +166,7 @@ def _whole(value: int, shape: tuple[int, ...]) -> UOp:
 
 
 def _before(keys: UOp, wanted: UOp, axis: int, *, equal: bool) -> UOp:
-    """Return how many of the keys, in order along the axis, are less than each wanted one, or equal to it."""
+    """Return how many keys, sorted along the axis, are less than each wanted one; `equal`: or equal to it."""
     shape = wanted.shape
     count = _whole(0, shape)
     step = 1 << keys.shape[axis].bit_length() >> 1
@@ -181,7 +182,7 @@ def _before(keys: UOp, wanted: UOp, axis: int, *, equal: bool) -> UOp:
 
 
 def _ways(length: int) -> int:
-    """Return how many sums each step adds up: as few as lead to the same number of steps as `_WAYS`."""
+    """Return the least number of sums for one step that needs no more steps than `_WAYS` does."""
     steps, reach = 0, 1
     while reach < length:
         reach *= _WAYS
@@ -193,7 +194,7 @@ def _ways(length: int) -> int:
 
 
 def _running(values: UOp, earlier: UOp, axis: int) -> UOp:
-    """Return for each value the sum of its run up to it; `earlier` is its position in the run."""
+    """Return for each value the sum of its run up to this value; `earlier` is its position in the run."""
     rank, length = len(values.shape), values.shape[axis]
     stride, ways = 1, _ways(length)
     while stride < length:

@@ -1,9 +1,11 @@
 """Slices and indices with symbolic sizes: `x[:n]`, `x[a : a + n]`, `y[-1]`, and writing to such a part.
 
-A part with a symbolic size is cut with its capacity; the rest of the key is that of fixed sizes.
+Of an axis with a symbolic part the elements up to the part's capacity are read. The other axes are indexed as
+those of a tensor with fixed sizes. A part that may lie outside of the axis for some value of a variable
+raises `UsageError`.
 
-Not here: keys without symbolic sizes (`frontend.ops.indexing`), starts at a bound variable
-(`frontend.ops.indexing`).
+Not here: keys without symbolic sizes, and starts at a bound variable (`frontend.ops.indexing`). Next:
+`sizes`, the arithmetic of sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 @dataclass(frozen=True, slots=True)
 class AxisPart:
-    """A part of an axis with a symbolic start or size; `start` is where the cut of fixed size begins."""
+    """The part of an axis from `start` on, of a size; one of both is symbolic, or the axis is.
+
+    `drop`: the part is one index, whose axis is removed.
+    """
 
     start: Size
     size: Size
@@ -31,7 +36,11 @@ class AxisPart:
 
 
 def part_of(x: Any, sizes: Sizes, key: Any) -> Any:
-    """Return x[key], for a tensor of the capacity and its sizes."""
+    """Return x[key] for a tensor x of the capacity and its sizes.
+
+    Raises `UsageIndexError` for too many indices and for one that may be outside, `UsageError` for a slice
+    that may end beyond its axis, `UnsupportedError` for an index tensor and for a step other than 1.
+    """
     key, parts = _parts(sizes, key)
     for axis, part in parts.items():
         if isinstance(part.start, Bound):
@@ -61,7 +70,7 @@ def part_of(x: Any, sizes: Sizes, key: Any) -> Any:
 
 
 def _parts(sizes: Sizes, key: Any) -> tuple[list[Any], dict[int, AxisPart]]:
-    """Return the key without ..., and the parts of axes where it or the size is symbolic."""
+    """Return the key without ..., and axis -> its part, where the key or the size of the axis is symbolic."""
     given = list(key) if isinstance(key, tuple) else [key]
     if any(hasattr(p, "__array__") or isinstance(p, list) for p in given):
         raise UnsupportedError(
@@ -118,7 +127,7 @@ def _end(value: Any, n: Size, axis: int) -> Size:
 
 
 def _check(stop: Size, n: Size, axis: int, p: slice) -> None:
-    """Raise `UsageError` for a slice that ends, or may end, behind a symbolic size."""
+    """Raise `UsageError` for a slice that may end beyond a symbolic size."""
     if not isinstance(n, Bound):
         return
     rest = algebra.add(n, algebra.negative(stop), "slice") if _comparable(n, stop) else None
@@ -138,7 +147,7 @@ def _comparable(n: Bound, stop: Size) -> bool:
 
 
 def _place(p: Any, n: Size, axis: int) -> Size:
-    """Return an index, counted from the front. Raises `UsageIndexError` where it may be outside."""
+    """Return an index, counted from the front. Raises `UsageIndexError` if it may be outside."""
     place = _end(p, n, axis)
     rest = (
         algebra.add(n, algebra.negative(place), "index")
@@ -156,9 +165,10 @@ def _place(p: Any, n: Size, axis: int) -> Size:
 
 
 def written(x: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return a key of fixed sizes and the new value there, for writing `value`, broadcast, to a part of x.
+    """Return the key of fixed sizes and the value to write there, for `x[key] = value` with symbolic sizes.
 
-    Raises `UnsupportedError` for a part whose start is symbolic, too.
+    `value` is broadcast. Raises `UnsupportedError` for a part whose start and size are symbolic, `UsageError`
+    for a value of another shape, and as `part_of`.
     """
     given, parts = _parts(x.expr.shape, key)
     if any(isinstance(part.start, Bound) for part in parts.values()):
@@ -191,7 +201,7 @@ def written(x: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _selected(old: Any, new: Any, number: Any, axis: int) -> Any:
-    """Return new, a tensor or a number, below a number along an axis, old elsewhere."""
+    """Return `new` where the index along an axis is below `number`, and `old` elsewhere."""
     shape = tuple([n if i == axis else 1 for i, n in enumerate(old.expr.shape)])
     below = (coordinate(old, (old.expr.shape[axis],), 0) < number).reshape(shape)
     return below.where(new, old).cast(old.expr.dtype)

@@ -1,7 +1,8 @@
-"""Reductions along symbolic sizes, and what they lead to: means, variances, softmax, norms, running sums.
+"""Rules of reductions along symbolic sizes, and of means, variances, softmax, norms and running sums.
 
-A rule puts the identity of its reduction beyond the sizes, then applies the method of fixed sizes. Means and
-variances divide by the sizes of a launch.
+A rule fills the elements beyond the sizes with the identity of its reduction, then applies the method of
+fixed sizes. Means and variances divide by the sizes that the variables have at a launch. Arguments and errors
+are those of the methods.
 
 Not here: other methods (`rules`). Next: `tensor`, whose elements beyond the sizes are undefined.
 """
@@ -23,12 +24,12 @@ from hcq.errors import UnsupportedError
 
 
 def _left(x: SymbolicTensor, axes: Sequence[int], *, keepdim: bool) -> Sizes:
-    """Return the shape of a reduction."""
+    """Return the shape of the result of a reduction."""
     return tuple([1 if i in axes else s for i, s in enumerate(x.sizes) if keepdim or i not in axes])
 
 
 def with_identity(x: Any, axes: Sequence[int], value: Any) -> Any:
-    """Return the capacity tensor with a value beyond the sizes of some axes."""
+    """Return the tensor of the capacity, with `value`, or `value(dtype)`, beyond the sizes of some axes."""
     whole = whole_of(x)
     for axis, size in symbolic(shape_of(x)):
         if axis in axes:
@@ -38,7 +39,7 @@ def with_identity(x: Any, axes: Sequence[int], value: Any) -> Any:
 
 
 def _reduction(identity: Any) -> Any:
-    """Return the rule of a reduction whose result the identity does not change."""
+    """Return the rule of a reduction with this identity: a value, or a function of the dtype."""
 
     def rule(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
         axes = axes_of(axis, x.whole.expr.shape, call.__name__)
@@ -75,7 +76,7 @@ def _extreme(identity: Any) -> Any:
 
 
 def _place(identity: Any) -> Any:
-    """Return the rule of argmax or argmin."""
+    """Return the rule of argmax or argmin, which raises `UnsupportedError` without an axis."""
 
     def rule(call: Any, x: Any, axis: int | None = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
         rank = len(x.sizes)

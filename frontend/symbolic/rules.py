@@ -1,9 +1,11 @@
 """The methods of tensors with symbolic sizes: one rule for each kind of method, in a table by name.
 
-A rule gets the method of fixed sizes, which it applies to tensors of the capacity. An operand that is
-repeated along a symbolic axis is needed only below its size, so that its gradient leaves out the rest.
+A rule is called with the method of fixed sizes and with the method's arguments. It applies the method to
+tensors of the capacity. Where an operand is repeated along a symbolic axis, its elements beyond the size are
+marked as not needed, so that its gradient leaves them out. Arguments and errors are those of the methods;
+`UnsupportedError` for an argument that has no meaning along a symbolic axis.
 
-Not here: reductions (`reductions`), slices and indices (`keys`), the tensor itself (`tensor`).
+Not here: the tensor itself (`tensor`). Next: `reductions`; `keys`, slices and indices.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from hcq.errors import UnsupportedError, UsageError
 
 
 def spread(x: Any, shape: Sizes) -> Any:
-    """Return the capacity tensor of x, repeated where a symbolic axis of `shape` needs it."""
+    """Return the tensor of the capacity of x, repeated along symbolic axes of `shape` where x has size 1."""
     whole, own = whole_of(x), shape_of(x)
     aligned = (1,) * (len(shape) - len(own)) + own
     repeated = [(i, s) for i, s in symbolic(shape) if aligned[i] == 1]
@@ -77,7 +79,7 @@ ELEMENTWISE = (
 
 
 def _fixed(call: Any, x: Any, *args: Any, **names: Any) -> Any:
-    """A method along axes of fixed size, which keeps the shape."""
+    """A method along axes that must have fixed sizes; it keeps the shape."""
     given = signature(call).bind(x, *args, **names)
     given.apply_defaults()
     axis = given.arguments.get("axis", given.arguments.get("axes"))
@@ -146,9 +148,9 @@ def _expand(call: Any, x: Any, *shape: Any) -> Any:
 
 
 def _matmul(call: Any, a: Any, b: Any) -> Any:
-    """The product: operands with 0 beyond their sizes, needed below the sizes of the result.
+    """The matrix product, of operands with 0 beyond all their sizes.
 
-    Their rows and columns, too: the gradient of one operand is a sum over those of the other.
+    Rows and columns that are not summed here are filled, too, as the gradients are sums over them.
     """
     if call.__name__ == "rmatmul":
         a, b = b, a
@@ -208,7 +210,7 @@ def _attention(  # noqa: PLR0917 - as the method
 
 
 def _shared_heads(query: Sizes, x: Any) -> Any:
-    """Return keys or values with each head repeated for the neighbouring heads of a query."""
+    """Return keys or values with each head repeated for the queries' heads that share it."""
     own = shape_of(x)
     heads, mine = query[-3], own[-3]
     if not isinstance(heads, int) or not isinstance(mine, int) or not mine or heads % mine:
@@ -243,7 +245,7 @@ def _cat(call: Any, *given: Any, axis: int = 0) -> Any:  # noqa: ARG001 - as the
 
 
 def _behind(x: Any, more: Any, size: Any, axis: int, n: int) -> Any:
-    """Return x up to a symbolic size of an axis, then `more`, in an axis of n."""
+    """Return x up to a symbolic size along an axis, then `more`; the axis has the capacity n."""
     dtype = elementwise.result_dtype(x, more)
     rank = len(x.expr.shape)
     x, more = x.cast(dtype), more.cast(dtype)
@@ -308,14 +310,17 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "expand": _expand, "linear": _linear, "scaled_dot_product_attention": _attention, "cat": _cat,
     "stack": _stack, "pad": _pad, "part_of": part_of, "written": written,
 }  # fmt: skip
-"""The name of a method -> its rule: the result from the method, its arguments and its named arguments.
+"""The name of a method -> its rule, called as rule(method, *arguments, **named arguments).
 
-`part_of` and `written` are the functions of keys with symbolic sizes, for tensors of fixed sizes.
+`part_of` and `written` are no methods: `frontend.ops` calls them for keys with symbolic sizes.
 """
 
 
 def made_with(fn: Any, cls: type[Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
-    """Return the tensor that a function makes, of a shape with bound variables."""
+    """Return the tensor that a function of the class `cls` makes, for a shape with bound variables.
+
+    Raises `UnsupportedError` for an `arange` with a symbolic start or another step than 1.
+    """
     if fn.__name__ == "arange":
         return _arange(fn, cls, args, names)
     first, *rest = args

@@ -1,8 +1,9 @@
-"""Arithmetic of sizes: whole numbers and bound variables, and the shapes that they make.
+"""Arithmetic of sizes, which are whole numbers or bound variables, and of shapes made of them.
 
-A symbolic size is a `Bound`; its capacity, the size of the axis in memory, is its greatest value.
+A symbolic size is a `Bound`. Its capacity, the size of the axis in memory, is its greatest value. `what` is
+the method's name, with which the message of an error starts.
 
-Not here: bound variables (`frontend.variable`), tensors that have such sizes (`tensor`).
+Not here: bound variables (`frontend.variable`). Next: `tensor`, tensors with such sizes.
 """
 
 from __future__ import annotations
@@ -30,22 +31,19 @@ def capacities(sizes: Iterable[Size]) -> tuple[int, ...]:
 
 
 def symbolic(sizes: Sequence[Size]) -> list[tuple[int, Bound]]:
-    """Return (axis, size) of the symbolic ones."""
+    """Return (axis, size) for each symbolic size of a shape."""
     return [(axis, s) for axis, s in enumerate(sizes) if isinstance(s, Bound)]
 
 
 def same(a: Size, b: Size, what: str) -> bool:
-    """Return whether two sizes are equal for all values; `what` starts the error.
-
-    Raises `UsageError` for one variable with two values.
-    """
+    """Return whether two sizes are equal for all values of their variables. Raises as `agree`."""
     if not isinstance(a, Bound) or not isinstance(b, Bound):
         return a.__class__ is b.__class__ and a == b
     return agree(a, b, what) and (a.factor, a.offset) == (b.factor, b.offset)
 
 
 def agree(a: Bound, b: Bound, what: str) -> bool:
-    """Return whether two sizes are of one variable with one value; raise as `same`."""
+    """Return whether two sizes have the same variable. Raises `UsageError` if it was bound to two values."""
     if a.variable != b.variable:
         return False
     if a.part != b.part and (a.bound is None or a.bound != b.bound):
@@ -61,7 +59,7 @@ def _shown(size: Bound) -> str:
 
 
 def add(a: Size, b: Size, what: str) -> Size:
-    """Return a + b. Raises `UnsupportedError` for sizes of two variables."""
+    """Return a + b. Raises `UnsupportedError` for sizes of two variables, and as `agree`."""
     if not isinstance(a, Bound):
         return b + a if isinstance(b, Bound) else a + b
     if not isinstance(b, Bound):
@@ -80,7 +78,10 @@ def negative(a: Size) -> Size:
 
 
 def broadcast(shapes: Sequence[Sequence[Size]], what: str) -> Sizes:
-    """Return the common shape, aligned at the last axis. Raises `UsageError` for sizes that differ."""
+    """Return the common shape, aligned at the last axis; a size 1 takes the other size.
+
+    Raises `UsageError` for sizes that differ for some value, and as `agree`.
+    """
     rank = max(map(len, shapes))
     found: list[Size] = [1] * rank
     for shape in shapes:
@@ -100,8 +101,9 @@ def broadcast(shapes: Sequence[Sequence[Size]], what: str) -> Sizes:
 def reshaped(old: Sequence[Size], new: Sequence[Size | Any], what: str) -> Sizes:
     """Return the new shape, -1 filled in, of elements in row-major order.
 
-    A symbolic axis may take in the fixed axes after it, or be divided by such. Raises `UsageError` where the
-    elements of the capacity would change places.
+    A symbolic axis may be merged with fixed axes after it, or split into a symbolic axis and fixed axes after
+    it. Raises `UsageError` for another number of elements, for two sizes of -1, for a -1 that is no size for
+    all values, and where elements of the capacity would have to move in memory.
     """
     wanted: list[Size] = list(new)
     unknown = [i for i, s in enumerate(wanted) if not isinstance(s, Bound) and s == -1]
@@ -156,7 +158,7 @@ def _factors(sizes: Sequence[Size]) -> tuple[int, list[Bound]]:
 
 
 def _quotient(old: Sequence[Size], known: Sequence[Size], what: str) -> Size:
-    """Return the size that -1 stands for."""
+    """Return the size in place of -1: the product of `old` divided by that of `known`."""
     (total, bounds), (by, others) = _factors(old), _factors(known)
     for other in others:
         found = next((b for b in bounds if same(b, other, what)), None)
@@ -177,7 +179,7 @@ def _times(a: Size, b: Size) -> Size:
 
 
 def product(sizes: Sequence[Size]) -> Size | None:
-    """Return the product of sizes, None with more than one symbolic factor."""
+    """Return the product of sizes; None if more than one is symbolic."""
     total: Size = 1
     for s in sizes:
         if isinstance(s, Bound) and isinstance(total, Bound):

@@ -1,8 +1,9 @@
-"""The tensor with symbolic sizes: a tensor of the capacity, and the sizes that count.
+"""The tensor with symbolic sizes: a tensor of the capacity, and its sizes, some of them bound variables.
 
-Elements of `whole` beyond the sizes may have any value. Reductions over a symbolic axis mask them; reading a
-value leaves them out. A kernel is compiled for the capacity once, takes each number from memory, and its
-loops end there (`compiler.emit.loop_limits`); so another value needs no other kernel.
+Elements of the capacity tensor `whole` beyond the sizes may have any value. Reductions over a symbolic axis
+leave them out, and so does reading a value. A kernel is compiled once, for the capacity. It reads the value
+of each variable from memory, and its loops end there (`compiler.emit.loop_limits`), so all values use one
+kernel.
 
 Not here: the methods (`rules`), slices and indices (`keys`). Next: `sizes`.
 """
@@ -46,14 +47,17 @@ def filled(x: T, number: T, axis: int, value: float) -> T:
 
 
 def bounded(x: Any, axes: Iterable[tuple[int, Bound]]) -> Any:
-    """Return the tensor x where its coordinates are below some sizes, any value elsewhere."""
+    """Return x where its coordinates along `axes`, (axis, size), are below the sizes; any value elsewhere."""
     for axis, size in axes:
         x = needed(x, size.scalar(x), axis)
     return x
 
 
 def made(whole: Any, sizes: Sizes) -> Any:
-    """Return a tensor of these sizes, whose capacity `whole` is: `whole` itself if none is symbolic."""
+    """Return a tensor of these sizes with the capacity tensor `whole`.
+
+    `whole` itself if no size is symbolic.
+    """
     axes = symbolic(sizes)
     if not axes:
         return whole
@@ -64,9 +68,10 @@ def made(whole: Any, sizes: Sizes) -> Any:
 class SymbolicTensor:
     """A lazy array of which some sizes are bound variables.
 
-    `x[:n]` makes one. Elementwise methods, reductions, products, movements of axes, `cat` and attention give
-    others, or a `Tensor` where no symbolic axis is left. Other methods raise `UnsupportedError`. The shape
-    holds the bound variables. One kernel serves all values, and one captured graph.
+    `x[:n]` makes one. Elementwise methods, reductions, products, movements of axes, `cat` and attention
+    return a `SymbolicTensor`, or a `Tensor` if no symbolic axis is left. Other methods raise
+    `UnsupportedError`. The shape contains the bound variables. All values use one kernel and one captured
+    graph.
 
         n = Variable("n", 1, 128)
         for i in (3, 100):
@@ -107,11 +112,14 @@ class SymbolicTensor:
 
     @property
     def T(self) -> Any:  # noqa: N802 - the field's name
-        """The axes in reverse order."""
+        """The tensor with its axes in reverse order."""
         return self.permute(*range(len(self.sizes) - 1, -1, -1))
 
     def size(self, axis: int | None = None) -> Any:
-        """Return the shape, or the size of one axis."""
+        """Return the shape, or the size of one axis.
+
+        Raises `UsageIndexError` for an axis that does not exist.
+        """
         if axis is None:
             return self.sizes
         return self.sizes[axes_of(axis, self.whole.expr.shape, "size")[0]]
@@ -126,9 +134,9 @@ class SymbolicTensor:
         return found
 
     def dispatch(self, call: Callable[..., Any], args: tuple[Any, ...], names: dict[str, Any]) -> Any:
-        """Return the result of a method of tensors whose arguments are, or have, symbolic sizes.
+        """Return the result of a method of tensors, called with `args` that include this tensor.
 
-        Raises `UnsupportedError` for a method without a rule.
+        Raises `UnsupportedError` for a method without a rule, and as its rule.
         """
         name = call.__name__
         rule = type(self.whole).symbolic_rules.get(name)
@@ -157,12 +165,12 @@ class SymbolicTensor:
         return call
 
     def realize(self) -> SymbolicTensor:
-        """Compute the elements that count; return self."""
+        """Compute the elements below the sizes; return self. Raises as `Tensor.realize`."""
         self.whole.realize()
         return self
 
     def values(self) -> tuple[int, ...]:
-        """Return the shape in numbers; reads a variable's value from memory if it is not known here."""
+        """Return the shape in numbers; reads a variable's value from memory if the host does not have it."""
         found: list[int] = []
         for size in self.sizes:
             if isinstance(size, int):
@@ -173,18 +181,21 @@ class SymbolicTensor:
         return tuple(found)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a copy of the elements as a NumPy array, of the size that the variables have."""
+        """Return a copy of the elements as a NumPy array of the shape `values()`.
+
+        Raises as `Tensor.numpy`.
+        """
         values = self.values()
         array: np.ndarray[Any, Any] = self.whole.numpy()
         return array[tuple([slice(n) for n in values])].copy()
 
     def tolist(self) -> Any:
-        """Return the elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers. Raises as `Tensor.numpy`."""
         values = self.values()
         return _cut(self.whole.tolist(), values)
 
     def item(self) -> Any:
-        """Return the only element; raises `UsageError` unless there is exactly one."""
+        """Return the only element as a number. Raises `UsageError` unless there is exactly one."""
         values = self.values()
         if any(n != 1 for n in values):
             raise UsageError(f"item() needs exactly one element, the shape {self.sizes} is {values}")

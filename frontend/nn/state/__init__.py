@@ -1,4 +1,4 @@
-"""State of models: their tensors by name, and the files that hold tensors.
+"""State of models: their tensors by name, and files of tensors.
 
     nn.state.safe_save(nn.state.get_state_dict(model), "model.safetensors")
     nn.state.load_state_dict(model, nn.state.safe_load("model.safetensors"))

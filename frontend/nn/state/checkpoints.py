@@ -1,12 +1,12 @@
 """PyTorch checkpoints (`torch.save`), read without PyTorch and without running a pickle.
 
 The format since PyTorch 1.6 is a zip archive of stored entries: `NAME/data.pkl`, a pickle whose persistent
-ids name the storages `NAME/data/KEY`. The legacy format is one file: a magic number, a version, facts about
-the system, the data, a list of storage keys (five pickles), then for each key its number of elements and the
-elements. Both as `torch/serialization.py` of PyTorch 2.13 writes them (https://github.com/pytorch/pytorch,
-BSD-3-Clause).
+ids name the storages `NAME/data/KEY`. The legacy format is one file with five pickles, one after the other: a
+magic number, a version, a dictionary about the system, the data, and a list of storage keys. After them
+follow, for each key, its number of elements and the elements. Source of both formats:
+`torch/serialization.py` of PyTorch 2.13 (https://github.com/pytorch/pytorch, BSD-3-Clause).
 
-Not here: the opcodes (`pickled`), writing, TorchScript archives.
+Not here: writing, TorchScript archives. Next: `pickled`, the opcodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _PROTOCOL: Final = 1001
 """The second pickle of a legacy file."""
 _MOST_REPEATED: Final = 1 << 30
-"""Most bytes of a tensor that repeats elements of its storage (stride 0)."""
+"""The most bytes of a tensor that repeats elements of its storage (stride 0)."""
 _STORAGES: Final = {
     "BoolStorage": dtypes.bool, "CharStorage": dtypes.int8, "ByteStorage": dtypes.uint8,
     "ShortStorage": dtypes.int16, "IntStorage": dtypes.int32, "LongStorage": dtypes.int64,
@@ -44,7 +44,7 @@ _FLOATS: Final = ("float16", "bfloat16", "float32", "float64", *[t.name for t in
 
 
 class _Storage(NamedTuple):
-    """Elements of a file: key, dtype, and number of elements."""
+    """A storage of a file: its key, its dtype, and its number of elements."""
 
     key: str
     dtype: DType
@@ -52,12 +52,15 @@ class _Storage(NamedTuple):
 
 
 class _Rebuilder:
-    """Makes the tensors of one file; `place_of(storage)` says where it lies, None while that is not known."""
+    """Makes the tensors of one file. Its methods raise `UsageError` for malformed arguments."""
 
     def __init__(self, data: Contents, device: str | None, *, swapped: bool) -> None:
         self.data, self.device, self.swapped = data, device, swapped
+        """`swapped`: the elements are big-endian."""
         self.storages: dict[str, _Storage] = {}
+        """Key -> storage, as the pickles name them."""
         self.place_of: Callable[[_Storage], range] | None = None
+        """Returns the bytes of the file that a storage has; None while they are not known."""
 
     def persistent(self, pid: Any) -> _Storage:
         """Return the storage of a persistent id ("storage", type, key, location, elements, ...)."""
@@ -85,7 +88,10 @@ class _Rebuilder:
     def made(
         self, storage: Any, dtype: DType, offset: Any, shape: Any, stride: Any, *, wanted: bool
     ) -> Tensor | None:
-        """Return the tensor of a part of a storage; None while there are no bytes."""
+        """Return the tensor of a part of a storage; None while `place_of` is None.
+
+        `offset` and `stride` count elements. `wanted` sets requires_grad of a float tensor.
+        """
         sizes, steps = _sizes(shape), _sizes(stride)
         if not isinstance(storage, _Storage) or type(offset) is not int or len(sizes) != len(steps):
             raise UsageError(f"a tensor of the shape {sizes} with the strides {steps} at {offset!r}")
@@ -108,7 +114,7 @@ class _Rebuilder:
         return found
 
     def known(self) -> dict[str, Any]:
-        """The globals that a checkpoint may name."""
+        """Return the globals that a checkpoint may name: full name -> value or `PickledGlobal`."""
         found: dict[str, Any] = {f"torch.{name}": dtype for name, dtype in _STORAGES.items()}
         found |= {f"torch.{name}": getattr(dtypes, name) for name in (*_DTYPES, *_FLOATS)}
         found |= {f"torch.{name}": dtypes.uint8 for name in ("UntypedStorage", "storage.UntypedStorage")}
@@ -162,7 +168,10 @@ def _encoded(args: tuple[Any, ...]) -> bytes:
 def _gathered(
     raw: bytes, size: int, shape: tuple[int, ...], stride: tuple[int, ...], *, swapped: bool
 ) -> bytes:
-    """Return the elements of a strided part of memory, row-major."""
+    """Return the elements of a strided part of memory in row-major order.
+
+    `size` is the bytes of an element.
+    """
     import numpy as np  # noqa: PLC0415 - only where such files are read
     from numpy.lib.stride_tricks import as_strided  # noqa: PLC0415 - as above
 
@@ -176,12 +185,14 @@ def torch_load(path: str | Path, *, device: str | None = None) -> Any:
 
         nn.state.load_state_dict(model, nn.state.torch_load("model.pt"))
 
-    Reads both formats of `torch.save`, without PyTorch; nothing of the file is run. Parameters become tensors
-    with requires_grad; tensors that share memory in the file get memory of their own. Data may hold numbers,
-    texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and dtypes.
+    Reads both formats of `torch.save`, without PyTorch; nothing of the file is run. Float tensors that
+    require a gradient in the file do so here. Tensors that share memory in the file get memory of their own.
+    Data may have numbers, texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and
+    dtypes. `device` None is the default device.
 
-    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed or no checkpoint, and
-    `UnsupportedError`, which names it, for anything else that a pickle asks for.
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed or no checkpoint,
+    `UnsupportedError` for a compressed or TorchScript archive and for any other global or opcode of a pickle,
+    which the message names; and as `Tensor`.
     """
     with Contents(path, "PyTorch checkpoint") as data:
         load = _load_archive if data[:4] == b"PK\x03\x04" else _load_legacy
@@ -218,9 +229,9 @@ def _load_archive(data: Contents, path: str | Path, device: str | None) -> Any:
 
 
 def _stored(data: Contents, entry: zipfile.ZipInfo, path: str | Path) -> range:
-    """Return where the bytes of an entry of an archive lie, which `torch.save` stores uncompressed.
+    """Return the bytes of the file that an entry of an archive has; `torch.save` stores it uncompressed.
 
-    Its checksum is not read: PyTorch may write another one.
+    The checksum of the entry is not compared, as PyTorch may write a wrong one.
     """
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
         raise UnsupportedError(f"{path}: the entry {entry.filename} is compressed or encrypted")
@@ -251,7 +262,7 @@ def _load_legacy(data: Contents, path: str | Path, device: str | None) -> Any:
     system = _parsed(data, rebuilder, f"{path}, system")
     rebuilder.swapped = isinstance(system, dict) and system.get("little_endian") is False
     begin = data.tell()
-    _parsed(data, rebuilder, f"{path}, data")  # where the storages begin is known after it
+    _parsed(data, rebuilder, f"{path}, data")  # a first pass, to find the storages, which come after it
     keys = _parsed(data, rebuilder, f"{path}, keys")
     places: dict[str, range] = {}
     for key in keys if isinstance(keys, list) else [keys]:

@@ -1,14 +1,14 @@
 """GGUF files: metadata, and tensors whose quantised blocks are read as float32.
 
-A file is the magic, a version, counts of tensors and of metadata, the metadata (typed values by name), for
-each tensor its name, sizes (fastest first), type and offset, and the aligned data:
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Versions 2 and 3, little-endian.
+A file has the magic, a version, the numbers of tensors and of metadata, the metadata (typed values by name),
+for each tensor its name, sizes (the fastest axis first), type and offset, and then the aligned data:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Versions 2 and 3 are read, little-endian.
 
 Each quantised type packs a fixed number of elements into a block of fixed size, with scales in the block. The
 layouts are those of `ggml/src/ggml-common.h`, the order of operations that of `ggml/src/ggml-quants.c`
-(https://github.com/ggml-org/ggml, MIT); results are equal to the last bit.
+(https://github.com/ggml-org/ggml, MIT). Results are equal to those of ggml to the last bit.
 
-Not here: the file (`tensor_file`), writing.
+Not here: writing. Next: `tensor_file`, the base class.
 """
 
 from __future__ import annotations
@@ -38,22 +38,28 @@ _E2M1: Final = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 class Packing(NamedTuple):
-    """A quantised type: elements and bytes of a block, and the function of blocks (n, bytes)."""
+    """A quantised type."""
 
     name: str
     elements: int
+    """Elements of a block."""
     size: int
+    """Bytes of a block."""
     read: Callable[[Bytes], Floats]
+    """Returns the float32 values (n, elements) of n blocks (n, size)."""
 
 
 def _half(b: Bytes, at: int) -> Floats:
-    """Return the float16 at a byte of each block, as float32 (n, 1)."""
+    """Return the float16 at byte `at` of each block, as float32 (n, 1)."""
     found: Floats = b[:, at : at + 2].copy().view("<f2").astype("float32")
     return found
 
 
 def _bits(b: Bytes, begin: int, end: int, width: int, run: int) -> Bytes:
-    """Return fields of `width` bits: the lowest of all bytes of a run, then the next, ... (n, fields)."""
+    """Return the fields of `width` bits in bytes begin..end of each block, (n, fields).
+
+    Of each run of `run` bytes come first the lowest fields of all bytes, then the next fields, and so on.
+    """
     import numpy as np  # noqa: PLC0415 - only where such files are read
 
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
@@ -69,7 +75,7 @@ def _signed(q: Bytes, offset: int) -> Floats:
 
 
 def _scaled(scale: Floats, q: Any, least: Floats) -> Floats:
-    """Return scale * q + least, where each block has one of both."""
+    """Return scale * q + least; each block has one scale and one least value."""
     found: Floats = scale * q.astype("float32") + least
     return found
 
@@ -83,7 +89,7 @@ def _q4_1(b: Bytes) -> Floats:
 
 
 def _fifth(b: Bytes, at: int) -> Bytes:
-    """Return bit i of the u32 at a byte as 16 or 0, for element i."""
+    """Return for element i bit i of the 32-bit word at byte `at`, as 16 or 0."""
     import numpy as np  # noqa: PLC0415 - only where such files are read
 
     found: Bytes = np.unpackbits(b[:, at : at + 4], axis=1, bitorder="little") << np.uint8(4)
@@ -104,7 +110,7 @@ def _q8_0(b: Bytes) -> Floats:
 
 
 def _grouped(q: Any, scale: Floats, least: Floats | None = None) -> Floats:
-    """Return scale * q - least, where each scale (n, groups) holds for neighbouring elements."""
+    """Return scale * q - least; each scale and least value (n, groups) is that of neighbouring elements."""
     groups = q.reshape(len(q), scale.shape[1], q.shape[1] // scale.shape[1]).astype("float32")
     y = scale[:, :, None] * groups
     if least is not None:
@@ -126,7 +132,7 @@ def _q3_k(b: Bytes) -> Floats:
 
 
 def _six(b: Bytes, at: int) -> tuple[Floats, Floats]:
-    """Return the eight six-bit scales and least values that twelve bytes hold."""
+    """Return the eight 6-bit scales and eight 6-bit least values in the twelve bytes from `at` on."""
     import numpy as np  # noqa: PLC0415 - only where such files are read
 
     s = b[:, at : at + 12]
@@ -192,13 +198,13 @@ PACKINGS: Final = {
     23: Packing("IQ4_XS", 256, 136, _iq4_xs),
     39: Packing("MXFP4", 32, 17, _mxfp4),
 }
-"""Number of a type in files (`enum ggml_type`) -> how its blocks are read."""
+"""Number of a quantised type in files (`enum ggml_type`) -> the type."""
 
 REFUSED: Final = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
     29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
 }  # fmt: skip
-"""Names of types that are not read."""
+"""Number of a type that is not read -> its name, for the error."""
 
 
 _PLAIN: Final[dict[int, DType]] = {
@@ -215,7 +221,7 @@ _ALIGNMENT: Final = "general.alignment"
 
 
 class _Cursor:
-    """Reads the header of a file from front to back. Raises `UsageError` at its end."""
+    """Reads the header of a file from front to back. All methods raise `UsageError` beyond the file's end."""
 
     def __init__(self, data: Contents, path: str | Path) -> None:
         self.data, self.path, self.at = data, path, 0
@@ -241,7 +247,10 @@ class _Cursor:
             raise UsageError(f"{self.path} is malformed: the text at byte {begin}: {error}") from None
 
     def value(self, kind: int) -> Any:
-        """Return a value of metadata of a type."""
+        """Return a value of metadata of the type `kind`. `UsageError` for an unknown type.
+
+        Raises `UnsupportedError` for an array of arrays.
+        """
         if kind == _TEXT:
             return self.text()
         if kind in _NUMBERS:
@@ -290,7 +299,7 @@ class GgufFile(TensorFile):
             self.entries[name] = _stored(name, shape, kind, start + offset, len(data))
 
     def tensor(self, e: TensorEntry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
-        """Return bytes of a tensor as a tensor of a shape, blocks as float32."""
+        """Return bytes of a tensor as a tensor of a shape; quantised blocks become float32."""
         if e.packing is None:
             return super().tensor(e, raw, shape)
         import numpy as np  # noqa: PLC0415 - only where such files are read
@@ -310,7 +319,10 @@ def _described(c: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _stored(name: str, shape: tuple[int, ...], kind: int, begin: int, length: int) -> TensorEntry:
-    """Return where a tensor lies. Raises `UsageError` if the file does not hold it."""
+    """Return the entry of a tensor. Raises `UsageError` if it is malformed or beyond the file's end.
+
+    Raises `UnsupportedError` for a type that is not read.
+    """
     packing = PACKINGS.get(kind)
     if packing is None and kind not in _PLAIN:
         known = ", ".join([*[d.name for d in _PLAIN.values()], *[p.name for p in PACKINGS.values()]])
@@ -334,14 +346,14 @@ def gguf_open(path: str | Path, *, device: str | None = None) -> GgufFile:
             print(file.metadata["general.architecture"], file.entries["token_embd.weight"].shape)
             table = file["token_embd.weight"]      # this tensor is read
 
-    Quantised tensors become float32 (`frontend.nn.state.gguf` has the list); other types keep theirs.
-    Shapes have the slowest axis first, as everywhere here. Raises `OSError` when the file cannot be read,
-    `UsageError` when it is malformed, `UnsupportedError` for other versions and types.
+    Tensors of quantised types (`frontend.nn.state.gguf.PACKINGS`) become float32; others keep their dtype.
+    Shapes have the slowest axis first. `device` None is the default device. Raises `OSError` when the file
+    cannot be read, `UsageError` when it is malformed, `UnsupportedError` for other versions and types.
     """
     return GgufFile(path, device)
 
 
 def gguf_load(path: str | Path, *, device: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the metadata and all tensors of a GGUF file by name; see `gguf_open`, which is lazy."""
+    """Return the metadata and all tensors of a GGUF file by name. Raises as `gguf_open`, which is lazy."""
     with gguf_open(path, device=device) as file:
         return file.metadata, dict(file.items())

@@ -1,7 +1,8 @@
 """The tensors of a model by name, found by walking attributes.
 
-Not here: files (`safetensors`, `checkpoints`, `gguf`), the state of an optimiser, whose tensors are
-attributes like any other.
+The tensors of an optimiser are attributes, too, and are found in the same way.
+
+Not here: parameters alone (`nn.Module.parameters`). Next: `safetensors`, `checkpoints`, `gguf`, the files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ TRANSIENT: Final = "_transient"
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots.
 
-    The tensors are those of the object, not copies. `prefix` stands before each name.
+    The tensors are those of the object, not copies. Names begin with `prefix` and a dot, unless it is "". An
+    object that occurs twice is walked once, a tensor that occurs twice has two names.
 
         get_state_dict(Linear(2, 3))      # {"weight": ..., "bias": ...}
     """
@@ -68,7 +70,7 @@ def _place(part: tuple[str, Any]) -> int:
 
 
 def get_parameters(model: Any) -> list[Tensor]:
-    """Return the tensors of an object, each once, in the order of `get_state_dict`, parameters or not."""
+    """Return all tensors of an object, each once, in the order of `get_state_dict`."""
     return list({id(t): t for t in get_state_dict(model).values()}.values())
 
 
@@ -87,9 +89,10 @@ class LoadedKeys(NamedTuple):
 def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> LoadedKeys:
     """Assign values to the tensors of an object by name, in place; return the names that did not fit.
 
-    Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
-    names raise `UsageError`; a value of another shape always raises it, one that is no tensor
-    `UsageTypeError`. What raises assigns nothing.
+    Values are cast to the dtype and moved to the device of their target, and computed. Without `strict`,
+    missing and unknown names are left out. Raises `UsageError` for missing and unknown names with `strict`,
+    and for a value of another shape; `UsageTypeError` for a value that is no tensor. Nothing is assigned
+    then.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]

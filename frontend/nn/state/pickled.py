@@ -1,12 +1,12 @@
 """A reader of pickles that runs nothing: a stack machine over the opcodes that data needs.
 
-It builds numbers, texts, bytes, lists, tuples, sets and dictionaries. A global is looked up in a table of
-readers by its full name; a name that is not in the table, and an opcode that is not known here, is refused.
-No module is imported and no function of a file is called.
+It builds numbers, texts, bytes, lists, tuples, sets and dictionaries. A global is looked up by its full name
+in a table of readers. A name that is not in the table, and an opcode that is not implemented here, is
+refused. No module is imported and no function of a file is called.
 
-The opcodes are those of Python's `pickletools`, which decodes their arguments.
+Python's `pickletools` defines the opcodes, and decodes their arguments.
 
-Not here: the table of globals and the file around a pickle (`checkpoints`).
+Not here: the file around a pickle. Next: `checkpoints`, which has the table of globals.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from hcq.errors import UnsupportedError, UsageError
 
 
 class PickleSource(Protocol):
-    """What a pickle is read from: a file, or memory that reads like one."""
+    """The protocol of the source of a pickle: a file, or an object in memory with the same methods."""
 
     def read(self, n: int = ..., /) -> bytes:
-        """Return the next n bytes."""
+        """Return the next n bytes, fewer at the end."""
 
     def readline(self) -> bytes:
-        """Return the bytes up to the next line's end."""
+        """Return the bytes up to and including the next line end."""
 
 
 class PickledGlobal:
-    """A global that may be called: the function that reads its arguments."""
+    """A global that a pickle may call: its name, and the function of its arguments that gives the result."""
 
     def __init__(self, name: str, read: Callable[[tuple[Any, ...]], Any]) -> None:
         self.name, self.read = name, read
 
 
 class _Mark:
-    """The class of `_MARK`, which stands on the stack before several items."""
+    """The class of `_MARK`, the item of the stack below a sequence of items."""
 
 
 _MARK: Final = _Mark()
@@ -63,7 +63,7 @@ _KEYS: Final = (str, bytes, int, float, bool, type(None))
 def plain_key(value: Any) -> Any:
     """Return a key of a dictionary: a number, a text, or a flat tuple of them.
 
-    The hash of a nested tuple would recurse as deep as the file says.
+    A nested tuple is refused, as its hash recurses as deep as the tuple. Raises `UnsupportedError`.
     """
     every = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(v, _KEYS) for v in every):
@@ -85,7 +85,10 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def items(self) -> list[Any]:
-        """Remove and return what stands above the last mark, and the mark."""
+        """Remove the items above the last mark, and the mark; return the items.
+
+        `IndexError` without a mark.
+        """
         at = len(self.stack) - 1
         while self.stack[at] is not _MARK:  # IndexError without one
             at -= 1
@@ -104,7 +107,10 @@ class _Machine:
         return self.known[full]
 
     def called(self, target: Any, given: Any) -> Any:
-        """Return the result of a known global for its arguments."""
+        """Return the result of a global for its arguments.
+
+        Raises `UnsupportedError` if it cannot be called.
+        """
         if not isinstance(target, PickledGlobal):
             raise UnsupportedError(f"a call of a value of type {type(target).__name__}")
         if not isinstance(given, tuple):
@@ -112,14 +118,14 @@ class _Machine:
         return target.read(given)
 
     def add(self, pairs: list[Any]) -> None:
-        """Store keys and values, one after the other, in the dictionary at the top."""
+        """Store alternating keys and values in the dictionary at the top of the stack."""
         target = self.stack[-1]
         if not isinstance(target, dict) or len(pairs) % 2:
             raise UsageError(f"items are stored in a value of type {type(target).__name__}")
         target.update({plain_key(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)})
 
     def append(self, values: list[Any], kind: type[list[Any] | set[Any]]) -> None:
-        """Add values to the list or the set at the top."""
+        """Add values to the list or the set, as `kind` says, at the top of the stack."""
         target = self.stack[-1]
         if not isinstance(target, kind):
             raise UsageError(f"items are added to a value of type {type(target).__name__}")
@@ -190,11 +196,11 @@ class _Machine:
 
 
 def read(source: PickleSource, known: Mapping[str, Any], persistent: Callable[[Any], Any], what: str) -> Any:
-    """Return the data of one pickle, and leave the source behind it.
+    """Return the data of one pickle; the source is then at the first byte after it.
 
     `known` maps full names of globals to values, or to a `PickledGlobal`. `persistent` returns the value of a
-    persistent id. Raises `UnsupportedError` for anything else, by name, and `UsageError` for a malformed
-    pickle; both start with `what`.
+    persistent id. Raises `UnsupportedError` for another global or opcode, which the message names, and
+    `UsageError` for a malformed pickle; both messages start with `what`.
     """
     machine = _Machine(known, persistent)
     at: int | None = 0

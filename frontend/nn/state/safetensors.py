@@ -1,9 +1,10 @@
-"""safetensors files: read whole, or tensor by tensor; written.
+"""safetensors files: reading, all tensors or one by one, and writing.
 
 A file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}},
 and the elements, row-major: https://github.com/huggingface/safetensors#format.
 
-Not here: other formats (`checkpoints`, `gguf`), the file (`tensor_file`), the tensors of a model (`models`).
+Not here: other formats (`checkpoints`, `gguf`), the tensors of a model (`models`). Next: `tensor_file`, the
+base class.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
             table = file["embeddings.weight"]                  # this tensor is read
             first = file.rows("embeddings.weight", 0, 10)      # ten rows are read
 
-    A tensor is read, and copied to the device (the default one if None), each time it is asked for. Raises as
-    `safe_load`.
+    The caller closes the file. A tensor is read, and copied to the device (None: the default one), each time
+    that it is indexed. Raises as `safe_load`.
     """
     return SafeFile(path, device)
 
 
 def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name, copied to a device (the default one if None).
+    """Return the tensors of a safetensors file by name, copied to a device (None: the default one).
 
     Raises `OSError` when the file cannot be read, `UsageError` when it is malformed: empty, cut off, its
     header no JSON object, an entry without dtype, shape or offsets, an unknown dtype, offsets outside of the
@@ -85,11 +86,11 @@ def safe_metadata(path: str | Path) -> dict[str, str]:
 def safe_save(
     tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors to a safetensors file; `metadata` maps text to text.
+    """Write tensors to a safetensors file, in place of an existing one; `metadata` maps text to text.
 
-    Pending tensors are computed first. Raises `OSError` when the file cannot be written, and before it is
-    opened `UsageTypeError` for anything but tensors by name, and metadata that is no text, and `UsageError`
-    for the name `__metadata__`.
+    Pending tensors are computed first. Raises `OSError` when the file cannot be written. Before the file is
+    opened it raises `UsageTypeError` for anything but a mapping of names to tensors and for metadata that is
+    no text, `UsageError` for the name `__metadata__`, and as `Tensor.realize`.
     """
     _check_named(tensors)
     if metadata and not all(isinstance(text, str) for pair in metadata.items() for text in pair):
@@ -120,7 +121,7 @@ def write(
     path: str | Path,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a safetensors file of (dtype, shape, a function that gives the bytes) by name."""
+    """Write a safetensors file. `parts` maps a name to (dtype, shape, function that returns the bytes)."""
     header: dict[str, Any] = {}
     if metadata:
         header[_METADATA] = dict(metadata)
@@ -139,7 +140,7 @@ def write(
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises `ValueError` for a name that it has twice."""
+    """Return a JSON object as a dictionary. Raises `ValueError` for a name that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is given twice")
@@ -147,7 +148,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _header(data: Contents, path: str | Path) -> tuple[dict[str, Any], int]:
-    """Return the header, and where the elements begin. Raises `UsageError` when there is no header."""
+    """Return the header and the offset of the elements. Raises `UsageError` for a malformed header."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or 8 + size > len(data):
         raise UsageError(
@@ -163,7 +164,10 @@ def _header(data: Contents, path: str | Path) -> tuple[dict[str, Any], int]:
 
 
 def _entry(length: int, start: int, name: str, entry: object) -> TensorEntry:
-    """Return where a tensor lies in a file. Raises `UsageError` when its entry is malformed."""
+    """Return the entry of a tensor from that of the header. Raises `UsageError` when it is malformed.
+
+    `start` is the offset of the elements, `length` the size of the file in bytes.
+    """
     if not isinstance(entry, dict):
         raise UsageError(f"{name}: the entry is {entry!r}, not an object of dtype, shape and data_offsets")
     dtype = _NAMES.get(str(entry.get("dtype")))

@@ -1,9 +1,9 @@
 """Files of tensors that are read tensor by tensor.
 
-Opening a file reads its header. A tensor is copied to the device when it is asked for, so only its pages are
-read. The file is a mapping from names to tensors; it must be closed.
+Opening a file reads its header. A tensor is read and copied to the device when it is indexed. The file is a
+mapping from names to tensors; it must be closed.
 
-Not here: the formats (`safetensors`, `gguf`, `checkpoints`).
+Not here: the formats. Next: `safetensors`, `gguf`, `checkpoints`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class TensorEntry(NamedTuple):
-    """Where the bytes of a tensor lie in a file: `data[begin:end]`, row-major.
+    """A tensor of a file: dtype and shape as it is read, and its bytes `data[begin:end]`, row-major.
 
-    `packing` says how its blocks are read; None: element by element.
+    `packing` is the quantised type of its blocks; None: the elements are stored one by one.
     """
 
     dtype: DType
@@ -38,10 +38,11 @@ class TensorEntry(NamedTuple):
 
 
 class Contents(io.BufferedReader):
-    """A file whose parts are read where they are asked for, by any thread: `contents[begin:end]`.
+    """An open file whose parts can be read by any thread: `contents[begin:end]`.
 
-    A mapping would end the process if the file was shortened meanwhile. Raises `OSError` when the file cannot
-    be read, `UsageError` when it is empty, and for a part that it has no longer.
+    The file is not mapped into memory: a mapping ends the process if the file is shortened meanwhile. Raises
+    `OSError` when the file cannot be read, `UsageError` when it is empty. Reading a part raises `UsageError`
+    if the file has become shorter.
     """
 
     def __init__(self, path: str | Path, kind: str) -> None:
@@ -69,7 +70,10 @@ class Contents(io.BufferedReader):
         return b"".join(found)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes; a size beyond the end takes no memory."""
+        """Return the next `size` bytes, fewer at the end; -1 or None: all.
+
+        Memory is allocated for these only.
+        """
         rest = max(0, self.size - self.tell())
         return super().read(rest if size is None or size < 0 else min(size, rest))
 
@@ -85,17 +89,19 @@ def count_of(shape: tuple[int, ...]) -> int:
 class TensorFile(Mapping[str, Tensor]):
     """An open file of tensors by name; reading a name copies that tensor to the device.
 
-    A context manager. After `close` nothing can be read. Raises `KeyError` for a name that it does not hold.
+    A context manager. After `close`, reading raises `UsageError`. Raises `KeyError` for a name that is not in
+    the file, `OSError` when it cannot be opened, and as `parse`.
     """
 
     kind: str
+    """The name of the format in messages."""
 
     def __init__(self, path: str | Path, device: str | None) -> None:
         self.path, self.device = str(path), device
         self.entries: dict[str, TensorEntry] = {}
-        """Dtype, shape and place of each tensor by name."""
+        """Name -> entry of each tensor."""
         self.metadata: dict[str, Any] = {}
-        """What the file has beside tensors, by name."""
+        """Name -> value of the data that is no tensor."""
         self._data: Contents | None = Contents(path, self.kind)
         try:
             self.parse(self._data)
@@ -104,11 +110,14 @@ class TensorFile(Mapping[str, Tensor]):
             raise
 
     def parse(self, data: Contents) -> None:
-        """Read the header. Raises `UsageError` when it is malformed."""
+        """Read the header into `entries` and `metadata`; a subclass defines it. `UsageError` if malformed."""
         raise NotImplementedError
 
     def raw(self, begin: int, end: int) -> bytes:
-        """Return a part of the file. Raises `UsageError` when it is closed, or shorter than it was."""
+        """Return bytes begin..end of the file.
+
+        Raises `UsageError` when it is closed or has become shorter.
+        """
         if self._data is None:
             raise UsageError(f"{self.path} is closed; read its tensors inside the with block")
         return self._data[begin:end]
@@ -118,13 +127,14 @@ class TensorFile(Mapping[str, Tensor]):
         return self.tensor(e, self.raw(e.begin, e.end), e.shape)
 
     def tensor(self, e: TensorEntry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
-        """Return bytes of a tensor, all or some rows, as a tensor of a shape."""
+        """Return the bytes of a tensor, or of some of its rows, as a tensor of a shape on the device."""
         return Tensor(raw, dtype=e.dtype, device=self.device).reshape(shape)
 
     def rows(self, name: str, start: int, stop: int) -> Tensor:
         """Return rows start..stop-1 of the first axis of a tensor; only their bytes are read.
 
-        Raises `UsageError` for a tensor without axes and rows that it does not have.
+        Raises `UsageError` for a tensor without axes, for rows that it does not have, and for quantised
+        tensors of one axis; `KeyError` for an unknown name.
         """
         e = self.entries[name]
         if len(e.shape) < (1 if e.packing is None else 2) or not 0 <= start <= stop <= e.shape[0]:
@@ -151,7 +161,7 @@ class TensorFile(Mapping[str, Tensor]):
         return f"{type(self).__name__}({self.path!r}, {len(self)} tensors)"
 
     def close(self) -> None:
-        """Close the file. Tensors that were read stay."""
+        """Close the file. Tensors that were read stay valid."""
         if self._data is not None:
             self._data.close()
             self._data = None

@@ -1,6 +1,6 @@
 """PyTorch's `nn.utils`: clipping of gradients, parameters as one vector, sequences of several lengths.
 
-Not here: schedules of learning rates (`nn.schedules`). Next: `rnn`.
+Not here: schedules of learning rates (`frontend.optim.schedules`). Next: `rnn`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn",
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """Return the elements of all parameters, one after the other."""
+    """Return the elements of all parameters, at least one, one after the other, in a vector."""
     return Tensor.cat(*[p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Assign the elements of a vector to parameters. Raises `UsageError` unless it has as many."""
+    """Assign the elements of a vector to parameters, cast to their dtypes, and compute them.
+
+    Raises `UsageError` for another number of elements.
+    """
     every = list(parameters)
     total, at = sum(p.numel() for p in every), 0
     if vec.shape != (total,):

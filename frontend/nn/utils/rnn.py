@@ -1,9 +1,10 @@
 """Sequences of several lengths in one batch: padded, and packed for `nn.LSTM`, `nn.GRU` and `nn.RNN`.
 
-A packed batch holds the padded tensor and the lengths: steps beyond the length of a sequence change neither
-its state nor its outputs, which are zeros there.
+A packed batch is the padded tensor and the lengths. Steps beyond the length of a sequence do not change its
+state, and their outputs are zeros. Lengths are read from the device if they are a tensor; fewer or more
+lengths than sequences, and lengths below 1, raise `UsageError`.
 
-Not here: the layers (`nn.recurrent`).
+Not here: the layers. Next: `nn.recurrent`.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -29,7 +30,7 @@ class PackedSequence:
     batch_first: bool = False
 
     def steps(self) -> list[Tensor]:
-        """Return, for each step, which sequences last longer: (batch, 1), bool."""
+        """Return for each step a bool tensor (batch, 1): whether the sequence has that step."""
         made = Tensor([[[t < n] for n in self.lengths] for t in range(max(self.lengths))])
         return list(made.to(self.padded.device).unbind(0))
 
@@ -44,9 +45,10 @@ def _lengths(lengths: Any, batch: int) -> tuple[int, ...]:
 def pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Return a padded batch with its lengths, which are read.
+    """Return a packed batch of (time, batch, ...), or (batch, time, ...) with `batch_first`.
 
-    Raises `UsageError` for lengths that do not fit, and with `enforce_sorted` unless they descend.
+    Raises `UsageError` for fewer than two axes, for a length beyond the batch, and with `enforce_sorted` for
+    lengths that do not descend.
     """
     first = flag(batch_first, "pack_padded_sequence, batch_first")
     if input.ndim < 2:
@@ -69,7 +71,10 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the batch, `padding_value` beyond the lengths, `total_length` steps long, and the lengths."""
+    """Return the padded batch, with `padding_value` beyond the lengths, and the lengths.
+
+    It has `total_length` steps, None: those of the longest sequence. Raises `UsageError` for fewer.
+    """
     x, n = sequence.padded, max(sequence.lengths)
     if sequence.batch_first:
         x = x.transpose(0, 1)
@@ -88,7 +93,11 @@ def pad_packed_sequence(
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0
 ) -> Tensor:
-    """Return sequences of several lengths as one tensor, (time, batch, ...), padded at the end."""
+    """Return sequences (length, ...) as one tensor (time, batch, ...), padded at the end.
+
+    With `batch_first` it is (batch, time, ...). Raises `UsageError` for no sequences and for other axes that
+    differ.
+    """
     every = list(sequences)
     if not every or any(t.ndim < 1 or t.shape[1:] != every[0].shape[1:] for t in every):
         raise UsageError("pad_sequence: wanted sequences whose axes agree but for the first")
@@ -99,7 +108,10 @@ def pad_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Return sequences of several lengths, packed."""
+    """Return sequences (length, ...) as a packed batch.
+
+    Raises as `pad_sequence` and `pack_padded_sequence`.
+    """
     return pack_padded_sequence(
         pad_sequence(sequences), [len(t) for t in sequences], enforce_sorted=enforce_sorted
     )
@@ -108,7 +120,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 def unpad_sequence(
     padded: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """Return the sequences of a padded batch."""
+    """Return the sequences of a padded batch; a length beyond the batch gives all its steps."""
     x = padded if batch_first else padded.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(_lengths(lengths, x.shape[0]))]
 
