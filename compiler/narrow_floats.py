@@ -8,7 +8,7 @@ an infinity nor a negative zero, whose code is their one NaN.
 Sources: OCP 8-bit Floating Point Specification 1.0 (float8_e4m3fn, float8_e5m2); Noune et al., "8-bit
 Numerical Formats for Deep Neural Networks", arXiv 2206.02915 (the "fnuz" types).
 
-Not here: the same conversions in kernels (`compiler.emit.float8_lines`), which share the rows alone.
+Not here: the same conversions in kernels (`compiler.emit.float8_lines`). Next: `compiler.dtype`, the types.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class Float8(NamedTuple):
-    """One type of 8-bit floats. Codes are without sign, but for a NaN of 0x80."""
+    """One type of 8-bit floats. Its codes here have no sign bit, except a NaN of 0x80."""
 
     fraction: int
-    """Bits of the fraction; the exponent has 7 minus these."""
+    """Bits of the fraction; the exponent has the others of 7."""
     bias: int
     top: int
     """The code of the greatest finite value."""
     beyond: int
-    """The code of numbers that are out of range, infinities included."""
+    """The code of numbers out of range and of infinities."""
     nan: int
-    """The code of NaN; 0x80 where there is no negative zero."""
+    """The code of NaN; 0x80 in a type without negative zero."""
 
     @property
     def signed_zero(self) -> bool:
@@ -51,11 +51,11 @@ class Float8(NamedTuple):
 
     @property
     def least_normal(self) -> float:
-        """The least value with all digits."""
+        """The least positive value that is not subnormal."""
         return 2.0 ** (1 - self.bias)
 
     def value(self, code: int) -> float:
-        """Return the value of a finite code without sign."""
+        """Return the value of a code without a sign bit that is neither infinite nor NaN."""
         exponent, fraction = divmod(code, 1 << self.fraction)
         whole = fraction + (bool(exponent) << self.fraction)
         return math.ldexp(whole, max(exponent, 1) - self.bias - self.fraction)
@@ -67,7 +67,7 @@ FORMATS: Final = {
     dtypes.float8_e4m3fnuz: Float8(3, 8, 0x7F, 0x80, 0x80),
     dtypes.float8_e5m2fnuz: Float8(2, 16, 0x7F, 0x80, 0x80),
 }
-"""The rows. Their names say the bits of exponent and fraction, and "fn": finite, "uz": unsigned zero."""
+"""Type -> its row. A name has the bits of exponent and fraction; "fn" is finite, "uz" is unsigned zero."""
 
 
 @cache
@@ -81,14 +81,14 @@ def values(dtype: DType) -> tuple[float, ...]:
 
 @cache
 def _middles(dtype: DType) -> tuple[float, ...]:
-    """Return the middle between each finite size and the next; after the last as if there were one more."""
+    """Return the middle between each finite magnitude and the next, as if one more followed the last."""
     sizes = values(dtype)[: FORMATS[dtype].top + 1]
     following = (*sizes[1:], 2 * sizes[-1] - sizes[-2])
     return tuple([(a + b) / 2 for a, b in zip(sizes, following, strict=True)])
 
 
 def encoded(value: float, dtype: DType) -> int:
-    """Return the code of a number."""
+    """Return the code of a number in an 8-bit float."""
     row, middles, size = FORMATS[dtype], _middles(dtype), abs(value)
     if math.isnan(value):
         code = row.nan
@@ -101,7 +101,10 @@ def encoded(value: float, dtype: DType) -> int:
 
 
 def encode(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Return the codes of an array of numbers, C-contiguous: uint8, or uint16 of float32 as bfloat16."""
+    """Return the codes of an array of numbers, C-contiguous: uint8 of an 8-bit float, uint16 of bfloat16.
+
+    For bfloat16 the numbers are rounded to float32 first.
+    """
     import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
 
     if dtype is dtypes.bfloat16:
@@ -121,10 +124,11 @@ def encode(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def loaded(data: bytes | memoryview, dtype: DType) -> np.ndarray[Any, Any]:
-    """Return the values of memory with codes, as float32."""
+    """Return the values of codes in memory, as a new array of float32."""
     import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
 
     codes = np.frombuffer(data, f"uint{dtype.bits}")
     if dtype is dtypes.bfloat16:
-        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        words: np.ndarray[Any, Any] = codes.astype(np.uint32) << np.uint32(16)
+        return words.view(np.float32)
     return np.array(values(dtype), np.float32)[codes]

@@ -3,7 +3,7 @@
 The Python blocks of a page run in one process, in order. The output of a block replaces the text block that
 follows it. The output of a block without a text block is dropped.
 
-Not here: docs/reference, which `tools.reference` writes. tests/docs checks both.
+Not here: docs/reference, which `tools.reference` writes. Next: tests/docs, which checks both.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
 KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose")
 BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0,
              "transpose": 0.0}  # fmt: skip
-"""The largest error that `--check` allows a kernel, in units in the last place of its largest result."""
+"""The largest error that `--check` allows a kernel, in units of the last place of its largest result."""
 CHECKED = 80
 """The size of the kernels that `--check` runs."""
 _MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
@@ -87,7 +87,7 @@ class Traffic:
     cycles: int
     """Cycles of shared memory."""
     conflicts: int
-    """Those of `cycles` that bank conflicts cost."""
+    """The part of `cycles` that bank conflicts cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,11 @@ class Made:
     passes: int
     """All passes of these accesses, conflicts included."""
     plan: str
+    """The loop nest as text."""
     ulp: float | None = None
+    """The largest error in units of the last place of the largest result; None without `--check`."""
     counted: Traffic | None = None
+    """None without `--count`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ _FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"
 def parse_kernel(text: str) -> UOp:
     """Return the kernel of a canonical text.
 
-    Raises `UsageError` for a line without its four parts, an unknown operation or dtype, and for no line;
+    Raises `UsageError` for a line without its four parts, an unknown operation or dtype, and an empty text;
     `ValueError` or `IndexError` for a malformed argument or source. The kernel is not verified.
     """
     from ast import literal_eval  # noqa: PLC0415 - slow to import, and used only by workers

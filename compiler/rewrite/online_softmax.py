@@ -109,7 +109,13 @@ def in_pieces(parts: Sequence[UOp], rows: UOp, first: int) -> Pieces | None:
 
 
 class _Writer:
-    """Writes the kernels of one chain."""
+    """Writes the kernels of one chain.
+
+    Its buffers are numbers: `s` and `p` hold the scores and the exponentials of a piece. Of each row
+    `largest` is the largest score before the piece, `newest` that with the piece, `factor` scales earlier
+    results, and `total` is the sum of exponentials. `products` are the weighted values of the piece, `values`
+    of all so far.
+    """
 
     def __init__(  # noqa: PLR0917  # one caller
         self, parts: Sequence[UOp], rows: UOp, first: int, node: UOp, key: UOp, start: UOp, size: int

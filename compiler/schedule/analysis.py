@@ -115,7 +115,7 @@ class Facts:
             self._fill(fact, [self.of[s] for s in dict.fromkeys(node.src)])
 
     def _fill(self, fact: Fact, sources: list[Fact]) -> None:
-        """Set the properties of a node, whose sources' are known."""
+        """Set the properties of a node from those of its sources."""
         node = fact.node
         op = node.op
         if op is Ops.CONST:

@@ -82,6 +82,8 @@ def lower(kernel: KernelDraft, buffers: Buffers) -> ScheduleItem:
 
 
 class _Lowering:
+    """The lowering of one kernel; `sequence` has its entries, sources first."""
+
     def __init__(self, kernel: KernelDraft, buffers: Buffers) -> None:
         self.kernel = kernel
         self.buffers = buffers
@@ -92,11 +94,17 @@ class _Lowering:
             for e in self.sequence
             if e.value is None and (e.loaded or e.node.op is Ops.PARAM)
         }
+        """The buffer and the offset of each load."""
         self.env: dict[UOp, UOp] = {}
+        """Range or computed index -> what replaces it."""
         self.ranges: dict[Scope, Scope] = {}
+        """Ranges of a loop nest -> the final ranges."""
         self.memo: dict[UOp, UOp] = {}
+        """Index or mask -> the result of its replacement."""
         self.uses: dict[UOp, int] = {}
+        """Results of `_ranges_used`."""
         self.known: dict[UOp, Known] = {}
+        """Mask -> results of `where_false`."""
         self.slots: dict[BufRef, int] = {}
 
     def _in_order(self, roots: list[Evaluation]) -> list[Evaluation]:

@@ -260,7 +260,7 @@ def test_a_journal_of_another_gpu_is_not_continued(journal: Path):
 
 def test_a_recording_of_an_emulated_gpu_is_not_kept(journal: Path, capsys: pytest.CaptureFixture[str]):
     assert program.main(["--keep", str(journal)]) == 2
-    assert "it is no silicon" in capsys.readouterr().err
+    assert "wanted a recording of a real GPU" in capsys.readouterr().err
 
 
 def test_prepared_kernels_need_no_assembler(tmp_path: Path, made: Callable[..., Recorder]):

@@ -44,11 +44,13 @@ class Launches(Checks, ABC):
     """The part of a bench that opens devices, launches kernels and checks what they stored."""
 
     vendor: ClassVar[str]
+    """The vendor's part of device names: "nv", "amd"."""
     token: ClassVar[int]
     """The word that the kernel `store` stores."""
     kernel: Kernel
     choices: Any
     index: int = 0
+    """Index of the GPU."""
     kernels: Path | None = None
     """Folder of prepared kernels."""
     boost: bool = False

@@ -3,7 +3,7 @@
 A case is data. `with_numpy`, `with_torch` and `with_hcq` return a function that computes its results once.
 Elements are float32 unless the case names another type.
 
-Not here: the clock (`tools.performance.worker`), the table (`tools.performance.__main__`).
+Not here: the table (`tools.performance.__main__`). Next: `tools.performance.worker`, the clock.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     python -m tools.record --keep FILE     write the compact file tests/golden/silicon/ARCH.xz of a recording
     python -m tools.record --compare FILE --device nv-emu     run the forms of FILE, name each difference
     python -m tools.record --prepare kernels     assemble all kernels, for a machine without an assembler
-    python -m tools.record --forms --arch sm_90a     count forms and inputs, name what has none
+    python -m tools.record --forms --arch sm_90a     count forms and inputs, list instructions without a form
 
 Exit status: 1 if a form gave no results, a result differs, or an instruction has no form; 2 for a wrong
-argument, file or device; else 0, also if the limit of time ended the recording: the same command continues
+argument, file or device; else 0, also if the time limit ended a recording. The same command then continues
 it.
 
 Not here: what is recorded (`tools.record.nv`, `tools.record.amd`). Next: `tools.record.runner`;
@@ -65,14 +65,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=output, metavar="FILE", help="the journal, made or continued")
     parser.add_argument("--shards", type=part, default=(1, 1), metavar="K/N", help="the K-th of N parts")
     parser.add_argument(
-        "--limit-s", type=above_zero, default=float("inf"), metavar="S", help="seconds at most"
+        "--limit-s", type=above_zero, default=float("inf"), metavar="S", help="the most seconds to record"
     )
     parser.add_argument("--only", type=_pattern, metavar="REGEX", help="forms whose names match")
     parser.add_argument("--kernels", type=folder, metavar="DIR", help="kernels that --prepare built")
     parser.add_argument("--keep", type=existing, metavar="FILE", help="write the compact file of a recording")
     parser.add_argument("--compare", type=existing, metavar="FILE", help="compare a device with a recording")
     parser.add_argument("--prepare", type=made_folder, metavar="DIR", help="assemble all kernels into DIR")
-    parser.add_argument("--forms", action="store_true", help="count forms, name what has none")
+    parser.add_argument("--forms", action="store_true", help="count forms, list instructions without one")
     parser.add_argument("--arch", default="", help="--prepare, --forms: one architecture: sm_90a")
     parser.add_argument("--json", action="store_true", help="print the result as a line of JSON")
     options = parser.parse_args(argv)
@@ -144,7 +144,7 @@ def keep(options: argparse.Namespace) -> int:
     """Write the compact file of a recording of silicon; return 2 for a recording of an emulated GPU."""
     recording = load(options.keep)
     if "emulated" in recording.head["driver"]:
-        sys.stderr.write(f"error: {options.keep} was recorded on an emulated GPU: it is no silicon\n")
+        sys.stderr.write(f"error: wanted a recording of a real GPU, saw an emulated one in {options.keep}\n")
         return 2
     target = options.out or SILICON / f"{recording.head['arch']}.xz"
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -51,10 +51,11 @@ class Format:
     digits: int
     """Digits of the significand, with the leading one."""
     bias: int
+    """The number that the bits of the exponent of 1.0 hold."""
 
     @property
     def fraction(self) -> int:
-        """Bits below the exponent."""
+        """The number of bits below the exponent."""
         return self.digits - 1
 
     @property

@@ -23,7 +23,7 @@ from hcq.errors import UnsupportedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvptxRow:
-    """One architecture, named as for LLVM's `-mcpu`; only `shared_kib` is more than an input of estimates."""
+    """One architecture, named as for LLVM's `-mcpu`. Only estimates use the fields, except `shared_kib`."""
 
     processors: int
     """Multiprocessors of its largest device."""
@@ -31,7 +31,7 @@ class NvptxRow:
     bytes_per_ns: float
     """Memory bandwidth of one multiprocessor in bytes per nanosecond."""
     shared_kib: int
-    """KiB of shared memory that a workgroup may have at most."""
+    """The most KiB of shared memory of a workgroup."""
 
 
 ROWS = {

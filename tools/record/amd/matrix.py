@@ -42,18 +42,8 @@ _SPECIALS: Final = {
     "fp8": (0x80, 0x7F, 0xFF, 0x01, 0x7E), "bf8": (0x80, 0x7C, 0x7F, 0x01, 0xFC), "f64": (0x7FF0 << 48, 0x7FF8 << 48, 1, 1 << 63),
 }  # fmt: skip
 _BITS: Final = {
-    "f16": 16,
-    "bf16": 16,
-    "fp8": 8,
-    "bf8": 8,
-    "f32": 32,
-    "xf32": 32,
-    "f64": 64,
-    "i8": 8,
-    "iu8": 8,
-    "iu4": 4,
-    "i32": 32,
-}
+    "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "f32": 32, "xf32": 32, "f64": 64, "i8": 8, "iu8": 8, "iu4": 4, "i32": 32,
+}  # fmt: skip
 
 
 def forms(arch: str) -> Iterator[Form]:

@@ -17,27 +17,8 @@ if TYPE_CHECKING:
     from tools.record.forms import Column
 
 SHIFTS: Final = (
-    0,
-    1,
-    2,
-    7,
-    8,
-    15,
-    16,
-    17,
-    31,
-    32,
-    33,
-    63,
-    64,
-    65,
-    127,
-    255,
-    256,
-    257,
-    0x80000000,
-    0xFFFFFFFF,
-)
+    0, 1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 255, 256, 257, 0x80000000, 0xFFFFFFFF,
+)  # fmt: skip
 """Amounts of shifts below, at and above every width."""
 _FIELDS: Final = (0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 255, 256, 0xFFFFFFFF)
 """Positions and lengths of bit fields."""
@@ -97,15 +78,8 @@ def _arithmetic() -> Iterator[Form]:
 
 
 _SETS: Final = (
-    "add.cc",
-    "sub.cc",
-    "mad.lo.cc",
-    "mad.hi.cc",
-    "addc.cc",
-    "subc.cc",
-    "madc.lo.cc",
-    "madc.hi.cc",
-)
+    "add.cc", "sub.cc", "mad.lo.cc", "mad.hi.cc", "addc.cc", "subc.cc", "madc.lo.cc", "madc.hi.cc",
+)  # fmt: skip
 _READS: Final = ("addc", "subc", "madc.lo", "madc.hi", "addc.cc", "subc.cc", "madc.lo.cc", "madc.hi.cc")
 
 
@@ -193,15 +167,9 @@ def _logic() -> Iterator[Form]:
                 f"shf.{way}.{mode}.b32", "u32", "u32", "u32", "u32", doubt=2, given=((2, SHIFTS),), most=500
             )
     for table in _LUTS:
+        word = f"{table:#x}"
         yield instruction(
-            "lop3.b32",
-            "u32",
-            "u32",
-            "u32",
-            "u32",
-            tail=f", {table:#x}",
-            label=f"lop3.b32 {table:#x}",
-            most=64,
+            "lop3.b32", "u32", "u32", "u32", "u32", tail=f", {word}", label=f"lop3.b32 {word}", most=64
         )
     for how in ("or", "and"):
         operands = ("u32", "u32", "u32", "pred")
