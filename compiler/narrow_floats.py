@@ -129,6 +129,6 @@ def loaded(data: bytes | memoryview, dtype: DType) -> np.ndarray[Any, Any]:
 
     codes = np.frombuffer(data, f"uint{dtype.bits}")
     if dtype is dtypes.bfloat16:
-        words: np.ndarray[Any, Any] = codes.astype(np.uint32) << np.uint32(16)
-        return words.view(np.float32)
-    return np.array(values(dtype), np.float32)[codes]
+        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    found: np.ndarray[Any, Any] = np.array(values(dtype), np.float32)[codes]
+    return found
