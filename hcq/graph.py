@@ -136,9 +136,9 @@ class Graph:
         if not isinstance(copies, int) or not isinstance(limit, int) or not 1 <= copies <= limit:
             raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
         pointers, numbers = opened([command for node in self.nodes for command in node.commands.commands])
-        strangers = (pointers.keys() | numbers).difference(self.params)
-        if strangers:
-            names = ", ".join(sorted(param.name for param in strangers))
+        unknown = (pointers.keys() | numbers).difference(self.params)
+        if unknown:
+            names = ", ".join(sorted(param.name for param in unknown))
             raise UsageError(
                 f"the graph {self.label!r} uses parameters that are not its own: {names}\n"
                 "hint: make them with its param()"

@@ -144,9 +144,9 @@ class Pool:
         self.driver = driver
         self.spec = spec
         self.reclaim = reclaim
-        """Called with 0, 1, 2, ... after a failed allocation.
+        """The function that frees memory after a failed allocation; False: nothing is left to free.
 
-        Frees memory; returns False when nothing is left to free.
+        Its argument is the number of calls before, for this allocation: 0, 1, 2, ...
         """
         self._lock = lock
         self._free_lists: dict[int, list[Block]] = {}
@@ -155,6 +155,7 @@ class Pool:
         """The same lists by requested size."""
         self._chunks: list[Chunk] = []
         self._chunk: Chunk | None = None
+        """The chunk that small blocks are cut from; None: the next block needs a new one."""
 
     def take(self, size: int) -> tuple[Block, list[Block]]:
         """Return a block of at least `size` bytes, and the free list that it returns to.
@@ -226,24 +227,24 @@ class Pool:
                 taken[cls] = (free_list, blocks)
                 for block in blocks:
                     free[block.chunk] = free.get(block.chunk, 0) + 1
-            gone = {chunk for chunk, count in free.items() if count == chunk.blocks}
+            unused = {chunk for chunk, count in free.items() if count == chunk.blocks}
             for free_list, blocks in taken.values():
                 for block in reversed(blocks):
-                    if block.chunk in gone:
+                    if block.chunk in unused:
                         block.free = NOTHING
                     else:
                         free_list.append(block)
-            if self._chunk in gone:
+            if self._chunk in unused:
                 self._chunk = None
-            self._chunks = [chunk for chunk in self._chunks if chunk not in gone]
-            for chunk in gone:
+            self._chunks = [chunk for chunk in self._chunks if chunk not in unused]
+            for chunk in unused:
                 self.driver.free(chunk.allocation)
-            return sum(chunk.allocation.size for chunk in gone)
+            return sum(chunk.allocation.size for chunk in unused)
 
     def close(self) -> None:
         """Return all memory to the driver, including that of open buffers.
 
-        The device must be idle and closed. What the host still has views of stays mapped until they end.
+        The device must be idle and closed. Memory of which the host has views stays mapped until they end.
         """
         with self._lock:
             self._chunk = None

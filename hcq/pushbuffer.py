@@ -91,13 +91,13 @@ class PushBuffer:
         self.patches.append(Patch("words", index * self.word_bits // 8, lo, bits, as_expr(word)))
 
     def patch_field(
-        self, index: int, layout: type[BitStruct], name: str, word: Param | Expr, *, place: int = 0
+        self, index: int, layout: type[BitStruct], name: str, word: Param | Expr, *, element: int = 0
     ) -> None:
         """Record that field `name` of the `layout` at word `index` receives `word`, in the field's units.
 
-        `place` is the index in a field with `count` > 1.
+        `element` is the index in a field with `count` > 1.
         """
-        for site in layout.sites(name, place):
+        for site in layout.sites(name, element):
             self.patch_word(index + site.word, as_expr(word) >> site.shift, lo=site.lo, width=site.width)
 
     def patch_memory(self, va: int, word: Param | Expr, *, lo: int = 0, width: int = 64) -> None:

@@ -154,8 +154,8 @@ def wrap(
 ) -> Device:  # fmt: skip
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
-    `trace` is the file for the spans of all submissions, `counters` where counted kernels are reported (see
-    `HCQ_COUNTERS`); empty: none. `emulated` as in `Driver`. A failure closes the driver device.
+    `trace` is the file for the spans of all submissions, `counters` a value of `HCQ_COUNTERS`; empty: none.
+    `emulated` as in `Driver`. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 

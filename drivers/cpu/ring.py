@@ -120,12 +120,12 @@ class CpuRing:
         """
         queue = self.queue
         op, signal, first, second = queue.op, queue.stuck, queue.first, queue.second
-        behind = max(0, self._write - queue.read) // PACKET - 1
+        later = max(0, self._write - queue.read) // PACKET - 1
         if op == Op.WAIT and not (signal and signal == queue.stuck == first):
             return ""  # between two packets: `first` may already be an operand of the next one
         text = self._device.describe(op, first, second)
-        packets = "1 packet" if behind == 1 else f"{behind} packets"
-        return f"{text}, {packets} behind it" if text and behind > 0 else text
+        packets = "1 packet" if later == 1 else f"{later} packets"
+        return f"{text}, {packets} after it" if text and later > 0 else text
 
     def close(self) -> None:
         """Stop the whole device, because its threads serve all queues."""

@@ -119,7 +119,7 @@ def padded(
 ) -> tuple[Any, ...]:
     """Return `values` extended to `count` with `zero`. Raises `UsageError` for more than `count`."""
     if len(values) > count:
-        raise UsageError(f"{struct}.{field} has {count} places, {len(values)} values were given")
+        raise UsageError(f"{struct}.{field} has {count} elements, {len(values)} were given")
     return (*values, *(zero,) * (count - len(values)))
 
 

@@ -79,7 +79,7 @@ class Field:
             return typed(self.type, self.extract(raw))
         return tuple(typed(self.type, self.extract(raw, i)) for i in range(self.count))
 
-    def places(self) -> str:
+    def positions(self) -> str:
         """Return the bit positions as text, for the reference."""
         text = " and ".join(f"{lo + width - 1}:{lo}" if width > 1 else f"{lo}" for lo, width in self.runs)
         return f"{text} (+{self.stride}·i, i < {self.count})" if self.count > 1 else text

@@ -96,21 +96,21 @@ class BitStruct:
     """Base of every layout made of words.
 
     Class keywords: `words` (default 1), `word_bits` (32 or 64), `source` (where the facts come from). A
-    layout that inherits from another is the older one's diff: fields of the same name replace, `removed()`
-    drops. Objects are immutable values.
+    layout that inherits from another declares only the differences: a field replaces the one of the same
+    name, `removed()` drops it. Objects are immutable values.
     """
 
     WORDS: ClassVar[int] = 1
     WORD_BITS: ClassVar[int] = 32
     SIZE: ClassVar[int] = 4
-    """Bytes."""
+    """Number of bytes."""
     SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Field]] = {}
     """The fields that a caller gives."""
     FIXED: ClassVar[dict[str, Field]] = {}
     """The fields with one legal value."""
     pack: ClassVar[Callable[..., tuple[int, ...]]]
-    """pack(**fields) -> words: generated code for hot paths; checks and results are the constructor's."""
+    """pack(**fields) -> words: generated code for hot paths, with the checks of the constructor."""
 
     _rules: ClassVar[Rules | None] = None
     """Made at the first check."""
@@ -161,11 +161,11 @@ class BitStruct:
             mask = field.mask()
             if min(width for _, width in field.runs) < 1 or mask.bit_count() != field.width * field.count:
                 raise TypeError(
-                    f"{cls.__name__}.{name}: bits {field.places()} are empty or overlap themselves"
+                    f"{cls.__name__}.{name}: bits {field.positions()} are empty or overlap themselves"
                 )
             if used & mask or mask >> size:
                 raise TypeError(
-                    f"{cls.__name__}.{name}: bits {field.places()} overlap others or exceed {size} bits"
+                    f"{cls.__name__}.{name}: bits {field.positions()} overlap others or exceed {size} bits"
                 )
             used |= mask
 
@@ -242,7 +242,7 @@ class BitStruct:
         """Return the sites of a field (element `index`), one for each word, for patches."""
         field = cls.FIELDS[name]
         if not 0 <= index < field.count:
-            raise UsageError(f"{cls.__name__}.{name} has {field.count} places, there is no place {index}")
+            raise UsageError(f"{cls.__name__}.{name} has {field.count} elements, none has the index {index}")
         return tuple(pieces(field, index, cls.WORD_BITS))
 
     def check(self) -> list[Violation]:
@@ -296,7 +296,7 @@ class BitStruct:
         for name, field in sorted((cls.FIELDS | cls.FIXED).items(), key=lambda item: item[1].runs[0]):
             kind = f"= {field.default:#x}" if field.fixed else field.type.__name__
             scale = f"in units of {1 << field.shift}; " if field.shift else ""
-            rows.append(f"| {field.places()} | `{name}` | {kind} | {scale}{field.doc} |")
+            rows.append(f"| {field.positions()} | `{name}` | {kind} | {scale}{field.doc} |")
         return "\n".join(rows)
 
     def __int__(self) -> int:

@@ -51,7 +51,7 @@ class Member:
     offset: int
     """Bytes from the start."""
     size: int
-    """Bytes of one place."""
+    """Bytes of one element."""
     kind: Literal["int", "text", "blob", "nested"]
     code: str = ""
     """The `struct` code of an integer."""
@@ -62,7 +62,7 @@ class Member:
 
     @property
     def end(self) -> int:
-        """The first byte after the last place."""
+        """The offset of the first byte after the last element."""
         return self.offset + self.stride * (self.count - 1) + self.size
 
     def encode(self, struct_name: str, value: Any) -> bytes:
@@ -100,7 +100,7 @@ class Member:
             return self.decode_one(data, self.offset)
         return tuple(self.decode_one(data, self.offset + i * self.stride) for i in range(self.count))
 
-    def places(self, value: Any, struct_name: str) -> list[tuple[int, bytes]]:
+    def pieces(self, value: Any, struct_name: str) -> list[tuple[int, bytes]]:
         """Return (offset, bytes) of every element of a value."""
         if self.count == 1:
             return [(self.offset, self.encode(struct_name, value))]
@@ -145,12 +145,13 @@ def nested(offset: int, layout: type[Nestable], *, count: int = 1, stride: int =
 class Struct:
     """Base of every layout with fields at byte offsets.
 
-    Class keywords: `size` (bytes, required unless inherited), `source`. Inheriting makes a diff: fields of
-    the same name replace. Fields may not overlap: a union is written as one class a variant.
+    Class keywords: `size` (bytes, required unless inherited), `source`. A layout that inherits from another
+    declares only the differences: a field replaces the one of the same name. Fields may not overlap: each
+    variant of a union is a class of its own.
     """
 
     SIZE: ClassVar[int] = 0
-    """Bytes."""
+    """Number of bytes."""
     SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Member]] = {}
 
@@ -218,7 +219,7 @@ class Struct:
                 f"{cls.__name__} is {cls.SIZE} bytes, {len(block) - offset} are left at offset {offset}"
             )
         parts = [
-            part for name, value in values.items() for part in cls.FIELDS[name].places(value, cls.__name__)
+            part for name, value in values.items() for part in cls.FIELDS[name].pieces(value, cls.__name__)
         ]
         for at, data in parts:
             block[offset + at : offset + at + len(data)] = data
@@ -248,7 +249,7 @@ class Struct:
         """Return the byte offset of a field (element `index`)."""
         member = cls.FIELDS[name]
         if not 0 <= index < member.count:
-            raise UsageError(f"{cls.__name__}.{name} has {member.count} places, there is no place {index}")
+            raise UsageError(f"{cls.__name__}.{name} has {member.count} elements, none has the index {index}")
         return member.offset + index * member.stride
 
     def check(self) -> list[Violation]:

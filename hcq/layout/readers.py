@@ -92,7 +92,7 @@ def _converter(kind: type[Any], highest: int) -> Callable[[int], Any] | None:
 class Rules:
     """The rules of one bit layout, prepared for one pass over a value."""
 
-    __slots__ = ("_fixed", "_mask", "_places")
+    __slots__ = ("_checked", "_fixed", "_mask")
 
     def __init__(self, fields: Iterable[Field], fixed: Iterable[Field], size: int) -> None:
         plain = list(fields)
@@ -101,18 +101,19 @@ class Rules:
         self._mask = ((1 << 8 * size) - 1) & ~free
         """Bits with one legal value: those of fixed fields, and those that no field declares."""
         self._fixed = sum(field.insert(field.default) for field in bound)
-        self._places = [
+        self._checked = [
             (field, i, *found)
             for field in plain
             if (found := _legal(field.type, field.width == 1))
             for i in range(field.count)
         ]
+        """(field, element, legal values, legal bits) of each element with illegal values; see `_legal`."""
 
     def hold(self, raw: int) -> bool:
         """Return whether a value breaks no rule; False also where only `check` can decide."""
         if raw & self._mask != self._fixed:
             return False
-        for field, index, known, flags in self._places:
+        for field, index, known, flags in self._checked:
             value = field.extract(raw, index)
             if value & ~flags if known is None else value not in known:
                 return False
@@ -122,17 +123,17 @@ class Rules:
 class ByteRules:
     """The rules of one byte layout. A nested layout is checked by its own `check`."""
 
-    __slots__ = ("_free", "_nested", "_places")
+    __slots__ = ("_checked", "_free", "_nested")
 
     def __init__(self, members: Iterable[Member], size: int) -> None:
-        free, self._places, self._nested = bytearray(size), [], []
+        free, self._checked, self._nested = bytearray(size), [], []
         for member in members:
             found = _legal(member.type, one_bit=False) if member.kind == "int" else None
             for i in range(member.count):
                 at = member.offset + i * member.stride
                 free[at : at + member.size] = b"\xff" * member.size
                 if found:
-                    self._places.append((struct.Struct(f"<{member.code}").unpack_from, at, *found))
+                    self._checked.append((struct.Struct(f"<{member.code}").unpack_from, at, *found))
                 elif member.kind == "nested":
                     self._nested.append((member, at))
         self._free = ~int.from_bytes(free, "little")
@@ -141,7 +142,7 @@ class ByteRules:
         """Return whether the bytes break no rule; False also where only `check` can decide."""
         if int.from_bytes(raw, "little") & self._free:
             return False
-        for unpack, at, known, flags in self._places:
+        for unpack, at, known, flags in self._checked:
             (value,) = unpack(raw, at)
             if value & ~flags if known is None else value not in known:
                 return False

@@ -279,12 +279,12 @@ class Executable:
         """
         values = {} if values is None else values
         check_values(values)
-        strangers = [param.name for param in values if param not in self.params]
+        unknown = [param.name for param in values if param not in self.params]
         missing = [param.name for param in self.params if param not in values]
-        if strangers or missing:
+        if unknown or missing:
             raise UsageError(
                 f"{self.label or 'the graph'} takes {', '.join(p.name for p in self.params) or 'nothing'}; "
-                f"missing: {', '.join(missing) or 'none'}; not its own: {', '.join(strangers) or 'none'}"
+                f"missing: {', '.join(missing) or 'none'}; not its own: {', '.join(unknown) or 'none'}"
             )
         given = [values[param] for param in self.params]
         for i, value in enumerate(given):

@@ -84,7 +84,7 @@ class Zone:
         names = ", ".join(dict.fromkeys(name for _, name in tuple(self.suspects)))
         self.suspects.clear()
         return (
-            f"overrun: {self._text} was written past the end: byte {wrong[0]} behind it is the first of "
+            f"overrun: {self._text} was written past the end: byte {wrong[0]} after it is the first of "
             f"{len(wrong)} that changed, of a guard zone of {GUARD_BYTES}\n"
             f"hint: {f'kernels that had it as an argument: {names}' if names else _NO_KERNEL}"
         )
@@ -106,12 +106,16 @@ class Guards:
         self.damages: deque[str] = deque()
         """Texts of overruns that no error has reported yet."""
         self._checked: dict[ValidatedQueue, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
+        """(zones, (zone, kernel) of arguments) of the submission that each queue sends next."""
         self._running: dict[ValidatedQueue, deque[tuple[Point, list[Zone]]]] = {}
         """The zones that submissions in flight may damage, the oldest submission first."""
         self._retiring = threading.Lock()
 
     def add_zone(self, block: Block, free_list: FreeList, size: int, label: str) -> FreeList:
-        """Make a zone behind the first `size` bytes of a block; return the list that the block returns to."""
+        """Make a zone after the first `size` bytes of a block; return the list that the block returns to.
+
+        Memory that the host cannot access gets no zone.
+        """
         allocation = block.chunk.allocation
         if allocation.host is None:
             return free_list

@@ -183,9 +183,9 @@ def test_missing_and_unknown_fields_are_refused_by_name():
         Execute(operation=1, colour=2)
 
 
-def test_too_many_places_are_refused_on_both_paths():
+def test_too_many_elements_are_refused_on_both_paths():
     for make in (Descriptor, Descriptor.pack):
-        with pytest.raises(UsageError, match="valid has 8 places, 9 values"):
+        with pytest.raises(UsageError, match="valid has 8 elements, 9 were given"):
             make(version=1, valid=(1,) * 9)
 
 

@@ -54,6 +54,7 @@ class Block(Struct, size=32):
 
 
 def layouts(base: type) -> list[Any]:
+    """Return the layouts of the product and of this file; those of other tests may be refused ones."""
     for package in (drivers.nv.layouts, drivers.amd.layouts, drivers.cpu):
         for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
             if package is not drivers.cpu or "layout" in found.name:
@@ -64,7 +65,11 @@ def layouts(base: type) -> list[Any]:
         one = todo.pop()
         found.add(one)
         todo += one.__subclasses__()
-    return [one for one in found if one.SIZE and one.FIELDS]
+    return [
+        one
+        for one in found
+        if one.SIZE and one.FIELDS and (one.__module__ == __name__ or not one.__module__.startswith("tests."))
+    ]
 
 
 def raws(layout: Any, count: int) -> Iterator[bytes]:

@@ -63,7 +63,7 @@ def test_a_ring_polled_between_two_packets_reads_no_signal(device: CpuDevice) ->
 
 @pytest.mark.parametrize(
     ("behind", "told"),
-    [(0, "it is 0"), (1, "it is 0, 1 packet behind it"), (2, "it is 0, 2 packets behind it")],
+    [(0, "it is 0"), (1, "it is 0, 1 packet after it"), (2, "it is 0, 2 packets after it")],
 )
 def test_a_stuck_ring_counts_the_packets_behind(device: CpuDevice, behind: int, told: str) -> None:
     ring, box = device.ring(COMPUTE, 0), Box(device)
