@@ -56,7 +56,9 @@ class Machine:
     """A machine for which LLVM generates code."""
 
     triple: str
+    """LLVM's target triple: "nvptx64-nvidia-cuda"."""
     cpu: str
+    """LLVM's name of the processor: "sm_90a"."""
     features: str = ""
     """Features that are added or removed, in LLVM's form: "+a,-b"."""
     reloc: str = "pic"

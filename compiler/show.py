@@ -37,7 +37,7 @@ NEST, LINES, IR, ASSEMBLY = 3, 4, 5, 6
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms of one kernel, as text; a form above the requested level is ""."""
+    """The forms of one kernel: the loop nest, and texts. A text above the requested level is ""."""
 
     name: str
     plan: LoopNest

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tools.bench.rows import Bench
 
 SAMPLES: Final = 5
+"""Samples of a figure, unless the bench is quick."""
 QUICK: Final = ("BERT layer",)
 
 

@@ -44,6 +44,7 @@ LEAST_NS = 2_000_000
 """The least time of one sample; a sample of `MOST_LAUNCHES` launches may be shorter."""
 MOST_LAUNCHES = 64
 SAMPLES = 10
+"""Samples of a figure, unless the bench is quick."""
 WARM_S = 0.3
 """Seconds of work before the first sample: a GPU that was idle needs some to raise its clocks."""
 TOLERANCE = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 GPUS: Final = ("sm_80", "sm_90a", "gfx942", "gfx1100", "gfx1201")
 ROUNDS: Final = 5
+"""How often a bench that is not quick lowers all kernels."""
 QUICK: Final = 8
 """A quick bench lowers each n-th kernel of a model, once."""
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 ONE = (1, 1, 1)
 KERNELS = 256
+"""Kernels of a long command buffer."""
 AWAITS = 10_000
+"""Tasks that wait for one signal at the same time."""
 COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 
 

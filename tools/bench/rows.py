@@ -27,7 +27,9 @@ class Row:
     """One figure: the median of `count` samples, with quartiles, in `unit`."""
 
     bench: str
+    """The case as named on the command line: "copy"."""
     case: str
+    """What was measured: "copy 4 KiB"."""
     unit: str
     median: float
     p25: float

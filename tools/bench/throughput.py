@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 SAMPLES = 30
+"""Samples of a figure, unless the bench is quick."""
 WARM_UP = 3
 """Calls before a captured function replays."""
 

@@ -46,6 +46,7 @@ class Attention:
     tokens: int
     width: int
     causal: bool = False
+    """Whether a token attends only to itself and earlier tokens."""
 
 
 Case = Product | Attention

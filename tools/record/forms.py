@@ -74,6 +74,7 @@ class Result:
     type: str
     """A key of `BYTES`."""
     allowed: Allowed = EXACT
+    """How far results of two devices may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Form:
     operands: tuple[str, ...]
     """Types of the columns of `inputs`, keys of `BYTES`."""
     inputs: Inputs
+    """An array with a row of bits for each evaluation."""
     results: tuple[Result, ...]
     doubt: int = 0
     """How uncertain it is that the emulated GPU is right, from 0 to 9. The highest are recorded first."""
@@ -165,6 +167,7 @@ class Kernel:
     image: KernelImage
     launch: Launch
     inputs: bytes
+    """The inputs of all forms, as the kernel reads them."""
     out_bytes: int
     """Bytes of results and scratch memory."""
     at: Mapping[str, int]

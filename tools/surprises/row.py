@@ -91,6 +91,7 @@ class Row:
     cure: str = ""
     """A pattern for what to try."""
     again: Again = "open"
+    """What works after the cause is gone."""
     others: bool = True
     """Whether another process, or another GPU of this process, must be unaffected."""
     machine: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 QUAD_PERM = {1: 0xB1, 2: 0x4E}
 """Distance -> control word: `quad_perm:[1,0,3,2]` and `[2,3,0,1]`."""
 ROW_ROTATE_8 = 0x128
+"""The control word of `row_ror:8`."""
 ROW_XMASK = 0x160
+"""The control word of `row_xmask:0`; the distance is added."""
 SAME_LOW, SAME_HIGH = 0x76543210, 0xFEDCBA98 - (1 << 32)
 """Selectors of `v_permlanex16`: each lane reads the lane with the same position in the other row."""
 ROW, HALF = 16, 32

@@ -51,10 +51,13 @@ WARP = 32
 SHARED_BYTES = 48 << 10
 """The most bytes of static shared memory of a workgroup. More is dynamic: the launch states its size."""
 THREAD_REGISTERS = 255
+"""The most 32-bit registers of a thread."""
 ASYNC_BYTES = 16
 """Bytes of one asynchronous copy of a thread."""
 SECTOR_BYTES = 32
+"""The fewest bytes of global memory that an access moves."""
 SHARED_SPACE = 3
+"""LLVM's address space of shared memory."""
 
 _FOOTER = """
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()

@@ -93,6 +93,7 @@ class MatrixOp:
     lanes: int
     """Lanes of the warp, or of the group of warps."""
     a: LaneMap
+    """The lane maps of A, B and D; those of A and B are empty for operands in shared memory."""
     b: LaneMap
     d: LaneMap
     shared: bool = False

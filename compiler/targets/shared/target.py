@@ -36,7 +36,9 @@ class Target:
     registers: int
     """Number of vector registers."""
     fma_per_cycle: float
+    """Fused multiply-adds of vector registers that a core starts in a cycle."""
     loads_per_cycle: float
+    """Loads of vector registers that a core starts in a cycle."""
     gigahertz: float
     bytes_per_ns: float
     """Memory bandwidth of one core in bytes per nanosecond."""

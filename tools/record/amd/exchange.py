@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 
 MASKS: Final = {"all": (1 << 64) - 1, "few missing": PARTIAL, "two": 0x8000_0000_8000_0100}
 ROWS: Final = 64
+"""Rows of a form: one for each lane of the largest wave."""
 _SWIZZLES: Final = {
-    "swap 1": 0x041F,
-    "reverse": 0x7C1F,
-    "broadcast 3": 0x0060,
-    "mirror 16": 0x401F,
-    "quads 3210": 0x801B,
-    "or 8": 0x011F,
-}
+    "swap 1": 0x041F, "reverse": 0x7C1F, "broadcast 3": 0x0060, "mirror 16": 0x401F, "quads 3210": 0x801B, "or 8": 0x011F,
+}  # fmt: skip
 _CONTROLS: Final = (0x1B, 0x00, 0xFF, 0x101, 0x10F, 0x111, 0x11F, 0x121, 0x12F, 0x140, 0x141)
 _GFX9: Final = (0x130, 0x134, 0x138, 0x13C, 0x142, 0x143, 0x150, 0x15F)
 _LATER: Final = (0x150, 0x15F, 0x161, 0x16F)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
 PARTIAL: Final = 0xBFFD_FFFB_FFF7_FF7F
+"""A mask of lanes in which a few are inactive."""
 MASK, CARRY = 0x8000_3C00_C080_3F81, 0x5A5A_F00F_1234_8001
+"""The scalar operand or mask of an instruction, and the carries that VCC holds before it."""
 SAME: Final = Allowed("ulp", 0, rule="NaNs are equal, whatever their payloads: no ISA document states them")
 _ULP: Final = Allowed("ulp", 1, rule="1ULP accuracy (AMD, RDNA3 Instruction Set Architecture, VOP1, notes)")
 _HALF_ULP: Final = Allowed(

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOPPER: Final = 90
+"""The first SM version with bulk copies."""
 HOPPERS: Final = 99
+"""The last SM version of Hopper."""
 _WARP: Final = 32
 LAUNCH: Final = Launch((1, 1, 1), (32, 1, 1), scratch_bytes=4096 + 64 * 32)
 _PAIR: Final = Launch((2, 1, 1), (32, 1, 1), cluster=2, scratch_bytes=64 * 64)

@@ -120,12 +120,20 @@ def _inputs(types: tuple[str, ...], counts: tuple[int, ...], kind: str, warps: i
 
 @dataclass(frozen=True, slots=True)
 class _Family:
+    """Forms of mma.sync that differ in types, shapes and operations only."""
+
     types: tuple[str, ...]
+    """Types of A and B, in all combinations."""
     bits: int
+    """Bits of an element of A and B."""
     shapes: tuple[tuple[int, int, int], ...]
+    """m, n and k."""
     sums: tuple[str, ...]
+    """Types of C and D."""
     needs: int = 80
+    """The first SM version."""
     operations: tuple[str, ...] = ("",)
+    """Parts of the name that select the operation."""
 
 
 _MMA: Final = (
