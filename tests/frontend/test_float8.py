@@ -23,7 +23,7 @@ TARGETS = ["cpu", "nv-emu:sm_80", "nv-emu:sm_90", "nv-emu:sm_120", "amd-emu:gfx1
 
 
 def codes_of(t: Tensor) -> np.ndarray:
-    return np.frombuffer(t.data(), np.uint8)
+    return np.frombuffer(t.tobytes(), np.uint8)
 
 
 def all_codes(name: str, device: str | None = None) -> Tensor:
@@ -85,7 +85,7 @@ def test_every_code_becomes_every_dtype(target: str):
 def test_casts_through_8_bits_are_not_left_out():
     x = Tensor([1.03, -0.0, 1000.0, 1e9])
     assert x.cast("float8_e4m3fn").float().tolist() == [1.0, 0.0, 448.0, 448.0]
-    assert x.cast("float8_e5m2").cast("float8_e5m2fnuz").data() == bytes([0x40, 0, 0x68, 0x80])
+    assert x.cast("float8_e5m2").cast("float8_e5m2fnuz").tobytes() == bytes([0x40, 0, 0x68, 0x80])
     assert Tensor([17, 300]).cast("float8_e5m2fnuz").int().tolist() == [16, 320]
 
 
@@ -94,8 +94,8 @@ def test_constants_are_rounded():
         dtype = by_name(name)
         for number in (1.03, -1e-9, 1e9, float("inf"), float("nan")):
             wanted = narrow_floats.encoded(number, dtype)
-            assert Tensor.full((2,), number, dtype=dtype).data() == bytes([wanted] * 2), (name, number)
-            assert Tensor([number], dtype=dtype).data() == bytes([wanted])
+            assert Tensor.full((2,), number, dtype=dtype).tobytes() == bytes([wanted] * 2), (name, number)
+            assert Tensor([number], dtype=dtype).tobytes() == bytes([wanted])
     assert const(-0.0, dtypes.float8_e4m3fnuz).arg == 0.0
 
 
@@ -152,10 +152,10 @@ def test_files_and_other_libraries(tmp_path: Path):
     nn.state.safe_save(given, tmp_path / "x.safetensors")
     for name, t in nn.state.safe_load(tmp_path / "x.safetensors").items():
         assert t.dtype.name == name
-        assert t.data() == given[name].data()
+        assert t.tobytes() == given[name].tobytes()
         exchanged = from_dlpack(t)
         assert exchanged.dtype is t.dtype
-        assert exchanged.data() == t.data()
+        assert exchanged.tobytes() == t.tobytes()
         assert same(t.numpy().ravel(), table(name))
         with pytest.raises(AttributeError, match=f"NumPy has no {name}"):
             _ = t.__array_interface__
