@@ -4,8 +4,6 @@ A row is a vector whose lanes are neighbours in memory. A square is as many vect
 the lanes of an access are far apart, but the unrolled positions of one range are neighbours, the vectors
 along that range are loaded or stored, and the square is transposed in registers.
 
-Over 500 lines: loads and stores have the masks, the tokens and the squares in common.
-
 Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `emitter`, the caller for
 the value of a LOAD; `results`, the caller for stores.
 """
@@ -86,28 +84,23 @@ class Memory:
                 return transposed_column
         stored = self.read(node.src[0], node.src[1], mask)
         if node in self.ahead and mask is None:
-            self._fetch_vector(node, self.ahead[node])
+            self.fetch(node, lines=True)
         return conversions.unpack(self.b, stored, node.dtype)
 
-    def fetch(self, node: UOp) -> None:
-        """Prefetch the cache line at the plan's distance after the current element, if the plan has one."""
-        if node in self.ahead:
-            kind = storage_type(node.src[0].dtype)
-            place = self.index.place(node.src[1])
-            address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
-            later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
-            self.b.line("prefetch", POINTER, 1, (later,))
+    def fetch(self, node: UOp, *, lines: bool = False) -> None:
+        """Prefetch what is the plan's distance after the current element or vector, if the plan has one.
 
-    def _fetch_vector(self, node: UOp, distance: int) -> None:
-        """Prefetch the vector `distance` elements after the current one, if a cache line starts there.
-
-        A prefetch beyond the end of a buffer has no effect: it never faults.
+        With `lines` only where a cache line starts there, and only for lanes that are neighbours. A prefetch
+        beyond the end of a buffer has no effect: it never faults.
         """
+        if node not in self.ahead:
+            return
         place, kind = self.index.place(node.src[1]), storage_type(node.src[0].dtype)
-        if place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE:
+        if lines and (place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE):
             return
         address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
-        self.b.line("prefetch", POINTER, 1, (self.b.offset(address, self.b.index(distance), kind),))
+        later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
+        self.b.line("prefetch", POINTER, 1, (later,))
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
@@ -210,7 +203,7 @@ class Memory:
         if place.stride == 0:
             if mask is not None and buffer.arg in self.written:
                 return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
-            return self._read_one(kind, pointer, place, mask, token)
+            return self._read_once(kind, pointer, place, mask, token)
         address = self._within(pointer, place, kind, mask)
         if place.stride == -1:
             flipped = (
@@ -221,7 +214,7 @@ class Memory:
         if place.stride > 1:
             return self._read_thinned(kind, address, place, mask, token)
         if self.e.plan.threads > 1 and (mask is None or mask.lanes == 1):
-            return self._read_whole(kind, pointer, place, mask)
+            return self._read_once(kind, pointer, place, mask, token)
         return self._read_row(kind, address, place.lanes, mask, token)
 
     def _within(self, pointer: Line, place: indexing.AccessPlace, kind: DType, mask: Line | None) -> Line:
@@ -242,17 +235,6 @@ class Memory:
         """Return the source that keeps loads of scratch memory after its stores; empty for other buffers."""
         kept = self.index.kept.get(buffer.arg)
         return () if kept is None else kept[1:]
-
-    def _read_whole(self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None) -> Line:
-        """Load a vector with a single mask; where it is false, load the start of the buffer and return 0."""
-        b, ix = self.b, self.index
-        policy = "aligned" if self._aligned(place) else None
-        if mask is None:
-            return b.line("load", kind, place.lanes, (ix.address(pointer, place, kind),), policy)
-        where = b.select(mask, b.add(place.base, b.index(place.offset)), b.index(0))
-        read = b.line("load", kind, place.lanes, (b.offset(pointer, where, kind),), policy)
-        zero = b.const(kind, 0.0 if kind.is_float else 0, place.lanes)
-        return b.select(mask, read, zero)
 
     @staticmethod
     def _aligned(place: indexing.AccessPlace) -> bool:
@@ -296,18 +278,19 @@ class Memory:
             return self.b.line("load", kind, lanes, (address, *token))
         return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes), *token))
 
-    def _read_one(
+    def _read_once(
         self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None,
         token: tuple[Line, ...]
     ) -> Line:  # fmt: skip
-        """Load one element; where the mask is false, load the first one of the buffer and return 0."""
-        b = self.b
+        """Load an element, or a vector with one mask; where it is false, load the first element and use 0."""
+        b, lanes = self.b, place.lanes if place.stride else 1
+        policy = "aligned" if lanes > 1 and self._aligned(place) else None
         if mask is None:
-            return b.line("load", kind, 1, (self.index.address(pointer, place, kind), *token))
+            return b.line("load", kind, lanes, (self.index.address(pointer, place, kind), *token), policy)
         some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
-        read = b.line("load", kind, 1, (b.offset(pointer, where, kind), *token))
-        return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
+        read = b.line("load", kind, lanes, (b.offset(pointer, where, kind), *token), policy)
+        return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0, lanes))
 
     def _read_if(self, kind: DType, address: Line, mask: Line, token: tuple[Line, ...]) -> Line:
         """Load one element in a branch: where the mask is false nothing is read, and the value is 0."""
