@@ -25,6 +25,7 @@ class DType:
 
     name: str
     bits: int
+    """Bits of a value: 1 for bool, 64 for an index, 0 for void."""
     kind: Kind
     itemsize: int
     """Bytes of one element in memory; a bool is one byte with the value 0 or 1."""
@@ -154,7 +155,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def computing(dtype: DType, what: str) -> DType:
-    """Return a dtype that has arithmetic. Raises `UsageError` for another, naming the operation."""
+    """Return `dtype`. Raises `UsageError` if it has no arithmetic; `what` names the operation."""
     if not dtype.computes:
         raise UsageError(
             f"{what}: {dtype.name} is stored, not computed with; convert it, as with .float(), and back"

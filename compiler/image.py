@@ -1,7 +1,6 @@
 """Compiled kernels: an image with its launch size, and its serialization for caches and pipes.
 
-Not here: making images (`compile`), the caches (`cache`). Next: `hcq.program`, images and how they are
-loaded.
+Not here: making images (`compile`), the caches (`cache`). Next: `hcq.program`, which loads images.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:
 
 
 def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
-    """Return whether an index is a place in a row plus the starts of rows; `rows` is outermost first."""
+    """Return whether an index is the start of a row plus an offset in it; `rows` is outermost first."""
     if not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
         return False
     span = 1 + sum([c * (r.arg[1] - 1) for r, c in terms.items() if r not in rows])

@@ -41,7 +41,7 @@ SHAPES: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 LEAST_S: Final = 0.02
 """A sample repeats the operation until it takes about this long, or `MOST_CALLS` times."""
 MOST_CALLS: Final = 200
-"""Calls of one sample at most."""
+"""The most calls of one sample."""
 THREADS: Final = int(os.environ.get("OMP_NUM_THREADS", "2"))
 CLOCK: Final = time.process_time if THREADS == 1 else time.perf_counter
 

@@ -3,7 +3,7 @@
 A name that starts with an underscore is private to its module, and is left out. So are the classes of packets
 and structures in `layouts` folders, whose names come from the vendors' documents.
 
-Not here: the modules (`source`).
+Not here: names of modules and functions. Next: `source`, the modules that are read.
 """
 
 from __future__ import annotations

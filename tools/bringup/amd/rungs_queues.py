@@ -103,7 +103,7 @@ def copy_interrupt(bench: Bench) -> Facts:
 
 
 def _wait_for_interrupt(bench: Bench) -> float:
-    """Sleep until the device's event is raised; return the microseconds, or raise `RungError` in the end."""
+    """Sleep until the device's event is raised; return the microseconds. Raises `RungError` if it is not."""
     start = time.perf_counter()
     data = bytearray(kfd_event_data.pack(event_id=bench.events.signal))
     result = bench.process.kfd.wait_events(data, int(1000 * SIGNAL_S * bench.patience))
