@@ -1,6 +1,6 @@
 """The steps of closing a device: wait for its work in flight, then stop its rings and free everything.
 
-`Once` lets one thread close, and continue after an interrupt.
+`Once` ensures that one thread closes a device; after an interrupt a second call can complete the work.
 
 Not here: the order of the steps (`device`); the end of the process (`process`). Next: `retired`, which holds
 the memory and the programs.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 CLOSE_S = 10.0
 """Seconds that `close` waits for work in flight before it stops the queues."""
-_LOOK_S = 0.05
-"""Elapsed seconds between two reads of the clock of a wait."""
+_SLICE_S = 0.05
+"""The most seconds of one wait, after which the clock is read."""
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def _wait(point: Point, timeout_s: float | None, clock: Callable[[], float]) -> 
     while True:
         left = timeout_s - (clock() - begun)
         try:
-            point.wait(timeout_s=max(0.0, min(left, _LOOK_S)))
+            point.wait(timeout_s=max(0.0, min(left, _SLICE_S)))
         except SignalTimeout as error:
             waited = clock() - begun
             if waited < timeout_s:

@@ -1,7 +1,7 @@
 """Device time on the host's time axis, spans of commands, and their Chrome trace.
 
-Not here: when a device traces (`device`, docs/profiling.md), the clock itself
-(`hcq.driver.DriverDevice.clock`).
+Not here: when a device traces (`device`), the clock itself (`hcq.driver.DriverDevice.clock`), writing the
+trace's file (`reports`). Next: docs/profiling.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Clock:
     def to_ns(self, ticks: int) -> int:
         """Return the CLOCK_MONOTONIC nanoseconds of a device time in ticks.
 
-        Raises `UsageTypeError` for what is no int.
+        Raises `UsageTypeError` for ticks that are no int.
         """
         if not isinstance(ticks, int):
             raise UsageTypeError(f"wanted ticks as an int, seen {ticks!r}")
@@ -137,6 +137,7 @@ class SpanLog:
         """Length of `pending` at which `expect` reads."""
         self._keep = keep
         self._done: list[Span] = []
+        """Completed spans that `take` has not returned yet."""
         self._kept: list[Span] = []
 
     def expect(self, queue: TimedQueue, spans: list[Timed]) -> None:

@@ -44,13 +44,13 @@ _DIGEST_BYTES = 32
 _PERSONALISATION = b"hcq entry v2"
 _TEMPORARY = ".new-"
 _PART, _OWN = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{46}|\.new-[0-9-]+")
-"""Names of an entry's folder and file: 2 and 46 digits of its key."""
+"""Names of an entry's folder and file: 2 and 46 digits of its key, or a temporary name."""
 _SHARDS, _SAMPLED_SHARDS = 256, 4
 """Folders that share the files of a kind, and how many of them are sampled to estimate its size."""
 _MIN_SAMPLED_FILES = 256
 """Fewest files in the sampled folders for an estimate; with fewer, all are counted."""
 _ABANDONED_S = 3600
-"""Seconds after which a temporary file was left by a process that was killed."""
+"""Age in seconds from which a temporary file counts as left by a killed process."""
 _USED_S = 86400
 """Seconds after which reading an entry renews its modification time."""
 
@@ -67,7 +67,7 @@ def key_of(*parts: str | bytes) -> str:
 class Store:
     """Compiled code below one folder; a `root` of None keeps nothing. Thread-safe.
 
-    `limit` is the most bytes to keep; see `trim`.
+    `limit` is the most bytes to keep; see `trim`. A `kind` is the name of a folder, a `key` a `key_of`.
     """
 
     def __init__(self, root: Path | None, *, trust: Trust | None = None, limit: int = 2 << 30) -> None:
@@ -121,7 +121,7 @@ class Store:
     def files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Yield (path, status) of the store's own files: entries, and files that are being written.
 
-        Other files below the folder, and everything behind a link, are left out.
+        Other files below the folder are left out, and links are not followed.
         """
         for kind in _folders(self._root) if self._root is not None else ():
             for part in _folders(kind):
@@ -138,7 +138,8 @@ class Store:
     def trim(self) -> None:
         """Remove abandoned temporary files and, above the limit, the least recently used entries.
 
-        Entries are removed until three quarters of the limit remain.
+        Entries are removed until three quarters of the limit remain. Raises `OSError` if a file cannot be
+        removed.
         """
         now, total, kept = time.time(), 0, []
         for path, found in self.files():
@@ -161,7 +162,7 @@ class Store:
         """Return the trusted folder of an entry; None when nothing is kept.
 
         Raises `FileNotFoundError` when it is absent and `make` is false, `RefusedError` when it is not
-        trusted.
+        trusted, and other `OSError`s.
         """
         if self._root is None:
             return None
@@ -181,7 +182,10 @@ class Store:
         return at
 
     def _read(self, path: str) -> bytes | None:
-        """Return the bytes of a trusted regular file of valid size; None for any other file."""
+        """Return the bytes of a regular file; None for another file, or one of an impossible size.
+
+        Raises `RefusedError` when it is not trusted, `OSError` when it cannot be read or is a link.
+        """
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - opened above with flags of its own
             found = os.fstat(file)
@@ -212,8 +216,9 @@ class Store:
     def _count(self, size: int, key: str) -> None:
         """Trim the store if it is near its limit; call it after each entry of `size` bytes.
 
-        The size is estimated only after 1/64 of the limit was written, and for one key in 256. A trim reads
-        the status of every file; as keys are digests, the sizes of a few of the 256 parts tell that of all.
+        The size is estimated after this process has written 1/64 of the limit, and for one key in 256, so
+        that processes that write little trim as well. A trim reads the status of every file. An estimate
+        reads a few of the 256 parts: keys are digests, so all parts have about the same size.
         """
         with self._lock:
             self._written += size

@@ -140,6 +140,7 @@ class AmdDriver:
             )
 
     def _enter(self, kernel: Kernel) -> AmdProcess:
+        """Return the KFD state on a kernel, made with the first device, and count one more device."""
         from drivers.amd.process import AmdProcess  # noqa: PLC0415 - heavy
 
         with self._lock:
@@ -159,6 +160,7 @@ class AmdDriver:
         self._processes.clear()
 
     def _leave(self, kernel: Kernel) -> None:
+        """Count one device less on a kernel."""
         with self._lock:
             process, users = self._processes[id(kernel)]
             if users > 1 or self._lasting:

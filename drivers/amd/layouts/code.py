@@ -25,12 +25,14 @@ NOTE_TYPE: Final = 32
 NOTE_SECTION: Final = ".note"
 DESCRIPTOR_SUFFIX: Final = ".kd"
 DESCRIPTOR_ALIGN: Final = 64
+"""Bytes, as of all alignments here."""
 CODE_ALIGN: Final = 256
 PREFETCH_PAD: Final = 4096
 """Bytes after the last instruction that must be mapped, because prefetch reads past the end (ROCr pads a
 page).
 """
 PREFETCH_UNIT: Final = 128
+"""Bytes of an instruction prefetch."""
 PRELOAD_ENTRY_SKIP: Final = 256
 """Bytes at the entry that are skipped if the arguments were preloaded."""
 

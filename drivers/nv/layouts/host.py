@@ -114,7 +114,7 @@ class SemExecute(BitStruct, source=SOURCE):
     PAYLOAD_SIZE: bool = optional(24, doc="1 is 64 bits")
     RELEASE_TIMESTAMP: bool = optional(25)
     REDUCTION: SemReduction = optional(30, 27)
-    REDUCTION_FORMAT: bool = optional(31, doc="signed or unsigned")
+    REDUCTION_FORMAT: bool = optional(31, doc="1 is unsigned")
 
 
 class Wfi(BitStruct, source=SOURCE):

@@ -50,7 +50,7 @@ class EngineType(enum.IntEnum):
 
 
 def copy_engine(index: int) -> int:
-    """Return the engine type of copy engine `index`."""
+    """Return the engine type of copy engine `index`, 0 to 19, which is not checked."""
     return EngineType.COPY0 + index if index < 10 else EngineType.COPY10 + index - 10
 
 
