@@ -15,6 +15,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from hcq.doctor import Report, examine
+from hcq.errors import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from ("", "Cache of compiled code")
     if cache.folder:
         held = f"{cache.entries} {'entry' if cache.entries == 1 else 'entries'}"
-        yield f"  {cache.folder}: {held}, {_size(cache.size)} of {_size(cache.limit)}"
+        yield f"  {cache.folder}: {held}, {size_text(cache.size)} of {size_text(cache.limit)}"
     else:
         yield "  none: this user has no home. Cure: HCQ_CACHE names a folder for it"
     yield from ("", "Environment variables")
@@ -67,7 +68,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _device(device: Finding) -> Iterator[str]:
     if device.present:
-        about = [device.description, device.arch, _size(device.vram_bytes) if device.vram_bytes else ""]
+        about = [device.description, device.arch, size_text(device.vram_bytes) if device.vram_bytes else ""]
         yield from _wrapped(f"  {device.name:9s} yes  ", ", ".join(part for part in about if part))
         if device.missing:
             yield from _wrapped(f"  {'':9s}      ", device.missing)
@@ -87,13 +88,6 @@ def _wrapped(head: str, text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes as text in a binary unit with one to four digits before the point."""
-    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
-    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{count} bytes" if power == 0 else f"{count / (1 << 10 * power):.1f} {units[power]}"
 
 
 if __name__ == "__main__":

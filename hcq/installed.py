@@ -1,6 +1,6 @@
 """Folders and versions of installed packages, found without importing them, for keys of compiled code.
 
-Next: `compiler.cache`, the keys.
+Not here: the packages of this machine as a report (`doctor`). Next: `compiler.cache`, the keys.
 """
 
 from __future__ import annotations

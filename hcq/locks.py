@@ -4,12 +4,13 @@
 block, nor between leaving the block and releasing the lock. A lock that Python code acquires, for example by
 `ExitStack.enter_context` or `acquire(blocking=False)`, can stay held if a handler raises right afterwards.
 
-Python runs the handler of a signal as a function begins. In a `__del__` the KeyboardInterrupt of a Ctrl-C is
-then printed and dropped, and what the finalizer would have done is not done. A class whose `__del__` is
-`DROP` has an attribute `_drop` instead: a function of C without arguments, called as the object is freed.
+Python runs the handler of a signal when a function begins. If that function is a `__del__`, the
+KeyboardInterrupt of a Ctrl-C is printed and dropped, and the rest of the finalizer does not run. A class
+whose `__del__` is `DROP` has an attribute `_drop` instead: a C function without arguments, which is called
+when the object is freed.
 
-Not here: what is closed with a warning when it is dropped (`device`), which is more than one call. Next:
-`queue` and `hcq.replay.executable`, which use it; `python -m tests.fuzz.interrupts` tests it.
+Not here: the finalizer of a device, which warns and closes (`device`). Next: `queue` and
+`hcq.replay.executable`, the users; `python -m tests.fuzz.interrupts`, the test.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Native code is as trustworthy as the folder that it comes from. A path is refused if it is owned by neither
 this user nor root, writable by group or others, or reached through such a folder or link.
 
-Not here: what is stored and what a refusal leads to (`hcq.store`).
+Not here: the stored files, and the warning after a refusal (`store`). Next: `store`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Trust:
 
     def real_path(self, folder: str) -> str:
         """Return the real path of a folder. Raises `RefusedError` if another user could redirect it.
+
+        Raises `OSError` when a part of the path cannot be read.
 
         Parent folders may be writable by others if they are sticky, as /tmp is, or by the user's own group.
         Parts that do not exist yet are trusted, as this process makes them.
