@@ -8,6 +8,7 @@ float32 and rounded after each operation.
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import ELEMENTWISE, ROWS, Ops
 from compiler.ir.serialize import postorder
+from compiler.nest.loop_nest import starts_of
 from compiler.schedule.item import OutRef, ParamRef, ScheduleItem
 from tests import float8
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from compiler.ir.uop import UOp
+    from compiler.nest.loop_nest import LoopNest
 
 Array = np.ndarray[Any, Any]
 
@@ -272,7 +275,9 @@ def run(
     return {ref.n: buffer.reshape(ref.shape) for ref, buffer in memory.items() if isinstance(ref, OutRef)}
 
 
-def run_kernel(ast: UOp, bufs: Sequence[Array], variables: Mapping[str, int] | None = None) -> None:
+def run_kernel(
+    ast: UOp, bufs: Sequence[Array] | Mapping[int, Array], variables: Mapping[str, int] | None = None
+) -> None:
     """Run one kernel AST on flat buffers."""
     ranges = {n for n in postorder((ast,)) if n.op is Ops.RANGE}
     rank = max([r.arg[0] for r in ranges], default=-1) + 1
@@ -297,8 +302,41 @@ def run_kernel(ast: UOp, bufs: Sequence[Array], variables: Mapping[str, int] | N
         target[index] = to_memory(value.reshape(-1), store.src[0].dtype)
 
 
+def run_plan(ast: UOp, plan: LoopNest, bufs: Mapping[int, Array]) -> None:
+    """Run a kernel on flat buffers by slot, in the parts of its plan, if it has any, block by block."""
+    memory = dict(bufs)
+    for kept in plan.kept:
+        memory[kept.slot] = np.full(kept.count, 7, stored_type(kept.dtype))
+
+    def run_parts(when: str, variables: Mapping[str, int]) -> None:
+        for phase in plan.phases:
+            if phase.when == when:
+                assert not phase.plan.phases
+                run_kernel(phase.ast, memory, variables)
+
+    if not plan.phases:
+        run_kernel(ast, memory)
+        return
+    *outer, rows = plan.axes
+    names = [starts.arg[0] for starts in starts_of([a.range for a in plan.axes], rows.block).values()]
+    start, size, count = plan.pieces or (None, 0, 0)
+    run_parts("once", {})
+    firsts = [min(n * rows.block, rows.size - rows.block) for n in range(rows.count)]
+    for values in product(*[range(a.size) for a in outer], firsts):
+        variables = dict(zip(names, values, strict=True))
+        run_parts("before", variables)
+        for piece in range(count):
+            assert start is not None
+            run_parts("each", variables | {start.arg[0]: piece * size})
+        run_parts("after", variables)
+
+
 def _scalar(
-    node: UOp, memo: dict[UOp, Array], bufs: Sequence[Array], rank: int, variables: Mapping[str, int]
+    node: UOp,
+    memo: dict[UOp, Array],
+    bufs: Sequence[Array] | Mapping[int, Array],
+    rank: int,
+    variables: Mapping[str, int],
 ) -> Array:
     op, arg = node.op, node.arg
     if op is Ops.RANGE:
@@ -337,7 +375,7 @@ def _scalar(
     return np.asarray(elementwise(node, src))
 
 
-def _loaded(node: UOp, src: list[Array], bufs: Sequence[Array]) -> Array:
+def _loaded(node: UOp, src: list[Array], bufs: Sequence[Array] | Mapping[int, Array]) -> Array:
     buffer = bufs[node.src[0].arg]
     index = src[0]
     if len(src) > 1:

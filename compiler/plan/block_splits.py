@@ -50,6 +50,8 @@ SHARED_BYTES = 128
 """Bytes that shared memory moves in a cycle."""
 OVERLAP = 0.3
 """The part of the smaller of products and accesses to shared memory that does not overlap with the larger."""
+GRID_LIMIT = 65_535
+"""Workgroups along the second and the third dimension of a grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,10 @@ def all_splits(p: Product, op: MatrixOp | None, target: Target) -> Iterator[Bloc
     yield from _splits(p) if op is None else _matrix_splits(p, op, target)
 
 
-def _axis(  # noqa: PLR0917  # in the order of the fields of Axis
+def block_axis(  # noqa: PLR0917  # in the order of the fields of Axis
     r: UOp, upcast: int, lanes: int, threads: tuple[Threads, ...], run: int, spread: int
 ) -> Axis:
+    """Return the axis of a range with masks if it is not a multiple of the block."""
     block = upcast * lanes * prod([t.size for t in threads])
     edge: Edge = "exact" if r.arg[1] % block == 0 else "masked"
     return Axis(r, upcast, lanes, edge, threads, run, spread)
@@ -95,8 +98,8 @@ def _splits(p: Product) -> Iterator[BlockSplit]:
     for ty, tx, high, wide in THREAD_TILES:
         lanes = 4 if _vectors(p, 4) else 1
         run = min(4, high)
-        rows = _axis(p.rows, high, 1, (Threads(ty, tx, run),), run, ty * run)
-        columns = _axis(p.columns, wide // lanes, lanes, (Threads(tx, 1, 4),), 4 // lanes, 4 * tx)
+        rows = block_axis(p.rows, high, 1, (Threads(ty, tx, run),), run, ty * run)
+        columns = block_axis(p.columns, wide // lanes, lanes, (Threads(tx, 1, 4),), 4 // lanes, 4 * tx)
         cycles = (1 + (high + wide) / (high * wide)) * rows.block * columns.block / 128
         cycles += (rows.block + columns.block) / WORDS_PER_CYCLE
         name = StagedChoice(rows=ty, columns=tx, high=high, wide=wide)
@@ -113,13 +116,13 @@ def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[BlockSp
             continue
         lanes = width if _vectors(p, width) else 1
         for wy, wx in WARPS:
-            rows = _axis(
+            rows = block_axis(
                 p.rows, mine, 1,
                 (*[Threads(d.size, d.step, row_strides[d]) for d in op.d.row if d.of == "lane"],
                  *([Threads(wy, op.lanes * wx, warp_rows)] if wy > 1 else [])),
                 0, 0,
             )  # fmt: skip
-            columns = _axis(
+            columns = block_axis(
                 p.columns, width // lanes, lanes,
                 (*[Threads(d.size, d.step, column_strides[d]) for d in op.d.column if d.of == "lane"],
                  *([Threads(wx, op.lanes, warp_columns)] if wx > 1 else [])),
@@ -151,14 +154,14 @@ def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Bloc
     lanes = column_register.size if _vectors(p, column_register.size) else 1
     for high, wide in WARP_TILES:
         for wy, wx in WARPS:
-            rows = _axis(
+            rows = block_axis(
                 p.rows, row_register.size * high, 1,
                 (Threads(row_lanes.size, row_lanes.step, row_lanes.weight),
                  *([Threads(wy, op.lanes * wx, m * high)] if wy > 1 else [])),
                 1, row_register.weight,
             )  # fmt: skip
             each = column_register.size // lanes
-            columns = _axis(
+            columns = block_axis(
                 p.columns, each * wide, lanes,
                 (Threads(column_lanes.size, column_lanes.step, column_lanes.weight),
                  *([Threads(wx, op.lanes, n * wide)] if wx > 1 else [])),
@@ -183,13 +186,13 @@ def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
     m, n, _ = op.shape
     lanes = 2 if _vectors(p, 2) else 1
     for wy, wx in ((2, 1), (1, 1), (1, 2)):
-        rows = _axis(
+        rows = block_axis(
             p.rows, 2, 1,
             (*[Threads(d.size, d.step, d.weight) for d in op.d.row if d.of == "lane"],
              *([Threads(wy, op.lanes * wx, m)] if wy > 1 else [])),
             1, 8,
         )  # fmt: skip
-        columns = _axis(
+        columns = block_axis(
             p.columns, n // 4 // lanes, lanes,
             (*[Threads(d.size, d.step, d.weight) for d in op.d.column if d.of == "lane"],
              *([Threads(wx, op.lanes, n)] if wx > 1 else [])),

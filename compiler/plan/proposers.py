@@ -125,7 +125,9 @@ def fastest(rows: tuple[Proposer, ...], kernel: KernelForm, target: Target) -> P
 
 
 def every(kernel: KernelForm, target: Target) -> list[Proposal]:
-    """Return the best proposal of every row, for every form of a kernel: where a search may start."""
+    """Return the best proposal of every row, for every form of a kernel; of a chain its one proposal."""
+    if kernel.ast.arg:
+        return [best(kernel, target)]
     work = [(row, kernel) for row in CERTAIN]
     for form in FORMS:
         changed = kernel.changed(form, target)

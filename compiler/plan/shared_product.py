@@ -21,7 +21,7 @@ from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import inner_nodes
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Reduction, Stage, Step, Swizzle
 from compiler.nest.nest_check import tile_bytes
-from compiler.plan.block_splits import PANEL, WORDS_PER_CYCLE, all_splits
+from compiler.plan.block_splits import GRID_LIMIT, PANEL, WORDS_PER_CYCLE, all_splits
 from compiler.plan.matrix_product import operands, product_of
 from compiler.plan.proposal import Proposal
 from compiler.plan.thread_vectors import ACCESS_BYTES
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 BANKS = 32
 """Banks of shared memory, a word of 32 bits each."""
-GRID_LIMIT = 65_535
-"""Workgroups along the second and the third dimension of a grid."""
 WIDER = (32,)
 """Words of a tile besides the usual ones, where rows of those would be parts of lines."""
 STRIP_GAIN = 0.9

@@ -19,6 +19,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.ops import BRANCHING, Ops
 from compiler.ir.walk import ordered
 from compiler.nest.loop_nest import Axis, Layout, LoopNest, Stage, Step, Swizzle, Threads
+from compiler.plan.block_splits import GRID_LIMIT, block_axis
 from compiler.plan.choice import TurnedChoice
 from compiler.plan.thread_vectors import ACCESS_BYTES, in_row
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelAccess, KernelShape
-    from compiler.nest.loop_nest import Edge
     from compiler.plan.proposal import KernelForm, Proposal
     from compiler.targets.shared.target import Target
 
@@ -38,8 +38,6 @@ NARROW = 8
 """Threads along the stores where they store vectors; they fill a line of the cache."""
 WIDE = 32
 """Threads along the stores where they store single values."""
-GRID_LIMIT = 65_535
-"""Workgroups along the second and the third dimension of a grid."""
 
 
 def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
@@ -92,8 +90,8 @@ def _plan(  # noqa: PLR0917  # one caller
     across = NARROW if lanes > 1 else WIDE
     high = THREADS // across
     upcast = max(2, -(-across * lanes // high))
-    wide = _axis(columns, Axis(columns, 1, lanes, "exact", (Threads(across, 1, lanes),)))
-    tall = _axis(rows, Axis(rows, upcast, 1, "exact", (Threads(high, across),), 1, high))
+    wide = block_axis(columns, 1, lanes, (Threads(across, 1, lanes),), 0, 0)
+    tall = block_axis(rows, upcast, 1, (Threads(high, across),), 1, high)
     width = max(storage_type(n.src[0].dtype).itemsize for n in turned)
     if len(turned) * tall.block * wide.block * width > target.shared_bytes:
         return None
@@ -114,9 +112,3 @@ def _plan(  # noqa: PLR0917  # one caller
         warp=target.warp,
         nanoseconds=moved / target.bytes_per_ns,
     )
-
-
-def _axis(r: UOp, axis: Axis) -> Axis:
-    """Return the axis with masks if the range is not a multiple of its block."""
-    edge: Edge = "exact" if r.arg[1] % axis.block == 0 else "masked"
-    return Axis(r, axis.upcast, axis.lanes, edge, axis.threads, axis.run, axis.spread)
