@@ -97,7 +97,7 @@ IN_PARTS = (
     Proposer(propose=winograd.propose, on="host", sums=True, worth=0.92),
     # The estimates of sums leave out what repeated copies of panels take beyond the caches. Of 33 random
     # gradients, with up to 1.21 of the sum's estimate, all were faster, by 1.2 to 5.7.
-    Proposer(propose=winograd.propose_gradient, on="host", sums=True, worth=1.2, worth_beside_window=1.0),
+    Proposer(propose=winograd.propose_taps, on="host", sums=True, worth=1.2, worth_beside_window=1.0),
 )
 """Planners that divide a kernel into parts."""
 
@@ -158,5 +158,5 @@ def chosen(kernel: KernelForm, target: Target, choice: Choice) -> Proposal | Non
 _ONE_PLAN: dict[type[Choice], tuple[Propose, ...]] = {
     TurnedChoice: (transposes.propose,),
     PartsChoice: (_chain, _residues),
-    WinogradChoice: (winograd.propose, winograd.propose_gradient),
+    WinogradChoice: (winograd.propose, winograd.propose_taps),
 }

@@ -77,9 +77,7 @@ def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -
         yield _proposal(WinogradParts(kernel.ast, c, sizes.block), sizes, target)
 
 
-def propose_gradient(
-    kernel: KernelForm, target: Target, _best: Proposal | None = None
-) -> Iterator[Proposal]:
+def propose_taps(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
     """Yield the plan of a gradient of filters; none for any other kernel, as `propose`."""
     c = gradient_of(kernel.ast) if target.winograd else None
     if c is None or kernel.shape.in_place:
@@ -162,7 +160,7 @@ def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
     high, wide = c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
     filters, channels = c.filters.arg[1], c.channels.arg[1]
     width, cores = target.vector_bytes // _F32.itemsize, max(1, target.cores)
-    lanes = min(width, _power_of_two(wide))
+    lanes = min(width, 1 << (wide - 1).bit_length())
     picture, result = [fixed + each * lanes for fixed, each in (PICTURE_CYCLES, RESULT_CYCLES)]
     result += LOAD_CYCLES * loads
     pictures = prod([r.arg[1] for r in c.others])
@@ -189,11 +187,6 @@ def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
     return best
 
 
-def _power_of_two(size: int) -> int:
-    """Return the least power of two that is at least a size."""
-    return 1 << (size - 1).bit_length()
-
-
 def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
     """Return the rows and vectors of the register tile for m x n outputs, and the cycles of one product each.
 
@@ -216,7 +209,7 @@ def _gradient(p: GradientParts, groups: int, target: Target) -> Proposal:
     products = p.products()
     *_, tiles = contraction.propose(KernelForm(products), alone)
     width = target.vector_bytes // _F32.itemsize
-    lanes = min(width, _power_of_two(p.wide))
+    lanes = min(width, 1 << (p.wide - 1).bit_length())
     channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
     window = channels * (TILE * p.block + 2) * -(-(TILE * p.wide + 2) // width) * WINDOW_CYCLES
     moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture

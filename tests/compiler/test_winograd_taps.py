@@ -74,7 +74,7 @@ def computed(x: np.ndarray, g: np.ndarray, padding: int, *, arch: str, cores: in
 
 def test_a_gradient_has_no_plan_beside_a_faster_sum() -> None:
     kernel, target = prepared(kernel_of(SIZES[0])), replace(target_of("x86_64-v3"), cores=2)
-    (made,) = winograd.propose_gradient(kernel, target)
+    (made,) = winograd.propose_taps(kernel, target)
     for times, used in ((0.1, False), (10, True)):
         direct = replace(made, nanoseconds=made.nanoseconds * times)
         row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
