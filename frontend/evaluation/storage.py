@@ -37,7 +37,8 @@ CODES: Final = {
     "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 """Name of a dtype -> its code in `struct`; bfloat16 and 8-bit floats have none."""
-
+_NARROW: Final = {t.name for t in dtypes.all() if t.numpy is None}
+"""Dtypes without a code, whose arrays the package ml_dtypes makes."""
 
 RESULT: Final = "result of "
 """The start of the label of memory that has a captured function's result."""
@@ -326,9 +327,10 @@ def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
     Raises `UsageError` for an array whose dtype tensors do not have.
     """
     name = data.dtype.name
-    if name not in CODES:
+    narrow = name in _NARROW
+    if name not in CODES and not narrow:
         raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
-    little = data.astype(data.dtype.newbyteorder("<"), copy=False)
+    little = data if narrow else data.astype(data.dtype.newbyteorder("<"), copy=False)
     import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
 
     flat = np.ascontiguousarray(little).reshape(-1).view(np.uint8)

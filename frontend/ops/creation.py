@@ -82,7 +82,10 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
     if hasattr(data, "__array__"):
         import numpy as np  # noqa: PLC0415 - only where arrays are passed
 
-        array = np.asarray(data)
+        try:
+            array = np.asarray(data)
+        except TypeError as error:  # PyTorch's bfloat16 and 8-bit floats
+            raise UsageError(f"NumPy cannot read the array: {error}\nhint: array_api.from_dlpack") from None
         raw, shape, kind = from_numpy(array)
         return stored(raw, shape, kind, name, _extremes(array) if kind.is_int else None)
     if isinstance(data, (list, tuple, range)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from compiler.dtype import FLOAT8, by_name, dtypes, promote
 from compiler.ir.uop import const
 from frontend import Tensor, nn
 from frontend.array_api import finfo, from_dlpack
+from frontend.evaluation.storage import from_numpy
 from hcq.errors import UsageError
 from tests.float8 import boundaries, encoded, table
 
@@ -159,6 +161,28 @@ def test_files_and_other_libraries(tmp_path: Path):
         assert same(t.numpy().ravel(), table(name))
         with pytest.raises(AttributeError, match=f"NumPy has no {name}"):
             _ = t.__array_interface__
+
+
+class Foreign:
+    """An array of codes under a dtype that NumPy lacks, as ml_dtypes and PyTorch have them."""
+
+    shape = (4,)
+    dtype = SimpleNamespace(name="float8_e5m2")
+
+    def __init__(self, *, readable: bool) -> None:
+        self.readable = readable
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if not self.readable:
+            raise TypeError("Got unsupported ScalarType Float8_e5m2")
+        return np.uint8([0x3C, 0, 0x80, 0x7C])
+
+
+def test_arrays_of_other_packages_are_read_or_refused():
+    raw, shape, dtype = from_numpy(Foreign(readable=True))
+    assert (bytes(raw), shape, dtype) == (bytes([0x3C, 0, 0x80, 0x7C]), (4,), dtypes.float8_e5m2)
+    with pytest.raises(UsageError, match=r"unsupported ScalarType Float8_e5m2\nhint: array_api.from_dlpack"):
+        Tensor(Foreign(readable=False))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "most", "least", "eps"), [
