@@ -36,7 +36,7 @@ M = TypeVar("M", bound=AddressRange)
 class MemoryMap(Generic[M]):
     """The live mappings by address, and the mappings that were freed last.
 
-    `in` tests whether this very mapping is live. Not thread-safe: the caller holds the device's lock.
+    `in` tests whether a mapping is live, by identity. Not thread-safe: the caller holds the device's lock.
     """
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class MemoryMap(Generic[M]):
         starts = sorted(self._live)
         index = bisect_right(starts, va) - 1
         around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]
-        gone = next((m for m in reversed(self._freed) if m.va <= va < m.va + m.size), None)
-        if gone is not None and not any(m.va <= va < m.va + m.size for m in around):
-            return f"{_range(gone)} {gone.label}, which was freed"
+        freed = next((m for m in reversed(self._freed) if m.va <= va < m.va + m.size), None)
+        if freed is not None and not any(m.va <= va < m.va + m.size for m in around):
+            return f"{_range(freed)} {freed.label}, which was freed"
         if not around:
             return "nothing is mapped"
         best = min(

@@ -69,7 +69,7 @@ class Uploader:
     LATE: str
     """What the error of a timeout says did not happen in time."""
     HINT: str
-    """Causes of a timeout, and how to find which it is."""
+    """Usual causes of a timeout, and the commands that tell them apart."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ def waits_for(queue: Queue, after: Sequence[Point]) -> list[Wait]:
     """Return a Wait for each point of `after`, except the points of `queue`, whose submissions are in order.
 
     Points that are reached already are left out too, unless the validation layer checks the queue. Raises
-    `UsageError` and `UsageTypeError` for what is no list of points, and `DeviceFault` for a point that was
-    lost to a fault, or whose signal has a value that nothing has submitted.
+    `UsageError` and `UsageTypeError` for an `after` that is no list of points, and `DeviceFault` for a point
+    that was lost to a fault, or whose signal has a value that nothing has submitted.
     """
     waits = []
     try:

@@ -219,8 +219,8 @@ class Buffer:
     def map_to(self, peer: Owner) -> None:
         """Map the memory into another device's address space at the same address, until it is freed.
 
-        Raises `UnsupportedError` when the two devices cannot share memory, `UsageTypeError` for what is no
-        open device.
+        Raises `UnsupportedError` when the two devices cannot share memory, `UsageTypeError` for a `peer` that
+        is no open device.
         """
         try:
             map_peer = peer.map_peer
@@ -234,7 +234,7 @@ class Buffer:
     def visible_to(self, device: Owner) -> bool:
         """Return whether `device` can access the memory: its owner, or a device it was mapped to.
 
-        Raises as `live` does, and `UsageTypeError` for what is no device.
+        Raises as `live` does, and `UsageTypeError` for an object that is no device.
         """
         if device is self.device:
             return True

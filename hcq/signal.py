@@ -135,7 +135,7 @@ class Signal:
         """The value that the signal has reached; setting it is for signals with `host_set=True`.
 
         Setting raises `UsageError` for a value below the current one or beyond 64 bits, and without
-        `host_set=True`; `UsageTypeError` for what is no int.
+        `host_set=True`; `UsageTypeError` for a value that is no int.
         """
         if not isinstance(value, int):
             raise UsageTypeError(f"{self!r}: wanted an int as its value, seen {value!r}")

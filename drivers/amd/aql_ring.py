@@ -54,8 +54,8 @@ _SIZE_FROM_END: Final = SIZE - _UNIT
 class AqlRing(HardwareRing):
     """One ring of AQL packets; see `HardwareRing`. It owns the memory of its blocks.
 
-    Not thread-safe: the queue above holds its lock. Raises `OutOfMemoryError` if there is no memory for the
-    blocks; then the caller still owns `queue`.
+    Not thread-safe: the caller holds the queue's lock. Raises `OutOfMemoryError` if there is no memory for
+    the blocks; then the caller still owns `queue`.
     """
 
     unit = "packets"

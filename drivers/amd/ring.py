@@ -38,7 +38,7 @@ def no_reports(_queue: int) -> str:
 
 
 class HardwareRing:
-    """The shared part of `hcq.driver.Ring`. Not thread-safe: the queue above holds its lock.
+    """The shared part of `hcq.driver.Ring`. Not thread-safe: the caller holds the queue's lock.
 
     A subclass sets `words` and `submissions`, calls `attach`, and overrides `send`, `read`, `unread` and
     `attach`. The ring owns `queue`. `refresh` returns words to send before the next submission if `stale` is
@@ -160,7 +160,7 @@ _LEAST: Final = sdma.Fence.WORDS
 
 
 class AmdRing(HardwareRing):
-    """One ring of PM4 or SDMA words; see `HardwareRing`. Not thread-safe: the queue above holds its lock."""
+    """One ring of PM4 or SDMA words; see `HardwareRing`. Not thread-safe: the caller holds the lock."""
 
     def __init__(
         self,
