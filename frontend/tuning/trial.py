@@ -23,9 +23,9 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.narrow_floats import FORMATS, encode, loaded
 from compiler.pipeline import arguments
-from compiler.search import count
 from compiler.targets import target_of
 from frontend.device import TensorDevice
+from frontend.tuning import count
 from hcq.commands import Scope
 from hcq.errors import CompileError, UsageError
 

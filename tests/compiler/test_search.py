@@ -23,10 +23,10 @@ from compiler.plan.choice import (
 )
 from compiler.search import winners
 from compiler.search.beam import CONFIRMED, TRIES, search
-from compiler.search.count import instructions
 from compiler.search.space import Space
 from compiler.search.winners import Found
 from compiler.targets import target_of
+from frontend.tuning.count import instructions
 from hcq.config import override
 from hcq.errors import CompileError, UsageError
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store

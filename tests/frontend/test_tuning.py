@@ -13,9 +13,9 @@ from compiler import stats
 from compiler.ir.serialize import kernel_key
 from compiler.plan.choice import ProductChoice, SplitChoice, to_text
 from compiler.search import winners
-from compiler.search.count import instructions
 from compiler.targets import target_of
 from frontend import Tensor
+from frontend.tuning.count import instructions
 from frontend.tuning.process import FailedError, TuningProcess
 from frontend.tuning.trial import Trial
 from frontend.tuning.tune import tune

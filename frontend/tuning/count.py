@@ -1,10 +1,10 @@
 """Count the operations that a kernel executes under a plan, from its linear form: a cost without a device.
 
 Every line of a loop counts once for each iteration, for each warp (each vector on the host) and workgroup.
-Where time cannot be measured, on an emulated GPU, this count takes its place in a search. Bounds that depend
-on the workgroup are taken as those of the first one. Caches, latencies and conflicts are not part of it.
+On an emulated GPU times mean nothing: a search compares these counts instead. The bounds of a loop that
+depend on the workgroup are those of the first workgroup. Caches, latencies and bank conflicts are left out.
 
-Not here: the time that a planner estimates (`compiler.plan.cost`). Next: `beam`.
+Not here: the time that a planner estimates (`compiler.plan.cost`). Next: `trial`, the caller.
 """
 
 from __future__ import annotations
