@@ -6,7 +6,7 @@
   (incoherent caches, store buffers), `combining` (write-combining buffers), `waits` (deadlocks).
   `machine_report` holds their findings.
 - The kernel driver: `emulated_kernel` (open files), `device_files` (system calls), `surprises` (injected
-  failures), `otherwise` (other hardware behaviour).
+  failures), `rejections` (refused values of quirks).
 - Measurement: `counts` and `boards` (counters, roofline), `accuracy` (inexact instructions).
 
 Not here: how kernels run (`emulator.simt`), findings about a kernel (`emulator.ir.report`). Next:

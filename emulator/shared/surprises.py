@@ -16,7 +16,7 @@ Values of the table:
 
 A machine with a table reports faults only as Linux does, through the interface of the kernel driver.
 
-Not here: doubtful values that a GPU rejects (`otherwise`). Next: `tools.surprises`, tables.
+Not here: values of quirks that a GPU rejects (`rejections`). Next: `tools.surprises`, tables.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The decoder of push buffers: words to method calls (docs/facts/nv.md 3.2).
 
-Malformed words are a host error.
-
-Words that hardware skips silently are also an error, because they show a mistake of the driver: a header
-without data, words after the end of a segment.
+Malformed words are a host error. So are words that hardware skips silently, because they show a mistake of
+the driver: a header without data, words after the end of a segment.
 
 Not here: fetching (`channel`). Next: `host`, `compute` and `copy`, which run methods.
 """

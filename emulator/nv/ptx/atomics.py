@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.ir.findings import i32
-from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, vector_elements
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.memory import (
     MemoryOrder,
@@ -76,7 +76,7 @@ def _atom(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         sanitize.after_atomic(t.wf, space)
     if with_result:
         d = found[0]
-        for target, value in zip(d.items if isinstance(d, Vec) else (d,), old, strict=True):
+        for target, value in zip(vector_elements(t, d, len(old)), old, strict=True):
             t.write(target, value)
 
 

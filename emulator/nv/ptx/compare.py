@@ -49,7 +49,8 @@ def combine(t: PtxTranslator, how: str, value: IrValue, other: IrValue) -> IrVal
 @integer("setp")
 def _setp(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     how, bits = m.need(*COMPARE), TYPES[type_]
-    a, b = t.bits(i.operands[1], bits), t.bits(i.operands[2], bits)
+    _, x, y, *_ = operands(t, i, 3, 4)
+    a, b = t.bits(x, bits), t.bits(y, bits)
     set_predicates(t, i, m, compare_integers(t, how, type_, a, b))
 
 
@@ -126,13 +127,13 @@ def compare_floats(t: PtxTranslator, how: str, type_: str, x: Operand, y: Operan
 @floating("setp")
 def _setp_floats(t: PtxTranslator, i: PtxInstruction, m: Modifiers, type_: str) -> None:
     how, ftz = m.need(*_FLOATING), m.flag("ftz")
-    found = compare_floats(t, how, type_, i.operands[1], i.operands[2], ftz=ftz)
+    d, x, y, *_ = operands(t, i, 3, 4)
+    found = compare_floats(t, how, type_, x, y, ftz=ftz)
     if len(found) == 1:
         set_predicates(t, i, m, found[0])
         return
     combined = m.one_of("and", "or", "xor")
-    other = t.pred(i.operands[3]) if combined else None
-    d = i.operands[0]
+    other = t.pred(operands(t, i, 4)[3]) if combined else None
     if not isinstance(d, Pair):
         raise t.error("a packed comparison writes two predicates")
     for target, value in zip((d.first, d.second), found, strict=True):

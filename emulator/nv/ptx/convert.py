@@ -309,6 +309,13 @@ def _pack(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 _PACKED = ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16")
 
 
+def _width(t: PtxTranslator, type_: str, vector: Vec) -> int:
+    """Return the width of the elements of a vector moved as `type_`. Raises `PtxError` if it has none."""
+    if not vector.items or TYPES[type_] % len(vector.items):
+        raise t.error(f"cannot divide {TYPES[type_]} bits among {len(vector.items)} registers")
+    return TYPES[type_] // len(vector.items)
+
+
 @meaning("mov")
 def _mov(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     type_ = m.type()
@@ -317,13 +324,13 @@ def _mov(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if type_ == "pred":
         t.write(d, t.pred(x))
     elif isinstance(x, Vec):
-        width = TYPES[type_] // len(x.items)
+        width = _width(t, type_, x)
         value = c.resize(t.bits(x.items[0], width), TYPES[type_])
         for k, item in enumerate(x.items[1:], 1):
             value = c.op("or", value, c.op("shl", c.resize(t.bits(item, width), TYPES[type_]), k * width))
         t.write(d, value)
     elif isinstance(d, Vec):
-        width, value = TYPES[type_] // len(d.items), t.bits(x, TYPES[type_])
+        width, value = _width(t, type_, d), t.bits(x, TYPES[type_])
         for k, item in enumerate(d.items):
             t.write(item, c.resize(c.op("lshr", value, k * width) if k else value, width))
     elif isinstance(d, PtxReg) and t.is_lazy(d, x):

@@ -26,6 +26,7 @@ from emulator.nv.ptx.statements import (
     PtxReg,
     Special,
     Sym,
+    Vec,
 )
 
 if TYPE_CHECKING:
@@ -192,7 +193,9 @@ class PtxTranslator:
                 raise self.error(f"{operand} is no source of {bits} bits")
 
     def float(self, operand: Operand, type_: str) -> IrValue:
-        """Return an operand as f16, f32 or f64."""
+        """Return an operand as f16, f32 or f64. Raises `PtxError` for other types."""
+        if type_ not in FLOATS:
+            raise self.error(f".{type_} is no floating-point type of this instruction")
         bits = TYPES[type_]
         if isinstance(operand, PtxReg) and operand.bits == bits:
             value = self.wf.read(operand.name)
@@ -326,6 +329,14 @@ def operands(t: PtxTranslator, instruction: PtxInstruction, *counts: int) -> tup
     if len(instruction.operands) not in counts:
         raise t.error(f"takes {' or '.join(map(str, counts))} operands, has {len(instruction.operands)}")
     return instruction.operands
+
+
+def vector_elements(t: PtxTranslator, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """Return the elements of {a, b, ...}; without braces it is one. Raises `PtxError` unless there are `count`."""
+    found = operand.items if isinstance(operand, Vec) else (operand,)
+    if len(found) != count:
+        raise t.error(f"needs {count} registers, has {len(found)}")
+    return found
 
 
 _AXES = {"x": 0, "y": 1, "z": 2}

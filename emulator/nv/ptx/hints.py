@@ -79,7 +79,7 @@ def _discard(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 def _createpolicy(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Write a cache policy, which is opaque; here it is 0."""
     kind = m.need("fractional", "range", "cvt")
-    target, *items = i.operands
+    target, *items = operands(t, i, 1, 2, 4)
     if kind == "cvt":
         m.need("L2")
         operands(t, i, 2)

@@ -213,6 +213,8 @@ def _parameters(t: PtxTranslator, a: Operand, bits: int, count: int) -> list[IrV
         return _indexed_parameters(t, a, bits, count)
     if not isinstance(a, Mem):
         raise t.error(f"{a} is no address")
+    if isinstance(a.base, Sym) and a.base.name not in t.flat.params:
+        raise t.error(f"{a.base.name} is no parameter of the kernel")
     at = a.offset + (t.flat.params[a.base.name][0] if isinstance(a.base, Sym) else 0)
     if at < 0 or at + count * bits // 8 > t.flat.param_bytes:
         raise t.error(f"reads {count * bits // 8} bytes at {at} of {t.flat.param_bytes} bytes of parameters")

@@ -24,7 +24,7 @@ from emulator.ir import numeric
 from emulator.ir.addresses import READ, WRITE, translate
 from emulator.ir.vector import IrValue
 from emulator.nv.ptx.convert import small_to_f16
-from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands, vector_elements
 from emulator.nv.ptx.floats import write_small
 from emulator.nv.ptx.integers import is_signed, join_halves
 from emulator.nv.ptx.memory import take_space
@@ -147,10 +147,10 @@ def _mma(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         raise t.error(f"needs {shape.m * shape.n // 32} accumulators")
     result = product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
     if kind == "f16":
-        for k, target in enumerate(items_of(d)):
+        for k, target in enumerate(vector_elements(t, d, len(result) // 2)):
             write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
     else:
-        for target, value in zip(items_of(d), result, strict=True):
+        for target, value in zip(vector_elements(t, d, len(result)), result, strict=True):
             (t.write if d_type == "s32" else t.write_float)(target, value)
 
 
@@ -335,7 +335,7 @@ def _ldmatrix(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
             values.append(join_halves(t, *halves))
         else:
             values += t.wf.load("shared", 32, 1, _element_address(t, rows, matrix, 0, trans=False), site)
-    for target, value in zip(items_of(d), values, strict=True):
+    for target, value in zip(vector_elements(t, d, len(values)), values, strict=True):
         t.write(target, value)
 
 

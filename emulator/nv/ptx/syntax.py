@@ -181,6 +181,8 @@ class Parser:
             if self._tokens.now.text == ".reg":
                 line = self._tokens.next().line
                 type_ = self._tokens.kind("directive")[1:]
+                if type_ not in TYPES:
+                    raise PtxError(line, f"unknown register type .{type_}")
                 found.append(
                     PtxVariable(self._tokens.kind("word"), "reg", type_, TYPES[type_] // 8, 1, line=line)
                 )

@@ -336,7 +336,7 @@ def _barrier(t: PtxTranslator, last: PtxInstruction, m: Modifiers, number: int) 
     aligned = m.flag("aligned") or last.opcode == "bar"
     reduction = m.need("sync", "red") == "red"
     site = t.site()
-    items = list(last.operands)
+    items = list(operands(t, last, *((2, 3) if reduction else (1, 2))))
     predicate = None
     if reduction:
         m.need("popc", "and", "or")

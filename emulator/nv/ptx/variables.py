@@ -58,7 +58,7 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[PtxVariable]
 def _initialise(tokens: Tokens, variable: PtxVariable, step: int) -> None:
     """Parse the initial contents of a variable into it; an element has `step` bytes.
 
-    A size that the declaration left open becomes that of the contents.
+    A size that the declaration left open becomes that of the contents. Raises `PtxError` if they do not fit.
     """
     data = bytearray()
 
@@ -90,4 +90,8 @@ def _initialise(tokens: Tokens, variable: PtxVariable, step: int) -> None:
     item()
     if variable.size == 0:
         variable.size = len(data)
+    if len(data) > variable.size:
+        raise PtxError(
+            variable.line, f"{variable.name} has {variable.size} bytes, and its initial contents {len(data)}"
+        )
     variable.init = bytes(data) + bytes(variable.size - len(data))

@@ -1,8 +1,9 @@
 """The tiles of A and B of a wgmma in shared memory: descriptors, swizzles, and their elements as vectors.
 
 Source: PTX ISA 9.7.15.5 (layouts in shared memory, matrix descriptors); the strides of each layout as CUTLASS states
-them (CUT in `docs/sources.md`). A tile consists of blocks of 8 rows of 16 bytes. A row of a *K-major* block holds consecutive k of one row of A (column
-of B). A row of an *MN-major* block holds consecutive rows of A (columns of B) at one k.
+them (CUT in `docs/sources.md`). A tile consists of blocks of 8 rows of 16 bytes. A row of a *K-major* block holds
+consecutive k of one row of A (column of B). A row of an *MN-major* block holds consecutive rows of A (columns of B) at one
+k.
 
 Not here: the product (`wgmma`). Next: `wgmma`, the user.
 """

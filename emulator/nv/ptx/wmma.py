@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
+from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands, vector_elements
 from emulator.nv.ptx.floats import write_small
 from emulator.nv.ptx.integers import join_halves
 from emulator.nv.ptx.memory import address_bits, take_space
@@ -79,6 +79,14 @@ def _word(m: Modifiers) -> str:
     return word
 
 
+def _take_memory(t: PtxTranslator, m: Modifiers, address: Operand) -> str:
+    """Consume the state space; return the engine's. Raises `PtxError` if it is not global or shared memory."""
+    space = take_space(t, m, address)
+    if space not in ("global", "shared", "generic"):
+        raise t.error(f"works in global and shared memory, not in .{space}")
+    return space
+
+
 @meaning("wmma.load")
 def _load(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     m.need("load")
@@ -87,7 +95,7 @@ def _load(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         m.need(name)
     by_rows, word = m.need("row", "col") == "row", _word(m)
     d, address, *stride = operands(t, i, 2, 3)
-    space = take_space(t, m, address)
+    space = _take_memory(t, m, address)
     type_ = m.need(*(_SUMS if which == "c" else _BITS))
     base = t.address(address, address_bits(space))
     if which == "c":
@@ -240,16 +248,8 @@ def _load_sums(
         values += _load_counted(t, space, bits, _addresses(t, base, stride, bits, far, near), site)
     if type_ == "f16":
         values = [join_halves(t, *values[n : n + 2]) for n in range(0, len(values), 2)]
-    for target, value in zip(_counted(t, d, len(values)), values, strict=True):
+    for target, value in zip(vector_elements(t, d, len(values)), values, strict=True):
         t.write(target, value)
-
-
-def _counted(t: PtxTranslator, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """Return the registers of a fragment. Raises `PtxError` unless there are `count`."""
-    found = items_of(operand)
-    if len(found) != count:
-        raise t.error(f"needs {count} registers, has {len(found)}")
-    return found
 
 
 @meaning("wmma.store")
@@ -258,12 +258,12 @@ def _store(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         m.need(name)
     by_rows, word = m.need("row", "col") == "row", _word(m)
     address, d, *stride = operands(t, i, 2, 3)
-    space = take_space(t, m, address)
+    space = _take_memory(t, m, address)
     type_ = m.need(*_SUMS)
     found, bits, site = _sums_shape(t, word, type_), _SUMS[type_], t.site()
     base, step = t.address(address, address_bits(space)), _stride(t, stride, word, "d", by_rows=by_rows)
     places = _places(found)
-    sources = _counted(t, d, len(places) // (2 if type_ == "f16" else 1))
+    sources = vector_elements(t, d, len(places) // (2 if type_ == "f16" else 1))
     for n, (row, column) in enumerate(places):
         if type_ == "f16":
             value = t.c.resize(t.c.op("lshr", t.bits(sources[n // 2], 32), 16 * (n % 2)), 16)
@@ -362,8 +362,8 @@ def _tiles(
 def _write(t: PtxTranslator, d: Operand, d_type: str, results: list[IrValue]) -> None:
     """Write the elements of D; two f16 share a register."""
     if d_type == "f16":
-        for n, target in enumerate(_counted(t, d, len(results) // 2)):
+        for n, target in enumerate(vector_elements(t, d, len(results) // 2)):
             write_small(t, target, results[2 * n : 2 * n + 2], "f16x2")
         return
-    for target, value in zip(_counted(t, d, len(results)), results, strict=True):
+    for target, value in zip(vector_elements(t, d, len(results)), results, strict=True):
         (t.write if d_type == "s32" else t.write_float)(target, value)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from emulator.ir.library import Sanitizers
 from emulator.ir.report import ReportKind
+from emulator.nv.ptx.module import load_ptx
 from emulator.nv.ptx.statements import PtxError
 from emulator.simt.engine import Settings
 from emulator.simt.work import LaunchOptions
@@ -205,6 +207,34 @@ def test_an_element_of_an_array_has_an_address(bench: Any, out: Any, place: str)
 def test_an_element_of_what_is_no_array_is_refused(bench: Any, out: Any):
     with pytest.raises(PtxError, match=r"nothing\[0\]: no array"):
         bench.run(kernel("mov.u64 %rd2, nothing[0]; ret;"), "k", 1, 64, out)
+
+
+INSTRUCTIONS = """ld.param.u64 %rd1, [out]; bar.red.popc.u32 %r1, 0, %p1; setp.eq.u32 %p0, %r1, %r2; setp.eq.f16x2 %p0|%p1, %r1, %r2
+ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r2}, [s]; ex2.approx.f32 %r1, %r2; mov.b64 {%r1, %r2}, %rd1; mov.b64 %rd1, {%r1, %r2}
+mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7}, {%r1, %r2, %r3, %r4}
+wmma.load.a.sync.aligned.row.m8n8k4.global.f64 {%rd2}, [%rd1], 8; atom.global.add.f32 %r1, [%rd1], %r2
+createpolicy.fractional.L2::evict_last.b64 %rd1, 0f3f800000; .global .u32 v[2] = {1, 2}; .reg .b32 x"""
+DAMAGED = [line.strip() for line in INSTRUCTIONS.replace("\n", ";").split(";")]
+
+
+def test_instructions_with_damaged_operands_are_refused_and_never_fail_otherwise() -> None:
+    """Each operand is dropped, emptied and replaced, the types are replaced, and every result is parsed and translated."""
+    refused, settings = 0, Settings(cache=config().cache)
+    for line in DAMAGED:
+        opcode, _, rest = line.partition(" ")
+        given = re.split(r", (?![^{]*})", rest)
+        lines = [f"{opcode} {', '.join(given[:k] + new + given[k + 1 :])}" for k in range(len(given)) for new in ([], ["{}"], ["[s]"], ["{1, 2, 3}"])]
+        lines += [f"{opcode.rsplit('.', 1)[0]}.{type_} {rest}" for type_ in ("u32", "zz")]
+        for damaged in lines:
+            try:
+                load_ptx(kernel(f"{damaged}; ret;"), arch="sm_90", settings=settings).kernel("k")
+            except PtxError:
+                refused += 1
+    assert refused > len(DAMAGED)
+    with pytest.raises(PtxError, match=r"unknown register type \.zz"):
+        load_ptx(f"{HEAD}.func f(.reg .zz a) {{ ret; }}", arch="sm_90")
+    with pytest.raises(PtxError, match="v has 8 bytes, and its initial contents 12"):
+        load_ptx(f"{HEAD}.global .u32 v[2] = {{1, 2, 3}};", arch="sm_90")
 
 
 @pytest.mark.parametrize("checks", [Sanitizers.all(), Sanitizers.all(in_step=False)])
