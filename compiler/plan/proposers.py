@@ -1,8 +1,8 @@
 """The table of proposers, and the one comparison of their proposals: which plan a kernel gets.
 
-A row says which planner proposes, on which targets, and when its proposal replaces the best of the rows
-before: in less than `worth` of its time, as estimates are uncertain and a simple plan is as it is for every
-size. A planner of products on the host and that of splits propose together for each form of a kernel.
+A row names a planner, the targets that it plans for, and how much faster than the best proposal of the rows
+before its own must be. That margin is there because estimates are uncertain. For each form of a kernel the
+planners of products and of splits are compared first, and the better proposal is that of the form.
 
 Not here: the plans (`contraction`, `shared_product`, `phases`, `tiling`, `transposes`, `winograd`), other
 choices than the estimated ones (`compiler.search.space`). Next: `compiler.pipeline`, the caller.
