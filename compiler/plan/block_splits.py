@@ -1,9 +1,10 @@
-"""How the block of a workgroup may be divided among threads and warps: the candidates of a product.
+"""List how the block of a workgroup can be divided among threads and warps: the candidates of a product.
 
-Multiply-adds of threads, matrix operations of warps on tiles of words or on rings of tiles, and operations of
-a warpgroup on tiles in shared memory. The estimates are cycles of a processor; nothing is measured.
+There are candidates with multiply-adds of threads, with matrix operations of warps on tiles of words, the
+same on rings of tiles that are copied asynchronously, and with operations of a warpgroup that read shared
+memory. Each has an estimate in cycles of one processor; nothing is measured.
 
-Not here: which one is chosen, the tiles in shared memory (`shared_product`, the caller).
+Not here: the choice among them, and the tiles in shared memory (`shared_product`, the caller).
 """
 
 from __future__ import annotations

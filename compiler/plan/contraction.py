@@ -1,13 +1,12 @@
 """Propose plans of a contraction on a target with vectors: register tile, panels, loop order, workgroups.
 
 A contraction is one sum of products of two operands, where some output ranges occur in one operand only (rows
-of a matrix product) and some in the other only (columns). A block of rows x columns lives in registers while
-the summed ranges run; operands whose elements would be read in the wrong order, or from too many places, are
-first copied to packed panels (`nest.loop_nest.Stage`). The factors follow from the target's row; nothing is
-measured.
+of a matrix product) and some in the other only (columns). A block of rows x columns stays in registers while
+the loops over the summed ranges run. An operand that lies in memory in another order, or too far apart, is
+first copied to packed panels (`nest.loop_nest.Stage`). All sizes are estimated; nothing is measured.
 
-Not here: other kernels (`tiling`), the register tile (`contraction_tile`), the estimate of the time
-(`contraction_cost`), the loops and copies themselves (`emit.linearize`, `emit.panels`).
+Not here: other kernels (`tiling`). Next: `contraction_tile`, the register tile; `contraction_cost`, the
+estimate; `emit.panels`, which writes the copies.
 Source: design of register tiles and panels as in K. Goto and R. van de Geijn, "Anatomy of high-performance
 matrix multiplication", ACM TOMS 34 (2008).
 """

@@ -1,10 +1,10 @@
-"""Which unrolled parts of a contraction are long, by their lines, and become loops instead: less to compile.
+"""Parts of a contraction that are written as loops, because unrolled they would be many lines to compile.
 
-Two parts are written for every position of the register tile: what follows the sum, and the copy of a block
-to a panel. Each line takes about 5 us to write and 40 us of LLVM's time, so a part of `LONG` lines or more is
-a loop over one range of the tile, with the other positions side by side in its body.
+Two parts have lines for every position of the register tile: the operations after the sum, and the copy of a
+block to a panel. A line takes about 5 us to write and 40 us to compile. So a part of `LONG` lines or more
+becomes a loop over one range of the tile; its body has the positions of the other range side by side.
 
-Not here: the loops themselves (`emit.results`, `emit.panels`), the plan (`contraction`, the caller).
+Not here: the plan (`contraction`, the caller). Next: `emit.results`, `emit.panels`, which write the loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Count the lines of the cache that a register tile reads in place: neighbours along rows, and their sums.
+"""Count the cache lines that a register tile touches in an operand that is read in place, without a copy.
 
-The rows of a convolution are places beside each other in the picture, and the summed ranges go around them:
-a few lines of the picture hold all that a tile multiplies. Such an operand needs no panels. With a border,
-the same is true of its window.
+The rows of a convolution's tile are neighbours in the picture. So a few lines of the picture hold every value
+that a block of rows multiplies, for all summed ranges, and panels of the picture would not pay. A picture
+with a border is copied once to a window, for which the same count holds.
 
 Not here: which operand is broadcast (`nest.operand_roles`), the plan (`contraction`, the caller).
 """

@@ -1,7 +1,8 @@
-"""A sum of products on a target with shared memory: a range of rows, one of columns, one that is summed.
+"""Find a matrix product in a kernel for shared memory: a range of rows, one of columns, one that is summed.
 
-The output ranges of one operand only are merged to one range of rows, those of the other to one of columns,
-and the summed ranges to one, with divisions where the indices need them; so a convolution is a product, too.
+The output ranges of one operand alone are merged to the range of rows, those of the other operand to the
+range of columns, and all summed ranges to one. Indices get divisions where they need them. So a convolution
+is a product, too.
 
 Not here: how a product is divided (`block_splits`), its plan (`shared_product`, the caller).
 """

@@ -1,9 +1,9 @@
-"""The sum of one operand beside a sum over words of bytes: how it runs, and what it costs.
+"""Plan the sum of one operand that the compiler adds to a sum over packed bytes, and estimate its cost.
 
-It depends on the rows alone, so it is computed once for each block of them, outside the loop over columns; or
-on the columns alone, and is then computed again for each block of rows.
+The sum depends on the rows alone or on the columns alone. A sum for rows is computed once for each block of
+rows, outside the loop over columns. A sum for columns is computed again for each block of rows.
 
-Not here: why there is one (`rewrite.packed_dot`), the plan of the sum of products (`contraction`, the
+Not here: the rewrite that adds this sum (`rewrite.packed_dot`), the plan of the products (`contraction`, the
 caller).
 """
 

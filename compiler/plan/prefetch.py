@@ -1,10 +1,10 @@
-"""Rows that a kernel reads several times: meanwhile the next row is fetched ahead from memory.
+"""Prefetch the next row of a kernel that reads each row several times, such as a softmax.
 
-A softmax reads a row from memory for its maximum, and then from the first caches. While it computes
-exponentials, memory would be idle; the prefetchers of the processor do not know the next row. So the loop
-with the most arithmetic, of those that read a row again, also fetches the same elements of the next row.
+A softmax reads a row from memory for its maximum; later loops find the row in the caches. While they compute
+exponentials, the memory would be idle: a hardware prefetcher cannot predict the next row. So of the loops
+that read the row again, the one with the most arithmetic also prefetches the same elements of the next row.
 
-Not here: the lines (`emit.accesses`). Next: `tiling`, the caller; `nest.loop_nest.Ahead`, the result.
+Not here: the instructions (`emit.accesses`). Next: `tiling`, the caller; `nest.loop_nest.Ahead`, the result.
 """
 
 from __future__ import annotations

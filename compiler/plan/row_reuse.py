@@ -1,8 +1,8 @@
-"""Rows kept in scratch memory: values that a reduction computes and that its outputs need again.
+"""Find values of a row to keep in scratch memory: a reduction computes them, and outputs need them again.
 
-A softmax computes exp(x - max) for the sum over an axis, and again for every result along an axis of the same
-size. Where a second computation costs more than a store and a load, the first loop stores its values in a row
-on the worker's stack, and the second loop loads them.
+A softmax computes exp(x - max) for its sum over an axis, and again for each of its results along that axis.
+If a second computation costs more than a store and a load, the first loop stores the values to a row on the
+stack of the worker thread, and the second loop loads them.
 
 Not here: buffers between kernels (`compiler.schedule.fusion`). Next: `nest.loop_nest.ScratchRow`, the result;
 `tiling`, the caller.

@@ -1,12 +1,12 @@
-"""The window of a picture in the gradient of filters: one copy of a piece of the picture for all taps.
+"""Plan the window of a picture in a gradient of filters: a piece of the picture is copied once for all taps.
 
-Such a gradient sums `picture[n, c, y + p, x + q] * gradient[n, f, y, x]` over n, y and x: taps p and q are
-output ranges, and rows of the register tile are channels c, which are far apart. The sum is cut into pieces,
-some rows of one picture each. For a piece, its part of the picture is copied with its border, and the panels
-of the gradient are filled once; then all taps run.
+The gradient sums `picture[n, c, y + p, x + q] * gradient[n, f, y, x]` over n, y and x. The taps p and q are
+output ranges. The rows of the register tile are channels c, whose values are far apart in memory. So the sum
+is cut into pieces of a few rows of one picture. For each piece, its part of the picture is copied with the
+border, the panels of the gradient are filled once, and then the loops over all taps run.
 
-Not here: windows of convolutions, where rows are places (`in_place_reads`), the copy (`nest.windows`), the
-plan (`contraction`, the caller).
+Not here: windows of convolutions, whose rows are neighbours in a picture (`in_place_reads`), the copy
+(`nest.windows`), the plan (`contraction`, the caller).
 """
 
 from __future__ import annotations

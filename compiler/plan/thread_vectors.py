@@ -1,7 +1,8 @@
-"""Widen loads and stores of a plan whose threads run along contiguous memory: vectors of a thread.
+"""Give the threads of a plan vector loads and stores, where threads along a range read contiguous memory.
 
-Where every access along a range of threads is contiguous and aligned, a thread takes up to 16 bytes at once:
-unrolled values that lay `threads` apart become neighbours, and long loops of reductions run over vectors.
+If every access along a range of threads is contiguous and aligned, each thread takes up to 16 bytes at once.
+Then the unrolled values of a thread are neighbours in memory, instead of a distance of all threads apart.
+Long loops of reductions run over vectors in the same way.
 
 Not here: the choice of the plan (`tiling`, the caller), tiles in shared memory (`shared_product`).
 """

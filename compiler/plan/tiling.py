@@ -1,8 +1,8 @@
-"""Propose a split of a kernel's ranges: vector range, block, loop order, workgroups; analytic, milliseconds.
+"""Propose a split of a kernel's ranges: the vector range, unrolled copies, loop order and workgroups.
 
-There are few candidates, because the costs of registers, loads and dependency chains leave few good shapes:
-vectors are along an output range, or along a reduction if nothing else is contiguous; one more output range
-is unrolled where that reuses loads; the rest are loops, and those on which reductions depend are outermost.
+Few candidates are compared. Vectors are along an output range, or along a reduction if no output range is
+contiguous in memory. One more output range is unrolled where that reuses loads. All other ranges are loops;
+the ranges on which every reduction depends are the outermost loops. Planning takes about a millisecond.
 
 Not here: the cost of a candidate (`cost`), the contents of a plan (`nest.loop_nest`). Next: `emit.linearize`,
 which follows the plan.
