@@ -24,7 +24,7 @@ from tests.support.nv.scripted import ScriptedKernel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.commands import CommandBuffer
+    from hcq.commandbuffer import CommandBuffer
     from hcq.program import Program
 
 LAYOUT = QMDS["V04"]
