@@ -1,6 +1,7 @@
-"""AMDGPU code objects: entries, arguments and limits from the metadata note.
+"""AMDGPU code objects: entries, arguments and limits of a kernel, read from the metadata note.
 
-Source: LLVM AMDGPUUsage, code object V5 metadata. Not here: uploading (`drivers.amd.program`).
+Source: LLVM AMDGPUUsage, code object V5 metadata. Not here: NVIDIA's images (`interop.nvidia`). Next:
+`drivers.amd.program`, uploading.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _POINTERS: Final = ("global_buffer", "dynamic_shared_pointer")
 _OPTIONAL: Final = ("hidden_multigrid_sync_arg", "hidden_heap_v1", "hidden_default_queue")
-"""Hidden arguments that a compiler leaves out, with `hidden_hostcall_buffer`, if it sees what is used."""
+"""Hidden arguments that a compiler leaves out if it detects which hidden arguments the kernel uses."""
 _NO_SLOT: Final = ("sampler", "image", "pipe", "queue")
 
 
 def is_code_object(elf: Elf) -> bool:
-    """Return whether a file is for AMD GPUs."""
+    """Return whether an ELF file is for AMD GPUs."""
     return elf.machine == ElfMachine.AMDGPU
 
 
@@ -45,10 +46,11 @@ def refuse_bundle(data: bytes) -> None:
 def from_code_object(
     data: bytes, info: DeviceInfo, entry: str, types: Sequence[str] | None
 ) -> tuple[bytes, Signature]:
-    """Return the code object and the facts about `entry`.
+    """Return the code object and the signature of `entry`; "": of its only kernel.
 
-    Without metadata `types` give the parameters. Raises `UsageError` for an unknown entry and for parameters
-    that are not known, `UnsupportedError` for another architecture.
+    `types` declare the parameters if the code object has no metadata. Raises `UsageError` for an unknown
+    entry, for "" with several kernels, without metadata and types, and for a malformed file (`ElfError`).
+    Raises `UnsupportedError` for another architecture, and for a kernel that calls the host or takes images.
     """
     elf = Elf(data)
     kernels = [one for one in metadata.note(elf).get("amdhsa.kernels", ()) if isinstance(one, dict)]
@@ -85,7 +87,7 @@ def from_code_object(
 def _refuse_output(name: str, own: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for a kernel that calls the host: `printf`, `assert`, `malloc`.
 
-    Code of a compiler that did not look which hidden arguments are used lists all of them, and is accepted.
+    A compiler that does not detect which hidden arguments are used lists all of them. Such code is accepted.
     """
     kinds = {str(one[".value_kind"]) for one in own.get(".args", ())}
     calls = "hidden_hostcall_buffer" in kinds and not kinds.issuperset(_OPTIONAL)
@@ -106,7 +108,7 @@ def _required(own: Mapping[str, Any]) -> tuple[int, int, int] | None:
 
 
 def _parameters(name: str, own: Mapping[str, Any]) -> tuple[KernelParameter, ...]:
-    """Return the explicit arguments, ordered by offset."""
+    """Return the explicit arguments, ordered by offset. Images and samplers raise `UnsupportedError`."""
     out = []
     for number, one in enumerate(own.get(".args", ())):
         kind = str(one[".value_kind"])

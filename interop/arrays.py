@@ -2,7 +2,7 @@
 
 Copies are ordered with the launches of the device's first compute queue.
 
-Not here: kernels (`interop.kernel`), lazy tensors (`frontend.tensor`).
+Not here: lazy tensors (`frontend.tensor`). Next: `interop.kernel`, launches with arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STAGING: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
-"""Memory that host and device both see."""
+"""Memory that both host and device can access."""
 CHUNK: Final = 64 << 20
 """Bytes of the largest staging buffer."""
 
@@ -33,7 +33,8 @@ Array = np.ndarray[Any, Any]
 class DeviceArray:
     """A dense or strided array in device memory, which Triton and `LoadedKernel` take as an argument.
 
-    Made by `array` and `empty`. It keeps its buffer alive. `dtype` is a NumPy type, or a name of
+    Made by `array` and `empty`. It holds a reference to its buffer, whose memory is freed with the last
+    reference. `dtype` is a NumPy type, or a name of
     `interop.elements.NARROW`, "bfloat16" or an 8-bit float. `stride` counts elements.
     """
 
@@ -55,16 +56,19 @@ class DeviceArray:
         """Distance along each axis in elements."""
 
     def data_ptr(self) -> int:
-        """Return the device address of the first element."""
+        """Return the device address of the first element. Raises `UsageError` after the buffer was closed."""
         self.buffer.live()
         return self.buffer.va
 
     def stride(self, axis: int | None = None) -> Any:
-        """Return the distance in elements along one axis, or along all."""
+        """Return the distance in elements along one axis, or a tuple for all.
+
+        Raises `UsageIndexError` for an axis that does not exist.
+        """
         return self.strides if axis is None else self.strides[self._axis(axis)]
 
     def size(self, axis: int | None = None) -> Any:
-        """Return the length of one axis, or all lengths."""
+        """Return the length of one axis, or a tuple of all. Raises as `stride`."""
         return self.shape if axis is None else self.shape[self._axis(axis)]
 
     def _axis(self, axis: int) -> int:
@@ -78,7 +82,7 @@ class DeviceArray:
         return math.prod(self.shape)
 
     def element_size(self) -> int:
-        """Return the bytes of an element."""
+        """Return the size of an element in bytes."""
         return elements.storage(self.dtype).itemsize
 
     def is_contiguous(self) -> bool:
@@ -96,7 +100,10 @@ class DeviceArray:
         return DeviceArray(self.buffer, self.device, self.shape[::-1], self.dtype, self.strides[::-1])
 
     def numpy(self) -> Array:
-        """Return the elements as a new NumPy array; narrow types become float32. Waits for earlier work."""
+        """Return the elements as a new NumPy array; narrow types become float32.
+
+        Waits for work that was submitted to the first compute queue before.
+        """
         kind = elements.storage(self.dtype)
         flat = np.empty(self._extent(), kind)
         copy(flat, self.buffer)
@@ -105,25 +112,28 @@ class DeviceArray:
         return elements.decode(raw, self.dtype)
 
     def _extent(self) -> int:
-        """Return the elements from the first to the last one in memory."""
+        """Return the number of elements of memory from the first to the last element, gaps included."""
         if 0 in self.shape:
             return 0
         return 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
 
     def zero_(self) -> DeviceArray:
-        """Set all bytes to 0."""
+        """Set all bytes of the buffer to 0; return self. It is done when the call returns."""
         copy(self.buffer, np.zeros(self.buffer.size, np.uint8))
         return self
 
     def clone(self) -> DeviceArray:
-        """Return a copy in memory of its own."""
+        """Return a copy in new memory; the copy is ordered before later launches, and not waited for."""
         twin = self.device.alloc(self.buffer.size)
         queue = self.device.compute
         queue.submit(queue.record(label="clone").copy(twin, self.buffer))
         return DeviceArray(twin, self.device, self.shape, self.dtype, self.strides)
 
     def copy_(self, source: DeviceArray) -> DeviceArray:
-        """Copy the bytes of an array of equal size."""
+        """Copy the bytes of an array whose buffer has the same size; return self, without waiting.
+
+        Raises `UsageTypeError` for no `DeviceArray`, `UsageError` for another size.
+        """
         if not isinstance(source, DeviceArray):
             hint = "hint: interop.copy takes NumPy arrays"  # type: ignore[unreachable]  # for callers without a type checker
             raise UsageTypeError(f"wanted a DeviceArray, saw {source!r}\n{hint}")
@@ -140,8 +150,8 @@ class DeviceArray:
 def empty(device: Device, shape: int | Sequence[int], dtype: object = np.float32) -> DeviceArray:
     """Return a new array with undefined contents. `dtype` is a NumPy type or a name of `elements.NARROW`.
 
-    Raises `UsageError` for a negative length, `UsageTypeError` for another class of device or shape, and the
-    errors of `Device.alloc`.
+    Raises `UsageError` for a negative length and a dtype of no numbers, `UsageTypeError` for no open device
+    and for a shape that is no int and no sequence of ints, and as `Device.alloc`.
     """
     if not isinstance(device, Device):
         raise UsageTypeError(f"wanted an open device, saw {device!r}\nhint: interop.empty(device, shape)")
@@ -176,11 +186,12 @@ def array(device: Device, values: object, dtype: object = None) -> DeviceArray:
 
 
 def copy(target: Buffer | Array | DeviceArray, source: Buffer | Array | DeviceArray) -> None:
-    """Copy bytes between a NumPy array and device memory, either way, staged where the host cannot access it.
+    """Copy the bytes of a NumPy array to device memory, or from device memory to a NumPy array.
 
-    One of the two is a C-contiguous NumPy array, and all of it is copied; the device memory must have at
-    least as many bytes. The copy starts after the work submitted to the first compute queue, and is complete
-    at the return. Raises `UsageError` for two of a kind, a strided array, and memory that is too small.
+    One argument is a C-contiguous NumPy array, the other device memory of at least as many bytes; all of the
+    array is copied. The copy starts after the work submitted to the first compute queue, and is complete when
+    the call returns. Raises `UsageError` for two arguments of one kind, a strided array, a read-only target,
+    and memory that is too small.
     """
     target = target.buffer if isinstance(target, DeviceArray) else target
     source = source.buffer if isinstance(source, DeviceArray) else source

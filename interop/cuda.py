@@ -1,6 +1,7 @@
 """CUDA C++ to PTX by NVRTC, in process: neither a GPU nor libcuda nor nvcc is needed.
 
-The library and the headers come from the extra `hcq[cuda]`. Not here: assembly and loading (`interop.load`).
+The library and the headers come from the extra `hcq[cuda]`. Not here: Triton (`interop.triton_backend`).
+Next: `interop.load`, assembly and loading.
 """
 
 from __future__ import annotations
@@ -40,16 +41,18 @@ _ASSERT: Final = """#undef assert
 #define assert(...) ((__VA_ARGS__) ? (void)0 : __assertfail(#__VA_ARGS__, __FILE__, __LINE__, __func__, 1))
 #endif
 """
-"""The header assert.h, which NVRTC lacks; the compiler declares `__assertfail` itself."""
+"""The header assert.h, which NVRTC lacks. NVRTC declares `__assertfail` itself."""
 
 
 def to_ptx(source: str, arch: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> str:
-    """Compile CUDA C++ for `arch` ("sm_90a"); return the PTX, with lines of the source.
+    """Compile CUDA C++ for `arch` ("sm_90a"); return the PTX, with line information.
 
-    Entries are `extern "C" __global__` functions, so that their names stay. `name` is the file in messages
-    and lines; `options` are those of nvcc's front end ("-I...", "-DN=4", "--use_fast_math"). The headers of
-    CUDA, libcu++ and cooperative groups are found. Raises `CompileError` with the compiler's messages,
-    `UnsupportedError` without NVRTC and for an architecture of others. Thread-safe.
+    Declare entries `extern "C" __global__`; else the compiler changes their names. `name` is the file name in
+    messages and line information. `options` are those of nvcc's front end ("-I...", "-DN=4",
+    "--use_fast_math"). The headers of CUDA, libcu++ and cooperative groups are found.
+
+    Raises `CompileError` with the compiler's messages; `UnsupportedError` if NVRTC is not installed, and for
+    an architecture that is not NVIDIA's. Thread-safe.
 
         interop.load(device, interop.cuda.to_ptx(source, device.info.arch))
     """
@@ -111,7 +114,7 @@ def _log(program: object) -> str:
 
 @cache
 def _library() -> tuple[Any, Any]:
-    """Return cffi's interface and NVRTC; both are untyped and used only in this file."""
+    """Return cffi's interface and NVRTC, both untyped. Raises `UnsupportedError` if no library is found."""
     from cffi import FFI  # noqa: PLC0415 - needed only to compile
 
     ffi = FFI()

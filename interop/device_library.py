@@ -1,11 +1,11 @@
-"""Our `vprintf` and `__assertfail`, as PTX that is added to a module before it is assembled.
+"""Definitions of `vprintf` and `__assertfail` in PTX, which are added to a module before it is assembled.
 
-Code that calls `printf` or `assert` declares two external functions, which libcuda defines at load time. Here
-the module gets definitions of ours, which write to an output ring in host memory (`interop.output`); its
-address is a constant of the text. The definitions follow the kernels, so that line numbers stay.
+Code that calls `printf` or `assert` declares two external functions, which libcuda defines at load time. The
+definitions here write to an output ring in host memory (`interop.output`). The address of the ring is a
+constant in their text. They are placed after the kernels, so that the line numbers of kernels stay.
 
-Source: CUDA C++ programming guide, formatted output and assertions; PTX ISA 8.8. Not here: reading the ring
-(`interop.output`), conversions (`interop.printf`).
+Source: CUDA C++ programming guide, formatted output and assertions; PTX ISA 8.8. Not here: conversions
+(`interop.printf`). Next: `interop.output`, which reads the ring.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from hcq.errors import UnsupportedError
 HEAD_BYTES: Final = 1024
 """Bytes of the ring before its first record."""
 USED, LOST, FAILED, FAILURE = 0, 8, 16, 64
-"""Offsets: bytes reserved for records (u64), calls without a record (u32), whether an assertion failed (u32:
-1 from the first, `COMPLETE` when it is described), and its description."""
+"""Offsets in the ring: bytes reserved for records (u64); number of calls without a record (u32); state of
+assertions (u32: 0 none failed, 1 one failed, `COMPLETE` its description is written); the description."""
 COMPLETE: Final = 2
+"""State of assertions: the description of the first failure is complete."""
 FAILURE_TEXTS: Final = ((28, 320), (348, 320), (668, 288))
-"""Offset in the description and most bytes of message, file and function, each ended by a zero byte. Before
-them it has line, block x, y, z and thread x, y, z; each u32."""
+"""(offset in the description, most bytes) of message, file and function, each ended by a zero byte. Before
+them the description has line, block x, y, z and thread x, y, z, each u32."""
 RECORD_HEAD: Final = 24
-"""u32 each: bytes of the record, whether it is complete, and the bytes of format, arguments and strings; then
-these three, each padded to 8 bytes."""
+"""Bytes of the head of a record: u32 each, bytes of the record, 1 if it is complete, bytes of format, of
+arguments and of strings, and padding. Format, arguments and strings follow, each padded to 8 bytes."""
 
 _PRINT: Final = "vprintf"
 _ASSERT: Final = "__assertfail"
@@ -36,7 +37,8 @@ _DECLARED: Final = re.compile(
 )
 _REFUSED: Final = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\))?\s*(malloc|free)\b")
 _LETTERS: Final = {"length": "lLjztq", "integers": "diuxXoc", "wide": "fFeEgGaAps"}
-"""Characters behind a percent sign: of 8-byte integers, of integers, and of other arguments of 8 bytes."""
+"""Characters after a percent sign: length modifiers of 8-byte integers, conversions of integers, and
+conversions whose arguments always have 8 bytes."""
 _SECTION: Final = re.compile(r"^[ \t]*\.section\b", re.MULTILINE)
 
 
@@ -57,7 +59,7 @@ def refuse_heap(text: str) -> None:
 def with_library(text: str, ring: int, ring_bytes: int) -> str:
     """Return PTX with definitions of the functions that it declares, for an output ring at address `ring`.
 
-    Lines of the kernels keep their numbers.
+    `ring_bytes` is the size of the ring. Lines of the kernels keep their numbers.
     """
     constants = {"ring": ring, "room": ring_bytes - HEAD_BYTES, "records": ring + HEAD_BYTES}
     constants |= {name: sum(1 << ord(one) - 64 for one in letters) for name, letters in _LETTERS.items()}
@@ -224,13 +226,14 @@ out:
  ret;
 }
 """
-"""Two passes over the format: the first counts, then the record is reserved, and the second writes it. %rd4,
-%rd5, %rd6: bytes of format, arguments and strings; %p7: the second pass; %r2: bytes of an integer; %p2: the
-argument is a width or precision; %r8: the threads that called at once and leave at once."""
+"""`vprintf`. It passes over the format twice: the first pass counts bytes, then the record is reserved, and
+the second pass writes it. %rd4, %rd5, %rd6: bytes of format, arguments and strings; %p7: whether this is the
+second pass; %r2: bytes of an integer; %p2: whether the argument is a width or precision; %r8: the mask of
+active threads at the call, which leave together."""
 
 
 def _text_copied(parameter: int, label: str, place: tuple[int, int]) -> str:
-    """Return code that copies a text, ended by a zero byte, to its place in the description of a failure."""
+    """Return code that copies a text, ended by a zero byte, to (offset, bytes) `place` of the description."""
     offset, most = place
     return f""" ld.param.b64 %rd2, [$param{parameter}$];
  add.u64 %rd3, %rd1, {FAILURE + offset};
@@ -286,4 +289,5 @@ second:
 }
 """
 )
-"""The first thread that fails describes itself and traps; others end, so that they do not stop it early."""
+"""`__assertfail`. The first thread that fails writes the description and traps. Other threads that fail only
+exit, so that no trap ends the kernel before the description is complete."""

@@ -1,6 +1,6 @@
 """Element types that NumPy lacks: bfloat16 and 8-bit floats, stored as unsigned integers.
 
-Not here: arrays (`interop.arrays`), the values of 8-bit floats (`compiler.narrow_floats`).
+Not here: arrays (`interop.arrays`). Next: `compiler.narrow_floats`, the values of 8-bit floats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHORT: Final = {
     "bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
     "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
 }  # fmt: skip
-"""The names that Triton gives them."""
+"""Triton's name of a narrow type -> the name here."""
 
 _NUMBERS: Final = "biufc"
 """NumPy's kinds of numbers."""
@@ -31,7 +31,11 @@ Array = np.ndarray[Any, Any]
 
 
 def resolve(dtype: object) -> np.dtype[Any] | str:
-    """Return the NumPy type, or the name of a narrow one, that `dtype` means. Raises `UsageError`."""
+    """Return the NumPy type, or the name of a narrow type, that `dtype` names.
+
+    `dtype` is a type of NumPy, PyTorch, Triton or this project, or a name. Raises `UsageError` for an unknown
+    name and for a type of no numbers.
+    """
     text = str(dtype).rpartition(".")[2]
     text = _SHORT.get(text, text)
     if text in NARROW:
@@ -60,7 +64,7 @@ def name(dtype: np.dtype[Any] | str) -> str:
 def encode(values: Array, dtype: np.dtype[Any] | str) -> Array:
     """Return `values` as a C-contiguous array of the bits of `dtype`, rounded to nearest, ties to even.
 
-    What is beyond the range of an 8-bit type becomes what `compiler.narrow_floats` says.
+    Values beyond the range of an 8-bit type are converted as `compiler.narrow_floats.encode` states.
     """
     if not isinstance(dtype, str):
         return np.ascontiguousarray(values, dtype)
@@ -68,7 +72,7 @@ def encode(values: Array, dtype: np.dtype[Any] | str) -> Array:
 
 
 def decode(bits: Array, dtype: np.dtype[Any] | str) -> Array:
-    """Return the values of `bits`; narrow types become float32."""
+    """Return the values of `bits` as a new array; narrow types become float32."""
     if not isinstance(dtype, str):
         return np.array(bits)
     return narrow_floats.loaded(np.ascontiguousarray(bits), by_name(dtype)).reshape(bits.shape)

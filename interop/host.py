@@ -1,6 +1,8 @@
-"""Objects for the cpu device: `void entry(void *arguments, uint64_t x, uint64_t y, uint64_t z)`.
+"""Object files for the cpu device, whose kernels are C functions with one signature.
 
-Not here: linking and loading (`drivers.cpu.program`).
+It is `void entry(void *arguments, uint64_t x, uint64_t y, uint64_t z)`: the argument block, and the index of
+the workgroup. Not here: images for GPUs (`interop.nvidia`, `interop.amdgpu`). Next: `drivers.cpu.program`,
+linking and loading.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def from_object(data: bytes, entry: str, types: Sequence[str] | None) -> tuple[bytes, Signature]:
-    """Return an object and the facts about `entry`, whose parameters `types` declare.
+    """Return an object and the signature of `entry`, whose parameters `types` declare.
 
-    Raises `UsageError` for an unknown entry, and without `types`: an object has no record of them.
+    Raises `UsageError` for an unknown or empty entry, without `types` (an object has no record of the
+    parameters), and for a malformed file; `UsageTypeError` for types that are no list.
     """
     names = [one.name for one in Elf(data).symbols if one.section != UNDEFINED and one.name]
     if not entry or entry not in names:

@@ -1,6 +1,7 @@
-"""Kernels that others compiled, loaded on one device: they check and launch.
+"""Kernels of other compilers, loaded on one device: arguments are checked, and launches submitted.
 
-Not here: reading images (`interop.load`), arrays (`interop.arrays`).
+Not here: reading images (`interop.load`), arrays (`interop.arrays`). Next: `hcq.commandbuffer`, which records
+launches.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ _VARIANTS_KEPT: Final = 16
 _POINTER_BYTES: Final = 8
 _OPEN: Final = (Buffer, Param, Expr)
 _PLAIN: Final = frozenset({Buffer, DeviceArray, int, float, type(None)})
-"""Types of arguments whose slots do not depend on the value."""
+"""Types of arguments that always get the same slots (kind, offset, size), whatever the value."""
 
 
 class LoadedKernel:
     """One entry of an image on one device; made by `interop.load`.
 
     `signature` is what the image states. The code is uploaded at the first launch, once for each amount of
-    shared memory. Usable from any thread; the device owns the uploaded code.
+    shared memory and each combination of argument slots. It stays loaded until the kernel object is dropped
+    and no launch is in flight. Usable from any thread.
     """
 
     def __init__(
@@ -78,15 +80,17 @@ class LoadedKernel:
         - `groups`, `threads`: workgroups, and threads of each, along x, y and z. `threads` may be left out
           where the image requires a size.
         - `shared`: bytes of dynamic shared memory of a workgroup, in addition to what the image declares.
-        - `cluster`: workgroups of a cluster along x, y and z, which divide `groups`; None: what the image
+        - `cluster`: workgroups of a cluster along x, y and z, which divide `groups`; None: as the image
           requires, else one.
         - `cooperative`: workgroups wait for each other, so all of them must run at the same time. A grid that
-          does not fit is refused with the numbers.
+          is too large for that raises `UsageError`.
         - `after`: points that must be reached first; `queue`: by default the first compute queue.
 
-        Raises `UsageError` for a value that does not fit its parameter, for a workgroup size that the image
-        excludes, and for more shared memory than the device has; `UnsupportedError` for clusters on a device
-        without. Nothing is sent then.
+        Raises `UsageError` for another number of arguments, a value that does not fit its parameter, a
+        workgroup size that the image excludes, more shared memory than the device has, and for a kernel with
+        a barrier of the whole grid that is not launched cooperatively on the first compute queue. Raises
+        `UsageTypeError` for no queue, `UnsupportedError` for clusters on a device without clusters. Nothing
+        is submitted then.
 
             kernel.launch(out, a, b, 1 << 20, groups=1 << 10, threads=1 << 10).wait()
         """
@@ -121,8 +125,8 @@ class LoadedKernel:
     ) -> None:
         """Append a launch to a command buffer. Parameters and errors are those of `launch`.
 
-        Raises `UnsupportedError` for a kernel with a barrier of the whole grid: two launches that overlap
-        would share its state.
+        Raises `UsageTypeError` for no command buffer. Raises `UnsupportedError` for a kernel with a barrier
+        of the whole grid: two launches that overlap would share the state of the barrier.
         """
         if commands.__class__ is not CommandBuffer:
             raise UsageTypeError(f"wanted a command buffer, saw {commands!r}\nhint: queue.record() makes one")
@@ -188,7 +192,7 @@ class LoadedKernel:
         return shape
 
     def _shared(self, dynamic: int) -> int:
-        """Return the shared bytes of a workgroup, static and dynamic."""
+        """Return the shared bytes of a workgroup, static and dynamic. Raises `UsageError` above the limit."""
         name, static = self.signature.entry, self.signature.static_shared
         limit = self.device.info.limits.get("max_shared_bytes")
         if not isinstance(dynamic, int):
@@ -201,7 +205,10 @@ class LoadedKernel:
         return static + dynamic
 
     def _bind(self, values: Sequence[object]) -> tuple[tuple[tuple[ArgKind, int, int], ...], list[Any]]:
-        """Return slots (kind, offset, size) and their values."""
+        """Return slots (kind, offset, size) and their values.
+
+        Raises `UsageError` for values that do not fit.
+        """
         own = self.signature
         if len(values) != len(own.parameters):
             raise UsageError(
@@ -234,7 +241,10 @@ class LoadedKernel:
     def _structure(
         self, parameter: KernelParameter, parts: Sequence[object]
     ) -> list[tuple[ArgKind, int, int, Any]]:
-        """Return the slots of a structure that is given as `bytes` and pointers, in order."""
+        """Return the slots of a structure that is given as `bytes` and pointers, in order.
+
+        Raises `UsageError` unless the parts fill the parameter, with pointers at multiples of 8 bytes.
+        """
         out: list[tuple[ArgKind, int, int, Any]] = []
         at = 0
         for part in parts:
@@ -324,7 +334,10 @@ def _numbers(start: int, data: bytes) -> list[tuple[ArgKind, int, int, Any]]:
 
 
 def _three(name: str, value: int | Sequence[int]) -> Dim3:
-    """Return three numbers; those left out are 1. Raises `UsageError` for others than 1 to 3 of them."""
+    """Return three numbers; missing ones are 1.
+
+    Raises `UsageError` unless there are 1 to 3, none negative.
+    """
     try:
         parts = tuple(map(operator.index, (value,) if hasattr(value, "__index__") else value))
     except TypeError:

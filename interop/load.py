@@ -1,6 +1,7 @@
-"""Loading of kernels that others compiled: PTX, cubins, AMDGPU code objects and host objects.
+"""Loading of kernels of other compilers: PTX, cubins, AMDGPU code objects and host objects.
 
-Not here: one format each (`interop.nvidia`, `interop.amdgpu`, `interop.host`). Next: `interop.kernel`.
+Not here: the reading of each format (`interop.nvidia`, `interop.amdgpu`, `interop.host`). Next:
+`interop.kernel`, which launches.
 """
 
 from __future__ import annotations
@@ -35,30 +36,33 @@ def load(
 ) -> LoadedKernel:
     """Load one entry of an image for a device.
 
-    - `source`: PTX text, or the bytes of PTX, a cubin, an AMDGPU code object or a host object; or the path of
-      a file with these. A `str` with a line break is PTX, another one a path.
-    - `entry`: the kernel's name; may be left out where the image has one.
-    - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against the image. Needed
-      for images that have no record of them: host objects, and code objects without metadata.
-    - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it; hardware does not, unless the kernel prints or
-      asserts.
-    - `output_bytes`: memory for the text that the kernel prints between two waits; what does not fit is lost.
+    Return the kernel, whose code is freed with its last reference. - `source`: PTX text, or the bytes of PTX,
+    a cubin, an AMDGPU code object or a host object; or the path of a file that holds one of these. A `str`
+    with a line break is PTX, any other `str` a path. - `entry`: the kernel's name; may be left out if the
+    image has only one. - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against
+    the image. Images without a record of their parameters need it: host objects, and code objects without
+    metadata. - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it if the cubin does not contain it;
+    hardware needs it only if the kernel prints or asserts. - `output_bytes`: size of the memory for the text
+    that the kernel prints between two waits, a multiple of 8 of at least 2048; text that does not fit is
+    lost.
 
-    `printf` and `assert` of PTX write to memory that the host reads and prints when a wait ends and the
-    device is idle, at `Device.sync` and `Device.close`. A failed assertion is a `DeviceFault` that names it.
+    `printf` and `assert` of PTX write to memory on the host. The text is printed when a wait ends and the
+    device is idle, at `Device.sync` and at `Device.close`. A failed assertion raises a `DeviceFault` that
+    names it.
 
-    Raises `UsageError` for bytes of no known format, an unknown entry and arguments that contradict the
-    image; `UsageTypeError` for another class of argument; `UnsupportedError` for an image of another GPU;
-    `CompileError` for PTX that does not assemble.
+    Raises `UsageError` for a file that cannot be read, bytes of no known format, a malformed image, an
+    unknown entry, and arguments that contradict the image; `UsageTypeError` for an argument of another type;
+    `UnsupportedError` for an image of another GPU, for a bundle of several images and for a kernel that needs
+    what the device lacks; `CompileError` for PTX that does not assemble.
 
         kernel = interop.load(device, "add.ptx")
     """
     if not isinstance(device, Device):
-        raise UsageTypeError(f"wanted an open device, seen {device!r}\nhint: interop.load(device, source)")
+        raise UsageTypeError(f"wanted an open device, saw {device!r}\nhint: interop.load(device, source)")
     if not isinstance(ptx, str) or not isinstance(entry, str):
-        raise UsageTypeError(f"wanted texts as entry= and ptx=, seen {entry!r} and {ptx!r}")
+        raise UsageTypeError(f"wanted texts as entry= and ptx=, saw {entry!r} and {ptx!r}")
     if not isinstance(output_bytes, int) or output_bytes < 0:
-        raise UsageTypeError(f"output_bytes: wanted an int of at least 0, seen {output_bytes!r}")
+        raise UsageTypeError(f"output_bytes: wanted an int of at least 0, saw {output_bytes!r}")
     data = _bytes(source)
     nvidia.refuse_fat(data)
     amdgpu.refuse_bundle(data)

@@ -1,6 +1,6 @@
-"""NVIDIA images: PTX, which is assembled here, and cubins.
+"""NVIDIA images: PTX, which is assembled, and cubins, its assembled form.
 
-Not here: the PTX text itself (`interop.ptx`), uploading (`drivers.nv.program`).
+Not here: reading PTX text (`interop.ptx`). Next: `drivers.nv.program`, uploading.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_ptx(data: bytes) -> bool:
 
 
 def is_cubin(elf: Elf) -> bool:
-    """Return whether a file is for NVIDIA GPUs."""
+    """Return whether an ELF file is for NVIDIA GPUs."""
     return elf.machine == ElfMachine.CUDA
 
 
@@ -63,8 +63,8 @@ def text_of(data: bytes) -> str:
 def printing(data: bytes, text: str) -> str:
     """Return the PTX of an image that prints or has assertions; empty for other images.
 
-    `text` is the PTX of a cubin, if the caller has it. Raises `UnsupportedError` for a finished cubin that
-    prints and has no PTX, and for a kernel that allocates memory.
+    `text` is the PTX of a cubin, if the caller has it. Raises `UnsupportedError` for a cubin that prints and
+    has no PTX, and for a kernel that allocates memory; `UsageError` for a malformed image.
     """
     if is_ptx(data):
         text = text_of(data)
@@ -85,10 +85,11 @@ def printing(data: bytes, text: str) -> str:
 
 
 def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]:
-    """Assemble PTX for a device; return the cubin, which contains the PTX, and the facts about `entry`.
+    """Assemble PTX for a device; return the cubin, which contains the PTX, and the signature of `entry`.
 
-    Raises `CompileError` with the assembler's message, `UnsupportedError` without an assembler and for a
-    kernel that uses what the device lacks, `UsageError` for an unknown entry.
+    `entry` "" means the only entry. Raises `CompileError` with the assembler's message; `UnsupportedError`
+    if no assembler is installed, for PTX of a later architecture and for a kernel that uses what the device
+    lacks; `UsageError` for an unknown entry, and for "" with several entries.
     """
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
     _refuse_target(text, info)
@@ -101,11 +102,12 @@ def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]
 
 @malformed("the cubin")
 def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[bytes, Signature]:
-    """Return a cubin with its PTX, if there is one, and the facts about `entry`.
+    """Return a cubin, with its PTX if that is known, and the signature of `entry`; "": of its only kernel.
 
-    `text` is the PTX that it was assembled from, or empty: then the cubin's own copy counts. Raises
-    `UnsupportedError` for a cubin without PTX on an emulated GPU, and for one that the device does not run:
-    machine code runs on its own architecture and on later minor revisions of it.
+    `text` is the PTX from which the cubin was assembled, or "": then the copy in the cubin is used, if there
+    is one. Raises `UnsupportedError` for a cubin without PTX on an emulated GPU, and for a cubin of another
+    architecture: machine code runs on its own architecture and on later minor revisions of it. Raises
+    `UsageError` for an unknown entry, for PTX with other parameters, and for a malformed cubin.
     """
     elf = Elf(data)
     own = elf.section(PTX_SECTION) is not None
@@ -126,7 +128,7 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
 
 
 def _refuse_target(text: str, info: DeviceInfo) -> None:
-    """Raise `UnsupportedError` for PTX of a later architecture, or of one that no other runs ("sm_90a")."""
+    """Raise `UnsupportedError` for PTX of a later architecture, or of another than its own ("sm_90a")."""
     wanted, own = _SM.fullmatch(ptx.target(text)), _SM.fullmatch(info.arch)
     if wanted is None or own is None:
         return
@@ -149,7 +151,7 @@ def _refuse_machine(data: bytes, name: str, info: DeviceInfo) -> None:
 
 
 def _refuse_addresses(text: str, info: DeviceInfo) -> None:
-    """Raise `UnsupportedError` for code on hardware that takes generic addresses of kernel parameters."""
+    """Raise `UnsupportedError` on hardware for code that takes generic addresses of kernel parameters."""
     if registry.parse(info.driver)[0].hardware and ptx.takes_addresses(text):
         raise UnsupportedError(
             "the PTX takes the address of a kernel parameter (cvta.param), as tensor descriptors made on the "
@@ -181,7 +183,10 @@ def _chosen(names: list[str], entry: str, what: str) -> str:
 
 
 def _signature(code: bytes, name: str, text: str) -> Signature:
-    """Return what the cubin's records state, with the names and kinds that its PTX adds."""
+    """Return what the cubin states, with the names and kinds of parameters that its PTX states.
+
+    Raises `UsageError` if the PTX and the cubin have different parameters.
+    """
     _, _, kernel = cubin.read(code, name)
     own = next((one for one in ptx.entries(text, kernel.parameter_base) if one.name == name), None)
     if own is not None:

@@ -1,9 +1,9 @@
 """The output ring of one module: `printf` records and failed assertions of its kernels.
 
-The ring is host memory that the device can access, so that it is readable after a fault too. Records fill it
-from the start; the host clears it whenever it has read them.
+The ring is host memory that the device can access, so that the host can read it after a fault, too. Kernels
+append records from the start on. The host reads all of them at once and clears the ring.
 
-Not here: the code that writes it (`interop.device_library`), when it is read (`hcq.outputs`).
+Not here: the code that writes the ring (`interop.device_library`). Next: `hcq.outputs`, when it is read.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from hcq.device import Device
 
 OUTPUT_BYTES: Final = 1 << 20
-"""Bytes of a ring, as CUDA's."""
+"""Bytes of a ring by default, as in CUDA."""
 
 
 class OutputRing:
-    """The ring of one module on one device. It is read by the device's `outputs` until it has no user."""
+    """The ring of one module on one device; `device.outputs` reads it as long as it has a user.
+
+    Raises `UsageError` for a size that is no multiple of 8 or below 2048.
+    """
 
     def __init__(self, device: Device, name: str, size: int = OUTPUT_BYTES) -> None:
         if size < 2 * HEAD_BYTES or size % 8:
@@ -49,15 +52,15 @@ class OutputRing:
         device.outputs.add(self)
 
     def used_by(self, user: object) -> None:
-        """Keep the ring as long as `user` exists: a kernel, or a program with its code."""
+        """Keep the ring in use as long as `user` exists: a kernel, or a program with the kernel's code."""
         self._users.add(user)
 
     def unused(self) -> bool:
-        """Return whether no kernel that writes to it exists any more."""
+        """Return whether no user exists any more, so that no kernel writes to the ring."""
         return not self._users
 
     def take(self) -> tuple[str, str]:
-        """Return the text of all complete records and a remark about lost ones; clear the ring."""
+        """Return the text of all complete records, and a remark about lost ones or ""; clear the ring."""
         (used,) = struct.unpack_from("<Q", self._memory, USED)
         if not used:
             return "", ""
@@ -79,7 +82,7 @@ class OutputRing:
         return text, f"{remark}\nhint: interop.load(..., output_bytes={4 * self.size})" if lost else ""
 
     def finding(self) -> str:
-        """Return the assertion that failed first, and forget it; empty if none did."""
+        """Return the description of the assertion that failed first, and clear it; "" if none failed."""
         (state,) = struct.unpack_from("<I", self._memory, FAILED)
         if not state:
             return ""
@@ -100,7 +103,7 @@ class OutputRing:
 
 
 def _text(data: memoryview, parts: list[int]) -> str:
-    """Return the text of one record: `parts` are the bytes of format, arguments and strings."""
+    """Return the text of one record; `parts` are the numbers of bytes of format, arguments and strings."""
     pieces, at = [], 0
     for size in parts:
         pieces.append(bytes(data[at : at + size]))

@@ -1,7 +1,7 @@
-"""Formatted output as C defines it, from the bytes that a kernel stored.
+"""The text of a call of C's `printf`, from the format and the bytes of the arguments that a kernel stored.
 
-Source: C17 7.21.6.1 and the CUDA C++ programming guide, formatted output. Not here: where the bytes come from
-(`interop.output`).
+Source: C17 7.21.6.1 and the CUDA C++ programming guide, formatted output. Not here: the code that stores the
+bytes (`interop.device_library`). Next: `interop.output`, which reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _NARROW: Final = {"hh": 8, "h": 16}
 
 
 class PrintfArguments:
-    """The arguments of one call in order, as they lie in memory: each aligned to its size."""
+    """The arguments of one call in order. In `data` each is aligned to its size.
+
+    `strings` has the texts of the string arguments, each ended by a zero byte; `data` has their addresses.
+    """
 
     def __init__(self, data: bytes, strings: bytes) -> None:
         self._data = data
@@ -86,7 +89,7 @@ def _converted(found: re.Match[str], arguments: PrintfArguments) -> str:
 
 
 def _count(text: str | None, arguments: PrintfArguments) -> int | None:
-    """Return a width or precision; None if there is none."""
+    """Return a width or precision; None if the conversion has none. "*" takes it from the arguments."""
     if text == "*":
         return arguments.integer(4, signed=True)
     return None if text is None else int(text or 0)

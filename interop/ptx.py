@@ -1,6 +1,7 @@
-"""The entries of a PTX module: their parameters and workgroup sizes. Source: PTX ISA 8.8, sections 5.4, 11.
+"""What PTX text states about its entries: parameters, workgroup sizes, and features that devices may lack.
 
-Not here: assembly (`compiler.targets.nvptx.assembler`), execution (`emulator.nv.ptx`).
+Source: PTX ISA 8.8, sections 5.4 and 11. Not here: execution (`emulator.nv.ptx`). Next:
+`compiler.targets.nvptx.assembler`, assembly.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ _LACKING: Final = (
         True,
     ),
 )
-"""What is not supported, the text of it, what to do instead, and whether only emulated GPUs lack it."""
+"""(feature, pattern of its PTX, what to do instead, whether only emulated GPUs lack the feature)."""
 _UNITS: Final = frozenset({1, 2, 4, 8, 16})
-"""Bytes of the types of parameters."""
+"""Sizes in bytes that the type of a parameter may have."""
 _DIGITS: Final = 10
-"""Most digits of a number: of those of 32 bits."""
+"""Most digits of a decimal number of 32 bits."""
 _SHOWN: Final = 40
 """Characters of a number that an error shows."""
 _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
@@ -61,7 +62,7 @@ _KINDS: Final = {"u": ArgKind.INT, "s": ArgKind.INT, "f": ArgKind.FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class PtxEntry:
-    """One `.entry` of a module."""
+    """One `.entry` of a module. `required_threads` None: any workgroup of up to `max_threads` threads."""
 
     name: str
     parameters: tuple[KernelParameter, ...]
@@ -70,9 +71,10 @@ class PtxEntry:
 
 
 def entries(text: str, base: int = 0) -> tuple[PtxEntry, ...]:
-    """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter.
+    """Return the entries of PTX text, in order. Raises `UsageError` for a malformed parameter or size.
 
-    `base`: where the parameters begin in their constant bank; alignment counts from the start of the bank.
+    `base` is the offset of the parameters in their constant bank: alignment counts from the start of the
+    bank, offsets of parameters from `base`.
     """
     return tuple(_entry(found, base) for found in _ENTRY.finditer(_COMMENT.sub(" ", text)))
 
@@ -91,9 +93,10 @@ def takes_addresses(text: str) -> bool:
 def with_grid_barrier(text: str) -> str:
     """Return PTX whose barriers of a whole grid, `this_grid().sync()`, have their state in the module.
 
-    %envreg1 and %envreg2 are the high and the low word of the address of 8 bytes, a size and a count of
-    arrivals, which libcuda sets up (cooperative_groups/details/driver_abi.h of CUDA 13). Here they are a
-    variable of the module, cleared when it is loaded; the count is usable again after each barrier.
+    %envreg1 and %envreg2 are the high and the low 32 bits of an address of 8 bytes, which hold a size and a
+    count of arrivals. libcuda sets them up (cooperative_groups/details/driver_abi.h of CUDA 13). Here the 8
+    bytes are a variable of the module, which is 0 when the module is loaded; each barrier leaves the count
+    usable for the next one. PTX without these registers is returned as it is.
     """
 
     def words(found: re.Match[str]) -> str:
@@ -116,9 +119,9 @@ def has_grid_barrier(text: str, entry: str) -> bool:
 
 
 def lacking(text: str, entry: str, *, emulated: bool) -> tuple[str, str] | None:
-    """Return a feature that a kernel uses and its device lacks, with a hint; None: there is none.
+    """Return (feature, hint) for a feature that a kernel uses and its device lacks; None: there is none.
 
-    The functions of the module count as the kernel's own; other kernels do not.
+    All functions of the module count as used by the kernel; other kernels are ignored.
     """
     code = _COMMENT.sub(" ", text)
     if not any(re.search(pattern, code) for _, pattern, _, _ in _LACKING):
@@ -181,7 +184,10 @@ def _number(entry: str, text: str) -> int:
 
 
 def _kind(found: re.Match[str], unit: int) -> ArgKind | None:
-    """Return what a parameter holds. An address without `.ptr` looks like an integer of 8 bytes."""
+    """Return the kind of a parameter.
+
+    None for arrays, and for integers of 8 bytes, which may be addresses.
+    """
     if found["pointer"]:
         return ArgKind.POINTER
     if found["count"]:

@@ -4,12 +4,12 @@
     python -m interop.sanitize --json kernels.py
 
 Every emulated GPU that the script opens runs its kernels with checks for races, accesses outside memory,
-reads of uninitialized memory and barriers, and every submission is validated. `--device` is what "auto"
-opens.
+reads of uninitialized memory and wrong barriers, and every submission is validated. `--device` is the device
+that "auto" opens.
 
-Findings go to the standard output, with kernel, line of the source, thread, address and allocation. They
-include faults that the script handles, and those of kernels that it does not wait for. Exit status: 1 with a
-finding, 2 when the script failed otherwise, else the status that the script gives.
+Findings are printed to the standard output, with kernel, source line, thread, address and allocation. They
+include faults that the script handles, and faults of kernels that it does not wait for. Exit status: 1 with a
+finding; 2 if the script failed for another reason or the arguments are wrong; else the script's own status.
 
 Not here: the checks (`emulator.sanitizers`). Next: docs/testing-kernels.md.
 """
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 EMULATED: Final = ("nv-emu", "amd-emu")
 """Drivers that check kernels."""
 FOUND: Final = 1
+"""Exit status with a finding."""
 FAILED: Final = 2
+"""Exit status of a script that failed without a finding."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command line; return the exit status. Wrong arguments raise `SystemExit(2)`."""
     parser = argparse.ArgumentParser(
         prog="python -m interop.sanitize", description="run a program on emulated GPUs with all checks"
     )
@@ -69,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[dict[str, Any]]]:
-    """Run a script as `__main__`; return the exit status and the findings, as dictionaries."""
+    """Run a script as `__main__`; return the exit status and the findings, each as of `findings`.
+
+    Closes the devices that the script left open; `sys.argv` and `sys.path` are restored.
+    """
     kept = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
     others = open_devices()
@@ -91,7 +96,10 @@ def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[d
 
 
 def _status(script: str) -> int:
-    """Run a script as `__main__`; return its exit status. Prints the traceback of an error but a fault."""
+    """Run a script as `__main__`; return its exit status.
+
+    Prints the traceback of errors, except of faults.
+    """
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
@@ -109,7 +117,11 @@ def _status(script: str) -> int:
 
 
 def findings(fault: DeviceFault) -> list[dict[str, Any]]:
-    """Return the findings that a fault names; a fault without one is a finding of its own."""
+    """Return the findings that a fault reports as dictionaries; a fault without reports is itself a finding.
+
+    All have kind, message, kernel, source, device and arguments; reports of the checks also have the fields
+    of `emulator.ir.report.KernelReport`.
+    """
     texts = fault.report.reports or (str(fault),)
     out: list[dict[str, Any]] = []
     for report, source in parse("\n".join(texts)):
@@ -136,7 +148,7 @@ def findings(fault: DeviceFault) -> list[dict[str, Any]]:
 
 
 def text(found: dict[str, Any]) -> str:
-    """Return a finding as lines, in the order of compute-sanitizer: what, where, who, which memory."""
+    """Return a finding as lines, in the order of compute-sanitizer: problem, code, thread, memory."""
     lines = [f"========= {found['message']}"]
     if found.get("address") is not None:
         lines[0] += f": {found['access'] or 'access'} of {found['size']} bytes at {found['address']:#x}"

@@ -1,4 +1,4 @@
-"""What a kernel image states about its entry: parameters, shared memory, and the workgroup that it wants.
+"""What a kernel image states about its entry: parameters, shared memory, and workgroup size.
 
 Not here: reading images (`interop.nvidia`, `interop.amdgpu`, `interop.host`). Next: `interop.kernel`, which
 checks launches against it.
@@ -30,9 +30,9 @@ class KernelParameter:
     size: int
     """Bytes. Another size than 1, 2, 4 or 8 is a structure by value, given as `bytes`."""
     kind: ArgKind | None
-    """None: the image has only the size, and the value of a launch decides."""
+    """None: the image states only the size, and the value that a launch passes determines the kind."""
     whole: bool = False
-    """Where `kind` is None: it is an address or an integer, and no floating-point number."""
+    """Used if `kind` is None: whether it is an address or an integer, and no floating-point number."""
 
     def __str__(self) -> str:
         kind = self.kind.name.lower() if self.kind else "pointer or integer" if self.whole else "value"
@@ -41,7 +41,7 @@ class KernelParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The facts about one entry."""
+    """What an image states about one entry."""
 
     entry: str
     parameters: tuple[KernelParameter, ...]
@@ -69,9 +69,10 @@ class Signature:
 
 
 def declared(types: Sequence[str]) -> tuple[KernelParameter, ...]:
-    """Return parameters of the types `types`, each naturally aligned behind the previous one.
+    """Return parameters of the types `types`, each naturally aligned after the previous one.
 
-    A type is "pointer", "i8" to "i64", "u8" to "u64", or "f16" to "f64". Raises `UsageError` for another.
+    A type is "pointer", "i8" to "i64", "u8" to "u64", or "f16" to "f64". Raises `UsageError` for another
+    type, `UsageTypeError` for no list of texts.
 
         declared(["pointer", "pointer", "i32"])
     """
@@ -98,9 +99,9 @@ def declared(types: Sequence[str]) -> tuple[KernelParameter, ...]:
 
 
 def agree(found: Signature, types: Sequence[str]) -> Signature:
-    """Return `found` with the kinds that the caller declares in `types`, where the image leaves them open.
+    """Return `found` with the kinds that the caller declares in `types`, for parameters whose kind is None.
 
-    Raises `UsageError` where count, offset, size or kind contradict the image.
+    Raises `UsageError` if count, offset, size or kind contradict the image.
     """
     wanted = declared(types)
     if len(wanted) != len(found.parameters):

@@ -1,8 +1,8 @@
-"""Tensor maps made on the host: what CUDA's `cuTensorMapEncodeTiled` makes, from the documented fields.
+"""Tensor maps made on the host, as by CUDA's `cuTensorMapEncodeTiled`; the TMA unit of sm_90 copies by them.
 
-The bytes are those that `tensormap.replace` leaves in a map of zeros, so kernels may go on from either.
+The bytes equal those that `tensormap.replace` writes into a map of zeros, so that a kernel may change them.
 
-Not here: the layout (`drivers.nv.layouts.tensor_map`), maps that kernels make.
+Not here: maps that kernels make. Next: `drivers.nv.layouts.tensor_map`, the layout and its source.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def encode(
     - `address`: of the first element, a multiple of 16.
     - `element`: the type's number in `tensormap.replace.elemtype` (6: f16, 7: f32, 10: bf16).
     - `shape`, `box`: elements along each dimension, the outermost first, of the tensor and of one copy.
-    - `strides`: elements from one place to the next along each dimension; the last is 1.
+    - `strides`: distances in elements along each dimension; the last is 1, the others multiples of 16 bytes.
     - `swizzle`: the number in `tensormap.replace.swizzle_mode`: 0 none, 1 to 3 for 32, 64 and 128 bytes.
     - `fill_nan`: whether elements outside of the tensor are NaN instead of 0.
 
-    Raises `UsageError` for what the format cannot express.
+    Raises `UsageError` for values that the format cannot express.
     """
     rank = len(shape)
     if not 1 <= rank <= layout.RANKS or len(strides) != rank or len(box) != rank:

@@ -1,6 +1,6 @@
 """Tensors of the frontend as arguments of kernels: passed by address, without a copy.
 
-Not here: what taking the memory means for the tensor (`frontend.exposed`), arrays (`interop.arrays`).
+Not here: arrays (`interop.arrays`). Next: `frontend.exposed`, tensors whose memory others may write.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def is_tensor(value: object) -> bool:
 
 
 def memory(tensor: Any, device: Device) -> Buffer:
-    """Return the memory of a tensor for a launch on `device`, which may write it.
+    """Return the memory of a tensor for a launch on `device`, which may write it; a pending one is computed.
 
-    Raises `UsageError` for a tensor of another device.
+    The tensor keeps the memory. Raises `UsageError` for a tensor of another device, and as
+    `frontend.exposed.memory_of`.
     """
     from frontend.device import Device as Devices  # noqa: PLC0415 - loaded already, where there is a tensor
     from frontend.exposed import memory_of  # noqa: PLC0415 - as above

@@ -55,11 +55,8 @@ def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 
 
 def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the variance over axes: squared distances from the mean, divided by count - correction."""
-    if correction == int(correction):
-        return x.var(axis, keepdim=keepdims, correction=int(correction))
-    count = x.numel() // x.amax(axis).numel()
-    return x.var(axis, keepdim=keepdims, correction=0) * (count / (count - correction))
+    """Return the variance over axes: squares of distances from the mean, over max(count - correction, 0)."""
+    return x.var(axis, keepdim=keepdims, correction=correction)
 
 
 def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

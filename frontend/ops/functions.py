@@ -2,8 +2,10 @@
 
 A new one needs its row in the table of methods (docs/how-to/add-a-tensor-method.md).
 
-Not here: arithmetic and bits (`elementwise`), activations (`activation`), inverse circular, hyperbolic and
-special functions (`special`), gradient rules (`frontend.autograd.elementwise`).
+The results of roots, exponentials and circular functions are floats: of integers and bools float32.
+
+Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradient rules
+(`frontend.autograd.elementwise`). Next: `special`, inverse circular, hyperbolic and special functions.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def tan(self: T) -> T:
 
 @method
 def square(self: T) -> T:
-    """Return self * self; of bools as int32."""
+    """Return self * self; bools give int32."""
     return mul(convert(self, dtypes.int32), self) if self.expr.dtype is dtypes.bool else mul(self, self)
 
 
@@ -131,7 +133,10 @@ trunc = _rounding("trunc", Ops.TRUNC, "number rounded towards zero")
 
 @method
 def round(self: T, decimals: int = 0) -> T:
-    """Return the nearest multiple of 10**-decimals, ties to even, as a float; integers do not change."""
+    """Return the nearest multiple of 10**-decimals, ties to even, as a float; integers do not change.
+
+    Negative `decimals` round to tens, hundreds and so on.
+    """
     if not self.expr.dtype.is_float:
         return self
     if not decimals:
@@ -149,7 +154,7 @@ def isnan(self: T) -> T:
 
 @method
 def isinf(self: T, detect_positive: bool = True, detect_negative: bool = True) -> T:  # noqa: FBT001, FBT002 - the field's names
-    """Return where values are plus or minus infinity, or one of them."""
+    """Return, as bool, where values are infinite, of the signs that are to be detected."""
     if not self.expr.dtype.is_float or not (detect_positive or detect_negative):
         return ne(self, self) if not self.expr.dtype.is_float else lt(abs(self), 0.0)
     if detect_positive and detect_negative:
@@ -173,7 +178,7 @@ def logical_not(self: T) -> T:
 def fmod(self: T, other: T | Number) -> T:
     """Return the remainder of the quotient rounded towards zero: it has the sign of self, as in C.
 
-    An integer divisor 0 raises as in `div`.
+    Bools give int32. An integer divisor 0 raises as in `div`.
     """
     x, y = agree("fmod", self, other)
     if x.expr.dtype.is_float:
@@ -201,7 +206,7 @@ def logaddexp(self: T, other: T | Number) -> T:
 def hypot(self: T, other: T | Number) -> T:
     """Return sqrt(self² + other²), also where the squares would overflow or vanish; integers give float32.
 
-    It is infinite beside an infinity, also for NaN, as C's hypot.
+    If one side is infinite, so is the result, also if the other is NaN, as of C's hypot.
     """
     x, y = agree("hypot", self, other, floats=True)
     found = _hypotenuse(x, y)
@@ -237,7 +242,7 @@ logical_xor = _logical("logical_xor", Ops.XOR, "exactly one is")
 @operator
 @rounding_once
 def xlogy(self: T, other: T | Number) -> T:
-    """Return self * log(other), 0 where self is 0; integers give float32."""
+    """Return self * log(other), 0 where self is 0 and other is not NaN; integers give float32."""
     x, y = agree("xlogy", self, other, floats=True)
     return ruled("xlogy", where(eq(x, 0), where(ne(y, y), y, 0.0), mul(x, log(y))), x, y)
 
@@ -245,20 +250,20 @@ def xlogy(self: T, other: T | Number) -> T:
 @composite
 @in_float32
 def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first * second; of sixteen-bit floats rounded once."""
+    """Return self + value * first * second; 16-bit floats are rounded once."""
     return add(self, mul(mul(first, second), value))
 
 
 @composite
 @in_float32
 def addcdiv(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first / second; of sixteen-bit floats rounded once."""
+    """Return self + value * first / second; 16-bit floats are rounded once."""
     return add(self, mul(div(first, second), value))
 
 
 @method
 def frac(self: T) -> T:
-    """Return the part after the point, with the sign of self."""
+    """Return the fractional part, with the sign of self. Raises `UsageError` for bools."""
     return sub(self, trunc(self))
 
 
@@ -304,7 +309,10 @@ _MOST: Final = {
 
 @method
 def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
-    """Return self with NaN and infinities replaced: by 0, and the greatest and least finite numbers."""
+    """Return self with NaN replaced by `nan`, infinity by `posinf`, negative infinity by `neginf`.
+
+    None is the greatest, or the least, finite number of the dtype. Integers and bools do not change.
+    """
     dtype = self.expr.dtype
     if not dtype.is_float:
         return self
@@ -316,7 +324,7 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
 
 @method
 def logit(self: T, eps: float | None = None) -> T:
-    """Return log(self / (1 - self)); with `eps`, of self limited to eps..1 - eps."""
+    """Return log(self / (1 - self)), NaN outside 0..1; with `eps`, self is first limited to eps..1 - eps."""
     x = widened(self)
     outside = apply(Ops.OR, None, lt(x, 0.0), gt(x, 1.0))
     x = mul(x, where(outside, math.nan, 1.0)) if eps is None else clip(x, eps, 1 - eps)
@@ -325,13 +333,13 @@ def logit(self: T, eps: float | None = None) -> T:
 
 @operator
 def heaviside(self: T, other: T | Number) -> T:
-    """Return 0 where self is negative, 1 where positive, other where it is 0."""
+    """Return 0 where self is negative or NaN, 1 where it is positive, other where it is 0."""
     x, y = agree("heaviside", self, other)
     return where(eq(x, 0), y, convert(gt(x, 0), x.expr.dtype))
 
 
 def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
-    """Return the sum self + alpha * other, broadcast and promoted; of two bools, their disjunction.
+    """Return the sum self + alpha * other, broadcast and promoted; of two bools, whether one is true.
 
     Dtypes promote as in PyTorch. Raises `UsageError` for shapes that do not broadcast.
     """
@@ -339,12 +347,12 @@ def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
 
 
 def minus(self: T, other: T | Number, *, alpha: float = 1) -> T:
-    """Return the difference self - alpha * other; two bools raise `UsageError`: use `^` to compare them."""
+    """Return the difference self - alpha * other. Two bools raise `UsageError`: use `^` to compare them."""
     return _with_alpha(sub, self, other, alpha)
 
 
 def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha: float) -> T:
-    """Return fn(x, alpha * other); of sixteen-bit floats rounded once."""
+    """Return fn(x, alpha * other); 16-bit floats are rounded once."""
     if number(alpha, "alpha") == 1:
         return fn(x, other)
     y = x.operand(other)
@@ -359,23 +367,23 @@ def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha
 
 @converting
 def clamp_min(self: T, low: T | Number) -> T:
-    """Return values limited from below; see `clip`."""
+    """Return the greater of each value and `low`; dtypes and errors as `clip`."""
     return clip(self, low, None)
 
 
 @converting
 def clamp_max(self: T, high: T | Number) -> T:
-    """Return values limited from above; see `clip`."""
+    """Return the lesser of each value and `high`; dtypes and errors as `clip`."""
     return clip(self, None, high)
 
 
 @method
 def conj(self: T) -> T:
-    """Return self: numbers are real."""
+    """Return self: no tensor is complex."""
     return self
 
 
 @method
 def isreal(self: T) -> T:
-    """Return true for every element: numbers are real."""
+    """Return True for every element: no tensor is complex."""
     return constant(self, True, dtypes.bool, self.expr.shape)

@@ -2,10 +2,13 @@
 
 Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
 `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`);
-otherwise it reads 0, and a value written to it is ignored. Small sums and writes compare every position with
-every index of its row in one kernel; larger ones sort the indices, in about ten kernels (`placed`).
+otherwise it reads 0, and a value written to it is ignored. An axis that does not exist and an index of floats
+raise `UsageIndexError`, too.
 
-Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_scatter`).
+Small sums and writes compare every position with every index of its row in one kernel. Larger ones sort the
+indices, in about ten kernels (`placed`).
+
+Not here: `x[key]` (`indexing`). Next: `frontend.primitives.gather_scatter`, the primitives.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALO
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 _LAUNCHES: Final = 1 << 18
-"""Comparisons that take as long as the launches of a sum in order."""
+"""Comparisons that take as long as the kernel launches of a sum with sorted indices."""
 _STEP: Final = 8
 """Values that one step of a sum reads for each result; each step multiplies the length by it."""
 
 
 def placed(values: T, index: T, axis: int, n: int) -> T:
-    """Return for each of n places along an axis the sum of the values with that index: see SEGMENT_SUM."""
+    """Return, for each of n positions along an axis, the sum of the values with that index (SEGMENT_SUM)."""
     shape = values.expr.shape
     if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
         return apply(SEGMENT_SUM, (axis, n), values, index)
@@ -52,7 +55,10 @@ def placed(values: T, index: T, axis: int, n: int) -> T:
 
 
 def last_named(index: T, axis: int, n: int) -> T:
-    """Return for each of n places along an axis which names it last, less than 0 for none: see LAST_INDEX."""
+    """Return, for each of n positions along an axis, the position of the last index with that value.
+
+    It is less than 0 if no index has the value: see LAST_INDEX.
+    """
     shape = index.expr.shape
     count = prod(shape)
     if _compares(n, shape[axis], count, count):
@@ -61,7 +67,10 @@ def last_named(index: T, axis: int, n: int) -> T:
 
 
 def _compares(n: int, m: int, values: int, indices: int) -> bool:
-    """Whether comparing is the shorter way, for n places, m indices in a row, and all values and indices."""
+    """Return whether comparing every position with every index takes less time than sorting the indices.
+
+    There are n positions and m indices in a row, and `values` and `indices` in all.
+    """
     steps = (max(m - 1, 0).bit_length() + 2) // 3
     in_order = indices * 2 * min(m, BLOCK) + values * _STEP * steps + values // max(m, 1) * n
     return n * values <= 2 * in_order + _LAUNCHES
@@ -75,9 +84,8 @@ def gather(self: T, axis: int, index: T) -> T:
 
         Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0], [1]]))      # [[1], [4]]
 
-    An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise it reads 0. An index of floats raises it, too. Raises `UsageError` for an
-    index of another rank, or one that is longer than self on another axis.
+    Raises `UsageError` for an index of another rank, or one that is longer than self on another axis. For
+    indices out of range see the module.
     """
     index = _index("gather", self, axis, index)
     if len(self.expr.shape) != len(index.expr.shape) and 0 in index.expr.shape:
@@ -96,13 +104,13 @@ def _gather(self: T, axis: int, index: T) -> T:
 
 @accepts_aliases
 def take(self: T, index: T, axis: int | None = None) -> T:
-    """Return elements of the flattened tensor, in the shape of the index; with an axis, those of that axis.
+    """Return the elements of the flattened tensor at the indices, in the shape of the index.
 
-    The shape of the index then replaces the axis.
+    With an axis, return the elements of that axis at the indices; the shape of the index replaces the axis.
 
         Tensor([[10, 20], [30, 40]]).take([[2, 0]])      # [[30, 10]]
 
-    Negative indices count from the end. Out of range: as in `gather`.
+    Negative indices count from the end. An index out of range is as in `gather`.
     """
     if axis is None:
         self, axis = reshape(self, -1), 0
@@ -116,7 +124,7 @@ def _take(self: T, index: T, axis: int) -> T:
 
 
 def rows(weight: T, index: T) -> T:
-    """Return the rows of a table at non-negative indices; negative ones are out of range."""
+    """Return the rows of a table at indices from 0 on; a negative index is out of range."""
     if hasattr(index, "dispatch"):
         return cast("T", index.dispatch(rows, (weight, index), {}))
     limit = IndexLimit("Embedding", 0, weight.expr.shape[0])
@@ -134,7 +142,11 @@ def _rows(self: T, index: T, limit: IndexLimit) -> T:
 
 @accepts_aliases
 def take_along_dim(self: T, index: T, axis: int | None = None) -> T:
-    """Return `gather(axis, index)`, broadcast on the other axes; without an axis of the flattened tensors."""
+    """Return `gather(axis, index)`, where self and index broadcast on the other axes.
+
+    Without an axis both are flattened first. Raises `UsageError` for an index of another rank, and for other
+    axes that do not broadcast.
+    """
     index = index if index.__class__ is self.__class__ else read(gather, "index", index, self)
     if axis is None:
         return gather(reshape(self, -1), 0, reshape(index, -1))
@@ -151,9 +163,9 @@ def take_along_dim(self: T, index: T, axis: int | None = None) -> T:
 
 @accepts_aliases
 def index_select(self: T, axis: int, index: T) -> T:
-    """Return the elements of an axis at the indices of a vector of integers.
+    """Return the elements of an axis at the indices of a vector of integers, or at one integer.
 
-    Out of range: as in `gather`.
+    An index out of range is as in `gather`. Raises `UsageIndexError` for an index of more than one axis.
     """
     index = with_axes(_index("index_select", self, axis, index))
     if len(index.expr.shape) != 1 or (not self.expr.shape and index.expr.shape[0] != 1):
@@ -170,7 +182,7 @@ def with_axes(x: T) -> T:
 
 
 def _index(what: str, x: T, axis: int, index: T) -> T:
-    """Return an index as a tensor; raise when a value known on the host is out of range."""
+    """Return an index as a tensor. Raises `UsageIndexError` if a value known on the host is out of range."""
     found: T = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
     shape = x.expr.shape or (1,)
     a = axis_of(axis, shape, what)
@@ -182,18 +194,17 @@ def _index(what: str, x: T, axis: int, index: T) -> T:
 def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
-    Index has the rank of self and no axis longer than in src; several values for one element are all added.
-    Sixteen-bit floats are added up in float32 and rounded once.
+    The index has the rank of self and no axis longer than in src. All values for one element are added:
+    16-bit floats in float32, rounded once. A sum of bools is whether one of them is true.
 
-    An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a src of another dtype than
-    self, and for shapes that do not fit. A sum of bools is whether one of them is true.
+    Raises `UsageError` for a src of another dtype than self, and for shapes that do not fit. For indices out
+    of range see the module.
     """
     return _lifted(_scatter_add, self, axis, _index("scatter_add", self, axis, index), src)
 
 
 def _lifted(fn: Callable[..., T], self: T, axis: int, index: T, src: T | Number, *rest: Any) -> T:
-    """Return what a function that writes at an index returns; tensors of shape () count as of shape (1,)."""
+    """Return fn(self, axis, index, src, *rest), where tensors of shape () count as of shape (1,)."""
     if self.expr.shape and index.expr.shape:
         return fn(self, axis, index, src, *rest)
     given: Any = src
@@ -217,14 +228,12 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
 def scatter(self: T, axis: int, index: T, src: T | Number, *, reduce: str | None = None) -> T:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
 
-    `reduce` "add" or "multiply" combines them with self instead.
+    The index has the rank of self and no axis longer than in src. Of several values for one element, the last
+    along the axis is written. With `reduce` "add" or "multiply", all values are added to the element, or
+    multiplied with it, instead.
 
-    Index has the rank of self and no axis longer than in src. Of several values for one element, the
-    last along the axis is written.
-
-    An index out of range raises `UsageIndexError` where its value is known on the host, or under
-    `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
-    src of another dtype than self, and for shapes that do not fit.
+    Raises `UsageError` for a src of another dtype than self, for shapes that do not fit, and for another
+    `reduce`. For indices out of range see the module.
     """
     if reduce is not None:
         if not isinstance(reduce, str) or reduce not in {"add", "multiply"}:
@@ -243,9 +252,10 @@ _REDUCTIONS: Final = {"sum": Ops.ADD, "prod": Ops.MUL, "amax": Ops.MAX, "amin": 
 def scatter_reduce(self: T, axis: int, index: T, src: T, reduce: str, *, include_self: bool = True) -> T:
     """Return self with values of src combined at [..., index[i][j]..., ...] along one axis.
 
-    `reduce` is "sum", "prod", "mean", "amax" or "amin"; without `include_self` the values of self count only
-    where no index names the place. Shapes, dtypes and errors are those of `scatter_add`; every place is
-    compared with every index of its row.
+    `reduce` is "sum", "prod", "mean" (of integers rounded down), "amax" or "amin"; another one raises
+    `UsageError`. Without `include_self`, an element of self that an index names takes no part in its result.
+    Shapes, dtypes and other errors are those of `scatter_add`. Every position is compared with every index of
+    its row.
     """
     if not isinstance(reduce, str) or reduce not in _REDUCTIONS:
         raise UsageError(f"scatter_reduce: wanted one of {', '.join(_REDUCTIONS)}, saw {reduce!r}")
@@ -319,9 +329,9 @@ def written(x: T, axis: int, place: T, values: T) -> T:
 
 
 def _checked(what: str, shape: Shape, axis: int, index: TensorBase) -> int:
-    """Return the axis, checked.
+    """Return the axis counted from the front.
 
-    Raises `UsageError` for an index of another rank or longer in another axis.
+    Raises `UsageError` for an index of another rank, or one that is longer on another axis.
     """
     a = axis_of(axis, shape, what)
     wanted = index.expr.shape
@@ -341,7 +351,7 @@ def _bounds(shape: Shape, wanted: Shape, axis: int) -> tuple[tuple[int, int], ..
 
 
 def _values(what: str, x: T, index: T, src: T | Number) -> T:
-    """Return the value to write, in the shape of the index."""
+    """Return the values to write, in the shape of the index: those of a tensor, or one number."""
     dtype, wanted = x.expr.dtype, index.expr.shape
     if isinstance(src, (int, float)):
         return constant(x, suited(src, dtype), dtype, wanted)
@@ -364,12 +374,13 @@ def _grown(x: T, shape: Shape) -> T:
 def masked_select(self: T, mask: T, *, size: int | None = None, fill_value: float = 0) -> T:
     """Return the elements where a bool mask is true, as a vector; self and mask broadcast.
 
-    Computes the mask, unless `size` gives the length: what is beyond is cut, what is missing `fill_value`.
+    The mask is computed, unless `size` gives the length of the result: elements beyond it are left out, and
+    missing ones are `fill_value`.
 
         Tensor([3, 1, 2]).masked_select(Tensor([True, False, True]))      # [3, 2]
 
-    Raises `UsageTypeError` for a mask that is not bool, `UsageError` inside a captured function
-    without `size`.
+    Raises `UsageTypeError` for a mask that is not bool. Raises `UsageError` for shapes that do not broadcast,
+    for a negative size, and inside a captured function without `size`.
     """
     mask = mask if mask.__class__ is self.__class__ else read(masked_select, "mask", mask, self)
     if mask.expr.dtype is not dtypes.bool:
@@ -389,10 +400,11 @@ def masked_select(self: T, mask: T, *, size: int | None = None, fill_value: floa
 def nonzero(
     self: T, *, as_tuple: bool = False, size: int | None = None, fill_value: int = 0
 ) -> T | tuple[T, ...]:
-    """Return the coordinates (int32) of elements that are not zero: a row each, or a vector for each axis.
+    """Return the coordinates (int32) of the elements that are not zero: (elements, axes).
 
-    Computes self, unless `size` gives the number of rows: what is beyond is cut, what is missing
-    `fill_value`. Raises `UsageError` inside a captured function without `size`.
+    With `as_tuple`, return a vector for each axis. self is computed, unless `size` gives the number of rows:
+    rows beyond it are left out, and missing ones hold `fill_value`. Raises `UsageError` for a negative size,
+    and inside a captured function without `size`.
 
         Tensor([[0, 5], [7, 0]]).nonzero()      # [[0, 1], [1, 0]]
     """
@@ -422,7 +434,7 @@ def _length(what: str, size: int) -> int:
 
 @method
 def _first_places(self: T, size: int) -> T:
-    """Return the first `size` places of a mask of any shape that are true, then -1."""
+    """Return the first `size` indices at which a flattened mask is true, then -1."""
     n = prod(self.expr.shape)
     flat = reshape(self, n)
     order = argsort(convert(invert(flat), dtypes.int32)) if n else convert(flat, dtypes.int32)
@@ -431,7 +443,7 @@ def _first_places(self: T, size: int) -> T:
 
 
 def argwhere(self: T) -> T:
-    """Return the coordinates (int32) of elements that are not zero, a row each; see `nonzero`."""
+    """Return the coordinates (int32) of the elements that are not zero, one in each row; see `nonzero`."""
     found: Any = nonzero(self)
     made: T = found
     return made
@@ -439,7 +451,10 @@ def argwhere(self: T) -> T:
 
 @converting
 def nonzero_static(self: T, *, size: int | None = None, fill_value: int = -1) -> T:
-    """Return `size` rows of coordinates (int32); see `nonzero`. Raises `UsageError` without a size."""
+    """Return `size` rows of coordinates (int32) as `nonzero`; missing rows hold `fill_value`.
+
+    Raises `UsageError` without a size.
+    """
     if size is None:
         raise UsageError("nonzero_static: wanted size=, the number of rows; nonzero() counts them")
     found: Any = nonzero(self, size=size, fill_value=fill_value)

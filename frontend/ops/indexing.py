@@ -2,12 +2,13 @@
 
 `x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER. Several integer tensors
 follow PyTorch: a whole number or a tensor of shape () removes its axis first, so `x[0, :, [0, 1]]` is
-`x[0][:, [0, 1]]`, while NumPy treats it as an index array. An index out of range raises `IndexError` if the
-host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`); otherwise it reads 0.
+`x[0][:, [0, 1]]`. NumPy treats the 0 as an index array instead. An index out of range raises
+`UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`);
+otherwise it reads 0.
 
 A bool tensor, or list, selects the elements where it is true.
 
-Not here: writing (`writing`), methods with an index along one axis (`gather_scatter`).
+Not here: methods with an index along one axis (`gather_scatter`). Next: `writing`, `x[key] = value`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A part of an axis that starts at a bound variable; `drop` removes the axis."""
+    """`size` elements of an axis from a bound variable on; `drop` removes the axis."""
 
     axis: int
     start: Any
@@ -58,7 +59,11 @@ def has_symbolic_size(key: Any) -> bool:
 
 
 def moving_parts(key: Any, shape: Shape) -> tuple[list[Moving], tuple[Any, ...]]:
-    """Return the moving parts of a key, and the key with the whole axis in place of each."""
+    """Return the parts of a key that start at bound variables, and the rest of the key.
+
+    In the rest a slice is replaced by the whole axis, and a variable by 0. Raises `UsageError` for a slice
+    that does not run from a variable to the same plus a number, and for one that may leave the axis.
+    """
     parts = list(key) if isinstance(key, tuple) else [key]
     axis = 0
     found: list[Moving] = []
@@ -96,7 +101,7 @@ def _moving_part(p: Any, axis: int, shape: Shape) -> Moving:
 
 
 def take_moving(x: T, key: Any) -> tuple[T, Any]:
-    """Apply the slices at bound variables; return the result and the rest of the key."""
+    """Return x with the parts at bound variables taken, and the rest of the key for it."""
     found, rest = moving_parts(key, x.expr.shape)
     if not found:
         return x, key
@@ -113,13 +118,13 @@ def take_from(x: T, start: T, size: int, axis: int) -> T:
 
 @composite
 def place_at(x: T, value: T, start: T, axis: int) -> T:
-    """Return value, whose axis is shorter, placed at `start` in an axis as long as that of x."""
+    """Return value, whose axis is shorter than that of x, at `start` of an axis as long, with 0 outside."""
     return apply(Ops.GATHER, axis, value, sub(coordinate(x, (x.expr.shape[axis],), 0), start))
 
 
 @composite
 def only_at(x: T, new: T, start: T, size: int, axis: int) -> T:
-    """Return new inside start <= i < start + size of an axis, x outside."""
+    """Return the elements of new for start <= i < start + size of an axis, those of x elsewhere."""
     n = x.expr.shape[axis]
     place = sub(coordinate(x, (n,), 0), start)
     inside = mul(lt(place, size), lt(number_like(place, -1), place))
@@ -152,7 +157,7 @@ def places_of(mask: T) -> list[T]:
 def unmasked(x: TensorBase, key: Any) -> Any:
     """Return a key with each mask replaced by integer tensors, one for each axis that it covers.
 
-    Raises `UsageIndexError` for a mask that has not the sizes of these axes.
+    Raises `UsageIndexError` for a mask whose sizes are not those of these axes.
     """
     parts = list(key) if isinstance(key, tuple) else [key]
     if not any(is_mask(p, x) for p in parts):
@@ -181,14 +186,14 @@ def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
         )
 
 
-writing = later("frontend.ops.writing")  # it needs this module
+writing = later("frontend.ops.writing")  # it imports this module
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The part of one axis that an entry of a key selects: `count` indices begin, begin + step, ...
 
-    `drop` removes the axis.
+    `step` may be negative. `drop` removes the axis: the entry was one whole number.
     """
 
     begin: int
@@ -200,11 +205,15 @@ class Cut:
 NUMBERS: Final = frozenset({int, type(None)})
 """Classes of the usual bounds of a slice."""
 Entry = Cut | None | int
-"""A cut of the next axis, None for a new axis, or the number of an index tensor that takes the next axis."""
+"""A cut of the next axis; None: a new axis of size 1; an int: the number of the next axis's index tensor."""
 
 
 def entries_of(key: Any, shape: Shape, cls: type) -> tuple[list[Entry], list[Any]]:
-    """Read a key for a shape: one entry per axis or new axis, and the index tensors."""
+    """Return the entries of a key, one for each axis of a shape and each new axis, and the index tensors.
+
+    Index tensors are of the class `cls`. Raises `UsageIndexError` for too many indices, two `...`, an index
+    out of range and one of another type; `UsageError` for a step of 0.
+    """
     parts = list(key) if isinstance(key, tuple) else [key]
     used = sum([1 for p in parts if p is not None and p is not Ellipsis])
     if sum([1 for p in parts if p is Ellipsis]) > 1:
@@ -274,7 +283,10 @@ def _take(x: T, cuts: list[Cut]) -> T:
 def getitem(self: T, key: Any) -> T:
     """Return self[key]; the module lists the entries of a key.
 
-    A view, unless the key holds tensors or a slice with a negative step.
+    It is a view, unless the key holds tensors, masks or a slice with a negative step. Raises
+    `UsageIndexError` for too many indices, an index out of range, one of another type, index tensors that do
+    not broadcast, and a mask of other sizes. Raises `UsageError` for a step of 0, and for a mask inside a
+    captured function.
     """
     found, view = _item(self, key)
     if view and self.epoch:
@@ -288,7 +300,7 @@ def item(self: T, key: Any) -> T:
 
 
 def _put(parent: T, value: T, key: Any) -> T:
-    """Return what a tensor becomes when its view of a key is written."""
+    """Return the new value of a tensor whose view of a key gets a value."""
     found: T = writing.written(parent, key, value)
     return found
 
@@ -297,7 +309,7 @@ BACK[item] = _put
 
 
 def _item(self: T, key: Any) -> tuple[T, bool]:
-    """Return self[key], and whether it is a view: its elements are some of self, in order, at any values."""
+    """Return self[key], and whether it is a view: it does not depend on values of tensors."""
     if key.__class__ is not int and _is_symbolic(key):
         return _symbolic_item(self, key), False
     key = with_tensors(self, key)
@@ -388,10 +400,10 @@ def part_of(self: T, entries: tuple[Entry, ...], *tensors: T) -> T:
 
 
 def _gather_axes(x: T, axes: list[int], tensors: list[T]) -> T:
-    """Index several axes by tensors that broadcast together: one GATHER on the axes flattened into one.
+    """Return x indexed on several axes by tensors that broadcast together: one GATHER on the flattened axes.
 
-    The indices count from the front. The new axes stand where the first indexed one stood when they are
-    neighbours, else in front.
+    The indices count from the front. If the axes are neighbours, the new axes replace them; else the new axes
+    come first.
     """
     shape = x.expr.shape
     sizes = [shape[a] for a in axes]
@@ -440,7 +452,7 @@ def wrapped(index: T, n: int, what: str, axis: int) -> T:
 
 
 def interleaved(x: T, axis: int, step: int, low: int, n: int) -> T:
-    """Return x with step - 1 zeros between the elements of an axis, starting at `low`, `n` long in all."""
+    """Return x with step - 1 zeros between the elements of an axis, and `low` in front: n elements in all."""
     shape = x.expr.shape
     count, rank = shape[axis], len(shape)
     if step > 1 and count > 1:

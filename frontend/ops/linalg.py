@@ -1,8 +1,9 @@
 """Products of matrices (matmul of any rank, dot, linear, einsum) and their diagonals and triangles.
 
-A product is a broadcast product and one sum.
+A matrix product is an elementwise product of broadcast tensors and one sum.
 
-Not here: convolutions (`convolutions`), attention (`normalization`).
+Not here: convolutions (`convolutions`), attention (`normalization`). Next: `products`, other names of
+products.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
 def _wide(dtype: DType) -> DType:
-    """Return the dtype in which products of a dtype are summed: at least 32 bits wide."""
+    """Return the dtype in which products of a dtype are added: at least 32 bits wide."""
     if dtype.bits >= 32:
         return dtype
     return dtypes.float32 if dtype.is_float else dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
@@ -52,11 +53,9 @@ def _wide_contract(a: T, b: T, axes: Shape) -> T:
 def matmul(self: T, other: T) -> T:
     """Return the matrix product over the last axis of self and the last but one of other.
 
-    Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and its
-    axis leaves the result. Sixteen-bit floats are added up in float32 and rounded once; integers of less
-    than 32 bits give 32.
-
-    Dtypes promote; bools give int32.
+    Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and the result
+    lacks that axis. Dtypes promote. 16-bit floats are added in float32 and rounded once; bools and signed
+    integers of less than 32 bits give int32, unsigned ones uint32.
 
         Tensor.rand(5, 2, 3) @ Tensor.rand(3, 4)      # (5, 2, 4)
 
@@ -68,7 +67,7 @@ def matmul(self: T, other: T) -> T:
 
 
 def wide_matmul(self: T, other: T) -> T:
-    """Return `matmul` before it is rounded, inside a traced method: sixteen-bit floats give float32."""
+    """Return `matmul` before it is rounded, inside a traced method: 16-bit floats give float32."""
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
         raise UsageError(
@@ -110,10 +109,10 @@ def dot(self: T, other: T) -> T:
 
 @composite
 def linear(self: T, weight: T, bias: T | None = None) -> T:
-    """Return self @ weight + bias; a weight of one axis multiplies elementwise.
+    """Return self @ weight + bias, rounded once; a weight of one axis is multiplied elementwise instead.
 
-    weight is (inputs, outputs), the transpose of `nn.Linear`'s; bias is (outputs,). self is (..., inputs),
-    the result (..., outputs), rounded once. Raises as `matmul` does.
+    self is (..., inputs), weight (inputs, outputs), the transpose of `nn.Linear`'s, bias (outputs,); the
+    result is (..., outputs). Raises as `matmul`.
     """
     if bias is None:
         return matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
@@ -126,9 +125,10 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
 def einsum(formula: str, *operands: T | Sequence[T]) -> T:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes.
 
-    A letter that occurs twice in a term means a diagonal: "ii->i" is that of a matrix, "ii->" its trace. The
-    operands are separate arguments or one list. At least one is a tensor; arrays and lists of numbers are
-    converted to tensors.
+    A letter that occurs twice in a term means a diagonal: "ii->i" is the diagonal of a matrix, "ii->" its
+    trace. "..." stands for the other axes of a term. Without "->" the result has the letters that occur once,
+    in alphabetical order. The operands are separate arguments or one list. At least one is a tensor; arrays
+    and lists of numbers are converted to tensors.
 
         Tensor.einsum("bij,bjk->bik", a, b)      # the same as a @ b
 
@@ -230,11 +230,11 @@ def _aligned(x: T, term: str, letters: str) -> T:
 
 @viewing
 def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
-    """Return a diagonal of two axes as a new last axis.
+    """Return a diagonal of two axes as a new last axis. A view.
 
-    Its elements lie at [i, i + offset] of the two; there are none where the offset leaves the matrix.
-
-    A view. Raises `UsageError` for fewer than two axes.
+    Its elements are at [i, i + offset] of the two axes; an offset outside the matrix gives no elements.
+    Raises `UsageIndexError` for fewer than two axes and for an axis that does not exist, `UsageError` for the
+    same axis twice.
     """
     shape = self.expr.shape
     if len(shape) < 2:
@@ -247,7 +247,11 @@ def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
 
 
 def _diagonal(x: T, offset: int) -> T:
-    """Return the diagonal: with rows padded by one element and reshaped, it is the first column."""
+    """Return a diagonal of the last two axes.
+
+    The n * n elements from the diagonal's start on, padded by n and reshaped to rows of n + 1, have the
+    diagonal as their first column.
+    """
     *before, rows, columns = x.expr.shape
     down, right = max(0, -offset), max(0, offset)
     n = max(0, min(rows - down, columns - right))
@@ -266,7 +270,8 @@ def _diagonal(x: T, offset: int) -> T:
 def diag(self: T, diagonal: int = 0) -> T:
     """Return the matrix that has a vector on a diagonal and zeros elsewhere; of a matrix, its diagonal.
 
-    `diagonal` counts upwards from the main one. Raises `UsageError` for any other rank.
+    `diagonal` is 0 for the main diagonal, above 0 for one above it, below 0 for one below it. The diagonal of
+    a matrix is a copy. Raises `UsageError` for any other rank.
     """
     shape = self.expr.shape
     offset = whole(diagonal, "diag, diagonal")
@@ -285,7 +290,7 @@ def diag(self: T, diagonal: int = 0) -> T:
 
 @method
 def tril(self: T, diagonal: int = 0) -> T:
-    """Return self with zeros above a diagonal of the last two axes.
+    """Return self with zeros above a diagonal of the last two axes; `diagonal` as of `diag`.
 
     Raises `UsageError` for fewer than two axes.
     """
@@ -294,7 +299,7 @@ def tril(self: T, diagonal: int = 0) -> T:
 
 @method
 def triu(self: T, diagonal: int = 0) -> T:
-    """Return self with zeros below a diagonal of the last two axes.
+    """Return self with zeros below a diagonal of the last two axes; `diagonal` as of `diag`.
 
     Raises `UsageError` for fewer than two axes.
     """
@@ -315,9 +320,10 @@ def _triangle(x: T, diagonal: int, *, lower: bool) -> T:
 
 @converting
 def fill_diagonal(self: T, fill_value: float, wrap: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return self with a number on its main diagonal; with `wrap` again after each full square of rows.
+    """Return self with a number on its main diagonal.
 
-    Two axes, or more of one size. Raises `UsageError` for other shapes.
+    With `wrap`, the diagonal of a matrix with more rows than columns starts again one row below each square.
+    self has two axes, or more of one size. Raises `UsageError` for other shapes.
     """
     shape = self.expr.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
@@ -335,13 +341,13 @@ def fill_diagonal(self: T, fill_value: float, wrap: bool = False) -> T:  # noqa:
 
 
 def symmetric(x: T, *, upper: bool) -> T:
-    """Return symmetric matrices of one half of x."""
+    """Return symmetric matrices whose lower, or upper, triangle is that of x."""
     half = transpose(x, -1, -2) if upper else x
     return add(tril(half), transpose(tril(half, -1), -1, -2))
 
 
 def adjoint(self: T) -> T:
-    """Return the last two axes swapped. A view."""
+    """Return the last two axes swapped. A view. Raises `UsageError` for fewer than two axes."""
     if len(self.expr.shape) < 2:
         raise UsageError(f"adjoint: wanted at least two axes, saw the shape {self.expr.shape}")
     return transpose(self, -2, -1)

@@ -1,6 +1,9 @@
 """Losses: the distance of predictions from targets, as one number or one for each element.
 
-Not here: softmax (`normalization`); gradient rules of losses (`frontend.autograd.rules`).
+Another `reduction` than a function names raises `UsageError`. A mean over no elements, such as a mean in
+which every target is ignored, is NaN.
+
+Not here: softmax (`normalization`). Next: `frontend.autograd.rules`, gradient rules of losses.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import read
+from frontend.arguments.settings import number_within
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import convert, coordinate, narrowed, ruled, spread, widened
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
@@ -40,7 +44,7 @@ def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
 
 
 def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) -> T:
-    """Return integer classes as a tensor; raise when a value known on the host is out of range."""
+    """Return the target as a tensor. A class known on the host and out of range raises `UsageIndexError`."""
     found: T = target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
     if found.expr.dtype.is_int and logits.expr.shape:
         refuse_known(found, IndexLimit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
@@ -48,7 +52,7 @@ def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) ->
 
 
 def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
-    """Return logs (..., classes) at integer classes (...): NaN for one outside, 0 for the ignored one."""
+    """Return logs (..., classes) at integer classes (...): NaN for a class out of range, 0 for `ignore`."""
     shape = logs.expr.shape
     classes = shape[-1]
     target = limited(target, IndexLimit(f"{what}, classes", 0, classes, ignore))
@@ -67,13 +71,14 @@ def sparse_categorical_crossentropy(
 ) -> T:
     """Return the cross entropy of logits (..., classes) with integer classes (...).
 
-    Targets equal to `ignore_index` are ignored. Another class outside is an `IndexError` where the host knows
-    it, or under `HCQ_VALIDATE=1`; else its loss is NaN.
+    Targets equal to `ignore_index` are ignored: their loss is 0. Another class out of range raises
+    `UsageIndexError` where the host knows its value, or under `HCQ_VALIDATE=1`; else its loss is NaN.
 
-    `reduction`: "mean" over the classes that count, "sum", or "none" for the shape of the classes.
-    `label_smoothing` in 0..1 is the share of the target spread over all classes. Raises `UsageError` when
-    shapes do not fit.
+    `reduction`: "mean" over the targets that are not ignored, "sum", or "none" for the shape of the targets.
+    `label_smoothing` is the share of a target's probability that is spread over all classes. Raises
+    `UsageError` when shapes do not fit, and for label_smoothing outside 0..1.
     """
+    number_within("cross entropy, label_smoothing", label_smoothing, 0, math.nextafter(1.0, 2.0))
     if ignore_index.__class__ is not int:
         ignore_index = whole(ignore_index, "sparse_categorical_crossentropy, ignore_index")
     target = _labels("sparse_categorical_crossentropy", self, target, -1, ignore_index)
@@ -103,17 +108,18 @@ def cross_entropy(
 ) -> T:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
-    Integers are (batch, ...), probabilities have the shape of the logits. Targets equal to `ignore_index` are
-    ignored. Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else
-    its loss is NaN.
+    Integers are (batch, ...), probabilities have the shape of the logits. Integers equal to `ignore_index`
+    are ignored: their loss is 0. Another class out of range raises `UsageIndexError` where the host knows its
+    value, or under `HCQ_VALIDATE=1`; else its loss is NaN.
 
-    `reduction`: "mean" over the classes that count, "sum", or "none" for (batch, ...). `label_smoothing` in
-    0..1 is the share of the target spread over all classes.
+    `reduction`: "mean" over the targets that are not ignored, "sum", or "none" for (batch, ...).
+    `label_smoothing` is the share of a target's probability that is spread over all classes.
 
         logits.cross_entropy(Tensor([3, 0, 9])).backward()      # logits are (3, 10)
 
-    Raises `UsageError` when shapes do not fit or `reduction` is another word.
+    Raises `UsageError` when shapes do not fit, and for label_smoothing outside 0..1.
     """
+    number_within("cross_entropy, label_smoothing", label_smoothing, 0, math.nextafter(1.0, 2.0))
     axis = 0 if len(self.expr.shape) < 2 else 1
     if ignore_index.__class__ is not int:
         ignore_index = whole(ignore_index, "cross_entropy, ignore_index")
@@ -144,12 +150,12 @@ def nll_loss(
 ) -> T:
     """Return the negative of log probabilities (batch, classes, ...) at integer classes (batch, ...).
 
-    Without a batch they are (classes,) and (). Targets equal to `ignore_index` are ignored. Another class
-    outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is NaN.
-    `weight` has a factor for each class.
+    Without a batch they are (classes,) and (). Targets equal to `ignore_index` are ignored: their loss is 0.
+    Another class out of range raises `UsageIndexError` where the host knows its value, or under
+    `HCQ_VALIDATE=1`; else its loss is NaN. `weight` has a factor for each class.
 
-    `reduction`: "mean" divides by the weights of the classes that count, "sum", or "none" for the shape of
-    the target. Raises `UsageError` when shapes do not fit.
+    `reduction`: "mean" divides the sum by the sum of the weights of targets that are not ignored; "sum"; or
+    "none" for the shape of the target. Raises `UsageError` when shapes do not fit.
     """
     if not self.expr.shape:
         raise UsageError("nll_loss needs log probabilities with a class axis, saw a scalar")
@@ -163,7 +169,7 @@ def nll_loss(
 
 
 def _class_last(what: str, x: T, target: T) -> T:
-    """Return log probabilities with the class axis last; raise unless the targets fit."""
+    """Return log probabilities with the class axis last. Raises `UsageError` unless the targets fit."""
     shape = x.expr.shape
     a = 0 if len(shape) == 1 else 1
     wanted = (*shape[:a], *shape[a + 1 :])
@@ -200,7 +206,8 @@ def _weighed_loss(self: T, target: T, weight: T, ignore_index: int, reduction: R
 def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of probabilities with targets between 0 and 1.
 
-    Logarithms are limited to -100, as in PyTorch, so the loss of an element is at most 100.
+    Logarithms are at least -100, as in PyTorch, so the loss of an element is at most 100. A probability
+    outside 0..1 gives NaN.
 
     Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
     """
@@ -216,7 +223,8 @@ def binary_crossentropy_logits(
 ) -> T:
     """Return the cross entropy of logits with targets between 0 and 1, without overflow.
 
-    `pos_weight` multiplies the part of the target, `weight` each element; both broadcast.
+    `pos_weight` multiplies the term of the target, -target * log(sigmoid(self)); `weight` multiplies each
+    element. Both broadcast.
 
     Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
     """
@@ -236,8 +244,8 @@ def binary_crossentropy_logits(
 def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the squared difference to a target: its mean, its sum, or each element.
 
-    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape. Raises `UsageError` when
-    the shapes do not broadcast.
+    Shapes broadcast; integers give float32. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    Raises `UsageError` when the shapes do not broadcast.
     """
     d = sub(*agree("mse_loss", self, target, floats=True))
     return _reduced(mul(d, d), reduction)
@@ -247,7 +255,8 @@ def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
 def l1_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the absolute difference to a target: its mean, its sum, or each element.
 
-    Shapes broadcast; `reduction` and errors are those of `mse_loss`. Integers stay so.
+    Shapes broadcast; `reduction` and errors are those of `mse_loss`. Integers give integers, their sum int64
+    and their mean float32.
     """
     bools = self.expr.dtype is dtypes.bool or target.expr.dtype is dtypes.bool
     return _reduced(absolute(sub(*agree("l1_loss", self, target, floats=bools))), reduction)
@@ -255,10 +264,13 @@ def l1_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
 
 @composite
 def smooth_l1_loss(self: T, target: T, reduction: Reduction = "mean", beta: float = 1.0) -> T:
-    """Return d² / (2 beta) of differences d below beta, |d| - beta / 2 of others.
+    """Return d² / (2 beta) of differences with |d| < beta, |d| - beta / 2 of others.
 
-    Shapes broadcast; `reduction` and errors are those of `mse_loss`.
+    Shapes broadcast; `reduction` is that of `mse_loss`. Raises `UsageError` for a negative beta, and as
+    `mse_loss`.
     """
+    if not beta >= 0:
+        raise UsageError(f"smooth_l1_loss: wanted a beta that is not negative, saw {beta}")
     return _reduced(_smooth("smooth_l1_loss", self, target, beta, 1.0), reduction)
 
 
@@ -288,7 +300,8 @@ def kl_div(
 ) -> T:
     """Return target * (log(target) - self) of log probabilities; with `log_target` the target is a log, too.
 
-    `reduction` and errors are those of `mse_loss`; "batchmean" divides the sum by the size of axis 0.
+    It is 0 where the target is 0. `reduction` and errors are those of `mse_loss`; "batchmean" divides the sum
+    by the size of axis 0.
     """
     if reduction == "batchmean":
         total = kl_div(self, target, "sum", log_target)

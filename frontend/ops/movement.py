@@ -3,7 +3,9 @@
 Their results are views (`frontend.evaluation.views`), except those of `flip`, `repeat`, `repeat_interleave`
 and `contiguous`.
 
-Not here: `x[key]` (`indexing`), joining and splitting (`splitting`), padding (`resizing`).
+An axis that does not exist raises `UsageIndexError`, an axis named twice `UsageError`.
+
+Not here: joining and splitting (`splitting`), padding (`resizing`). Next: `indexing`, `x[key]`.
 """
 
 from __future__ import annotations
@@ -41,9 +43,8 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 def reshape(self: T, *shape: int | Sequence[int]) -> T:
     """Return the elements, in row-major order, in another shape; one size may be -1.
 
-    Always a view, also where PyTorch copies.
-
-    Raises `UsageError` when the number of elements differs.
+    The result is always a view, also where PyTorch copies. Raises `UsageError` when the number of elements
+    differs, for several sizes of -1, and for other negative sizes.
     """
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
 
@@ -63,10 +64,7 @@ def permute(self: T, *order: int | Sequence[int]) -> T:
 
 @viewing
 def transpose(self: T, first: int = 1, second: int = 0) -> T:
-    """Return two axes swapped.
-
-    A view. Raises `UsageIndexError` for an axis that does not exist.
-    """
+    """Return two axes swapped. A view."""
     shape = self.expr.shape
     a, b = axis_of(first, shape or (1,), "transpose"), axis_of(second, shape or (1,), "transpose")
     if not shape:
@@ -78,9 +76,10 @@ def transpose(self: T, first: int = 1, second: int = 0) -> T:
 
 @viewing
 def expand(self: T, *shape: int | Sequence[int]) -> T:
-    """Return axes of size 1 repeated, new axes in front; -1 keeps a size.
+    """Return self in another shape, in which axes of size 1 are repeated; -1 keeps a size.
 
-    A view: elements are repeated without memory. Raises `UsageError` for an axis of another size.
+    New axes come first. A view: elements are repeated without memory. Raises `UsageError` for fewer axes, and
+    for another size of an axis that has not size 1.
     """
     wanted, old = sizes(shape, "expand"), self.expr.shape
     if len(wanted) < len(old):
@@ -96,9 +95,9 @@ def expand(self: T, *shape: int | Sequence[int]) -> T:
 
 @method
 def flip(self: T, *axes: int | Sequence[int]) -> T:
-    """Return the axes reversed, all of them when none is named: no view (NumPy gives one).
+    """Return the order of elements reversed along axes, along all of them when none is named.
 
-    Raises `UsageIndexError` for an axis that does not exist.
+    The result is no view, unlike NumPy's.
     """
     shape = self.expr.shape
     named = sizes(axes, "flip") if axes else None
@@ -110,7 +109,8 @@ def flip(self: T, *axes: int | Sequence[int]) -> T:
 def shrink(self: T, bounds: tuple[tuple[int, int] | None, ...]) -> T:
     """Return the part begin <= i < end of each axis; None keeps an axis whole.
 
-    A view. Raises `UsageError` unless 0 <= begin <= end <= size.
+    A view. Raises `UsageError` unless there is one pair or None for each axis, and 0 <= begin <= end <= size;
+    `UsageTypeError` for bounds that are no pairs.
     """
     shape = self.expr.shape
     if any(b is not None and not is_pair(b) for b in bounds):
@@ -130,9 +130,9 @@ def shrink(self: T, bounds: tuple[tuple[int, int] | None, ...]) -> T:
 
 @viewing
 def squeeze(self: T, axis: Axes = None) -> T:
-    """Return self without some axes of size 1, or without all of them; an axis of another size stays.
+    """Return self without the named axes of size 1, or without all axes of size 1. A view.
 
-    A view. Raises `UsageIndexError` for an axis that does not exist.
+    A named axis of another size stays.
     """
     shape = self.expr.shape
     axes = axes_of(axis, shape, "squeeze")
@@ -141,10 +141,7 @@ def squeeze(self: T, axis: Axes = None) -> T:
 
 @viewing
 def unsqueeze(self: T, axis: int) -> T:
-    """Return self with a new axis of size 1.
-
-    A view. `axis` is the place of the new axis, -1 the last. Raises `UsageIndexError` outside.
-    """
+    """Return self with a new axis of size 1, axis number `axis` of the result; -1 is the last. A view."""
     shape = self.expr.shape
     a = axis_of(axis, shape, "unsqueeze", extra=1)
     return apply(Ops.RESHAPE, (*shape[:a], 1, *shape[a:]), self)
@@ -154,7 +151,8 @@ def unsqueeze(self: T, axis: int) -> T:
 def flatten(self: T, start: int = 0, end: int = -1) -> T:
     """Return the axes start..end as one.
 
-    A view. Both axes are included; negative ones count from the end.
+    A view. Both axes are included; negative ones count from the end. Shape () becomes (1,). Raises
+    `UsageError` for an end before the start.
     """
     shape = self.expr.shape
     if not shape:
@@ -184,7 +182,8 @@ def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
 def repeat(self: T, *repeats: int | Sequence[int]) -> T:
     """Return self tiled: repeats[i] times along axis i, axes aligned at the end.
 
-    The result is always a copy, as of NumPy's `tile`.
+    Counts beyond the axes of self make new axes in front. The result is always a copy, as of NumPy's `tile`.
+    Raises `UsageError` for fewer counts than axes, and for negative ones.
 
         Tensor([[1, 2]]).repeat(2, 2)      # [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
@@ -202,10 +201,11 @@ def repeat(self: T, *repeats: int | Sequence[int]) -> T:
 def repeat_interleave(
     self: T, repeats: Place, axis: int | None = None, *, output_size: int | None = None
 ) -> T:
-    """Return each element `repeats` times in a row along an axis; without an axis, flattened first.
+    """Return each element `repeats` times in a row along an axis; without an axis, self is flattened first.
 
-    `repeats` is one number, or a vector with one for each element of the axis, which is computed.
-    `output_size`, the size that the axis gets, is checked alone.
+    `repeats` is one number, or a vector with a number for each element of the axis. A tensor of repeats is
+    computed. `output_size` has no effect but a check: it must be the new size of the axis. Raises
+    `UsageError` for another size, another number of repeats, and negative ones.
     """
     counts = plain(repeats)
     counts = list(counts) if isinstance(counts, (tuple, list)) else [counts]
@@ -245,7 +245,7 @@ def _repeated(self: T, count: int, axis: int) -> T:
 def contiguous(self: T) -> T:
     """Return the same values in memory of their own, never as a view.
 
-    Returns a tensor of its own also where self has a buffer: writes to one do not change the other.
+    The result is a new tensor also if self is realized: writes to one do not change the other.
     """
     return apply(Ops.CONTIGUOUS, None, self)
 
@@ -258,11 +258,10 @@ def windows(
     stride: int | tuple[int, ...] = 1,
     dilation: int | tuple[int, ...] = 1,
 ) -> T:
-    """Return sliding windows.
+    """Return sliding windows of the named axes, each along a new axis at the end, in the order of `axes`.
 
-    One axis more per axis named, out[..., o, ..., w] = self[..., o * stride + w * dilation, ...].
-
-    A view. Raises `UsageError` for a window that does not fit the axis.
+    out[..., o, ..., w] = self[..., o * stride + w * dilation, ...]. Numbers hold for each named axis. A view.
+    Raises `UsageError` for a window that does not fit the axis, and for sizes, strides and dilations below 1.
 
         Tensor.arange(5).windows(0, 3)      # [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
     """
@@ -277,7 +276,7 @@ def windows(
 def unfold(self: T, axis: int, size: int, step: int = 1) -> T:
     """Return windows of an axis, `step` apart, each along a new last axis.
 
-    A view. Raises `UsageError` for a window that does not fit the axis.
+    A view. Raises `UsageError` for a window that does not fit the axis, and for a size or step below 1.
 
         Tensor.arange(5).unfold(0, 3, 2)      # [[0, 1, 2], [2, 3, 4]]
     """
@@ -294,9 +293,9 @@ def unfold(self: T, axis: int, size: int, step: int = 1) -> T:
 
 @viewing
 def movedim(self: T, source: Axes, destination: Axes) -> T:
-    """Return some axes moved to other places; the others keep their order.
+    """Return self with the axes `source` as the axes `destination`; the others keep their order. A view.
 
-    A view. Raises `UsageError` unless both name equally many axes.
+    Raises `UsageError` unless both name equally many axes, each once.
     """
     shape = self.expr.shape
     there, wanted = (
@@ -315,9 +314,8 @@ def movedim(self: T, source: Axes, destination: Axes) -> T:
 def narrow(self: T, axis: int, start: Place, length: int) -> T:
     """Return `length` elements of an axis from `start` on; a negative start counts from the end.
 
-    A tensor of one integer as start is computed.
-
-    A view. Raises `UsageIndexError` outside the axis.
+    `start` may be an integer tensor of shape (), which is computed. A view. Raises `UsageIndexError` for
+    elements outside the axis and a negative length.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape, "narrow")
@@ -334,9 +332,9 @@ def narrow(self: T, axis: int, start: Place, length: int) -> T:
 
 @viewing
 def select(self: T, axis: int, index: int) -> T:
-    """Return one element of an axis, without the axis; negative indices count from the end.
+    """Return the elements at one index of an axis, without the axis; negative indices count from the end.
 
-    A view. Raises `UsageIndexError` outside.
+    A view. Raises `UsageIndexError` for an index out of range.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape, "select")
@@ -397,7 +395,9 @@ def along(x: T, axis: int, what: str) -> tuple[T, int]:
 def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = "ij") -> tuple[T, ...]:
     """Return the coordinates of the grid over vectors, given singly or as one sequence.
 
-    One tensor of the grid's shape per vector; "xy" swaps the grid's first two axes.
+    The result has one tensor in the shape of the grid for each vector; "xy" swaps the first two axes of the
+    grid. Raises `UsageError` for more than one axis and for another `indexing`, `UsageTypeError` for no
+    tensors.
     """
     every = several(self, others, "meshgrid")
     if any(len(t.expr.shape) > 1 for t in every):
@@ -414,7 +414,10 @@ def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = 
 
 
 def several(first: T | Sequence[T], others: tuple[T, ...], what: str) -> Sequence[T]:
-    """Return tensors, given singly or as one sequence; arrays beside a tensor become some."""
+    """Return tensors, given singly or as one sequence; arrays beside a tensor are converted to tensors.
+
+    Raises `UsageTypeError` for none and for other values.
+    """
     every = list(first) if isinstance(first, (list, tuple)) and not others else [first, *others]
     like: Any = next((t for t in every if hasattr(t, "expr")), None)
     if like is None or not all(hasattr(t, "expr") or hasattr(t, "__array__") for t in every):

@@ -1,7 +1,9 @@
 """Operations of neural networks: normalisation, softmax, dropout, attention.
 
+An axis that does not exist raises `UsageIndexError`.
+
 Not here: convolutions and pools (`convolutions`), losses (`losses`), products of matrices (`linalg`),
-activations (`activation`), layers, which hold parameters (`frontend.nn.layers`).
+activations (`activation`). Next: `frontend.nn.layers`, layers with parameters.
 """
 
 # ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
@@ -34,8 +36,7 @@ from hcq.errors import UsageError, UsageTypeError
 def softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
     """Return exp(self) / sum(exp(self)) along an axis, without overflow.
 
-    The shape stays; integers give float32; `dtype` converts self first. Raises `UsageIndexError` for an axis
-    that does not exist.
+    The shape stays; integers give float32. With `dtype`, self is converted first.
     """
     self = reductions.as_dtype(self, dtype)
     x, a = along(self, axis, "softmax")
@@ -47,7 +48,7 @@ def softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
 def log_softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
     """Return log(softmax(self)) along an axis, without overflow.
 
-    The shape stays; integers give float32. More exact than `softmax().log()`.
+    The shape stays; integers give float32. It is more exact than `softmax().log()`. `dtype` as of `softmax`.
     """
     self = reductions.as_dtype(self, dtype)
     own, a = along(self, axis, "log_softmax")
@@ -57,10 +58,7 @@ def log_softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
 
 @method
 def softmin(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
-    """Return softmax(-self) along an axis.
-
-    Dtypes and errors are those of `softmax`.
-    """
+    """Return softmax(-self) along an axis; dtypes and errors are those of `softmax`."""
     return softmax(neg(reductions.as_dtype(self, dtype)), axis)
 
 
@@ -73,7 +71,8 @@ def _below_top(x: T, axis: int) -> T:
 def layernorm(self: T, axis: Axes = -1, eps: float = 1e-5) -> T:
     """Return self with mean 0 and variance 1 over axes.
 
-    The shape stays; `eps` is added to the variance, which divides by the number of elements.
+    The shape stays; integers give float32. `eps` is added to the variance, whose sum of squares is divided by
+    the number of elements.
     """
     axes = axes_of(axis, self.expr.shape, "layernorm")
     x = widened(self)
@@ -94,9 +93,10 @@ def rmsnorm(self: T, axis: Axes = -1, eps: float = 1e-6) -> T:
 
 @composite
 def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axis: int = 1) -> T:
-    """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis.
+    """Return (self - mean) * invstd * weight + bias, each of the four a vector along one axis.
 
-    `mean`, `invstd` and, unless None, `weight` and `bias` have the size of that axis. The shape stays.
+    `mean` and `invstd`, and `weight` and `bias` unless they are None, have the size of that axis; else
+    `UsageError` is raised. The shape stays.
     """
     a = axis_of(axis, self.expr.shape, "batchnorm")
     n = self.expr.shape[a]
@@ -116,10 +116,10 @@ def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axi
 def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:
     """Return self with each element set to 0 with probability p, and the others scaled by 1 / (1 - p).
 
-    Without `training` the result is self. None: the mode of the surrounding `Tensor.train`, else True.
+    With `training` False the result is self. None: the mode of the surrounding `Tensor.train` block, True
+    outside. In training each call, and each replay of a captured function, draws anew.
 
-    In training each call makes a new draw, also at each replay of a captured function. Raises
-    `UsageError` for p outside 0..1.
+    Raises `UsageError` for p outside 0..1, `UsageTypeError` for no number.
     """
     p = scalar_of(p)
     if not isinstance(p, (int, float)):
@@ -162,7 +162,7 @@ def _scores(query: T, key: T, mask: T | None, is_causal: bool, scale: float | No
 
 
 def _softmax_of_seen(scores: T) -> T:
-    """Return the softmax; zeros in rows in which every score is masked."""
+    """Return the softmax of the scores; rows in which every score is masked (-infinity) give 0."""
     top = reductions.detached(reductions.max(scores, -1, keepdim=True))
     unseen = spread(eq(top, -math.inf), scores.expr.shape)
     return where(unseen, 0.0, softmax(where(unseen, 0.0, scores)))
@@ -188,14 +188,15 @@ def scaled_dot_product_attention(
 ) -> T:
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
 
-    `scale` replaces 1 / sqrt(depth). With `enable_gqa`, neighbouring heads (axis -3) of self share one of key
-    and value, whose number divides theirs.
+    self is (..., queries, depth), key (..., keys, depth), value (..., keys, width); the result is (...,
+    queries, width). `scale` replaces 1 / sqrt(depth). A bool mask is true where a query may attend to a key;
+    any other mask is added to the scores. `is_causal` masks the keys after the query. Rows in which every key
+    is masked give 0. `dropout_p` is the probability of `dropout` of the weights.
 
-    A bool mask is true where a query may attend; any other mask is added to the scores.
+    With `enable_gqa`, neighbouring heads (axis -3) of self share one head of key and value, whose number of
+    heads divides that of self.
 
-    self is (..., queries, depth), key (..., keys, depth), value (..., keys, width): the result is (...,
-    queries, width). `is_causal` masks keys after the query; `dropout_p` drops weights
-    in training. Rows in which every key is masked give 0. Raises `UsageError` when shapes do not fit.
+    Raises `UsageError` when shapes do not fit, and for a mask beside `is_causal`.
     """
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:
@@ -213,9 +214,9 @@ def scaled_dot_product_attention(
 
 
 def sequential(self: T, layers: Iterable[Callable[[Any], Any]]) -> T:
-    """Return self passed through each layer in turn.
+    """Return self passed through each layer in order. A layer is any callable of one tensor.
 
-    A layer is any callable of one tensor.
+    Raises `UsageTypeError` for a layer that cannot be called.
 
         x.sequential([nn.Linear(4, 8), Tensor.relu, nn.Linear(8, 2)])
     """

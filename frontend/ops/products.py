@@ -1,6 +1,8 @@
 """Products under PyTorch's names that are made of `matmul`, sums and elementwise products.
 
-Not here: products of any rank (`linalg`), inverses and factorisations (`decompositions`).
+Shapes and numbers of axes that do not fit raise `UsageError`; dtypes are those of `matmul`.
+
+Not here: products of any rank (`linalg`). Next: `decompositions`, inverses and factorisations.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def mm(self: T, other: T) -> T:
 
 @composite
 def bmm(self: T, other: T) -> T:
-    """Return the products of two stacks of matrices of one length; nothing broadcasts."""
+    """Return the products of two stacks, (n, a, b) and (n, b, c), of equally many matrices."""
     _stacks("bmm", self, other)
     return matmul(self, other)
 
@@ -81,7 +83,10 @@ def outer(self: T, other: T) -> T:
 
 @composite
 def inner(self: T, other: T) -> T:
-    """Return the sums of products over the last axis of both, for each pair of their other axes."""
+    """Return the sums of products over the last axis of both: the other axes of self, then those of other.
+
+    With a tensor of shape (), return the elementwise product.
+    """
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
         return mul(self, other)
@@ -91,9 +96,11 @@ def inner(self: T, other: T) -> T:
 
 
 def tensordot(self: T, other: T, axes: int | Sequence[Any] = 2) -> T:
-    """Return the sum of products over some axes of both, then their other axes in order.
+    """Return the sums of products over some axes: the other axes of self, then those of other.
 
-    `axes`: how many, the last ones of self and the first ones of other; or the axes of self and of other.
+    `axes` is a number n, for the last n axes of self and the first n of other; or a pair, the axes of self
+    and those of other. Raises `UsageError` for axes of different sizes, `UsageIndexError` for an axis that
+    does not exist.
     """
     if isinstance(axes, (list, tuple)):
         axes = tuple([tuple(n) if isinstance(n, (list, tuple)) else n for n in axes])
@@ -137,9 +144,10 @@ def _pairs(axes: tuple[Any, Any], a: Shape, b: Shape) -> tuple[Shape, Shape]:
 
 
 def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T) -> T:
-    """Return beta * start + alpha * product of factors, rounded once; with beta 0, start does not matter.
+    """Return beta * start + alpha * product, rounded once to the promoted dtype of start and the factors.
 
-    Of integers and bools alpha and beta are whole numbers: their fractions are cut off.
+    With beta 0, start is not read, so its NaN is not passed on. For integers and bools, fractions of alpha
+    and beta are cut off.
     """
     dtype = result_dtype(start, *factors)
     if dtype.is_float:
@@ -170,7 +178,7 @@ def addmv(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) ->
 
 @composite
 def addr(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
-    """Return beta * self + alpha * outer(first, second); of bools beta and self, or alpha and outer."""
+    """Return beta * self + alpha * outer(first, second); of bools (beta and self) or (alpha and outer)."""
     if all(x.expr.dtype is dtypes.bool for x in (self, first, second)):
         beta, alpha = bool(beta), bool(alpha)
         product = mul(outer(first, second), alpha)
@@ -194,7 +202,7 @@ def addbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -
 
 @composite
 def kron(self: T, other: T) -> T:
-    """Return Kronecker's product: other scaled by each element of self, in the place of that element."""
+    """Return the Kronecker product: self with each element replaced by other scaled by that element."""
     rank = max(len(self.expr.shape), len(other.expr.shape))
     a, b = ((1,) * (rank - len(x.expr.shape)) + x.expr.shape for x in (self, other))
     x = reshape(self, tuple([n for m in a for n in (m, 1)]))
@@ -204,7 +212,7 @@ def kron(self: T, other: T) -> T:
 
 @composite
 def cross(self: T, other: T, axis: int | None = None) -> T:
-    """Return the vector product along an axis of size 3 (None: the first such axis)."""
+    """Return the cross product along an axis of size 3 (None: the first such axis); shapes broadcast."""
     a, b = agree("cross", self, other)
     shape = a.expr.shape
     found = next((i for i, n in enumerate(shape) if n == 3), 0) if axis is None else axis
@@ -224,7 +232,7 @@ def trace(self: T) -> T:
 
 @composite
 def dist(self: T, other: T, p: float = 2.0) -> T:
-    """Return the p-norm of the difference."""
+    """Return the p-norm of the difference of two tensors, which broadcast, over all elements."""
     return reductions.power_norm(sub(self, other), p)
 
 
@@ -232,9 +240,12 @@ def dist(self: T, other: T, p: float = 2.0) -> T:
 def cov(self: T, *, correction: int = 1, fweights: T | None = None, aweights: T | None = None) -> T:
     """Return the covariances of the rows of a matrix, which are variables; columns are observations.
 
-    `fweights`, whole numbers, counts each observation so often; `aweights`, floats, is its importance. The
-    result is a matrix, or of shape () for one variable. Raises `UsageError` for weights of other kinds and
-    sizes, and, outside captured functions, which read no values, for weights that are negative or all 0.
+    Sums of products are divided by the number of observations - `correction`, or by 0 if that is negative.
+    `fweights`, integers, is how often each observation counts; `aweights`, floats, is its weight. The result
+    is a matrix, or of shape () for one variable; a vector is one variable.
+
+    Raises `UsageError` for more than two axes and for weights of another dtype or size. Outside captured
+    functions the weights are computed, and negative ones, or all 0, raise `UsageError`.
     """
     given = []
     for what, weights, kinds in (("fweights", fweights, "uint"), ("aweights", aweights, "float")):
@@ -277,7 +288,10 @@ def _cov(self: T, correction: int, fweights: T | None, aweights: T | None) -> T:
 
 @method
 def corrcoef(self: T) -> T:
-    """Return the correlations of the rows of a matrix, within -1..1; one row gives 1."""
+    """Return the correlations of the rows of a matrix, within -1..1; a vector gives 1.
+
+    A row of equal numbers gives NaN.
+    """
     found = _cov(self, 1, None, None)
     if not found.expr.shape:
         return div(found, found)
@@ -287,7 +301,7 @@ def corrcoef(self: T) -> T:
 
 @method
 def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
-    """Return self with each part along an axis scaled so that its p-norm is at most `maxnorm`."""
+    """Return self scaled at each index of an axis, so that the p-norm there is at most `maxnorm`."""
     a = axis_of(axis, self.expr.shape, "renorm")
     others = tuple([i for i in range(len(self.expr.shape)) if i != a])
     x = widened(self)
@@ -298,7 +312,7 @@ def renorm(self: T, p: float, axis: int, maxnorm: float) -> T:
 
 @method
 def power_of(self: T, n: int) -> T:
-    """Return the product of n >= 0 times the same square matrices."""
+    """Return square matrices to the power n >= 0; the power 0 is the identity."""
     shape = self.expr.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise UsageError(f"matrix_power: wanted square matrices, saw the shape {shape}")
@@ -312,7 +326,7 @@ def power_of(self: T, n: int) -> T:
 
 
 def unit(like: T) -> T:
-    """Return unit matrices in the shape and dtype of a tensor of square matrices."""
+    """Return identity matrices in the shape and dtype of a tensor of square matrices."""
     shape = like.expr.shape
     rank = len(shape)
     same = apply(Ops.EQ, None, coordinate(like, shape, rank - 2), coordinate(like, shape, rank - 1))

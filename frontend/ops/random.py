@@ -4,7 +4,10 @@ Element i of draw number d is `threefry(key=seed, counter=(i, d))`: the same on 
 fusion and tiling. The words of a draw are passed in a buffer of four words, so that all draws of a shape use
 one kernel, and a captured function has new draws at each replay.
 
-Not here: dropout (`normalization`), initial weights (`frontend.nn.layers`).
+Functions for new tensors raise `UsageError` for negative sizes. In-place methods of `Tensor` such as
+`exponential_` assign what the functions without "_" here return.
+
+Not here: dropout (`normalization`). Next: `frontend.nn.init`, initial weights.
 """
 
 from __future__ import annotations
@@ -212,7 +215,7 @@ def randint(
 ) -> T:
     """Return whole numbers, low <= x < high; `dtype` is int32 by default.
 
-    By position as in PyTorch, too: `randint(high, (2, 3))`, `randint(low, high, (2, 3))`.
+    PyTorch's positional forms `randint(high, (2, 3))` and `randint(low, high, (2, 3))` are accepted, too.
 
     Raises `UsageError` unless low < high, at most 2**32 apart, within the dtype.
     """
@@ -246,7 +249,10 @@ def uniform(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return numbers uniform in [low, high)."""
+    """Return numbers uniform in [low, high); a dtype of integers rounds them towards zero.
+
+    If low equals high, all are that number. Raises `UsageError` for low > high and infinite bounds.
+    """
     found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
     low, high = number(low, "uniform, low"), number(high, "uniform, high")
@@ -273,7 +279,10 @@ def normal(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return numbers of the normal distribution with a mean and a standard deviation."""
+    """Return numbers of the normal distribution with a mean and a standard deviation.
+
+    Raises `UsageError` for a negative `std` and a dtype of integers.
+    """
     mean, std = number(mean, "normal, mean"), number(std, "normal, std")
     if not std >= 0:
         raise UsageError(f"normal: wanted a standard deviation that is not negative, saw {std}")
@@ -291,7 +300,7 @@ def _fans(shape: Shape) -> tuple[int, int]:
 def scaled_uniform(
     cls: type[T], *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
-    """Return numbers uniform in ±1/sqrt(elements)."""
+    """Return numbers uniform in ±1/sqrt(number of elements)."""
     sizes = shape_of(shape, "scaled_uniform")
     bound = max(1, prod(sizes)) ** -0.5
     return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
@@ -300,7 +309,7 @@ def scaled_uniform(
 def glorot_uniform(
     cls: type[T], *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
 ) -> T:
-    """Return numbers uniform in ±sqrt(6 / (inputs + outputs))."""
+    """Return numbers uniform in ±sqrt(6 / (inputs + outputs)) for a weight (outputs, inputs, *kernel)."""
     sizes = shape_of(shape, "glorot_uniform")
     bound = math.sqrt(6 / max(1, sum(_fans(sizes))))
     return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
@@ -313,7 +322,7 @@ def kaiming_uniform(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
+    """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs) for a weight (outputs, inputs, *kernel)."""
     sizes = shape_of(shape, "kaiming_uniform")
     a = number(a, "kaiming_uniform, a")
     bound = math.sqrt(6 / (1 + a * a) / max(1, _fans(sizes)[0]))
@@ -327,7 +336,7 @@ def kaiming_normal(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
+    """Return normal numbers with the deviation sqrt(2 / (1 + a²) / inputs) for (outputs, inputs, *kernel)."""
     sizes = shape_of(shape, "kaiming_normal")
     a = number(a, "kaiming_normal, a")
     std = math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0]))
@@ -335,7 +344,10 @@ def kaiming_normal(
 
 
 def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return uniform numbers in the shape of self, and on its device unless another is given."""
+    """Return numbers as of `rand` in the shape of self, and on its device unless another is given.
+
+    `dtype` is by default that of self if it is a float, else float32.
+    """
     own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
     return rand(
         self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
@@ -343,7 +355,10 @@ def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None =
 
 
 def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return normal numbers in the shape of self, and on its device unless another is given."""
+    """Return numbers as of `randn` in the shape of self, and on its device unless another is given.
+
+    `dtype` is by default that of self if it is a float, else float32.
+    """
     own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
     return randn(
         self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
@@ -351,7 +366,7 @@ def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None 
 
 
 def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return the numbers below n in random order; `dtype` is int32 by default."""
+    """Return the numbers 0 to n - 1 in random order; `dtype` is int32 by default."""
     (count,) = shape_of((whole(n, "randperm"),), "randperm")
     order = argsort(rand(cls, count, dtype=dtypes.float64, device=device))
     return cast(order, element_type(dtype) or order.expr.dtype)
@@ -361,9 +376,10 @@ def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: 
 def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return indices (int32) drawn with these weights, of a vector or of each row of a matrix.
 
-    Without `replacement` no index is drawn twice. Raises `UsageError` for other ranks, no floats, and more
-    samples than weights; and, outside captured functions, which read no values, for weights that are
-    negative, infinite, NaN, or all 0. Weights of 0 are drawn only when the others are used up.
+    Without `replacement` no index is drawn twice: weights of 0 are drawn only after all others. Raises
+    `UsageError` for another number of axes, for integers, and for fewer than one sample or, without
+    `replacement`, more samples than weights. Outside captured functions the weights are computed, and
+    negative, infinite or NaN ones, or all 0, raise `UsageError`.
     """
     replacement = flag(replacement, "multinomial, replacement")
     shape = self.expr.shape
@@ -390,7 +406,11 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
 
 
 def bernoulli(self: T, p: float | None = None) -> T:
-    """Return 1 with the probability that each element gives, or p, else 0, in the dtype of self."""
+    """Return 1 with the probability that each element gives, or p, else 0, in the dtype of self.
+
+    Elements above 1 give 1, negative ones 0. Raises `UsageError` for p outside 0..1, and without p for a
+    tensor of integers.
+    """
     if p is None and not self.expr.dtype.is_float:
         raise UsageError(f"bernoulli: wanted probabilities as floats, saw {self.expr.dtype.name}")
     if p is not None and not 0 <= number(p, "bernoulli, p") <= 1:
@@ -419,13 +439,19 @@ def _above_zero(value: float, what: str) -> float:
 
 
 def exponential(self: T, lambd: float = 1.0) -> T:
-    """Return numbers of the exponential distribution with a rate, in the shape of self."""
+    """Return numbers of the exponential distribution with the rate `lambd`, in the shape and dtype of self.
+
+    Raises `UsageError` for a rate not above 0 and for integers.
+    """
     chance = _floats(self, "exponential_")
     return cast(mul(log(chance), -1.0 / _above_zero(lambd, "exponential_, lambd")), self.expr.dtype)
 
 
 def log_normal(self: T, mean: float = 1.0, std: float = 2.0) -> T:
-    """Return numbers whose logarithms are of a normal distribution, in the shape of self."""
+    """Return numbers whose logarithms are of a normal distribution, in the shape and dtype of self.
+
+    Raises `UsageError` for a `std` not above 0 and for integers.
+    """
     e = self.expr
     _floats(self, "log_normal_")
     _above_zero(std, "log_normal_, std")
@@ -434,14 +460,20 @@ def log_normal(self: T, mean: float = 1.0, std: float = 2.0) -> T:
 
 
 def cauchy(self: T, median: float = 0.0, sigma: float = 1.0) -> T:
-    """Return numbers of the Cauchy distribution, in the shape of self."""
+    """Return numbers of the Cauchy distribution, in the shape and dtype of self.
+
+    Raises `UsageError` for a `sigma` not above 0 and for integers.
+    """
     angle = mul(sub(_floats(self, "cauchy_"), 0.5), math.pi)
     wide = add(mul(tan(angle), _above_zero(sigma, "cauchy_, sigma")), number(median, "cauchy_, median"))
     return cast(wide, self.expr.dtype)
 
 
 def geometric(self: T, p: float) -> T:
-    """Return how many trials of probability p the first success takes, in the shape and dtype of self."""
+    """Return how many trials of probability p the first success takes, in the shape and dtype of self.
+
+    Raises `UsageError` unless 0 < p < 1.
+    """
     if not 0 < number(p, "geometric_, p") < 1:
         raise UsageError(f"geometric_: wanted 0 < p < 1, saw {p}")
     trials = add(floor(mul(log(_chance(self)), 1 / math.log1p(-p))), 1.0)
@@ -449,9 +481,10 @@ def geometric(self: T, p: float) -> T:
 
 
 def whole_numbers(self: T, first: int | None = None, to: int | None = None) -> T:
-    """Return whole numbers, first <= x < to; of one number n, 0 <= x < n, in the shape and dtype of self.
+    """Return whole numbers, first <= x < to, in the shape and dtype of self; with one number n, 0 <= x < n.
 
-    Without numbers, all that the dtype holds, at most 2**32; of floats those that it holds exactly.
+    Without numbers, 0 <= x < 2**n, n the bits of a positive integer that the dtype holds exactly, at most 32.
+    Raises `UsageError` unless first < to, at most 2**32 apart, within the dtype.
     """
     e = self.expr
     computing(e.dtype, "random_")
@@ -464,4 +497,4 @@ def whole_numbers(self: T, first: int | None = None, to: int | None = None) -> T
 
 
 WHOLE: Final = {"float64": 32, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Random bits of a whole number in a float dtype: at most those of its significand."""
+"""Random bits of a whole number in each float dtype: at most the bits of its significand, and 32."""

@@ -1,6 +1,8 @@
-"""Parts and places under PyTorch's names: splits, tiles, rotations, and parts written into a tensor.
+"""Methods that split, tile and rotate, and parts written into a copy of a tensor, under PyTorch's names.
 
-Not here: joining, shifting (`splitting`), changes of shape (`movement`), writing at indices (`writing`).
+An axis that does not exist raises `UsageIndexError`; shapes that do not fit raise `UsageError`.
+
+Not here: joining, shifting (`splitting`), changes of shape (`movement`). Next: `writing`, at indices.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ from hcq.errors import UsageError, UsageIndexError
 
 @method
 def tile(self: T, *repeats: int | Sequence[int]) -> T:
-    """Return self repeated along each axis, aligned at the end; missing counts are 1."""
+    """Return self repeated repeats[i] times along axis i, axes aligned at the end; missing counts are 1.
+
+    The result is a copy. Raises `UsageError` for negative counts.
+    """
     counts = sizes(repeats, "tile")
     return repeated(self, (1,) * (len(self.expr.shape) - len(counts)) + counts)
 
 
 @converting
 def tensor_split(self: T, sections: Place, axis: int = 0) -> tuple[T, ...]:
-    """Return parts along an axis: so many, of sizes that differ by 1 at most; or cut before given places.
+    """Return `sections` parts along an axis, of sizes that differ by 1 at most.
 
-    A tensor of places is computed.
-
-    All parts are views. Raises `UsageError` for no parts.
+    A list, or a tensor, which is computed, has the indices before which self is cut instead. All parts are
+    views. Raises `UsageError` for a number of parts outside 1..2**20.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape, "tensor_split")
@@ -78,25 +82,31 @@ def _split_along(x: T, sections: int | Sequence[int], axis: int, least: int, wha
 
 @converting
 def hsplit(self: T, sections: int | Sequence[int]) -> tuple[T, ...]:
-    """Return equal parts, or parts cut before places, of axis 1; of axis 0 of a vector. Views."""
+    """Return equal parts, or parts cut before indices, of axis 1; of axis 0 of a vector. Views.
+
+    Raises `UsageError` if the parts cannot be equal.
+    """
     return _split_along(self, sections, min(1, max(0, len(self.expr.shape) - 1)), 1, "hsplit")
 
 
 @converting
 def vsplit(self: T, sections: int | Sequence[int]) -> tuple[T, ...]:
-    """Return equal parts, or parts cut before places, of axis 0. Views."""
+    """Return equal parts, or parts cut before indices, of axis 0; errors as `hsplit`. Views."""
     return _split_along(self, sections, 0, 2, "vsplit")
 
 
 @converting
 def dsplit(self: T, sections: int | Sequence[int]) -> tuple[T, ...]:
-    """Return equal parts, or parts cut before places, of axis 2. Views."""
+    """Return equal parts, or parts cut before indices, of axis 2; errors as `hsplit`. Views."""
     return _split_along(self, sections, 2, 3, "dsplit")
 
 
 @method
 def rot90(self: T, k: int = 1, axes: tuple[int, ...] = (0, 1)) -> T:
-    """Return self turned k times by a right angle in the plane of two axes, from the first to the second."""
+    """Return self rotated k times by 90 degrees in the plane of two axes, from the first to the second.
+
+    Raises `UsageError` for the same axis twice.
+    """
     if len(axes) != 2:
         raise UsageError(f"rot90: wanted two axes, saw {axes}")
     a, b = (axis_of(i, self.expr.shape, "rot90") for i in axes)
@@ -109,7 +119,11 @@ def rot90(self: T, k: int = 1, axes: tuple[int, ...] = (0, 1)) -> T:
 
 @method
 def diag_embed(self: T, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T:
-    """Return matrices over two new axes with the last axis on a diagonal, and 0 elsewhere."""
+    """Return matrices over two new axes with the last axis on a diagonal, and 0 elsewhere.
+
+    `offset` chooses the diagonal as in `diag`. Raises `UsageIndexError` for shape (), `UsageError` for the
+    same axis twice.
+    """
     shape = self.expr.shape
     if not shape:
         raise UsageIndexError("diag_embed: wanted at least one axis, saw the shape ()")
@@ -131,12 +145,12 @@ def diag_embed(self: T, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T:
 
 @method
 def diagflat(self: T, offset: int = 0) -> T:
-    """Return a matrix with the elements of self on a diagonal."""
+    """Return a matrix with the elements of self, flattened, on a diagonal; `offset` as in `diag`."""
     return diag(reshape(self, prod(self.expr.shape)), offset)
 
 
 def _in_part(self: T, src: T, what: str, read: Any, *args: Any) -> T:
-    """Return self with `src` in the part that `read(self, *args)` views."""
+    """Return self with `src`, converted to its dtype, in the part that `read(self, *args)` views."""
     e = self.expr
     seen = read(abstract(self, leaf_expr(e.shape, e.dtype, e.device), (0,)), *args)
     if src.expr.shape != seen.expr.shape:
@@ -148,13 +162,13 @@ def _in_part(self: T, src: T, what: str, read: Any, *args: Any) -> T:
 
 @composite
 def select_scatter(self: T, src: T, axis: int, index: int) -> T:
-    """Return self with `src` in the place of `select(axis, index)`."""
+    """Return self with `select(axis, index)` replaced by `src`, of the same shape."""
     return _in_part(self, src, "select_scatter", select, axis, index)
 
 
 @composite
 def diagonal_scatter(self: T, src: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
-    """Return self with `src` in the place of `diagonal(offset, axis1, axis2)`."""
+    """Return self with `diagonal(offset, axis1, axis2)` replaced by `src`, of the same shape."""
     return _in_part(self, src, "diagonal_scatter", diagonal, offset, axis1, axis2)
 
 
@@ -162,7 +176,10 @@ def diagonal_scatter(self: T, src: T, offset: int = 0, axis1: int = 0, axis2: in
 def slice_scatter(  # noqa: PLR0917 - the field's signature
     self: T, src: T, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> T:
-    """Return self with `src` in the place of `self[start:end:step]` of an axis."""
+    """Return self with `[start:end:step]` of an axis replaced by `src`, of the same shape.
+
+    Raises `UsageError` for a step below 1.
+    """
     a = axis_of(axis, self.expr.shape, "slice_scatter")
     if step < 1:
         raise UsageError(f"slice_scatter: wanted a positive step, saw {step}")
@@ -176,7 +193,7 @@ def slice_scatter(  # noqa: PLR0917 - the field's signature
 
 @converting
 def narrow_copy(self: T, axis: int, start: int, length: int) -> T:
-    """Return `narrow` in memory of its own."""
+    """Return `narrow(axis, start, length)` in memory of its own."""
     copied: T = apply(Ops.CONTIGUOUS, None, narrow(self, axis, start, length))
     return copied
 
@@ -192,7 +209,8 @@ def _differences(self: T, axis: int) -> T:
 def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: T | None = None) -> T:
     """Return the differences of neighbours along an axis, n times; of bools, whether they differ.
 
-    `prepend` and `append` are joined to the axis before; n = 0 gives self.
+    `prepend` and `append` are joined to the axis first; n = 0 gives self. Raises `UsageError` for shape ()
+    and a negative n.
     """
     if not self.expr.shape:
         raise UsageError("diff: wanted at least one axis, saw the shape ()")
@@ -210,7 +228,7 @@ def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: 
 
 @method
 def sum_to_size(self: T, *shape: int | Sequence[int]) -> T:
-    """Return sums over the axes that broadcasting `shape` to the shape of self repeats."""
+    """Return self summed over axes, in the shape `shape`, which broadcasts to that of self."""
     wanted, old = sizes(shape, "sum_to_size"), self.expr.shape
     if len(wanted) > len(old) or broadcast((wanted, old), "sum_to_size") != old:
         raise UsageError(f"sum_to_size: {wanted} does not broadcast to {old}")
@@ -230,7 +248,7 @@ def broadcast_tensors(self: T, *others: T) -> tuple[T, ...]:
 
 @converting
 def equal(self: TensorBase, other: TensorBase) -> bool:
-    """Return whether both have one shape and equal elements. Computes them."""
+    """Return whether both have one shape and equal elements; NaN equals nothing. Both are computed."""
     if self.expr.shape != other.expr.shape:
         return False
     return not bool(reductions.any(ne(self, other)).item())
@@ -238,13 +256,13 @@ def equal(self: TensorBase, other: TensorBase) -> bool:
 
 @composite
 def fmax(self: T, other: T) -> T:
-    """Return the greater of two; the number beside a NaN."""
+    """Return the greater of two; if one is NaN, the other."""
     return _number_beside_nan(self, other, Ops.MAX)
 
 
 @composite
 def fmin(self: T, other: T) -> T:
-    """Return the lesser of two; the number beside a NaN."""
+    """Return the lesser of two; if one is NaN, the other."""
     return _number_beside_nan(self, other, Ops.MIN)
 
 

@@ -1,7 +1,7 @@
 """Reductions over some axes or all: sums, products, means, variances, norms, indices of extremes.
 
-Not here: values with indices (`extremes`), running sums (`scan`), loops of a kernel
-(`compiler.emit.reductions`).
+Not here: values with indices (`extremes`), loops of a kernel (`compiler.emit.reductions`). Next: `scan`,
+running sums.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -61,8 +61,9 @@ def as_dtype(x: T, dtype: DType | str | None) -> T:
 def accumulator(dtype: DType, wanted: DType | None) -> DType:
     """Return the dtype in which a sum or product of elements of a dtype is computed, and rounded once.
 
-    It is float32 for sixteen-bit floats. Where the result is `wanted`, narrower integers wrap alike in 32
-    bits; without it they are as wide as the result.
+    It is float32 for 16-bit floats. `wanted` is the dtype of a `dtype=` argument, to which the elements were
+    converted; integers of less than 32 bits are then added as int32, whose low bits are the result. If it is
+    None, integers are added in the dtype of the result (`sum_dtype`).
     """
     if dtype.is_float:
         return dtypes.float32 if dtype.bits == 16 else dtype
@@ -72,7 +73,7 @@ def accumulator(dtype: DType, wanted: DType | None) -> DType:
 
 
 def _accumulate(op: str, x: T, axes: Shape, dtype: DType | str | None, *, keepdim: bool) -> T:
-    """Return a sum or product in the dtype that an argument `dtype=` names, or in its own."""
+    """Return a sum or product in the dtype that a `dtype=` argument names; None: in that of `sum`."""
     wanted = element_type(dtype)
     x = x if wanted is None else convert(x, wanted)
     own = x.expr.dtype
@@ -85,8 +86,8 @@ def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | 
     """Return the sum over axes (all when None). Integers and bools give int64, as in PyTorch.
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
-    sixteen-bit ones are added up in float32 and rounded once. uint64 stays uint64. A sum over no elements is
-    0. With `dtype`, self is converted first, and the result has it: `dtype="int32"` is faster where 32 bits
+    16-bit floats are added in float32 and rounded once. uint64 stays uint64. A sum over no elements is 0.
+    With `dtype`, self is converted first, and the result has it: `dtype="int32"` is faster where 32 bits
     suffice.
 
         Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
@@ -108,20 +109,19 @@ def prod(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str |
 
 @method
 def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the greatest value over axes; NaN when there is one.
+    """Return the greatest value over axes; NaN if one of the values is NaN.
 
-    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
-    over several axes or all.
+    If several elements are greatest, the gradient along one axis goes to the first of them; over several axes
+    or all, each gets an equal share. Raises `UsageIndexError` for an axis without elements.
     """
     return _extreme(Ops.MAX, self, axis, "max", keepdim=keepdim)
 
 
 @method
 def min(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the least value over axes; NaN when there is one.
+    """Return the least value over axes; NaN if one of the values is NaN.
 
-    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
-    over several axes or all.
+    Gradients and errors are those of `max`.
     """
     return _extreme(Ops.MIN, self, axis, "min", keepdim=keepdim)
 
@@ -168,8 +168,8 @@ def _count(x: TensorBase, axes: Shape) -> int:
 def total_of_mean(dtype: DType) -> DType:
     """Return the dtype in which elements are added up for a mean.
 
-    Integers of 32 bits are added in 64, so that great ones of both signs cancel exactly. Those of 64 bits
-    are added as float64, which rounds numbers above 2**53.
+    Integers of 32 bits are added as int64, so that large ones of both signs cancel exactly. Integers of 64
+    bits are added as float64, which rounds numbers above 2**53.
     """
     if dtype.is_int and dtype.bits >= 32:
         return dtypes.int64 if dtype.bits == 32 else dtypes.float64
@@ -180,8 +180,8 @@ def total_of_mean(dtype: DType) -> DType:
 def mean(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the mean over axes, as a float.
 
-    Integers and bools give float32, rounded after the sum; floats keep their dtype. The mean of no elements
-    is NaN.
+    Integers and bools give float32, rounded after the sum; floats keep their dtype. With `dtype`, self is
+    converted first. The mean of no elements is NaN.
     """
     self = as_dtype(self, dtype)
     axes = axes_of(axis, self.expr.shape, "mean")
@@ -204,9 +204,10 @@ def var(
 ) -> T:
     """Return the variance over axes: squared distances from the mean, divided by count - correction.
 
-    Integers and bools give float32; floats keep their dtype. Where count - correction is 0 the sum of squares
-    is divided by 0. `unbiased`, which may follow the axis or stand in its place, means a correction of 1 or
-    0; keepdim may follow it.
+    Integers and bools give float32; floats keep their dtype. If count - correction is 0 or below, the sum of
+    squares is divided by 0: the result is infinite, or NaN for equal numbers. `unbiased` True means a
+    correction of 1, False of 0. It may be given by position, after the axis or instead of it, and keepdim
+    after it. Raises `UsageTypeError` for `unbiased` twice.
     """
     axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, self.expr.shape, "var")
@@ -252,9 +253,10 @@ def std(
     correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> T:
-    """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
+    """Return the square root of the variance; arguments and dtypes are those of `var`.
 
-    The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
+    For equal numbers it is 0, and so is its gradient: the mean is corrected by the mean of the distances from
+    it, which makes it exact for them.
     """
     axis, keepdim, correction = spread_arguments("std", axis, others, keepdim, correction, unbiased)
     axes = axes_of(axis, self.expr.shape, "std")
@@ -276,10 +278,7 @@ def var_mean(
     correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
-    """Return the variance and the mean.
-
-    Both as `var` and `mean` return them: shape, dtype and errors.
-    """
+    """Return the variance and the mean, as `var` and `mean` return them."""
     axis, keepdim, correction = spread_arguments("var_mean", axis, others, keepdim, correction, unbiased)
     return var(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 
@@ -293,23 +292,20 @@ def std_mean(
     correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
-    """Return the standard deviation and the mean.
-
-    Both as `std` and `mean` return them: shape, dtype and errors.
-    """
+    """Return the standard deviation and the mean, as `std` and `mean` return them."""
     axis, keepdim, correction = spread_arguments("std_mean", axis, others, keepdim, correction, unbiased)
     return std(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 
 
 @method
 def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the sum over axes of what is not NaN, as `sum` does."""
+    """Return the sum over axes of the values that are not NaN; dtypes as of `sum`."""
     return sum(where(ne(self, self), 0, self), axis, keepdim)
 
 
 @method
 def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the mean over axes of what is not NaN, as a float."""
+    """Return the mean over axes of the values that are not NaN, as a float; NaN if there are none."""
     there = convert(apply(Ops.EQ, None, self, self), float_dtype(self.expr.dtype))
     return div(nansum(self, axis, keepdim), sum(there, axis, keepdim))
 
@@ -338,12 +334,12 @@ def _is_infinite(x: T) -> T:
 
 
 def detached(x: T) -> T:
-    """Return x without gradient: the maximum subtracted inside an exponential cancels."""
+    """Return x without gradient, for a maximum that is subtracted inside an exponential and cancels out."""
     return apply(STOP, None, x)
 
 
 def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
-    """Return the first place of the extreme value: the greatest of n - i over the places i that hold it."""
+    """Return the first index i of the extreme value: n - i is greatest there."""
     what = "argmax" if op is Ops.MAX else "argmin"
     if axis is None:
         flat = apply(Ops.RESHAPE, (product(x.expr.shape),), x)
@@ -369,24 +365,20 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
 
 @method
 def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:
-    """Return the index of the greatest value along an axis (None: of the flattened tensor).
+    """Return the index (int32) of the greatest value along an axis (None: of the flattened tensor).
 
-    Of equal values it is the first; a NaN counts as greatest.
-
-    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
-    elements.
+    Of equal values it is the first; a NaN counts as greatest. The axis stays with size 1 when `keepdim`.
+    Raises `UsageIndexError` for an axis without elements.
     """
     return _arg(Ops.MAX, self, axis, keepdim=keepdim)
 
 
 @method
 def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:
-    """Return the index of the least value along an axis (None: of the flattened tensor).
+    """Return the index (int32) of the least value along an axis (None: of the flattened tensor).
 
-    Of equal values it is the first; a NaN counts as least.
-
-    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
-    elements.
+    Of equal values it is the first; a NaN counts as least. The axis stays with size 1 when `keepdim`. Raises
+    `UsageIndexError` for an axis without elements.
     """
     return _arg(Ops.MIN, self, axis, keepdim=keepdim)
 
@@ -402,7 +394,7 @@ def power_norm(self: T, p: float, axis: Axes = None, *, keepdim: bool = False) -
 
 @method
 def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
-    """Return self divided by its p-norm along an axis, or by eps where that is greater.
+    """Return self divided by the greater of its p-norm along an axis and eps; integers give float32.
 
     For p = 0 the norm is the number of non-zero elements, for infinity the greatest absolute value.
     """
@@ -422,8 +414,5 @@ def p_norm(x: T, p: float, axis: Axes) -> T:
 
 @method
 def count_nonzero(self: T, axis: Axes = None) -> T:
-    """Return the number of non-zero values over axes.
-
-    The result is int64.
-    """
+    """Return the number (int64) of non-zero values over axes."""
     return sum(ne(self, 0), axis)

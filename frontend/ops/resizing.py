@@ -1,6 +1,6 @@
 """Padding and resizing: borders of several modes, interpolation, pixels between channels and axes.
 
-Not here: parts and views (`movement`), windows of convolutions (`convolutions`).
+Not here: parts and views (`movement`). Next: `convolutions`, windows.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def pad(
     "reflect" mirrors at the border elements, "replicate" repeats them, "circular" continues at the other end.
 
     `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
-    first. Negative padding cuts.
+    first. Negative padding cuts elements off. The result is never a view.
 
-    The result is a copy.
+    Raises `UsageError` for padding that does not fit the axes or cuts more than there is, for another mode,
+    for "reflect" by as many elements as the axis has, and for "circular" by more.
 
         Tensor.ones(2, 3).pad((1, 0))      # (2, 4): one column of zeros in front
     """
@@ -106,7 +107,7 @@ def _mirrored(place: T, n: int) -> T:
 
 
 _LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
-"""Modes that weight elements, and the spatial axes that they are of."""
+"""Interpolation modes that compute weighted sums -> the number of spatial axes of each."""
 MODES: Final = ("nearest", "nearest-exact", "area", *_LINEAR)
 
 
@@ -122,10 +123,13 @@ def interpolate(  # noqa: PLR0917 - the field's signature
 ) -> T:
     """Return (batch, channels, *spatial) with other spatial sizes: `size`, or the old ones by a factor.
 
-    `mode`: "nearest", "nearest-exact", "area" (means of bins), or "linear", "bilinear", "trilinear" of one,
-    two and three axes, or "bicubic" of two. `align_corners` puts the first and last elements on each other,
-    for the modes behind "area". With `recompute_scale_factor` places are those of the new sizes, not of the
-    factor. Raises `UsageError` for another mode or rank, `UnsupportedError` for `antialias`.
+    `mode` is "nearest", "nearest-exact", "area" (means of bins), "linear", "bilinear", "trilinear" (for one,
+    two and three spatial axes), or "bicubic" (for two). `align_corners`, for the last four, puts the first
+    and last elements of both sizes on each other. With `recompute_scale_factor`, positions are computed from
+    the new sizes instead of the factor. Weighted sums of integers are float32.
+
+    Raises `UsageError` for another mode or number of axes, for sizes below 1, unless either `size` or
+    `scale_factor` is given, and for options that the mode lacks; `UnsupportedError` for `antialias`.
     """
     if flag(antialias, "interpolate, antialias"):
         raise UnsupportedError("interpolate: antialias is not supported\nhint: mode='area' takes means")
@@ -200,7 +204,7 @@ def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str
 
 
 def _taps(mode: str, share: T) -> tuple[int, list[T]]:
-    """Return the first of the elements that make one, counted from the one below, and their weights."""
+    """Return the offset of the first element of a weighted sum from the element below, and all weights."""
     rest = add(mul(share, -1.0), 1.0)
     if mode != "bicubic":
         return 0, [rest, share] if mode in _LINEAR else [rest]
@@ -215,9 +219,10 @@ def _taps(mode: str, share: T) -> tuple[int, list[T]]:
 
 
 def binned(x: Any, sizes: Sequence[int | None], method: str) -> Any:
-    """Return a reduction of the bins of the last axes, into which sizes divide them; None keeps an axis.
+    """Return the last axes divided into bins, as many as `sizes` says, and reduced by `method` ("mean").
 
-    Bin i of m over n elements is i * n // m up to, not with, -(-(i + 1) * n // m): bins may overlap.
+    A size of None keeps its axis. Bin i of m over n elements starts at i * n // m and ends before
+    -(-(i + 1) * n // m), so bins may overlap.
     """
     for axis, m in enumerate(sizes, len(x.shape) - len(sizes)):
         n = x.shape[axis]

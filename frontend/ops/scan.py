@@ -1,9 +1,10 @@
 """Running sums, products, extremes and logarithms of sums along an axis.
 
-They are reductions over windows; a long axis is cut into blocks of 16, and so are the totals of its blocks:
-about 17 operations for each element.
+They are reductions over windows. An axis of more than 64 elements is cut into blocks of 16, and the totals of
+its blocks are combined in the same way: about 17 operations for each element. A tensor of shape () has one
+axis, 0. An axis that does not exist raises `UsageIndexError`.
 
-Not here: totals (`reductions`).
+Not here: totals of an axis (`reductions`). Next: `sorting`.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from frontend.ops.reductions import accumulator, as_dtype, logsumexp
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 
 _BLOCK: Final = 16
-"""Elements of a block: a vector of a processor. Axes up to four times as long have one level."""
+"""Elements of a block. Axes of up to four blocks are not cut."""
 _LOG_SUM: Final = "LOG_SUM"
 """The logarithm of a sum of exponentials, as an operation."""
 _IDENTITY: Final = {Ops.ADD: 0, Ops.MUL: 1}
 
 
 def _combined(op: str, x: T, axis: int) -> T:
-    """Return elements of an axis combined by an operation."""
+    """Return the elements of an axis combined by an operation, without the axis."""
     return logsumexp(x, axis) if op is _LOG_SUM else apply(Ops.REDUCE, (op, (axis,)), x)
 
 
@@ -52,19 +53,17 @@ def _joined(op: str, a: T, b: T) -> T:
 
 @method
 def cumsum(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
-    """Return running sums along an axis. Integers and bools give int64; `dtype` converts self first.
+    """Return running sums along an axis, in the shape of self.
 
-    The shape stays. Raises `UsageIndexError` for an axis that does not exist.
+    Floats keep their dtype; 16-bit floats are added in float32. Integers and bools give int64, uint64 stays.
+    With `dtype`, self is converted first, and the result has it.
     """
     return _along(Ops.ADD, self, axis, "cumsum", dtype)
 
 
 @method
 def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
-    """Return running products along an axis. Integers and bools give int64; `dtype` converts self first.
-
-    The shape stays. Raises `UsageIndexError` for an axis that does not exist.
-    """
+    """Return running products along an axis, in the shape of self; dtypes as of `cumsum`."""
     return _along(Ops.MUL, self, axis, "cumprod", dtype)
 
 
@@ -77,18 +76,18 @@ class RunningExtreme(NamedTuple, Generic[T]):
 
 @accepts_aliases
 def cummax(self: T, axis: int) -> RunningExtreme[T]:
-    """Return the greatest value up to each element of an axis, and where it is: of equals the last.
+    """Return (values, indices): the greatest value up to each element of an axis, and its last index.
 
-    From the first NaN on, values are NaN. The gradient of a value goes to its place.
+    From the first NaN on, values are NaN. The gradient of a value goes to the element at its index.
     """
     return _extremes(self, axis, "cummax")
 
 
 @accepts_aliases
 def cummin(self: T, axis: int) -> RunningExtreme[T]:
-    """Return the least value up to each element of an axis, and where it is: of equals the last.
+    """Return (values, indices): the least value up to each element of an axis, and its last index.
 
-    From the first NaN on, values are NaN. The gradient of a value goes to its place.
+    From the first NaN on, values are NaN. The gradient of a value goes to the element at its index.
     """
     return _extremes(self, axis, "cummin")
 
@@ -128,8 +127,7 @@ def _at(self: T, places: T, axis: int) -> T:
 def logcumsumexp(self: T, axis: int) -> T:
     """Return log(cumsum(exp(self))) along an axis, without overflow.
 
-    Each element is compared with those of its block alone: about 17 exponentials for each. Integers give
-    float32.
+    About 17 exponentials are computed for each element. Integers and bools give float32.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape or (1,), "logcumsumexp")
@@ -157,7 +155,7 @@ def _with_last(fn: Callable[[T], T], x: T, axis: int) -> T:
 
 
 def _running(op: str, x: T) -> T:
-    """Combine each element of the last axis with all before it."""
+    """Return each element of the last axis combined with all elements before it."""
     shape = x.expr.shape
     n, rank = shape[-1], len(shape)
     if n <= 1:
@@ -186,10 +184,11 @@ def product_before(x: T) -> T:
 
 
 def _inside(op: str, x: T, blocks: int) -> T:
-    """Combine each element of the last axis with those before it in its block: shape (..., blocks, _BLOCK).
+    """Return each element of the last axis combined with those before it in its block: (..., blocks, _BLOCK).
 
-    The windows are those of the whole axis, of which each element drops the part in front of its block. So
-    neighbours along a block have neighbouring windows in memory, and no index needs a division.
+    Each element has a window of the last _BLOCK elements of the whole axis, in which those before its block
+    are replaced by the neutral element. So neighbours have neighbouring windows in memory, and no index needs
+    a division.
     """
     *outer, n = x.expr.shape
     rank = len(outer)
@@ -204,7 +203,7 @@ def _inside(op: str, x: T, blocks: int) -> T:
 
 
 def _identity(op: str, x: TensorBase) -> float:
-    """Return the number that changes no result of an operation."""
+    """Return the neutral element of an operation."""
     if op in _IDENTITY:
         return _IDENTITY[op]
     dtype = x.expr.dtype
@@ -215,7 +214,7 @@ def _identity(op: str, x: TensorBase) -> float:
 
 
 def _led(op: str, x: T, count: int) -> T:
-    """Return x padded before its last axis with neutral elements."""
+    """Return x with `count` neutral elements at the start of its last axis."""
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (count, 0)), x)
     if not _identity(op, x):
         return padded

@@ -1,9 +1,9 @@
-"""Checks of matrices that have an inverse or a root only for some values; they raise, as PyTorch does.
+"""Checks that matrices are regular, or positive definite; they raise `UsageError`, where PyTorch raises, too.
 
-A check computes one bool on the device and waits for it. Where values cannot be read, inside traced methods,
-gradients and captured functions, nothing is checked.
+A check computes one bool on the device and waits for it. Values cannot be read inside traced methods,
+gradients and captured functions: there nothing is checked.
 
-Not here: the factors (`decompositions`).
+Not here: the decompositions (`decompositions`). Next: `linalg`, products of matrices.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hcq.errors import UsageError
 
 
 def refuse_singular(x: TensorBase, what: str) -> None:
-    """Raise `UsageError` if a square matrix has a pivot of 0, found as LAPACK does (row exchanges)."""
+    """Raise `UsageError` if a matrix of x is singular: a pivot is 0, rows being exchanged as LAPACK does."""
     if _is_readable(x) and _has_zero_pivot(x).item():
         raise UsageError(f"{what}: wanted regular matrices, saw a singular one in {described(x)}")
 
 
 def refuse_indefinite(root: TensorBase, what: str) -> None:
-    """Raise `UsageError` if the diagonal of Cholesky's root is not positive."""
+    """Raise `UsageError` if a diagonal element of a Cholesky factor is not above 0."""
     if _is_readable(root) and not _is_positive(root).item():
         raise UsageError(
             f"{what}: wanted positive definite matrices, saw one that is not, of the shape {root.expr.shape}"
@@ -44,7 +44,7 @@ def refuse_indefinite(root: TensorBase, what: str) -> None:
 
 
 def _is_readable(x: TensorBase) -> bool:
-    """Compute a tensor whose values can be read; return whether it is one."""
+    """Return whether the values of x can be read; compute x then."""
     if CAPTURE.now is not None or 0 in x.expr.shape or any(leaf.__class__ is not Leaf for leaf in x.leaves):
         return False
     realize_for_reading(x)
@@ -58,7 +58,7 @@ def _is_positive(self: T) -> T:
 
 @method
 def _has_zero_pivot(self: T) -> T:
-    """Eliminate column by column, each with its greatest element in the row of the diagonal."""
+    """Return whether a pivot is 0 in Gaussian elimination; a column's greatest element is its pivot."""
     x, n, rank = self, self.expr.shape[-1], len(self.expr.shape)
     zero = constant(self, False, dtypes.bool, ())
     for i in range(n):

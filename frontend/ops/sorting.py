@@ -54,13 +54,11 @@ def sort(
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> Sorted[T]:
-    """Return the values in order along an axis, and their indices; equal values keep their order.
+    """Return the named tuple (values, indices): the values in order along an axis, and their indices (int32).
 
-    A NaN is the greatest of all, as in PyTorch: last, or first when descending. Realized together, both are
-    computed once.
-
-    Returns the named tuple `(values, indices)`; indices are int32. `stable` is accepted for PyTorch's sake:
-    the order is always stable.
+    A NaN is the greatest of all, as in PyTorch: last, or first when descending. Equal values keep their
+    order; `stable` has no effect. Realized together, both are computed once. Raises `UsageIndexError` for an
+    axis that does not exist.
 
         values, indices = Tensor([3, 1, 2]).sort()      # [1, 2, 3], [1, 2, 0]
     """
@@ -89,7 +87,7 @@ def _sorted(self: T, order: T, axis: int) -> T:
 
 
 def inverse(order: T, axis: int) -> T:
-    """Return the inverse of a permutation along an axis."""
+    """Return the inverse of permutations along an axis."""
     last = _keys(order, axis, descending=False)
     n = last.expr.shape[-1]
     return _from_last(_of_rank(last, n) if n <= DIRECT else _order(last), axis)
@@ -103,11 +101,11 @@ def topk(
     largest: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     sorted: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; they always are
 ) -> Sorted[T]:
-    """Return the k greatest (or least) values along an axis, in order, and their indices.
+    """Return (values, indices): the k greatest (or least) values along an axis, and their indices (int32).
 
-    A NaN counts as greatest; of equal values the first comes first.
-
-    Returns the named tuple `(values, indices)`; indices are int32. Raises `UsageError` for k outside 0..size.
+    The greatest (or least) comes first; `sorted` has no effect. A NaN counts as greatest; of equal values the
+    first comes first. Raises `UsageError` for k outside 0..size, `UsageIndexError` for an axis that does not
+    exist.
     """
     shape = self.expr.shape
     if not shape:
@@ -141,7 +139,10 @@ def _keys(x: T, axis: int, *, descending: bool) -> T:
 
 
 def _float_keys(x: T) -> T:
-    """Return the bits of floats, those of negative ones turned around; both zeros are one, a NaN is last."""
+    """Return integers in the order of floats; both zeros are equal, and a NaN is greatest.
+
+    They are the bits of the floats; those of a negative float but the sign are inverted.
+    """
     dtype = dtypes.int64 if x.expr.dtype is dtypes.float64 else dtypes.int32
     shape = x.expr.shape
     zero = constant(x, 0.0, x.expr.dtype, shape)
@@ -153,7 +154,7 @@ def _float_keys(x: T) -> T:
 
 
 def _from_last(x: T, axis: int) -> T:
-    """Return the last axis moved to where it belongs."""
+    """Return x with its last axis moved to `axis`."""
     rank = len(x.expr.shape)
     return apply(Ops.PERMUTE, (*range(axis), rank - 1, *range(axis, rank - 1)), x)
 
@@ -172,7 +173,7 @@ def _ranks(keys: T) -> T:
 
 
 def _of_rank(ranks: T, k: int) -> T:
-    """Return which elements of the last axis have the ranks 0 to k - 1."""
+    """Return the indices of the elements of the last axis that have the ranks 0 to k - 1."""
     shape = ranks.expr.shape
     whole = (*shape[:-1], k, shape[-1])
     rank = len(shape)
@@ -182,9 +183,9 @@ def _of_rank(ranks: T, k: int) -> T:
 
 
 def _first(keys: T, k: int) -> T:
-    """Return the first k elements in order of the last axis.
+    """Return the indices of the first k elements, in order, of the last axis.
 
-    Those of a long row are among the first k of its blocks.
+    The first k of a long row are among the first k of each of its blocks.
     """
     *outer, n = keys.expr.shape
     if n <= DIRECT:
@@ -206,7 +207,7 @@ def _first(keys: T, k: int) -> T:
 
 
 def _lengthened(keys: T, n: int) -> T:
-    """Return the last axis n long, with keys at its end that come after all others."""
+    """Return keys with the last axis extended to n, by keys that come after all others."""
     shape, dtype = keys.expr.shape, keys.expr.dtype
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 1), (0, n - shape[-1])), keys)
     place = coordinate(keys, padded.expr.shape, len(shape) - 1)
@@ -215,7 +216,7 @@ def _lengthened(keys: T, n: int) -> T:
 
 
 def _within_row(places: T, length: int) -> T:
-    """Return places in blocks of a length, (..., blocks, places), as places in the row."""
+    """Return indices in blocks of a length, (..., blocks, indices), as indices in the row."""
     shape = places.expr.shape
     block = convert(coordinate(places, shape, len(shape) - 2), index_dtype(shape[-2] * length))
     start = apply(Ops.MUL, None, block, constant(places, length, block.expr.dtype, shape))
@@ -223,7 +224,7 @@ def _within_row(places: T, length: int) -> T:
 
 
 def _order(keys: T) -> T:
-    """Return the elements of the last axis in order."""
+    """Return the indices that sort the last axis."""
     *outer, n = keys.expr.shape
     if n <= DIRECT:
         return _of_rank(_ranks(keys), n)
@@ -258,10 +259,10 @@ def _carried(xs: tuple[T, T], places: T, axis: int) -> tuple[T, T]:
 
 
 def _merge(keys: T, size: int) -> T:
-    """Return which element of two sorted halves comes at each place of the last axis.
+    """Return the indices by which the two sorted halves of the last axis, of `size` keys each, are merged.
 
-    The first `left` elements of the left half come before place p: as many as there are of which the last is
-    not greater than the right element that place p would else take, which is the one of number p - left.
+    Of the p elements before position p, `left` come from the left half. Bisection finds `left`: the largest
+    number for which left element `left - 1` is not greater than right element `p - left`.
     """
     shape = keys.expr.shape
     count = prod(shape)
@@ -273,7 +274,7 @@ def _merge(keys: T, size: int) -> T:
     surplus = apply(Ops.SUB, None, place, number_like(place, size))
 
     def right_first(at: T, taken: T) -> T:
-        """Whether the right half has an element left, and it is less than the left one."""
+        """Return whether right element p - taken exists and is less than the left element at index `at`."""
         there = apply(Ops.LT, None, surplus, taken)
         own = _elements(flat, apply(Ops.SUB, None, right, taken))
         return apply(Ops.AND, None, there, apply(Ops.LT, None, own, _elements(flat, at)))
@@ -295,7 +296,7 @@ def _merge(keys: T, size: int) -> T:
 
 
 def _starts(keys: T, dtype: DType) -> T:
-    """Return for each element where its row, the last axis, starts among all elements."""
+    """Return, for each element, the index of the first element of its row in the flattened tensor."""
     shape = keys.expr.shape
     start = constant(keys, 0, dtype, shape)
     for i, n in enumerate(shape[:-1]):

@@ -1,12 +1,11 @@
 """Functions of one or two numbers for few programs: inverse circular, hyperbolic, erfc, lgamma, nextafter.
 
-Others with a power series are computed in float64, so that results of other dtypes are rounded once.
+Integers and bools give float32. The error, gamma and Bessel functions are computed in float64, so that
+results of other dtypes are rounded once. asin, acos and atan2 are arctangents; `_arctangent` halves the angle
+of its argument twice, so that a short power series suffices. Hyperbolic functions use expm1 and log1p near 0;
+where e**x would overflow, they use the square of e**(x / 2).
 
-`_arctangent` halves its argument's angle twice, so that a short power series suffices; asin, acos and atan2
-are arctangents. Hyperbolic functions use expm1 and log1p near 0, and half of the exponent where e**x would
-overflow.
-
-Not here: sine, cosine, exponentials and roots (`functions`), gradient rules (`frontend.autograd.rules`).
+Not here: sine, cosine, exponentials and roots (`functions`). Next: `frontend.autograd.rules`, gradient rules.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from frontend.evaluation.constants import Number, constant, convert, narrowed, n
 from frontend.evaluation.trace import apply, composite, method, operator
 from frontend.ops.arithmetic import div
 from frontend.ops.arithmetic import pow as power
-from frontend.ops.elementwise import add, agree, eq, gt, lt, mul, ne, neg, sub, where
+from frontend.ops.elementwise import add, agree, clip, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, logaddexp, sign, sin, sqrt
 from frontend.ops.functions import round as rounded
 from hcq.errors import UsageError
 
 _TERMS: Final = 40
-"""Of the continued fraction of erfc: from 3 on it then has float64's digits."""
+"""Terms of the continued fraction of erfc: for x of at least 3 they give all digits of float64."""
 _MOST: Final = 64
 """The greatest dimension of `mvlgamma`."""
 _LANCZOS: Final = (
@@ -62,7 +61,10 @@ def erfc(self: T) -> T:
 
 @method
 def erfinv(self: T) -> T:
-    """Return the x with erf(x) = self; NaN beyond -1 and 1. Newton's method from Winitzki's formula."""
+    """Return the x with erf(x) = self, infinite at -1 and 1, NaN beyond.
+
+    Newton's method, started with Winitzki's formula.
+    """
     y = _wide(self)
     inside = lt(absolute(y), 1.0)
     safe = where(inside, y, 0.0)
@@ -128,7 +130,10 @@ def digamma(self: T) -> T:
 
 @converting
 def mvlgamma(self: T, p: int) -> T:
-    """Return the logarithm of the multivariate gamma function of dimension p."""
+    """Return the logarithm of the multivariate gamma function of dimension p.
+
+    Raises `UsageError` for a p outside 1..64.
+    """
     if not 1 <= p <= _MOST:
         raise UsageError(f"mvlgamma: wanted a dimension of 1 to {_MOST}, saw {p}")
     total = lgamma(self)
@@ -166,9 +171,15 @@ def logaddexp2(self: T, other: T | Number) -> T:
 
 @operator
 def ldexp(self: T, other: T | Number) -> T:
-    """Return self * 2**other; integers give float32. Where 2**other overflows, so does the result."""
+    """Return self * 2**other, rounded once, also if 2**other is beyond the dtype; integers give float32."""
     x, y = agree("ldexp", self, other, floats=True)
-    return mul(x, exp2(y))
+    found, rest, factors = _wide(x), _wide(y), []
+    for _ in range(3 if x.expr.dtype is dtypes.float64 else 1):
+        factors.append(clip(rest, -1000.0, 1000.0))
+        rest = sub(rest, factors[-1])
+    for power_of_two in reversed(factors):  # the greatest last, so that only one product is rounded
+        found = mul(found, exp2(power_of_two))
+    return convert(found, x.expr.dtype)
 
 
 @operator
@@ -179,7 +190,10 @@ def float_power(self: T, other: T | Number) -> T:
 
 @operator
 def nextafter(self: T, other: T | Number) -> T:
-    """Return the next number of the dtype from self towards other. float32 and float64."""
+    """Return the next number of the dtype from self towards other; self if both are equal.
+
+    Raises `UsageError` for other dtypes than float32 and float64.
+    """
     x, y = agree("nextafter", self, other)
     dtype = x.expr.dtype
     if dtype not in {dtypes.float32, dtypes.float64}:
@@ -221,14 +235,18 @@ def i0(self: T) -> T:
 
 
 class FloatParts(NamedTuple, Generic[T]):
-    """A number in 0.5 to 1, or 0, with the sign of the value, and the power of two to multiply it by."""
+    """Mantissas m, 0 or 0.5 <= |m| < 1 with the sign of the value, and exponents e: the value is m * 2**e."""
 
     mantissa: T
     exponent: T
 
 
 def frexp(self: T) -> FloatParts[T]:
-    """Return numbers in 0.5..1 and the whole exponents (int32) of 2 with which they give self."""
+    """Return (mantissa, exponent), whose exponent is int32: self is mantissa * 2**exponent.
+
+    0.5 <= |mantissa| < 1; 0, infinities and NaN are their own mantissas with the exponent 0. Raises
+    `UsageError` for integers.
+    """
     if not self.expr.dtype.is_float:
         raise UsageError(f"frexp: wanted floats, saw {self.expr.dtype.name}; cast first")
     exponent = _exponent(self)
@@ -257,11 +275,10 @@ def _mantissa(self: T, exponent: T) -> T:
 
 @operator
 def gcd(self: T, other: T | Number) -> T:
-    """Return the greatest common divisor of integers; of two zeros 0.
+    """Return the greatest common divisor of integers, 0 of two zeros; floats and bools raise `UsageError`.
 
-    It is negative only where the divisor is the magnitude of the dtype's least number, which wraps.
-
-    Euclid's algorithm, with as many steps as any two numbers of the dtype need.
+    It is positive, unless it is the magnitude of the dtype's least number: that has no positive value, and
+    wraps to the least number. Euclid's algorithm, with as many steps as any two numbers of the dtype need.
     """
     x, y = _integers("gcd", self, other)
     a, b = (absolute(t) for t in (x, y))
@@ -275,7 +292,10 @@ def gcd(self: T, other: T | Number) -> T:
 
 @operator
 def lcm(self: T, other: T | Number) -> T:
-    """Return the least common multiple of integers, never negative; 0 if one is 0."""
+    """Return the least common multiple of integers, 0 if one is 0; floats and bools raise `UsageError`.
+
+    It is positive if the dtype holds it; else it wraps, and may be negative.
+    """
     x, y = _integers("lcm", self, other)
     divisor = gcd(x, y)
     zero, one = (number_like(x, n) for n in (0, 1))
@@ -316,7 +336,7 @@ def _arctangent(x: T) -> T:
 
 
 def _of_any_size(x: T) -> T:
-    """Return the arctangent of numbers that are not negative."""
+    """Return the arctangent of numbers from 0 on, or NaN."""
     large = gt(x, 1.0)
     found = _arctangent(where(large, div(number_like(x, 1.0), x), x))
     return where(large, sub(number_like(x, math.pi / 2), found), found)
@@ -349,7 +369,7 @@ def acos(self: T) -> T:
 
 @operator
 def atan2(self: T, other: T | Number) -> T:
-    """Return the angle in -pi..pi of the point (other, self), as a float."""
+    """Return the angle in -pi..pi of the point (x, y) = (other, self), as a float."""
     y, x = agree("atan2", self, other, floats=True)
     dtype = y.expr.dtype
     y, x = widened(y), widened(x)
@@ -393,7 +413,7 @@ def cosh(self: T) -> T:
 
 @method
 def asinh(self: T) -> T:
-    """Return the inverse of the hyperbolic sine."""
+    """Return the inverse hyperbolic sine."""
     x = widened(self)
     size = absolute(x)
     square = mul(size, size)
@@ -404,7 +424,7 @@ def asinh(self: T) -> T:
 
 @method
 def acosh(self: T) -> T:
-    """Return the inverse of the hyperbolic cosine that is not negative; NaN below 1."""
+    """Return the inverse hyperbolic cosine, at least 0; NaN for numbers below 1."""
     x = widened(self)
     above = sub(x, 1.0)
     near = log1p(add(above, sqrt(mul(above, add(above, 2.0)))))
@@ -414,7 +434,7 @@ def acosh(self: T) -> T:
 
 @method
 def atanh(self: T) -> T:
-    """Return the inverse of the hyperbolic tangent; NaN outside -1..1."""
+    """Return the inverse hyperbolic tangent, infinite at -1 and 1; NaN outside."""
     x = widened(self)
     size = absolute(x)
     value = mul(log1p(div(mul(size, 2.0), add(neg(size), 1.0))), 0.5)

@@ -1,6 +1,8 @@
 """Splitting and joining along an axis: `split`, `chunk`, `cat`, `stack`, `roll` and others.
 
-Not here: slices (`indexing`), changes of shape (`movement`).
+An axis that does not exist raises `UsageIndexError`.
+
+Not here: slices (`indexing`), changes of shape (`movement`). Next: `rearranging`, other names of PyTorch's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from hcq.errors import UsageError
 
 
 def part(self: T, axis: int, begin: int, end: int) -> T:
-    """Return begin <= i < end of one axis."""
+    """Return the elements begin <= i < end of one axis. A view."""
     bounds: list[tuple[int, int] | None] = [None] * len(self.expr.shape)
     bounds[axis] = (begin, end)
     return shrink(self, tuple(bounds))
@@ -30,7 +32,8 @@ def part(self: T, axis: int, begin: int, end: int) -> T:
 def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
 
-    All parts are views, in order. Raises `UsageError` when given sizes do not add up to that of the axis.
+    All parts are views, in order. Raises `UsageError` for a size below 1, for a negative size among several,
+    and for several sizes that do not add up to the size of the axis.
     """
     a = axis_of(axis, self.expr.shape, "split")
     n = self.expr.shape[a]
@@ -51,7 +54,8 @@ def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
 def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
     """Return at most `count` parts of one size along an axis; the last may be smaller.
 
-    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1; no elements `count` empty parts.
+    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1. An axis of no elements gives `count`
+    empty parts. Raises `UsageError` for a count below 1.
     """
     a = axis_of(axis, self.expr.shape, "chunk")
     if whole(count, "chunk") < 1:
@@ -76,9 +80,8 @@ def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
 def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     """Return tensors, given singly or as one sequence, joined along an axis: `Tensor.cat([a, b], 1)`.
 
-    The sizes of other axes must be equal; a vector of no elements fits any. Dtypes are promoted.
-
-    Raises `UsageError` when another axis differs.
+    Dtypes are promoted. A vector of no elements, of shape (0,), fits any shape. Raises `UsageError` when the
+    sizes of another axis differ, `UsageTypeError` for no tensors.
     """
     tensors, axis = _with_axis(others, axis)
     sized: Any = _sized(self, tensors)
@@ -146,7 +149,8 @@ def _beside(left: T, right: T, axis: int, border: int) -> T:
 def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     """Return tensors of one shape, given singly or as one sequence, joined along a new axis.
 
-    `axis` is the place of the new axis. Dtypes are promoted. Raises `UsageError` when the shapes differ.
+    `axis` is the index of the new axis in the result. Dtypes are promoted. Raises `UsageError` when the
+    shapes differ, `UsageTypeError` for no tensors.
     """
     tensors, axis = _with_axis(others, axis)
     sized: Any = _sized(self, tensors)
@@ -164,7 +168,8 @@ def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
 def roll(self: T, shifts: int | tuple[int, ...], axes: Axes = None) -> T:
     """Return elements shifted cyclically along axes.
 
-    Without axes the flattened tensor is shifted, and then reshaped.
+    An axis named twice is shifted by the sum. Without axes, the flattened tensor is shifted and reshaped.
+    Raises `UsageError` unless there is one shift for each axis, or one without axes.
 
         Tensor([1, 2, 3]).roll(1)      # [3, 1, 2]
     """

@@ -1,6 +1,9 @@
 """Order statistics and counts: median, quantile, mode, distinct values, histograms, searches in sorted data.
 
-Not here: orders of whole axes (`sorting`), sums and means (`reductions`).
+An axis that does not exist raises `UsageIndexError`. "Computes self" means: reads values on the host, which
+a captured function refuses with `UsageError`.
+
+Not here: sums and means (`reductions`). Next: `sorting`, orders of whole axes.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -20,7 +23,7 @@ from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import constant, convert, coordinate, index_dtype, narrowed, widened
 from frontend.ops import creation, reductions
 from frontend.ops.arithmetic import div, floordiv
-from frontend.ops.elementwise import eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
+from frontend.ops.elementwise import clip, eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
 from frontend.ops.functions import ceil, floor, isnan
 from frontend.ops.functions import round as rounded
 from frontend.ops.gather_scatter import gather, index_select, masked_select, nonzero, scatter_add
@@ -32,7 +35,7 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
 class Ordered(NamedTuple, Generic[T]):
-    """A value of a certain rank along an axis, and its index (int32)."""
+    """A value chosen along an axis by its position in ascending order, and its index (int32)."""
 
     values: T
     indices: T
@@ -46,7 +49,10 @@ def _axis(x: TensorBase, axis: int, what: str) -> int:
 
 
 def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:
-    """Return the element of a rank along an axis; a tensor of ranks has size 1 there."""
+    """Return the elements of a rank, from 0 on in ascending order, along an axis.
+
+    A tensor of ranks has size 1 on that axis.
+    """
     if not x.expr.shape:
         return Ordered(x, constant(x, 0, dtypes.int32, ()))
     order = argsort(x, a)
@@ -58,7 +64,10 @@ def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:
 
 @converting
 def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
-    """Return the k-th least value along an axis, counted from 1, and its index; a NaN counts as greatest."""
+    """Return (values, indices): the k-th least value along an axis, counted from 1; NaN counts as greatest.
+
+    Raises `UsageError` for a k outside 1..size, `UsageIndexError` for an axis without elements.
+    """
     a = _axis(self, axis, "kthvalue")
     n = (self.expr.shape or (1,))[a]
     if not 1 <= whole(k, "kthvalue") <= n:
@@ -68,9 +77,10 @@ def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[
 
 @converting
 def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:
-    """Return the middle value of all, the lower of two; NaN when there is one.
+    """Return the middle value of all elements, the lower of two; NaN if one is NaN.
 
-    Along an axis, the pair `(values, indices)`.
+    Along an axis, return (values, indices); an axis without elements raises `UsageIndexError`. The median of
+    no floats is NaN, of no integers it raises `UsageError`.
     """
     if axis is None:
         if not prod(self.expr.shape):
@@ -88,7 +98,9 @@ def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Order
 
 @converting
 def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:
-    """Return the middle value of what is not NaN, the lower of two; else as `median`."""
+    """Return the middle value of the elements that are not NaN, the lower of two; else as `median`."""
+    if axis is None and not prod(self.expr.shape):
+        return median(self)
     if axis is None:
         middle: Any = nanmedian(reshape(self, -1), 0)
         found: T = middle.values
@@ -127,7 +139,8 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     last: Any = float(n - 1)
     if skip:
         last = maximum(sub(reductions.sum(convert(eq(row, row), x.expr.dtype), -1, keepdim=True), 1.0), 0.0)
-    place = mul(share, last)
+    within = clip(share, 0.0, 1.0)
+    place = mul(within, last)
     low, high = floor(place), ceil(place)
     if how == "nearest":
         low = high = rounded(place)
@@ -146,6 +159,7 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     else:
         found = movedim(found, -1, a + 1) if rank else reshape(found, (count,))
     reduced = tuple(range(1, rank + 1)) if axis is None else (a + 1,)
+    found = where(eq(within, share), found, math.nan) if given is q else found
     kept = found if keepdim or not rank else squeeze(found, reduced)
     return kept if given.expr.shape else squeeze(kept, 0)
 
@@ -159,9 +173,11 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> T:
-    """Return the values below which the shares q of an axis lie, of all when None; NaN beside a NaN.
+    """Return the q-quantiles along an axis (None: of all elements), NaN where an element is NaN.
 
-    Several shares make a new first axis. `interpolation`: linear, lower, higher, midpoint or nearest.
+    A vector of shares q makes a new first axis. `interpolation` is "linear", "lower", "higher", "midpoint" or
+    "nearest". A share outside 0..1 raises `UsageError`; in a tensor q it gives NaN. Raises `UsageError` for
+    integers, for no elements and for q of several axes.
     """
     return _quantiles(self, q, axis, keepdim, interpolation, skip=False)
 
@@ -175,15 +191,15 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> T:
-    """Return the quantiles of what is not NaN; else as `quantile`."""
+    """Return the quantiles of the elements that are not NaN; else as `quantile`."""
     return _quantiles(self, q, axis, keepdim, interpolation, skip=True)
 
 
 @converting
 def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
-    """Return the most frequent value along an axis, the least of several, and the last index of it.
+    """Return (values, indices): the most frequent value along an axis, the least of several, its last index.
 
-    n² operations for n elements.
+    n elements take n² operations. Raises `UsageIndexError` for an axis without elements.
     """
     a = _axis(self, axis, "mode")
     if not self.expr.shape:
@@ -208,14 +224,14 @@ def msort(self: T) -> T:
 
 
 def _runs(row: T) -> T:
-    """Return which elements of a vector differ from the one before; the first one does."""
+    """Return which elements of a vector differ from the element before, as bool; the first is True."""
     first = constant(row, True, dtypes.bool, (min(1, row.expr.shape[0]),))
     n = row.expr.shape[0]
     return cat(first, ne(part(row, 0, 1, n), part(row, 0, 0, n - 1))) if n > 1 else first
 
 
 def _counted(mask: T, count: int) -> T:
-    """Return the lengths of runs that begin where a mask is true."""
+    """Return the lengths of the `count` runs that begin where a mask is true."""
     starts: T = cast("Any", nonzero(mask, as_tuple=True))[0]
     ends = constant(starts, mask.expr.shape[0], starts.expr.dtype, (min(1, count),))
     return sub(cat(part(starts, 0, min(1, count), count), ends), starts)
@@ -259,10 +275,11 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> tuple[T, ...] | T:
-    """Return the distinct values in ascending order; with the place of each element among them, and counts.
+    """Return the distinct values of self in ascending order. Computes self.
 
-    With `dim` the distinct parts along an axis, in lexical order, compared on the host. Computes self. Raises
-    `UsageError` inside a captured function.
+    With `return_inverse` or `return_counts`, return a tuple: the values, the index of each element among
+    them, how often each value occurs. With `dim`, return the distinct slices along that axis, in
+    lexicographic order, compared on the host. `sorted` has no effect.
     """
     flag(sorted, "unique, sorted")
     if dim is not None:
@@ -280,9 +297,10 @@ def unique(
 def unique_consecutive(
     self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[T, ...] | T:
-    """Return the first of each run of equal elements; with the run of each element, and their lengths.
+    """Return the first element of each run of equal elements of the flattened tensor. Computes self.
 
-    With `dim` of parts along an axis, compared on the host. Computes self.
+    With `return_inverse` or `return_counts`, return a tuple: the elements, the index of the run of each
+    element, the lengths of the runs. With `dim`, runs are of slices along that axis, compared on the host.
     """
     if dim is not None:
         return _distinct_parts(self, dim, return_inverse, return_counts, in_order=False)
@@ -293,9 +311,11 @@ def unique_consecutive(
 
 @converting
 def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
-    """Return how often each number from 0 on occurs in a vector of integers, or the sums of its weights.
+    """Return how often each number from 0 on occurs in a vector of integers, or the sum of its weights.
 
-    Computes self, whose greatest number gives the size.
+    Computes self: the size is the greatest number + 1, at least `minlength`. Counts are int32, sums of
+    weights float32 for float32 weights, else float64. Raises `UsageError` for negative numbers, and for
+    weights of another shape.
     """
     if len(self.expr.shape) != 1 or not self.expr.dtype.is_int:
         raise UsageError(
@@ -319,7 +339,8 @@ def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
 def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
     """Return how many elements lie in each of `bins` equal parts of low..high; others are not counted.
 
-    Equal borders mean the least and the greatest element, which are computed.
+    If `low` equals `high`, the least and the greatest element, which are computed, are used instead. Raises
+    `UsageError` for integers, fewer than one bin, low > high, and computed borders that are not finite.
     """
     if not self.expr.dtype.is_float:
         raise UsageError(f"histc: wanted floats, saw {self.expr.dtype.name}; cast first")
@@ -340,7 +361,7 @@ def histc(self: T, bins: int = 100, low: float = 0.0, high: float = 0.0) -> T:
 
 
 class Histogram(NamedTuple, Generic[T]):
-    """Counts, or densities, and the borders between which they lie: one more."""
+    """Counts of n parts of a range, or densities, and the n + 1 borders of the parts."""
 
     hist: T
     bin_edges: T
@@ -357,9 +378,12 @@ def histogram(
 ) -> Histogram[T]:
     """Return how many elements lie in each of `bins` equal parts of a range, and the borders of the parts.
 
-    Without a range it is from the least to the greatest element, which are computed. With `density` the
-    counts are divided by their sum and the width of a part; `weight` counts each element so often. `bins` may
-    be the borders, in ascending order; the last one belongs to the last part.
+    Without a range, it is from the least to the greatest element, which are computed. `weight` is how often
+    each element counts. With `density`, counts are divided by their sum and by the width of the part. `bins`
+    may be a vector of borders in ascending order; an element equal to the last border is in the last part.
+
+    Raises `UsageError` for integers, for low > high, and for borders with a range; `UsageTypeError` for a
+    range that is no pair.
     """
     count = prod(self.expr.shape)
     if bins.__class__ is self.__class__:
@@ -414,10 +438,12 @@ def searchsorted(
     side: str | None = None,
     sorter: T | None = None,
 ) -> T:
-    """Return the places (int32) at which values belong in a sorted vector, or sorted rows of the last axis.
+    """Return the indices (int32) before which values are to be inserted into a sorted vector.
 
-    The first place, with `right` the last one. n operations for each value. `sorter` has the places of the
-    elements in ascending order, where self is not sorted. `out_int32` changes nothing.
+    self is a vector, or has a sorted row for each row of `values`. The index is the first possible one, with
+    `right` or side="right" the last. If self is not sorted, `sorter` has the indices that sort it. Each value
+    takes n operations. `out_int32` has no effect. Raises `UsageError` for shapes that do not fit, and for
+    `right` beside side="left".
     """
     if side not in {None, "left", "right"} or (side == "left" and right):
         raise UsageError(f"searchsorted: wanted one side, left or right, saw {side!r} and right={right}")
@@ -438,12 +464,12 @@ def searchsorted(
 
 @converting
 def bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = False) -> T:
-    """Return the places (int32) of each element among sorted boundaries: see `searchsorted`."""
+    """Return the index (int32) of each element of self among sorted boundaries: see `searchsorted`."""
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
 @converting
 def isin(self: T, values: T, *, invert: bool = False) -> T:
-    """Return whether each element is among some values."""
+    """Return, as bool, whether each element is one of the values; with `invert`, whether it is none."""
     hit = reductions.any(eq(unsqueeze(self, -1), reshape(values, (prod(values.expr.shape),))), -1)
     return ne(hit, True) if flag(invert, "isin, invert") else hit

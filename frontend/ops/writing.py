@@ -1,10 +1,10 @@
-"""Writing: `x[key] = value` and methods such as `index_add` build the new value of x; some assign it.
+"""Writing: `x[key] = value` and methods such as `index_add` compute the new value of x; some assign it.
 
-Tensors computed from x before keep their values. The root and the other views of x change with it
-(`frontend.evaluation.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
+Tensors computed from x before keep their values. An assignment changes the other views of the same memory,
+too (`frontend.evaluation.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
 
-Not here: reading (`indexing`), the assignment (`frontend.assignment`), in-place methods, whose names end in
-"_" (`frontend.assignment.in_place`).
+Not here: reading (`indexing`), most methods whose names end in "_" (`frontend.assignment.in_place`). Next:
+`frontend.assignment`, the assignment.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeE
 def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """Assign `value`, broadcast, to the part that `key` names.
 
-    The key is one of `x[key]`, or a bool mask of the shape of the first axes (size 1 means all). Of
-    several values for one place, the last is written; what integer tensors name outside, nowhere.
+    The key is one of `x[key]`, or a bool mask of the shape of the first axes, where size 1 means all. Of
+    several values for one element, the last is written. An index out of range raises `UsageIndexError` if the
+    host knows its value, or under `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
+    value that does not broadcast.
     """
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
@@ -75,7 +77,7 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
 
 
 def _is_there(x: T, key: Any, value: T) -> bool:
-    """Return whether a value is the view x[key] itself, whose change is written already (`x[key] += 1`)."""
+    """Return whether a value is the view x[key] itself: then `x[key] += 1` has changed x already."""
     if any(part.__class__ is x.__class__ for part in (key if isinstance(key, tuple) else (key,))):
         return False
     link, own = link_of(value), link_of(x)
@@ -150,7 +152,7 @@ def _fitting(value: T, shape: Shape) -> T:
 
 
 def _written_where(x: T, mask: T, value: Any) -> T:
-    """Return x written where a mask holds: of the first axes, as an index of these axes would be."""
+    """Return x with values where a mask of its first axes is true."""
     shape, named = x.expr.shape, mask.expr.shape
     if len(named) > len(shape) or any(m not in {1, n} for m, n in zip(named, shape, strict=False)):
         raise UsageError(f"writing where a mask of shape {named} holds: wanted the first axes of {shape}")
@@ -182,9 +184,9 @@ def _written_at(self: T, value: T, entries: tuple[Entry, ...], *tensors: T) -> T
 
 @composite
 def _written(self: T, value: T, cuts: tuple[Cut, ...]) -> T:
-    """Return self with the part replaced.
+    """Return self with the part that the cuts select replaced by a value.
 
-    The value, spread back to where it belongs, chosen by a mask of coordinates.
+    The value is padded to the shape of self, and chosen by a mask of coordinates.
     """
     full = tuple([c.count for c in cuts])
     if 0 in full:
@@ -220,7 +222,7 @@ def zero_(self: T) -> T:
 
 
 def fill_(self: T, value: Any) -> T:
-    """Set all elements to a number, or to the value of a tensor of shape (); return self."""
+    """Set all elements to a number, or to those of a tensor, broadcast and converted; return self."""
     return change(self, cast(value, self.expr.dtype) if hasattr(value, "expr") else full_like(self, value))
 
 
@@ -242,7 +244,7 @@ def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
 
 
 def detach_(self: Any) -> Any:
-    """End the history of self: no gradient flows through it any more, and it requires none; return self."""
+    """Detach self: no gradient flows back through it, and requires_grad becomes False; return self."""
     self.requires_grad = False
     return self if self.is_realized else self.replace(stopped(self))
 
@@ -273,7 +275,11 @@ def _source(what: str, x: T, source: T, wanted: Shape) -> T:
 
 @converting
 def index_add(self: T, axis: int, index: T, source: T, *, alpha: Number = 1) -> T:
-    """Return self with alpha * source added at the indices of an axis; what stands twice is added twice."""
+    """Return self with alpha * source added at the indices (a vector of integers) of an axis.
+
+    At an index that occurs twice, both values are added. Raises `UsageError` for a source of another shape or
+    dtype than self has there, `UsageIndexError` for an index that is no vector of integers, and as `gather`.
+    """
     a, every, wanted = _rows("index_add", self, axis, index)
     values = _source("index_add", self, source, wanted)
     return reshape(
@@ -283,7 +289,10 @@ def index_add(self: T, axis: int, index: T, source: T, *, alpha: Number = 1) -> 
 
 @converting
 def index_copy(self: T, axis: int, index: T, source: T) -> T:
-    """Return self with the source written at the indices of an axis."""
+    """Return self with the source written at the indices of an axis, of equal indices the last value.
+
+    Errors are those of `index_add`.
+    """
     a, every, wanted = _rows("index_copy", self, axis, index)
     values = _source("index_copy", self, source, wanted)
     return reshape(scatter(with_axes(self), a, every, values), self.expr.shape)
@@ -291,7 +300,10 @@ def index_copy(self: T, axis: int, index: T, source: T) -> T:
 
 @converting
 def index_fill(self: T, axis: int, index: T, value: T | Number) -> T:
-    """Return self with one number, or the value of a tensor of shape (), at the indices of an axis."""
+    """Return self with one number, or the value of a tensor of shape (), at the indices of an axis.
+
+    Errors of the index are those of `index_add`.
+    """
     a, every, wanted = _rows("index_fill", self, axis, index)
     if isinstance(value, (int, float)):
         return reshape(scatter(with_axes(self), a, every, value), self.expr.shape)
@@ -303,7 +315,10 @@ def index_fill(self: T, axis: int, index: T, value: T | Number) -> T:
 
 @converting
 def index_reduce(self: T, axis: int, index: T, source: T, reduce: str, *, include_self: bool = True) -> T:
-    """Return self with the source combined at the indices of an axis: "prod", "mean", "amax" or "amin"."""
+    """Return self with the source combined at the indices of an axis: "prod", "mean", "amax" or "amin".
+
+    `include_self` as of `scatter_reduce`; errors are those of `index_add`.
+    """
     if reduce not in {"prod", "mean", "amax", "amin"}:
         raise UsageError(f"index_reduce: wanted prod, mean, amax or amin, saw {reduce!r}")
     a, every, wanted = _rows("index_reduce", self, axis, index)
@@ -316,7 +331,8 @@ def index_reduce(self: T, axis: int, index: T, source: T, reduce: str, *, includ
 def index_put(self: T, indices: Sequence[T], values: T, accumulate: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return self with `self[indices] = values`; with `accumulate` the values are added there.
 
-    Masks among the indices of a sum are computed.
+    `values` broadcasts. Masks among the indices are computed. Raises `UsageTypeError` for indices that are no
+    tuple or list, and as `x[key] = value`.
     """
     if not isinstance(indices, (tuple, list)):
         raise UsageTypeError(f"index_put: wanted a tuple of indices, saw {shown(indices)}")
@@ -357,7 +373,10 @@ def _accumulated(self: T, values: T, *indices: T) -> T:
 
 @converting
 def put(self: T, index: T, source: T, accumulate: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return self with the source written, or added, at indices of the flattened tensor."""
+    """Return self with the source written, or with `accumulate` added, at indices of the flattened tensor.
+
+    Raises `UsageError` for another number of values than indices, and for a source of another dtype.
+    """
     found: T = index if index.__class__ is self.__class__ else read(scatter, "index", index, self)
     if prod(found.expr.shape) != prod(source.expr.shape):
         raise UsageError(
@@ -374,7 +393,9 @@ def put(self: T, index: T, source: T, accumulate: bool = False) -> T:  # noqa: F
 def masked_scatter(self: T, mask: T, source: T) -> T:
     """Return self with the elements of the source, in order, where a bool mask is true.
 
-    What the source lacks is 0.
+    self and mask broadcast. If the source has fewer elements than the mask is true, the others become 0; an
+    empty source changes nothing. Raises `UsageTypeError` for a mask that is not bool, `UsageError` for a
+    source of another dtype.
     """
     if mask.expr.dtype is not dtypes.bool:
         raise UsageTypeError(f"masked_scatter: wanted a bool mask, saw {mask.expr.dtype.name}; compare it")

@@ -7,7 +7,7 @@
 With `HCQ_DEVICE=nv-emu` in the environment Triton finds the driver itself, by the entry point "hcq" of the
 group "triton.backends". Triton's own compilers make the code.
 
-Not here: Triton. Next: docs/other-kernels.md; `interop/triton_backend/driver.py`.
+Not here: CUDA C++ (`interop.cuda`). Next: docs/other-kernels.md; `interop/triton_backend/driver.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def use(device: Device | str) -> Device:
-    """Make Triton launch on `device` from now on; return it. A `str` opens the device, which the caller owns.
+    """Make Triton launch on `device` from now on; return the device.
 
-    Raises `UnsupportedError` without Triton and for a device that Triton has no compiler for, and the errors
-    of `hcq.open`.
+    A `str` names a device, which is opened and which the caller then owns. Raises `UnsupportedError` if
+    Triton is not installed, and for a device that is no GPU; and as `hcq.open`.
     """
     try:
         import triton  # noqa: PLC0415 - heavy; this package is also imported where Triton is absent

@@ -1,4 +1,7 @@
-"""A kernel that Triton compiled, before it is loaded. Not here: loading (`interop.load`)."""
+"""A kernel that Triton compiled, before it is loaded.
+
+Not here: loading (`interop.load`). Next: `interop/triton_backend/launcher.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Name, code, and the resources of a thread."""
+    """A compiled kernel: its name, code, and the resources of a thread, as Triton asks for them."""
 
     name: str
     code: bytes
     registers: int
+    """Registers of a thread; 0 for AMD GPUs: not read from a code object."""
     spills: int
-    """Local memory of a thread, arrays and the stack included, in registers of 4 bytes."""
+    """Local memory of a thread in units of 4 bytes: spilled registers, and also arrays and the stack."""
     max_threads: int
+    """The most threads of a workgroup."""
 
     @classmethod
     def read(cls, name: str, data: bytes, info: DeviceInfo) -> Self:
         """Read a cubin or a code object.
 
-        Raises `UsageError` for a broken file, `UnsupportedError` for another target's.
+        Raises `UsageError` for a malformed file and an unknown kernel, `UnsupportedError` for a code object
+        of another target.
         """
         if info.arch.startswith("sm_"):
             _, _, kernel = cubin.read(data, name)

@@ -1,9 +1,9 @@
-"""The compiler half that Triton's plug-in interface asks for.
+"""The compiler class that Triton's plug-in interface requires beside the driver; it compiles nothing.
 
 The driver reports targets of Triton's own "cuda" and "hip" compilers, so that kernels see the same target as
-under CUDA and ROCm. This class therefore supports no target; Triton never makes an instance of it.
+under CUDA and ROCm. This class therefore supports no target, and Triton never makes an instance of it.
 
-Not here: the driver (`interop/triton_backend/driver.py`).
+Not here: Triton's compilers. Next: `interop/triton_backend/driver.py`, the driver.
 """
 
 from __future__ import annotations

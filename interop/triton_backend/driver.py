@@ -1,7 +1,7 @@
-"""The driver half of the Triton plug-in: the current device, its properties, launcher and timing.
+"""The driver class of the Triton plug-in: the current device, its properties, launcher and timing.
 
-Written for Triton 3.6 to 3.9. Not here: launching (`interop/triton_backend/launcher.py`), timing
-(`interop.triton_backend.timing`).
+Written for Triton 3.6 to 3.9. Not here: timing (`interop.triton_backend.timing`). Next:
+`interop/triton_backend/launcher.py`, launching.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _CACHE_BYTES: Final = 256 << 20
 
 
 class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
-    """Triton's view of one open device. `device` None: the one that `HCQ_DEVICE` names is opened."""
+    """Triton's view of one open device. `device` None: the device that `HCQ_DEVICE` names is opened.
+
+    Raises `UnsupportedError` for a device that is no GPU, and as `hcq.open`.
+    """
 
     def __init__(self, device: Device | None = None) -> None:
         super().__init__()
@@ -57,11 +60,14 @@ class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
         return config().device.partition(":")[0] in _GPUS
 
     def get_current_device(self) -> int:
-        """Return a number that no other opened device has, as Triton caches kernels by it."""
+        """Return a number that no other driver of this process has: Triton caches kernels by it."""
         return self._number
 
     def set_current_device(self, device: int) -> None:
-        """Check that the device is this one; `interop.triton_backend.use` changes it."""
+        """Raise `UsageError` unless `device` is this one's number.
+
+        `interop.triton_backend.use` changes it.
+        """
         if device != self._number:
             raise UsageError(f"wanted device {self._number}, saw {device}; try interop.triton_backend.use")
 
@@ -97,7 +103,7 @@ class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
         return torch.device("cpu")
 
     def get_device_interface(self) -> DeviceInterface:
-        """Return events and synchronisation, as `triton.testing.do_bench` uses them."""
+        """Return the events and the synchronisation that `triton.testing.do_bench` uses."""
         return DeviceInterface(self.device, self._number)
 
     def get_benchmarker(self) -> Callable[..., Any]:
@@ -129,15 +135,18 @@ class Utilities:
         shared: int,  # noqa: ARG002 - Triton's signature
         device: int,  # noqa: ARG002 - Triton's signature
     ) -> tuple[Binary, Binary, int, int, int]:
-        """Return (module, function, registers, spilled registers, most threads) of a compiled kernel."""
+        """Return (module, function, registers, spilled registers, most threads) of a compiled kernel.
+
+        `Binary` states the numbers, and is both module and function. Raises as `Binary.read`.
+        """
         binary = Binary.read(name, code, self._driver.device.info)
         return binary, binary, binary.registers, binary.spills, binary.max_threads
 
     def unload_module(self, module: Binary) -> None:
-        """Do nothing: the loaded program is closed with its last reference."""
+        """Do nothing: the loaded program is unloaded with its last reference."""
 
     def get_device_properties(self, device: int) -> dict[str, Any]:  # noqa: ARG002 - Triton's signature
-        """Return the limits that Triton asks for."""
+        """Return the limits that Triton asks for; "max_num_regs" is 65536 for every GPU."""
         info = self._driver.device.info
         target = self._driver.get_current_target()
         return {

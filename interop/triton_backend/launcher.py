@@ -1,6 +1,7 @@
-"""One Triton kernel's launcher: flattens the arguments and submits to the device's first compute queue.
+"""The launcher of one Triton kernel: flattens the arguments and submits to the device's first compute queue.
 
-Not here: memory on the host as an argument (`interop.triton_backend.staging`).
+Not here: timing (`interop.triton_backend.timing`). Next: `interop.triton_backend.staging`, arguments in host
+memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _TF32: Final = 11
 """The number of tf32 as an element type of `tensormap.replace`."""
 _SCRATCH: Final = ("global_scratch", "profile_scratch")
-"""Pointers that Triton adds behind the kernel's own parameters, in this order."""
+"""Pointers that Triton adds after the kernel's own parameters, in this order."""
 
 
 class Launcher:
@@ -43,14 +44,17 @@ class Launcher:
         self._name: str = source.name
         self._types = tuple(source.signature.values())
         self._descriptors = tuple(getattr(metadata, "tensordesc_meta", None) or ())
-        """What Triton states about each tensor descriptor that was made on the host, where it wants maps."""
+        """What Triton states about each tensor descriptor made on the host.
+
+        Empty if the code takes no maps.
+        """
         self._cluster: int = getattr(metadata, "num_ctas", 1)
         """Workgroups of a cluster along x; a grid of Triton counts clusters."""
         self._cooperative = bool(getattr(metadata, "launch_cooperative_grid", False))
         self._threads: int = metadata.num_warps * metadata.warp_size
         self._shared: int = metadata.shared
         self._places = _places(self._types)
-        """(position, type) of each argument that the code has, in order; empty where a type has parts."""
+        """(position, type) of each argument that the code takes, in order; empty if a type has parts."""
         self._kernel: LoadedKernel | None = None
 
     def __call__(  # noqa: PLR0917 - Triton's signature
@@ -66,7 +70,10 @@ class Launcher:
         leave: Callable[[object], object] | None,
         *arguments: object,
     ) -> None:
-        """Launch a grid. An empty grid launches nothing. Raises as `LoadedKernel.launch` does."""
+        """Launch a grid. An empty grid launches nothing.
+
+        Raises as `interop.load` and `LoadedKernel.launch`.
+        """
         groups = grid_x, grid_y, grid_z
         if 0 in groups:
             return
@@ -117,7 +124,10 @@ class Launcher:
     def _flat(
         self, types: tuple[Any, ...], values: tuple[Any, ...], facts: Iterator[dict[str, Any]]
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (type, value) of each parameter of the code: no constants, tuples and descriptors opened."""
+        """Yield (type, value) of each parameter of the code; constants are left out.
+
+        Tuples and descriptors are replaced by their parts.
+        """
         for kind, value in zip(types, values, strict=True):
             if isinstance(kind, tuple):
                 yield from self._flat(kind, tuple(value), facts)
@@ -142,7 +152,10 @@ class Launcher:
             yield (f"*{element}", part) if number == 0 else (width, encoded(width, part))
 
     def _opaque(self, value: Any, facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield a tensor map, the shape and the strides of a tensor descriptor."""
+        """Yield a tensor map, the shape and the strides of a tensor descriptor.
+
+        Raises `UnsupportedError` for padded 4-bit floats and im2col.
+        """
         missing = [name for name in ("fp4_padded", "is_im2col") if facts.get(name)]
         if missing:
             raise UnsupportedError(f"kernel {self._name}: a tensor descriptor is {missing[0]}, not supported")
@@ -160,7 +173,7 @@ class Launcher:
         yield from (("i64", int(one)) for one in value.strides)
 
     def _scratch(self, count: int, groups: tuple[int, int, int]) -> list[Buffer | None]:
-        """Return the memory behind the pointers that Triton added."""
+        """Return memory for the `count` pointers that Triton added; None for one without a size."""
         if not 0 <= count <= len(_SCRATCH):
             raise UsageError(f"kernel {self._name}: the code has {count} parameters more than its signature")
         out: list[Buffer | None] = []
@@ -173,19 +186,19 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A tensor map as an argument: the tensor, whose address comes first, and the bytes behind that."""
+    """A tensor map as an argument: the tensor, whose address is its first 8 bytes, and its other bytes."""
 
     base: Any
     rest: bytes
 
 
 def _pointer(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return what is placed in memory for an argument."""
+    """Return (type, value) of the memory of an argument: of a tensor map, its tensor."""
     return ("*", item[1].base) if isinstance(item[1], Map) else item
 
 
 def _with_rest(value: Any, placed: Any) -> Any:
-    """Return a tensor map as the parts of a structure, and others as they were placed."""
+    """Return a tensor map as the parts of a structure, and other values as they were placed."""
     return [placed, value.rest] if isinstance(value, Map) else placed
 
 

@@ -1,6 +1,7 @@
-"""Host memory as an argument: tensors of PyTorch on the CPU are copied in and out around a launch.
+"""Host memory as an argument: a tensor of PyTorch on the CPU is copied in before a launch and out after it.
 
-Not here: arrays that stay on the device (`interop.arrays`), which need no copies.
+Not here: arrays on the device, which need no copies (`interop.arrays`). Next: `interop.tensors`, tensors of
+the frontend.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Range:
-    """Host bytes [start, end), and their memory on the device from `upload` on."""
+    """Host bytes [start, end), and their memory on the device: None before `upload`."""
 
     start: int
     end: int
@@ -29,9 +30,10 @@ class _Range:
 
 
 class LaunchStaging:
-    """The host memory of one launch. As a context manager it copies all of it back at the end.
+    """The host memory of one launch. At the end of a `with` block all of it is copied back.
 
-    Ranges that overlap become one, so that views of one tensor stay views.
+    After an error nothing is copied back. Ranges that overlap become one, so that views of one tensor share
+    memory on the device, too.
     """
 
     def __init__(self, device: Device) -> None:
@@ -39,7 +41,11 @@ class LaunchStaging:
         self._ranges: list[_Range] = []
 
     def place(self, item: tuple[str, Any]) -> Any:
-        """Return what the launch gets for (type, value)."""
+        """Return the argument of the launch for (type, value): a `Reference` for host memory.
+
+        None, numbers and memory of the device are returned themselves; a host tensor without elements gives
+        None. Raises `UsageError` for a pointer that is no array in memory, and for memory of another driver.
+        """
         kind, value = item
         if not kind.startswith("*") or value is None or isinstance(value, (Buffer, arrays.DeviceArray)):
             return value
@@ -77,7 +83,7 @@ class LaunchStaging:
             arrays.copy(one.buffer, _view(one))
 
     def resolve(self, address: int) -> Buffer:
-        """Return the device memory of a host address."""
+        """Return the device memory of a host address that was placed. Call `upload` first."""
         one = next(one for one in self._ranges if one.start <= address < one.end)
         assert one.buffer is not None  # `upload` was called
         return one.buffer.view(address - one.start)
@@ -100,7 +106,7 @@ class Reference:
 
     @property
     def buffer(self) -> Buffer:
-        """The device memory."""
+        """The device memory; only after `LaunchStaging.upload`."""
         return self.staging.resolve(self.address)
 
 

@@ -1,6 +1,6 @@
-"""Timing for Triton: events that the device stamps, and estimates of counters on emulated GPUs.
+"""Timing for Triton: events with device times, and estimates from counters on emulated GPUs.
 
-Not here: spans of the model (`hcq.profile`).
+Not here: timing of other programs (`hcq.profile`). Next: `hcq.counters`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hcq.signal import Point, Stamp
 
 _TIE: Final = 1e-3
-"""Weight of the sum of an estimate's parts beside the longest."""
+"""Weight of the sum of an estimate's parts, added to its time to order kernels of equal time."""
 
 
 class Event:
@@ -31,25 +31,28 @@ class Event:
         self._point: Point | None = None
 
     def record(self, stream: object = None) -> None:  # noqa: ARG002 - PyTorch's signature
-        """Submit a time record."""
+        """Submit a command that writes the device time; a second call replaces the first."""
         self._stamp = self._device.stamp()
         queue = self._device.compute
         self._point = queue.submit(queue.record(label="event").timestamp(self._stamp))
 
     def synchronize(self) -> None:
-        """Wait until the device has written the time."""
+        """Wait until the device has written the time; return at once if nothing was recorded."""
         if self._point is not None:
             self._point.wait()
 
     def ticks(self) -> int:
-        """Return the device time, waiting for it. Raises `UsageError` if the event was not recorded."""
+        """Wait for the device time; return it in ticks of `Device.clock`.
+
+        Raises `UsageError` if the event was not recorded.
+        """
         if self._stamp is None:
             raise UsageError("the event was not recorded; call record() first")
         self.synchronize()
         return self._stamp.ticks
 
     def elapsed_time(self, end: Event) -> float:
-        """Return the milliseconds to another event, at least one tick."""
+        """Return the milliseconds from this event to `end`, at least one tick. Raises as `ticks`."""
         clock = self._device.clock()
         return max(1, end.ticks() - self.ticks()) * 1000.0 / clock.hz
 
@@ -82,12 +85,13 @@ def bench(
     return_mode: str = "mean",
     **_: object,
 ) -> Any:
-    """Return the milliseconds of `call` on an emulated GPU: the estimate of its counters (`estimated`).
+    """Return the milliseconds of `call` on an emulated GPU, estimated from its counters (`estimated`).
 
-    `quantiles` and `return_mode` are those of `triton.testing.do_bench`; other options have no meaning
-    here.
+    `call` is called twice. The result is a list with one value for each of `quantiles`; without quantiles it
+    depends on `return_mode` as in `triton.testing.do_bench`: "mean", "min", "max", "median" give a number,
+    "all" a list, and another one raises `KeyError`. Other options have no effect. Raises as `estimated`.
     """
-    call()  # compiles, and makes what the first call makes
+    call()  # compiles, and allocates memory that later calls reuse
     with counting(device) as counted:
         call()
     times = [estimated(counted)]
@@ -103,9 +107,10 @@ def bench(
 def estimated(counted: Counters) -> float:
     """Return the estimated milliseconds of all counted launches.
 
-    It is the least time of each kernel by the rates of the first GPU of its architecture. Of kernels with
-    the same least time, the one whose parts have the smaller sum is a little faster. It ranks, and is not
-    calibrated. Raises `UnsupportedError` for an architecture without published rates.
+    It is the sum of the least times that the kernels take at the published rates of the first GPU listed for
+    their architecture. Of kernels with the same least time, the one whose parts have the smaller sum is a
+    little faster. The estimate orders kernels; it does not predict measured times. Raises `UnsupportedError`
+    for an architecture without published rates.
     """
     total = 0.0
     for kernel in counted:

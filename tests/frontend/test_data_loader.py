@@ -128,6 +128,8 @@ def test_splits_have_all_samples_once():
     assert [len(p) for p in nn.data.random_split(Squares(5), [2, 3])] == [2, 3]
     with pytest.raises(UsageError, match="are not"):
         nn.data.random_split(Squares(5), [2, 2])
+    with pytest.raises(UsageError, match="shares whose sum is 1"):
+        nn.data.random_split(Squares(5), [0.5, 0.4])
 
 
 @pytest.mark.parametrize(

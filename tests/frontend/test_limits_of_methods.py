@@ -108,3 +108,38 @@ def test_products_and_means_of_half_floats_do_not_overflow_on_their_way():
 
 def test_a_matrix_of_bools_is_of_bools():
     assert Tensor([True, False]).diag_embed().tolist() == [[True, False], [False, False]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cases"),
+    [
+        ("float32", [(2.0**-126, 130), (1.5, -150), (0.0, 200), (math.inf, -2000), (1.0, 128)]),
+        ("float64", [(2.0**-1000, 1500), (2.0**1000, -2000), (1.75 * 2.0**-1020, -30), (0.0, 5000)]),
+        ("float16", [(2.0**-14, 20), (2.0**-24, 0), (1.0, -25), (1.0, 16)]),
+    ],
+)
+def test_a_power_of_two_beyond_the_dtype_scales_a_number_exactly(dtype: str, cases: list[tuple[float, int]]):
+    x, y = (np.array(one) for one in zip(*cases, strict=True))
+    with np.errstate(over="ignore"):
+        want = np.ldexp(x.astype(dtype), y)
+    assert Tensor(x.astype(dtype)).ldexp(Tensor(y)).tolist() == want.tolist()
+
+
+def test_a_share_outside_0_to_1_in_a_tensor_gives_nan():
+    found = Tensor([1.0, 2.0]).quantile(Tensor([0.5, 2.0])).tolist()
+    assert found[0] == 1.5
+    assert math.isnan(found[1])
+
+
+def test_the_middle_of_no_numbers_is_nan():
+    assert math.isnan(Tensor.zeros(0).nanmedian().item())
+
+
+def test_settings_of_losses_are_within_their_range():
+    x, y = Tensor([[0.0, 1.0]]), Tensor([1])
+    with pytest.raises(UsageError, match="label_smoothing: wanted at least 0 and at most 1, saw 7"):
+        x.cross_entropy(y, label_smoothing=7)
+    with pytest.raises(UsageError, match="label_smoothing"):
+        x.sparse_categorical_crossentropy(y, label_smoothing=-0.1)
+    with pytest.raises(UsageError, match="beta"):
+        x.smooth_l1_loss(x, beta=-1)

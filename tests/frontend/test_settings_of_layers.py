@@ -118,6 +118,15 @@ def test_a_learning_rate_is_finite_and_not_negative(kind: Any, rate: float):
         lambda: nn.GroupNorm(3, 4),
         lambda: nn.Embedding(-1, 4),
         lambda: nn.LayerNorm((3, 0)),
+        lambda: Tensor.ones(1, 1, 4, 4).conv2d(Tensor.ones(1, 1, 3, 3), Tensor.ones(4)),
+        lambda: Tensor.ones(1, 1, 4, 4).conv_transpose2d(Tensor.ones(1, 1, 3, 3), padding=-1),
+        lambda: nn.functional.gaussian_nll_loss(weight(), weight(), -1.0),
+        lambda: nn.functional.embedding(Tensor([0.5]), Tensor.ones(3, 4)),
+        lambda: nn.optim.lr_scheduler.StepLR(nn.optim.SGD([weight()]), 0),
+        lambda: nn.optim.lr_scheduler.LinearLR(nn.optim.SGD([weight()]), total_iters=0),
+        lambda: nn.optim.lr_scheduler.PolynomialLR(nn.optim.SGD([weight()]), 0),
+        lambda: nn.optim.lr_scheduler.CosineAnnealingLR(nn.optim.SGD([weight()]), 0),
+        lambda: nn.optim.lr_scheduler.CosineAnnealingWarmRestarts(nn.optim.SGD([weight()]), 0),
     ],
 )
 def test_invalid_layer_settings_are_refused_at_construction(make: Callable[[], Any]):

@@ -121,14 +121,14 @@ def test_arrays_hold_numbers(device: hcq.Device):
 
 
 WRONG: list[tuple[Callable[[Any, Any], object], str]] = [
-    (lambda _d, _k: interop.load(None, PTX), "wanted an open device, seen None"),  # type: ignore[arg-type]
+    (lambda _d, _k: interop.load(None, PTX), "wanted an open device, saw None"),  # type: ignore[arg-type]
     (lambda d, _k: interop.load(d, 5), "wanted the path of an image, its bytes, or PTX as text, saw 5"),
     (lambda d, _k: interop.load(d, [PTX]), "wanted the path of an image, its bytes, or PTX as text"),
     (lambda d, _k: interop.load(d, b".version 8.5\n\xff\xfe"), "wanted PTX as UTF-8"),
     (lambda d, _k: interop.load(d, PTX, arguments="pointer"), "wanted a list of types.* saw 'pointer'"),
     (lambda d, _k: interop.load(d, PTX, arguments=[5]), r"wanted a list of types.* saw \[5\]"),
     (lambda d, _k: interop.load(d, PTX, output_bytes=-1), "output_bytes: wanted an int of at least 0"),
-    (lambda d, _k: interop.load(d, PTX, ptx=5), "wanted texts as entry= and ptx=, seen '' and 5"),
+    (lambda d, _k: interop.load(d, PTX, ptx=5), "wanted texts as entry= and ptx=, saw '' and 5"),
     (lambda _d, k: k.launch(1, 2.0, None, groups=1, threads=4, shared="x"), "shared: wanted a number"),
     (lambda d, k: k.launch(1, 2.0, None, groups=1, threads=4, queue=d), "queue: wanted a queue"),
     (lambda _d, k: k.record(None, 1, 2.0, None, groups=1, threads=4), "wanted a command buffer, saw None"),
