@@ -1,6 +1,6 @@
 """Mixed precision under the names of `torch.amp`.
 
-Not here: the modes and the scaler themselves (`frontend.nn.amp`).
+Not here: names of GPUs (`frontend.cuda`). Next: `frontend.nn.amp`, the mode and the scaler.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def autocast(
     """Return the mode of `nn.amp.autocast`, for a `with` block or as a decorator.
 
     The mode holds for all devices; `device_type` chooses the default of `dtype`: bfloat16 for "cpu", float16
-    for GPUs. `cache_enabled` changes nothing. Errors as `nn.amp.autocast`, and `UsageError` for an unknown
-    device.
+    for GPUs. `cache_enabled` has no effect. Raises `UsageError` for an unknown device, and as
+    `nn.amp.autocast`.
     """
     del cache_enabled
     kind = DeviceName(device_type).type

@@ -1,6 +1,6 @@
-"""GPUs under the names of `torch.cuda`: a program that asks for one runs on the GPU here, of any vendor.
+"""GPUs under the names of `torch.cuda`; "cuda" means a GPU of any vendor.
 
-Not here: names of devices (`frontend.device`), which take "cuda" for the GPU here.
+Not here: mixed precision (`frontend.amp`). Next: `frontend.device`, names of devices.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from frontend.tensor import Tensor
 
 
 def is_available() -> bool:
-    """Return whether a GPU can be opened now. Emulated ones do not count."""
+    """Return whether a GPU can be opened now. Emulated GPUs do not count."""
     return bool(Device.gpus())
 
 
@@ -20,17 +20,20 @@ def device_count() -> int:
 
 
 def get_device_name(device: int = 0) -> str:
-    """Return the product name of a GPU. Raises `UsageError` where there are not so many."""
+    """Return the product name of the GPU with this number, from 0 on.
+
+    Raises `UsageError` if there is none.
+    """
     return Device[f"cuda:{device}"].hcq.info.name
 
 
 def synchronize(device: int | str = 0) -> None:
-    """Wait for all work of a GPU. Raises `UsageError` where there is none."""
+    """Wait for all work of a GPU, given by number or name. Raises `UsageError` if there is none."""
     Device[f"cuda:{device}" if isinstance(device, int) else device].hcq.sync()
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the random numbers, of all devices."""
+    """Seed the random numbers of all devices: there is one generator."""
     Tensor.manual_seed(seed)
 
 

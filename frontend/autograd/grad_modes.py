@@ -6,10 +6,10 @@
     @inference_mode()
     def predict(x): ...
 
-The mode holds for the whole process, as that of `Tensor.no_grad`.
+The mode holds for all threads of the process, as that of `Tensor.no_grad`.
 
-Not here: which tensors want gradients (`frontend.evaluation.gradient_state`). Next: `engine`, which computes
-them.
+Not here: which tensors require gradients (`frontend.evaluation.gradient_state`). Next: `engine`, which
+computes gradients.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WITHOUT: Final = [None]
 class set_grad_enabled(ContextDecorator):  # noqa: N801 - PyTorch's name
     """Switch gradients on or off: from the call on, inside a `with` block, or in a decorated function.
 
-    Results of operations that are called while they are off pass no gradient on. Raises `UsageTypeError` for
-    a `mode` that is no bool.
+    Results of operations that are called while gradients are off pass no gradient on. Raises `UsageTypeError`
+    for a `mode` that is no bool.
     """
 
     def __init__(self, mode: bool) -> None:  # noqa: FBT001 - PyTorch's signature
@@ -45,12 +45,12 @@ class set_grad_enabled(ContextDecorator):  # noqa: N801 - PyTorch's name
 
 
 class _Mode(ContextDecorator):
-    """A mode that holds inside a `with` block or a decorated function; blocks nest."""
+    """A mode that holds inside a `with` block or a decorated function; blocks may be nested."""
 
     enabled = False
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        """Return the mode, or `function` decorated with it where it is used without parentheses."""
+        """Return the mode; of a decorator without parentheses, return the decorated `function`."""
         return object.__new__(cls) if function is None else cls()(function)
 
     def __init__(self, function: Callable[..., Any] | None = None) -> None:
@@ -76,13 +76,14 @@ class enable_grad(_Mode):  # noqa: N801 - PyTorch's name
 
 
 class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
-    """Compute without gradients, as `no_grad`. `mode=False` changes nothing.
+    """Compute without gradients, as `no_grad`. `mode=False` has no effect.
 
-    Unlike PyTorch's, its results may take part in later computations with gradients.
+    Results may be used in later computations with gradients, which PyTorch refuses. Raises `UsageTypeError`
+    for a mode that is neither a bool nor a function.
     """
 
     def __new__(cls, mode: Any = True) -> Any:  # noqa: FBT002 - PyTorch's signature
-        """Return the mode, or `mode` decorated with it where that is a function."""
+        """Return the mode; if `mode` is a function, return it decorated."""
         return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
 
     def __init__(self, mode: Any = True) -> None:  # noqa: FBT002 - PyTorch's signature

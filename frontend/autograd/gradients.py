@@ -1,6 +1,6 @@
 """`autograd.grad`: gradients of outputs with respect to inputs, without `.grad`.
 
-Not here: the traversal (`engine`), `.grad` of leaves (`Tensor.backward`).
+Not here: `.grad` of leaves (`Tensor.backward`). Next: `engine`, which computes gradients.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
 ) -> tuple[Any, ...]:
     """Return the gradient of the sum of outputs with respect to each input, a tuple in their order.
 
-    Outputs are floats of shape (), or of any shape with `grad_outputs`, their gradients. Results are lazy and
-    can be differentiated again, also without `create_graph`; `retain_graph` changes nothing. An input that no
-    output depends on raises `UsageError`; with `allow_unused` its gradient is None. Other errors as
-    `Tensor.gradient`.
+    Outputs are floats of shape (), or of any shape with `grad_outputs`, the gradient of each output. Results
+    are lazy and can be differentiated again, also without `create_graph`; `retain_graph` has no effect. For
+    an input that no output depends on the gradient is None with `allow_unused`.
+
+    Raises `UsageError` for such an input without `allow_unused`, for another number of `grad_outputs`, and as
+    `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors.
     """
     flag(create_graph, "grad, create_graph")
     if retain_graph is not None:

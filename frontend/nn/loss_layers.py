@@ -1,6 +1,6 @@
 """Losses of several tensors as layers; each calls the function of `nn.functional` that its docstring names.
 
-Not here: the functions (`losses`), losses that are methods of `Tensor` (`functions`).
+Not here: losses that are methods of `Tensor` (`functions`). Next: `losses`, the functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Loss(Module):
-    """A layer that calls a loss with settings."""
+    """A layer that calls a loss with settings. Raises `UsageTypeError` for a setting that the loss lacks."""
 
     function: Any = None
     defaults: tuple[tuple[str, Any], ...] = ()
@@ -38,7 +38,7 @@ class _Loss(Module):
             setattr(self, name, given.get(name, default))
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        """Return the loss of the function's tensors."""
+        """Return the loss of tensors, which are the arguments of the function; raises as the function."""
         settings = {name: getattr(self, name) for name, _ in self.defaults}
         found: Tensor = type(self).function(*tensors, **settings)
         return found

@@ -5,7 +5,7 @@
 
 Source: OCP Microscaling Formats (MX) Specification 1.0, 5.3 (elements), 5.4 (scales) and 6.3 (conversion).
 
-Not here: 8-bit floats as dtypes (`compiler.narrow_floats`).
+Not here: half types in training (`frontend.nn.amp`). Next: `compiler.narrow_floats`, 8-bit floats as dtypes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 BLOCK: Final = 32
-"""Numbers that share a scale."""
+"""Number of elements that share a scale."""
 
 
 class MxElement(NamedTuple):
-    """A type of the elements of blocks: a sign, an exponent and a fraction."""
+    """An element type of blocks: a sign, an exponent and a fraction."""
 
     bits: int
+    """Bits of an element."""
     fraction: int
     """Bits of the fraction."""
     bias: int
+    """Bias of the exponent."""
     most: float
-    """The greatest value; greater numbers become it."""
+    """The greatest value; greater numbers saturate to it."""
 
 
 ELEMENTS: Final = {
@@ -43,11 +45,12 @@ ELEMENTS: Final = {
 def to_mx(x: Tensor, element: str = "float8_e4m3fn") -> tuple[Tensor, Tensor]:
     """Return the elements and the scales of blocks of 32 along the last axis; no gradient flows back.
 
-    Elements have the dtype `element` if it has 8 bits. Of 6 bits they are uint8, one each; of 4 bits uint8,
-    two each, the first in the lower half (as torch.float4_e2m1fn_x2). Scales are uint8, one a block: a code e
-    is 2**(e - 127), 255 is NaN (as torch.float8_e8m0fnu). A scale is the greatest power of two in a block
-    over that of the element type. Elements are rounded to nearest even, and saturate. A block with NaN or
-    infinity has the scale NaN and elements 0.
+    Elements of 8 bits have the dtype `element`. Elements of 6 bits are uint8, one in each; elements of 4 bits
+    are uint8, two in each, the first in the lower half (as torch.float4_e2m1fn_x2). Scales are uint8, one for
+    each block: a code e means 2**(e - 127), and 255 means NaN (as torch.float8_e8m0fnu). A scale is the
+    greatest power of two not above the magnitudes of a block, divided by the greatest power of two of the
+    element type. Elements are rounded to nearest even, and saturate. A block with a NaN or an infinity has
+    the scale NaN and elements 0.
 
     Raises `UsageError` for another dtype than float32, float16 and bfloat16, a last axis that is no multiple
     of 32, and an unknown element type.
@@ -76,7 +79,9 @@ def to_mx(x: Tensor, element: str = "float8_e4m3fn") -> tuple[Tensor, Tensor]:
 
 
 def from_mx(codes: Tensor, scales: Tensor, element: str = "float8_e4m3fn") -> Tensor:
-    """Return the numbers of blocks that `to_mx` describes, as float32, which holds them if it has the range.
+    """Return elements times scales, both as returned by `to_mx`, as float32.
+
+    The products are exact, unless they are beyond the range of float32.
 
     Raises `UsageError` for elements and scales of other dtypes or shapes, and an unknown element type.
     """

@@ -3,7 +3,7 @@
 The file is a zip archive of stored entries: `archive/data.pkl`, a pickle of protocol 2 whose persistent ids
 name the storages `archive/data/KEY`, as PyTorch 2.13 writes them. PyTorch reads it with `weights_only=True`.
 
-Not here: reading (`checkpoints`), safetensors (`safetensors`).
+Not here: safetensors (`safetensors`). Next: `checkpoints`, reading.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Global(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A call of a global, which the reader makes."""
+    """A call of a function of PyTorch's, which the reader of the file executes."""
 
     function: _Global
     arguments: tuple[Any, ...]
@@ -122,8 +122,9 @@ def save(data: Any, file: str | Path | IO[bytes]) -> None:
     """Write data to a file or a binary stream in the format of `torch.save`; `load` and PyTorch read it.
 
     Data may hold numbers, texts, bytes, sets, dtypes, tensors, and lists, tuples and dictionaries of them.
-    Tensors are computed and copied, each with memory of its own. A path is written to the end before it
-    replaces an older file. Raises `UsageTypeError` for anything else, which it names, before it writes.
+    Tensors are computed and copied, each with memory of its own. For a path, a new file is written completely
+    before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, and
+    `UnsupportedError` for a dtype that the format lacks, before anything is written.
     """
     storages: list[bytes] = []
     described, packed = _described(data, storages, "data"), BytesIO()
@@ -161,8 +162,8 @@ def load(
 ) -> Any:
     """Return the data of a file of `save` or of `torch.save`; errors as `nn.state.torch_load`.
 
-    Tensors are on the device `map_location`, None: the default one. Nothing of the file is run, whatever
-    `weights_only` is. `mmap` changes nothing.
+    Tensors are on the device `map_location`; None: the default device. No code of the file is run, whatever
+    `weights_only` is. `mmap` has no effect.
     """
     del weights_only, mmap
     return torch_load(file, device=map_location)
