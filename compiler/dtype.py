@@ -42,6 +42,11 @@ class DType:
         object.__setattr__(self, "is_float", self.kind == "float")  # read for every node
         object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
 
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether it is a type of floats: PyTorch's name of `is_float`."""
+        return self.is_float
+
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 

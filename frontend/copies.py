@@ -17,7 +17,7 @@ from compiler.dtype import by_name
 from frontend.device import Device
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.expr import PARAM
-from frontend.evaluation.gradient_state import listed, marked
+from frontend.evaluation.gradient_state import decided, listed, marked
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import Leaf, stored
 from frontend.ops import casts, movement
@@ -32,7 +32,7 @@ Kind = TypeVar("Kind", bound="Tensor")
 def shallow(self: Kind) -> Kind:
     """Return a tensor of the same value; later changes of one do not affect the other."""
     made: Any = casts.cast(stopped(self), self.dtype)
-    found: Kind = marked(made, self.requires_grad)
+    found: Kind = marked(made, decided(self))
     return found
 
 
@@ -52,7 +52,7 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
         made = self.of_part((expr, (Leaf(Device[expr.device].copied(leaves[0].buffer)),)))
     else:
         made = movement.contiguous(stopped(self)).realize()
-    made = _as_parameter(marked(made, self.requires_grad), self)
+    made = _as_parameter(marked(made, decided(self)), self)
     if self.grad is not None:
         made.grad = copy.deepcopy(self.grad, memo)
     found: Kind = made
@@ -69,7 +69,7 @@ def reduced(self: Tensor) -> tuple[Any, ...]:
     Computes the tensor and reads it.
     """
     parameter = hasattr(self, "state") and self.state.parameter
-    about = (self.shape, self.dtype.name, self.device, self.requires_grad, parameter)
+    about = (self.shape, self.dtype.name, self.device, decided(self), parameter)
     return loaded, (self.__class__, self.tobytes(), *about)
 
 

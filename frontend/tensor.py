@@ -335,12 +335,14 @@ class Tensor(Methods, Exchange):
     replace = assignment.replace
 
     @property
-    def requires_grad(self) -> bool | None:
-        """Whether `backward` gives this tensor a gradient. None: undecided; an optimiser sets it to True."""
-        try:
-            return self.state.wanted
-        except AttributeError:
-            return None
+    def requires_grad(self) -> bool:
+        """Whether a gradient flows to or through the tensor: it was set, or it depends on one where it was.
+
+        Setting None makes it undecided, as in a new tensor: an optimiser, or a module that lists its
+        parameters, then sets it to True.
+        """
+        wanted = grad_state.decided(self)
+        return wanted if wanted is not None else self.expr.dtype.is_float and not self.is_leaf
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:

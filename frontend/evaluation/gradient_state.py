@@ -207,6 +207,14 @@ def is_parameter(t: TensorBase) -> bool:
         return True
 
 
+def decided(t: TensorBase) -> bool | None:
+    """Return the requires_grad that was set; None: it was never set."""
+    try:
+        return t.state.wanted
+    except AttributeError:
+        return None
+
+
 def was_marked(t: TensorBase) -> bool:
     """Return whether a module has listed a tensor, or its requires_grad is True."""
     try:

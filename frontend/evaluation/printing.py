@@ -52,8 +52,9 @@ def shown(t: Any, *, flowing: bool = False) -> str:
     more = [] if e.dtype.name in {"float32", "int32", "bool"} else [f"dtype={e.dtype.name}"]
     if e.device != Device.named(None):
         more.append(f"device={e.device!r}")
-    if t.requires_grad or flowing:
-        more.append("requires_grad=True" if t.requires_grad else "grad_fn=<Backward>")
+    wanted = hasattr(t, "state") and bool(t.state.wanted)
+    if wanted or flowing:
+        more.append("requires_grad=True" if wanted else "grad_fn=<Backward>")
     if not prod(e.shape):
         return f"Tensor({', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
     cut = prod(e.shape) > MOST

@@ -110,6 +110,50 @@ class Subset:
         return self.dataset[self.indices[i]]
 
 
+class SequentialSampler:
+    """The numbers of the samples of a data set in order."""
+
+    def __init__(self, data_source: Dataset) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(SequentialSampler):
+    """The numbers of the samples in another order in each epoch, by the seed of a `frontend.Generator`."""
+
+    def __init__(self, data_source: Dataset, generator: Any = None) -> None:
+        super().__init__(data_source)
+        self.seed, self.epoch = 0 if generator is None else generator.initial_seed(), 0
+
+    def __iter__(self) -> Iterator[int]:
+        import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+        order: list[int] = np.random.default_rng([self.seed, self.epoch]).permutation(len(self)).tolist()
+        self.epoch += 1
+        return iter(order)
+
+
+class BatchSampler:
+    """Lists of `batch_size` numbers of a sampler; the last one may be shorter, or is left out."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        self.sampler, self.batch_size = sampler, count("BatchSampler, batch_size", batch_size)
+        self.drop_last = flag(drop_last, "BatchSampler, drop_last")
+
+    def __iter__(self) -> Iterator[list[int]]:
+        numbers, size = list(self.sampler), self.batch_size
+        every = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        return iter(every[:-1] if self.drop_last and every and len(every[-1]) < size else every)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 def random_split(
     dataset: Dataset, lengths: Sequence[float], seed: int = 0, *, generator: Any = None
 ) -> list[Subset]:
@@ -296,9 +340,7 @@ class DataLoader:
         if self.batch_sampler is not None:
             return [list(some) for some in self.batch_sampler]
         if self.sampler is not None:
-            numbers, size = list(self.sampler), self.batch_size
-            every = [numbers[i : i + size] for i in range(0, len(numbers), size)]
-            return every[:-1] if self.drop_last and every and len(every[-1]) < size else every
+            return list(BatchSampler(self.sampler, self.batch_size, self.drop_last))
         order: np.ndarray[Any, Any] = np.arange(len(self.dataset))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))

@@ -21,7 +21,7 @@ from frontend.assignment import refer
 from frontend.device import Device
 from frontend.evaluation import modes
 from frontend.evaluation.constants import stopped
-from frontend.evaluation.gradient_state import HookHandle, is_parameter, listed, want, was_marked
+from frontend.evaluation.gradient_state import HookHandle, decided, is_parameter, listed, want, was_marked
 from frontend.evaluation.plan import CAPTURE
 from frontend.nn import state
 from frontend.tensor import Tensor
@@ -180,7 +180,7 @@ class Module:
         for name, t in state.get_state_dict(self).items():
             every.setdefault(id(t), (name, t))
         found = [(name, t) for name, t in every.values() if t.dtype.is_float and is_parameter(t)]
-        if undecided := [t for _, t in found if t.requires_grad is None]:
+        if undecided := [t for _, t in found if decided(t) is None]:
             want(undecided, True)
         return Listed([(name, listed(t)) for name, t in found])
 

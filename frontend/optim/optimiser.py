@@ -255,16 +255,16 @@ class Optimizer(ABC):
             warnings.warn(text, stacklevel=2)
         if not every:
             raise UsageError("an optimiser needs at least one tensor")
-        kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and p.requires_grad)]
+        kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
         self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
         known = {id(p) for p in (*self.params, *self.buffers)}
         if any(id(p) in known for p in every):
             raise UsageError(f"{kind}: a parameter is in two groups")
-        undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
+        undecided = [p for p in every if grad_state.decided(p) is None and p.dtype.is_float]
         if undecided:
             grad_state.want(undecided, True)
-        params = [p for p in every if p.requires_grad]
-        buffers = [p for p in every if not p.requires_grad]
+        params = [p for p in every if grad_state.wants(p)]
+        buffers = [p for p in every if not grad_state.wants(p)]
         realize_many(buffers)  # with memory, so that all steps have one structure
         self.buffers += buffers
         self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
@@ -361,7 +361,7 @@ class Optimizer(ABC):
         Raises `UsageError` when a parameter has no gradient, and when a tensor that was given with
         requires_grad False has True now.
         """
-        if any([frozen and p.requires_grad for p, frozen in zip(self.buffers, self._frozen, strict=True)]):  # noqa: C419 - a list is faster
+        if any([frozen and grad_state.wants(p) for p, frozen in zip(self.buffers, self._frozen, strict=True)]):  # noqa: C419 - faster
             raise UsageError(
                 "a parameter that was given with requires_grad False has requires_grad now\n"
                 'hint: add it with add_param_group({"params": ...}), or make another optimiser'

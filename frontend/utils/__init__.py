@@ -1,10 +1,10 @@
-"""PyTorch's name for what lies beside layers: `frontend.utils.data`.
+"""PyTorch's names for data sets (`utils.data`) and activation checkpoints (`utils.checkpoint`).
 
-Not here: the data sets and the loader themselves (`frontend.nn.data`).
+Not here: the code (`frontend.nn.data`, `frontend.autograd.checkpoint`).
 """
 
 from __future__ import annotations
 
-from frontend.utils import data
+from frontend.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

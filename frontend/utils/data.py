@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from frontend.nn.data import (
     ArrayDataset,
+    BatchSampler,
     DataLoader,
     Dataset,
+    RandomSampler,
+    SequentialSampler,
     Subset,
     TensorDataset,
     random_split,
@@ -16,5 +19,6 @@ from frontend.nn.data import (
 from frontend.nn.data import collate as default_collate
 
 __all__ = [
-    "ArrayDataset", "DataLoader", "Dataset", "Subset", "TensorDataset", "default_collate", "random_split",
+    "ArrayDataset", "BatchSampler", "DataLoader", "Dataset", "RandomSampler", "SequentialSampler", "Subset",
+    "TensorDataset", "default_collate", "random_split",
 ]  # fmt: skip

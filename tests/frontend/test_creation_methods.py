@@ -166,7 +166,7 @@ def test_creation_takes_dtype_names_and_requires_grad(make: Any):
     assert t.grad is not None
     assert t.grad.shape == t.shape
     assert np.all(t.grad.numpy() == 3)
-    assert make().requires_grad is None
+    assert make().requires_grad is False
     with pytest.raises(UsageError, match="float33"):
         make(dtype="float33")
 

@@ -362,7 +362,7 @@ def test_backward_skips_tensors_with_undecided_requires_grad():
     w, v = Tensor([2.0], requires_grad=True), Tensor([3.0])
     (w * v).sum().backward()
     assert v.grad is None
-    assert v.requires_grad is None
+    assert v.requires_grad is False
 
 
 def test_constants_with_requires_grad_are_distinguished():
