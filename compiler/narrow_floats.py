@@ -123,7 +123,7 @@ def encode(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(code | minus * 0x80, np.uint8)
 
 
-def loaded(data: bytes | memoryview, dtype: DType) -> np.ndarray[Any, Any]:
+def loaded(data: bytes | memoryview | np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """Return the values of codes in memory, as a new array of float32."""
     import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
 

@@ -361,8 +361,8 @@ class Optimizer(ABC):
         Raises `UsageError` when a parameter has no gradient, and when a tensor that was given with
         requires_grad False has True now.
         """
-        thawed = [frozen and grad_state.wants(p) for p, frozen in zip(self.buffers, self._frozen, strict=True)]
-        if any(thawed):
+        pairs = zip(self.buffers, self._frozen, strict=True)
+        if any([frozen and grad_state.wants(p) for p, frozen in pairs]):  # noqa: C419 - a list is faster
             raise UsageError(
                 "a parameter that was given with requires_grad False has requires_grad now\n"
                 'hint: add it with add_param_group({"params": ...}), or make another optimiser'
