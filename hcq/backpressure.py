@@ -1,21 +1,21 @@
 """Back-pressure: how long a submission waits for space in the ring of its queue, and when it gives up.
 
-Not here: the wait itself, in which a ring calls `Ring.stalled` (`hcq.driver`); the check whether space can
-become free (`hcq.faults.polling`). Next: `queue`, the user.
+Not here: the wait itself, in which a ring calls `Ring.stalled` (`hcq.driver`); the texts of errors
+(`hcq.faults.messages`). Next: `queue`, the user.
 """
 
 from __future__ import annotations
 
 import time
-import weakref
 from typing import TYPE_CHECKING
 
-from hcq.errors import SignalTimeout
-from hcq.faults.messages import room_text
 from hcq.signal import POLL_S
 
 if TYPE_CHECKING:
-    from hcq.queue import Queue
+    from collections.abc import Callable
+
+    from hcq.errors import HcqError
+    from hcq.signal import Timeline
 
 
 class Backpressure:
@@ -24,11 +24,10 @@ class Backpressure:
     A submission is identified by the value that its timeline issued for it.
     """
 
-    __slots__ = ("_queue", "_since", "_timeout")
+    __slots__ = ("_since", "_timeline", "_timeout")
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = weakref.ref(queue)
-        """Weak, as the ring refers to `stalled`: a driver may outlive its device."""
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
         self._timeout = -1, 0.0
         """(timeline value, seconds that its submission may wait)."""
         self._since = -1, 0.0, 0.0
@@ -42,36 +41,26 @@ class Backpressure:
         """Drop the timeout of a submission that was not sent; the next one gets the same value."""
         self._timeout = -1, 0.0
 
-    def limit(self, queue: Queue) -> float | None:
+    def limit(self) -> float | None:
         """Return how many seconds the current submission may wait; None: no limit."""
         value, seconds = self._timeout
-        return seconds if value == queue.timeline.value else None
+        return seconds if value == self._timeline.value else None
 
-    def stalled(self, until: int) -> None:
-        """Check the current submission while it waits; the `Ring.stalled` of the queue's ring.
+    def stalled(self, check: Callable[[bool], None], timed_out: Callable[[float], HcqError]) -> None:
+        """Check the current submission while it waits; a ring calls this every few milliseconds.
 
-        Raises `SignalTimeout` after the timeout. At most every `POLL_S` seconds it calls `Device.poll_room`,
-        which raises when no space can become free.
+        Raises the error of `timed_out(seconds waited)` after the timeout. At most every `POLL_S` seconds it
+        calls `check(whether there is a timeout)`, which raises when no space can become free.
         """
-        queue = self._queue()
-        if queue is None:
-            return
         now = time.monotonic()
-        value = queue.timeline.value
+        value = self._timeline.value
         if self._since[0] != value:
             self._since = value, now, now
         _, start, next_check = self._since
-        timeout_s = self.limit(queue)
+        timeout_s = self.limit()
         if timeout_s is not None and now - start >= timeout_s:
-            raise _timeout(queue, now - start)
+            raise timed_out(now - start)
         if now < next_check:
             return
         self._since = value, start, now + POLL_S
-        queue.device.poll_room(queue, until, timed=timeout_s is not None)
-
-
-def _timeout(queue: Queue, waited_s: float) -> SignalTimeout:
-    """Return the error of a submission for which the ring had no space in time."""
-    point = queue.inflight()[0][0]
-    text = f"{queue.label} had no room for a submission for {waited_s:.1f} s"
-    return SignalTimeout(text + room_text(queue), point=point, seen=point.signal.value, waited_s=waited_s)
+        check(timeout_s is not None)

@@ -6,26 +6,42 @@ Not here: encoding and sending them (`queue`), the checks of the validation laye
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hcq.commands import Command, Wait, Write, operands
 from hcq.errors import UsageError, UsageTypeError
-from hcq.faults.polling import poll_lost
 from hcq.signal import ANY_VALUE, LOST, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from hcq.device import Device
     from hcq.params import Word
-    from hcq.queue import Queue
-    from hcq.signal import Signal
+    from hcq.signal import Signal, Timeline
 
 MOST_PENDING: Final = 16
 """Commands that `prepend` collects before they get a submission of their own."""
 
 
-def waits_for(queue: Queue, after: Sequence[Point]) -> list[Wait]:
+class ClosingDevice(Protocol):
+    """The part of a device that pending commands use."""
+
+    close_epoch: int
+    """How many of its buffers were closed."""
+
+
+class BegunQueue(Protocol):
+    """The part of a queue whose submission begins with waits; `hcq.queue.Queue` implements it."""
+
+    timeline: Timeline
+
+    @property
+    def watch(self) -> object | None:
+        """The validation layer of its device; None without."""
+
+
+def waits_for(
+    queue: BegunQueue, after: Sequence[Point], poll_lost: Callable[[Signal, int], None]
+) -> list[Wait]:
     """Return a Wait for each point of `after`, except the points of `queue`, whose submissions are in order.
 
     Points that are reached already are left out too, unless the validation layer checks the queue. Raises
@@ -56,7 +72,7 @@ class Prepended:
 
     __slots__ = ("_device", "_epoch", "commands")
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: ClosingDevice) -> None:
         self._device = device
         self.commands: list[Command] = []
         """The pending commands, with stores to buffers that were closed since `opened` was called."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
+from hcq.faults.messages import room_text
+from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
 from hcq.locks import unless_taken
 from hcq.params import check_values
@@ -35,7 +38,7 @@ from hcq.signal import LOST, SLOT_VALUES, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hcq.device import Device
     from hcq.hardware import QueueKind
@@ -110,8 +113,8 @@ class Queue:
             undo.pop_all()
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
-        self._backpressure = Backpressure(self)
-        self.ring.stalled = self._backpressure.stalled
+        self._backpressure = Backpressure(self.timeline)
+        self.ring.stalled = _stall_callback(self)
         self._max_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self.prepended = Prepended(device)
@@ -190,7 +193,7 @@ class Queue:
                 commands.verify(device)
             todo: list[Command] = commands.commands[:]
             if after.__class__ is not tuple or after:
-                todo[:0] = waits_for(self, after)
+                todo[:0] = waits_for(self, after, poll_lost)
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
@@ -218,7 +221,7 @@ class Queue:
                 raise self.refusal()
             if commands.epoch != self.device.close_epoch:
                 commands.verify(self.device)
-            waits = waits_for(self, after)
+            waits = waits_for(self, after, poll_lost)
             check_waits(waits, after)
             if self.watch is not None:
                 self.check(commands.label or "prepended", [*waits, *stores], None)
@@ -279,6 +282,18 @@ class Queue:
         self._backpressure.reset()
         if self.watch is not None:
             self.watch.not_sent(self)
+
+    def _stalled(self, until: int) -> None:
+        """Check a submission that waits for ring space; see `Backpressure.stalled` and `Ring.stalled`."""
+        self._backpressure.stalled(
+            lambda timed: self.device.poll_room(self, until, timed=timed), self._timeout
+        )
+
+    def _timeout(self, waited_s: float) -> SignalTimeout:
+        """Return the error of a submission for which the ring had no space in time."""
+        point = self._inflight[0][0]
+        text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
+        return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
 
     def _move_to_memory(self, pushbuffer: PushBuffer) -> Buffer:
         """Move the words to a new buffer, and replace them by a call of it; return the buffer."""
@@ -374,7 +389,7 @@ class Queue:
 
     def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
         """Make later submissions of this queue wait for points. The caller holds the lock."""
-        waits = waits_for(self, points)
+        waits = waits_for(self, points, poll_lost)
         if waits:
             todo: list[Command] = list(waits)
             if self.watch is not None:
@@ -405,7 +420,7 @@ class Queue:
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
             return False  # all in flight were interrupted and may never have been sent
-        point.wait(timeout_s=self._backpressure.limit(self))
+        point.wait(timeout_s=self._backpressure.limit())
         self._sweep()
         return True
 
@@ -476,3 +491,15 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"
+
+
+def _stall_callback(queue: Queue) -> Callable[[int], None]:
+    """Return the callback of a ring without space. It refers weakly: a driver may outlive its device."""
+    ref = weakref.ref(queue)
+
+    def stalled(until: int) -> None:
+        found = ref()
+        if found is not None:
+            found._stalled(until)  # noqa: SLF001 - of this class
+
+    return stalled

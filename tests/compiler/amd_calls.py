@@ -50,7 +50,7 @@ CALLS: dict[str, str] = {
     "fdot2": "float @{f}(<2 x half> zeroinitializer, <2 x half> zeroinitializer, float %f32, i1 false)",
     "fdot2.f32.bf16":
         "float @{f}(<2 x bfloat> zeroinitializer, <2 x bfloat> zeroinitializer, float %f32, i1 false)",
-    **dict.fromkeys(("sdot4", "udot4", "sdot8"), "i32 @{f}(i32 %i, i32 %i, i32 %i, i1 false)"),
+    **dict.fromkeys(("sdot4", "sdot8"), "i32 @{f}(i32 %i, i32 %i, i32 %i, i1 false)"),
     "sudot4": "i32 @{f}(i1 true, i32 %i, i1 false, i32 %i, i32 %i, i1 false)",
     **dict.fromkeys(("cvt.pk.fp8.f32", "cvt.pk.bf8.f32"),
                     "i32 @{f}(float %f32, float %f32, i32 0, i1 false)"),

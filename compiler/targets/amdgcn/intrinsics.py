@@ -26,7 +26,7 @@ NEEDS: dict[str, str] = {
             update.dpp ds.swizzle ds.bpermute ds.permute readlane readfirstlane writelane ballot
             mbcnt.lo mbcnt.hi rcp rsq sqrt fract frexp.mant frexp.exp exp2.f16 exp2.f32
             log.f16 log.f32 sin.f16 sin.f32 cos.f16 cos.f32 fmed3.f16 fmed3.f32
-            cvt.pkrtz fdot2 sdot4 udot4 sdot8""",
+            cvt.pkrtz fdot2 sdot4 sdot8""",
         "dpp8": "mov.dpp8",
         "permlane16": "permlane16 permlanex16",
         "permlane64": "permlane64",

@@ -71,6 +71,14 @@ attributes #0 = { nounwind "amdgpu-flat-work-group-size"="THREADS,THREADS" "unif
 !2 = !{i32 1, !"amdhsa_code_object_version", i32 VERSION}"""
 
 
+NO_DOT_PRODUCTS = "-dot7-insts"
+"""The feature without which LLVM makes no v_dot4 of sums of products of bytes.
+
+LLVM takes x * y + f(z * w, t) for x * y + z * w + t, although f may be a difference, a shift or a selection.
+Seen in the code for gfx90a, gfx942, gfx1030, gfx1100 and gfx1201 by `tests/frontend/test_byte_products.py`.
+"""
+
+
 def _entry(name: str, pointers: int, variables: int) -> str:
     parts = [f"ptr addrspace({GLOBAL}) %p{k}" for k in range(pointers)] + [
         f"i64 %n{k}.value" for k in range(variables)
@@ -129,10 +137,12 @@ def _machine(choice: Choice) -> llvm.Machine:
             f"llvmlite {llvm.version()} has LLVM {have}\n"
             f"hint: install a newer llvmlite"
         )
-    features = ",".join(
-        f"{'+' if size == choice.wave else '-'}wavefrontsize{size}" for size in choice.row.waves
-    )
-    return llvm.Machine("amdgcn-amd-amdhsa", choice.arch, features if len(choice.row.waves) > 1 else "")
+    features = [NO_DOT_PRODUCTS]
+    if len(choice.row.waves) > 1:
+        features += [
+            f"{'+' if size == choice.wave else '-'}wavefrontsize{size}" for size in choice.row.waves
+        ]
+    return llvm.Machine("amdgcn-amd-amdhsa", choice.arch, ",".join(features))
 
 
 def _emit(choice: Choice, ir: str, machine: llvm.Machine, level: int) -> bytes:

@@ -37,7 +37,7 @@ def test_a_machine_without_surprises_fails_a_row(vendor: ModuleType) -> None:
     healthy = Row(name="healthy", what="", cause=row.cause, evidence=row.evidence, cure=row.cure)
     wrong = healthy.wrong(run(healthy, vendor.machine))
     assert [line.partition(" (")[0] for line in wrong[:3]] == ["no cause", "no evidence", "no cure"]
-    assert "seen no error" in wrong[3]
+    assert "saw no error" in wrong[3]
 
 
 @pytest.mark.parametrize("vendor", [nv, amd])
