@@ -34,7 +34,7 @@ __all__ = [
     "dtypes", "nn", "optim", "stats", "tensor",
 ]  # fmt: skip
 
-_PACKAGES = frozenset({"amp", "autograd", "cuda", "nn", "optim", "utils"})
+_PACKAGES = frozenset({"amp", "autograd", "cuda", "distributions", "func", "nn", "optim", "utils"})
 
 
 @accepts_aliases

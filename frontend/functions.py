@@ -310,6 +310,23 @@ class Generator:
         return self._seed
 
 
+def _typed(dtype: DType) -> Callable[..., Tensor]:
+    def make(*data: Any) -> Tensor:
+        if all(isinstance(n, int) for n in data):
+            return Tensor.empty(*data, dtype=dtype)
+        return Tensor(data[0], dtype=dtype)
+
+    make.__doc__ = f"Return a tensor of {dtype.name} with data, or with undefined contents of sizes."
+    return make
+
+
+BoolTensor, ByteTensor = _typed(dtypes.bool), _typed(dtypes.uint8)
+IntTensor, LongTensor = _typed(dtypes.int32), _typed(dtypes.int64)
+HalfTensor, FloatTensor, DoubleTensor = (
+    _typed(dtypes.float16), _typed(dtypes.float32), _typed(dtypes.float64),
+)  # fmt: skip
+
+
 def numel(tensor: Tensor) -> int:
     """Return the number of elements."""
     return int(tensor.numel())
@@ -330,6 +347,7 @@ def seed() -> int:
 
 
 OWN: Final = frozenset({
+    "BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
     "Generator", "as_tensor",
     "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
     "cartesian_prod", "cdist", "column_stack", "dstack", "from_numpy", "get_default_dtype", "hstack",

@@ -348,6 +348,11 @@ class Tensor(Methods, Exchange):
     def requires_grad(self, wanted: bool | None) -> None:
         grad_state.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
 
+    @property
+    def grad_fn(self) -> str | None:
+        """The name of the operation that made the tensor; None for a leaf, and where no gradient flows."""
+        return None if self.is_leaf else f"{self.expr.op.title()}Backward"
+
     def register_hook(self, hook: Callable[[Self], Self | None]) -> grad_state.HookHandle:
         """Let each `backward` call `hook(gradient)` for this tensor; `remove` of the result ends that.
 

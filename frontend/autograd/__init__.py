@@ -13,9 +13,9 @@ from frontend.later import lazy
 if TYPE_CHECKING:
     from frontend.autograd.function import Function
     from frontend.autograd.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-    from frontend.autograd.gradients import grad
+    from frontend.autograd.gradients import grad, gradcheck
 
-__all__ = ["Function", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "enable_grad", "grad", "gradcheck", "inference_mode", "no_grad", "set_grad_enabled"]
 
 if not TYPE_CHECKING:  # type checkers know all names
     __getattr__, __dir__ = lazy(
@@ -23,7 +23,7 @@ if not TYPE_CHECKING:  # type checkers know all names
         __all__,
         {
             "Function": "frontend.autograd.function",
-            "grad": "frontend.autograd.gradients",
+            **dict.fromkeys(("grad", "gradcheck"), "frontend.autograd.gradients"),
             **dict.fromkeys(
                 ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled"),
                 "frontend.autograd.grad_modes",

@@ -21,7 +21,7 @@ Not here: the rules of the built-in functions (`rules`). Next: `engine`, which c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
@@ -34,18 +34,26 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
+_SAVED: Final = "saved tensors"
+"""The name, no attribute's, under which a rule keeps which of the saved values are None."""
+_NEEDS: Final = "needs input grad"
+"""The name, no attribute's, under which a rule keeps which arguments want a gradient, as 0 and 1."""
+
+
 class FunctionContext:
     """What `forward` stores for `backward`: `saved_tensors`, and attributes of any name."""
 
     saved_tensors: tuple[Any, ...] = ()
     """The tensors of `save_for_backward`; in `backward` abstract ones, whose values cannot be read."""
+    needs_input_grad: tuple[bool, ...] = ()
+    """In `backward`: whether a gradient of each argument is wanted."""
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for `backward`, in place of those of an earlier call.
+        """Keep tensors, or None, for `backward`, in place of those of an earlier call.
 
         `UsageTypeError` for no tensor.
         """
-        if not all(hasattr(t, "expr") for t in tensors):
+        if not all(t is None or hasattr(t, "expr") for t in tensors):
             raise UsageTypeError(f"save_for_backward: wanted tensors, saw {shown(tensors)}; set attributes")
         self.saved_tensors = tensors
 
@@ -69,7 +77,8 @@ class Function:
         """Return the gradient of each argument of `forward`, given that of its result.
 
         It is one tensor for one argument, else a tuple with an entry for each argument, tensor or not; None
-        is the entry of an argument without a gradient. A gradient has the shape and dtype of its argument.
+        is the entry of an argument without a gradient. Further entries may be None. A gradient has the shape
+        and dtype of its argument.
         """
         raise NotImplementedError
 
@@ -88,8 +97,11 @@ class Function:
         value = cls.forward(ctx, *args)
         if not hasattr(value, "expr"):
             raise UsageError(f"{cls.__name__}.forward: wanted one tensor as its result, saw {shown(value)}")
-        saved = ctx.saved_tensors
+        saved = [t for t in ctx.saved_tensors if t is not None]
         left = {n: v for n, v in vars(ctx).items() if n != "saved_tensors"}
+        left[_NEEDS] = "".join(["01"[bool(getattr(a, "requires_grad", False))] for a in args])
+        if len(saved) < len(ctx.saved_tensors):
+            left[_SAVED] = " ".join(["none" if t is None else "tensor" for t in ctx.saved_tensors])
         rule = FunctionRule(cls, left, len(args), tuple(inputs))
         return cast("Tensor", _with_rule(value, *[args[i] for i in inputs], *saved, rule=rule))
 
@@ -135,10 +147,15 @@ class FunctionRule:
         """
         n = len(self.inputs)
         ctx = FunctionContext()
-        vars(ctx).update(self.left)
-        ctx.saved_tensors = sources[n:]
+        vars(ctx).update({name: value for name, value in self.left.items() if name not in {_SAVED, _NEEDS}})
+        ctx.needs_input_grad = tuple([wanted == "1" for wanted in self.left[_NEEDS]])
+        rest = iter(sources[n:])
+        kinds = self.left[_SAVED].split() if _SAVED in self.left else ["tensor"] * len(sources[n:])
+        ctx.saved_tensors = tuple([next(rest) if kind == "tensor" else None for kind in kinds])
         found = self.cls.backward(ctx, g)
         every = found if isinstance(found, tuple) else (found,)
+        while len(every) > self.count and every[-1] is None:
+            every = every[:-1]
         name = f"{self.cls.__name__}.backward"
         if len(every) != self.count:
             raise UsageError(f"{name}: wanted {self.count} gradients, one an argument, saw {len(every)}")

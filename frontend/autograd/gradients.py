@@ -59,3 +59,46 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def gradcheck(  # noqa: PLR0917 - PyTorch's signature
+    func: Any,
+    inputs: Any,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
+) -> bool:
+    """Compare the gradients of a function with central differences of step `eps`; return whether they agree.
+
+    Inputs with requires_grad are float64; each output's sum is differentiated. With `raise_exception` a
+    disagreement raises `UsageError`, which names the input.
+    """
+    given = _listed(inputs)
+    checked = [i for i, t in enumerate(given) if getattr(t, "requires_grad", False)]
+    outs = [out.sum() for out in _listed(func(*given))]
+    found = grad(outs, [given[i] for i in checked])
+    for i, g in zip(checked, found, strict=True):
+        want = _differences(func, given, i, eps)
+        if not g.allclose(want, rtol, atol):
+            if raise_exception:
+                raise UsageError(
+                    f"gradcheck: input {i} has the gradient {g.tolist()}, differences {want.tolist()}"
+                )
+            return False
+    return True
+
+
+def _differences(func: Any, given: list[Any], i: int, eps: float) -> Any:
+    """Return central differences of the sum of all outputs with respect to each element of an input."""
+    t = given[i].detach()
+    flat, slopes = t.reshape(-1), []
+    for k in range(flat.shape[0]):
+        step = flat * 0
+        step[k] = eps
+        sums = []
+        for sign in (1, -1):
+            moved = [*given[:i], (flat + step * sign).reshape(t.shape), *given[i + 1 :]]
+            sums.append(sum(float(out.sum().item()) for out in _listed(func(*moved))))
+        slopes.append((sums[0] - sums[1]) / (2 * eps))
+    return type(t)(slopes, dtype=t.dtype).reshape(t.shape)

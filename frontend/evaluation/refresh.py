@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from frontend.evaluation.base import EPOCH, Rebound, TensorBase
-from frontend.evaluation.trace import become
+from frontend.evaluation.trace import CUT, become
 
 
 class _UsesOfThread(threading.local):
@@ -47,9 +47,17 @@ def recorded_uses() -> Iterator[list[weakref.ref[TensorBase]]]:
 def refresh(root: TensorBase) -> None:
     """Rebuild a pending tensor from its recipe if a tensor that it was built from was realized since.
 
-    A tensor built from an assigned tensor is not rebuilt: it has the value before the assignment. The caller
-    holds `LOCK`.
+    A tensor built from an assigned tensor is not rebuilt: it has the value before the assignment. What was
+    built with gradients is rebuilt with them, also inside `no_grad`. The caller holds `LOCK`.
     """
+    cut, CUT[:] = CUT[:], []
+    try:
+        _rebuild(root)
+    finally:
+        CUT[:] = cut
+
+
+def _rebuild(root: TensorBase) -> None:
     now = EPOCH[0]
     uses = USES.now
     stack = [root]

@@ -165,12 +165,12 @@ class TransformerLayer(Module):
 
     def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
         found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
-        return cast("Tensor", self.dropout1(found))
+        return self.dropout1(found)
 
     def _forwarded(self, x: Tensor) -> Tensor:
         hidden = self.linear1(x)
         hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
-        return cast("Tensor", self.linear2(self.dropout(hidden)))
+        return self.linear2(self.dropout(hidden))
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -183,9 +183,9 @@ class TransformerEncoderLayer(TransformerLayer):
         x = layer_input(self, src, self.linear1.weight)
         if self.norm_first:
             x = x + self._own(self.norm1(x), src_mask, src_key_padding_mask)
-            return cast("Tensor", x + self.dropout2(self._forwarded(self.norm2(x))))
+            return x + self.dropout2(self._forwarded(self.norm2(x)))
         x = self.norm1(x + self._own(x, src_mask, src_key_padding_mask))
-        return cast("Tensor", self.norm2(x + self.dropout2(self._forwarded(x))))
+        return self.norm2(x + self.dropout2(self._forwarded(x)))
 
 
 def causal_mask(size: int, *, device: str | None = None) -> Tensor:
@@ -260,14 +260,14 @@ class TransformerDecoderLayer(TransformerLayer):
         if self.norm_first:
             x = x + self._own(self.norm1(x), *own)
             x = x + self._attended(self.norm2(x), memory, *other)
-            return cast("Tensor", x + self.dropout3(self._forwarded(self.norm3(x))))
+            return x + self.dropout3(self._forwarded(self.norm3(x)))
         x = self.norm1(x + self._own(x, *own))
         x = self.norm2(x + self._attended(x, memory, *other))
-        return cast("Tensor", self.norm3(x + self.dropout3(self._forwarded(x))))
+        return self.norm3(x + self.dropout3(self._forwarded(x)))
 
     def _attended(self, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
         found, _ = self.multihead_attn(x, memory, memory, padding, need_weights=False, attn_mask=mask)
-        return cast("Tensor", self.dropout2(found))
+        return self.dropout2(found)
 
 
 class TransformerDecoder(Module):

@@ -8,7 +8,7 @@ Not here: other layers (`layers`), pools (`pools`). Next: `frontend.ops.convolut
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated
 from frontend.arguments.conversion import flag
@@ -156,6 +156,9 @@ class _Conv(_Convolution):
         y = x.conv2d(weight, bias, self.stride, padding, self.dilation, self.groups)
         return y.squeeze(0) if single else y
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class _ConvTranspose(_Convolution):
     """Transposed convolution, the gradient of a convolution by its input: see `Tensor.conv_transpose2d`.
@@ -203,6 +206,9 @@ class _ConvTranspose(_Convolution):
             self.dilation,
         )
         return y.squeeze(0) if single else y
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class Conv1d(_Conv):

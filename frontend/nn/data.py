@@ -66,8 +66,8 @@ class ArrayDataset:
 class TensorDataset(ArrayDataset):
     """Samples that are rows of tensors: `data[i]` is a tuple of row i of each; see `ArrayDataset`."""
 
-    def __getitem__(self, i: int) -> Any:
-        if not -len(self) <= i < len(self):
+    def __getitem__(self, i: Any) -> Any:
+        if not isinstance(i, slice) and not -len(self) <= i < len(self):
             raise UsageIndexError(f"sample {i} of {len(self)}")
         return tuple([a[i] for a in self.arrays])
 

@@ -12,7 +12,7 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, number
@@ -64,6 +64,9 @@ class Linear(Module):
             return x.linear(self.weight.transpose(), self.bias)
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         return x.linear(weight.transpose(), bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
@@ -139,6 +142,9 @@ class Embedding(Module):
         index = layer_input(self, index, self.weight)
         more = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
         return looked_up(self.weight, index, *more)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 def looked_up(  # noqa: PLR0917 - internal
@@ -241,6 +247,9 @@ class EmbeddingBag(Embedding):
             share = share / share.sum(1, keepdim=True).maximum(1.0)
         return share @ found
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class Dropout(Module):
     """In training mode: set each element to 0 with the probability `p`, divide the others by 1 - p.
@@ -258,6 +267,9 @@ class Dropout(Module):
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
         return layer_input(self, x).dropout(self.p, in_training(self))
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class _ChannelDropout(Dropout):
     """In training mode: set each channel to 0 with the probability `p`, divide the others by 1 - p."""
@@ -274,6 +286,9 @@ class _ChannelDropout(Dropout):
             return x
         shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
         return x * Tensor.ones(*shape, dtype=x.dtype, device=x.device).dropout(self.p, training=True)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class Dropout1d(_ChannelDropout):
@@ -304,6 +319,9 @@ class PReLU(Module):
         """Return the activation of (batch, channels, ...)."""
         return layer_input(self, x, self.weight).prelu(self.weight)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class Bilinear(Module):
     """The bilinear map x1 @ weight @ x2 + bias over the last axes; `weight` is (outputs, in1, in2)."""
@@ -320,6 +338,9 @@ class Bilinear(Module):
         x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
         y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
         return rounded(y if self.bias is None else y + self.bias, x1, self.weight, x2, self.bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """Return the settings."""

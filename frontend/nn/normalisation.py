@@ -12,7 +12,7 @@ Not here: other layers (`layers`). Next: `frontend.ops.normalization`, the opera
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import flag, number
@@ -106,6 +106,9 @@ class BatchNorm(Module):
         y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
         return rounded(y, given, self.weight, self.bias)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Assign new running statistics, given mean and variance of a batch of `count` values a channel.
 
@@ -169,6 +172,9 @@ class LayerNorm(Module):
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         return affine_of(wide(x).layernorm(self.axes, self.eps), x, self.weight, self.bias)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class RMSNorm(Module):
     """Division by the root mean square over the last axes, times a weight.
@@ -206,6 +212,9 @@ class RMSNorm(Module):
         y = wide(x).rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
         return affine_of(y, x, self.weight, None)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class GroupNorm(Module):
     """Normalisation over groups of neighbouring channels, then times weight plus bias of each channel.
@@ -240,6 +249,9 @@ class GroupNorm(Module):
         check_channels(self, x, self.num_channels)
         y = wide(x).reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
         return affine_of(y, x, self.weight, self.bias, (1, -1, *(1,) * (x.ndim - 2)))
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class InstanceNorm(GroupNorm):
@@ -301,6 +313,9 @@ class LocalResponseNorm(Module):
         mean = windows.mean(-1) if x.dtype.is_float else windows.sum(-1).div(self.size, rounding_mode="trunc")
         return x / (mean * self.alpha + self.k) ** self.beta
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class LayerNorm2d(LayerNorm):
     """`LayerNorm` over the channels of (batch, channels, height, width)."""
@@ -313,3 +328,6 @@ class LayerNorm2d(LayerNorm):
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.normalized_shape[0])
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -80,6 +80,9 @@ class _MaxPool(_Pool):
             return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, return_indices=True)
         return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class _AvgPool(_Pool):
     """The mean of each window; see `Tensor.avg_pool2d`."""
@@ -103,6 +106,9 @@ class _AvgPool(_Pool):
         x = layer_input(self, x)
         more = (self.ceil_mode, self.count_include_pad, self.divisor_override)
         return x.avg_pool2d(size, stride, padding, *more)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """Return the settings as PyTorch prints them: those of one axis as tuples."""
@@ -138,6 +144,9 @@ class _Adaptive(Module):
         found: Tensor = binned(x, self.sizes, self.method)
         return found.cast(given.dtype) if given.dtype.is_float else found
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class _AdaptiveMax(_Adaptive):
     """An adaptive pool of greatest values; with `return_indices` also their flat indices in the image."""
@@ -152,6 +161,9 @@ class _AdaptiveMax(_Adaptive):
         """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
         value = super().forward(x)
         return (value, self._places(layer_input(self, x))) if self.return_indices else value
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def _places(self, x: Tensor) -> Tensor:
         lead, spatial = x.shape[: x.ndim - self.rank], x.shape[x.ndim - self.rank :]
@@ -201,6 +213,9 @@ class _Pad(Module):
         """Return the padded input. Raises as `Tensor.pad`."""
         mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
         return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class _ConstantPad(_Pad):
@@ -256,6 +271,9 @@ class Upsample(Module):
         given = (self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
         return layer_input(self, x).interpolate(*given)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
     def extra_repr(self) -> str:
         """Return the settings."""
         name = "size" if self.scale_factor is None else "scale_factor"
@@ -292,6 +310,9 @@ class ChannelShuffle(Module):
         parts = x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
         return parts.transpose(1, 2).reshape(x.shape)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class PixelShuffle(Module):
     """Channels rearranged as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
@@ -310,6 +331,9 @@ class PixelShuffle(Module):
         y = x.reshape(prod(outer), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
         return y.reshape(*outer, c // (r * r), h * r, w * r)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class PixelUnshuffle(Module):
     """Pixels rearranged as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
@@ -327,6 +351,9 @@ class PixelUnshuffle(Module):
         *outer, c, h, w = x.shape
         y = x.reshape(prod(outer), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
         return y.reshape(*outer, c * r * r, h // r, w // r)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 Pair = int | tuple[int, int]
@@ -394,6 +421,9 @@ class Unfold(_Windows):
         parts = [padded[:, :, rows, columns] for rows, columns in self._places(counts)]
         return parts[0].stack(*parts[1:], axis=2).reshape(batch, channels * len(parts), counts[0] * counts[1])
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class Fold(_Windows):
     """Sums of overlapping windows: (batch, channels * window, windows) to (batch, channels, *output_size).
@@ -434,3 +464,6 @@ class Fold(_Windows):
             placed[:, :, rows, across] = columns[:, :, i]
             total = total + placed
         return total[:, :, py : py + height, px : px + width]
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -11,6 +11,7 @@ Not here: random numbers (`random`). Next: `frontend.evaluation.storage`, host d
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Final
@@ -88,6 +89,8 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
             raise UsageError(f"NumPy cannot read the array: {error}\nhint: array_api.from_dlpack") from None
         raw, shape, kind = from_numpy(array)
         return stored(raw, shape, kind, name, _extremes(array) if kind.is_int else None)
+    if isinstance(data, deque):
+        data = list(data)
     if isinstance(data, (list, tuple, range)):
         numbers, shape = flatten(data)
         kind = dtype or _shared_dtype(data) or dtype_of(numbers)

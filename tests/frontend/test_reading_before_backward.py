@@ -206,3 +206,14 @@ def test_an_assigned_tensor_keeps_no_graph() -> None:
         state.assign(state * 0.5 + w)
         state.numpy()
         assert past(state) is None
+
+
+def test_a_value_read_without_gradients_keeps_the_history_of_what_it_was_built_from() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    z = y * 3
+    with Tensor.no_grad():
+        assert y.tolist() == [2.0, 4.0]
+        assert (z + 0).tolist() == [6.0, 12.0]
+    (z.sum() + (x * 5).sum()).backward()
+    assert grad(x) == [11.0, 11.0]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tools.arguments import command
+from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,9 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command("tests.oracles.programs", __doc__)
     parser.add_argument("--record", action="store_true", help="write the values of PyTorch")
     args = parser.parse_args(argv)
-    import torch  # noqa: PLC0415 - needed here alone
-
-    import frontend  # noqa: PLC0415 - as above
+    torch = pytorch()
+    import frontend  # noqa: PLC0415 - needed here alone
 
     wanted = {name: run(name, torch, ours=False) for name in PROGRAMS}
     if args.record:
@@ -104,4 +103,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))
