@@ -5,7 +5,7 @@ it is written to the error notifier, and the other channels of the group are sto
 `MachineReport`.
 
 Not here: findings about kernels (`emulator.ir.report`), the neutral report
-(`emulator.shared.machine_report`). Next: `emulator.nv.machine.machine`, whose `stop` uses them.
+(`emulator.shared.machine_report`). Next: `emulator.nv.machine.machine`, which stops a channel with them.
 """
 
 from __future__ import annotations

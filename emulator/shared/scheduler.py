@@ -176,10 +176,12 @@ class Scheduler(Generic[Q]):
         self._wake = threading.Condition()
         self._rang = False
         """Whether a doorbell rang since the last turn began."""
+        self._woken = False
+        """Whether `wake` was called since the last turn began."""
         self._rng = rng
         self._thread_name = thread_name
         self._thread: threading.Thread | None = None
-        self._closed = False
+        """The thread that runs turns; another one ends with its turn."""
         self._checked = False
         """Whether waits were checked since the last progress or doorbell. Stores of the host do not reset
         it."""
@@ -204,17 +206,19 @@ class Scheduler(Generic[Q]):
     def wake(self) -> None:
         """Retry blocked queues now, because state outside the scheduler changed."""
         with self._wake:
+            self._woken = True
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread after its current turn, and wait for it. `resume` or a doorbell starts a new one."""
+        """End the thread after its current turn, and wait for it. `resume` or a doorbell starts a new one.
+
+        On the thread itself it returns at once, and the thread ends with its turn.
+        """
         with self._wake:
             thread, self._thread = self._thread, None
-            self._closed = True
             self._wake.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        self._closed = False
 
     def resume(self) -> None:
         """Start the thread if there is pending work, after `close` or in a forked child."""
@@ -228,8 +232,8 @@ class Scheduler(Generic[Q]):
         still_since = time.monotonic()
         while True:
             with self._wake:
-                rang, self._rang = self._rang, False
-                if self._closed:
+                rang, self._rang, self._woken = self._rang, False, False
+                if self._thread is not threading.current_thread():
                     return
             with self._machine.lock:
                 outcome = self._turn()
@@ -242,7 +246,7 @@ class Scheduler(Generic[Q]):
             if outcome is StepOutcome.SLICE:
                 continue
             with self._wake:
-                if not self._rang and not self._closed:
+                if not self._rang and not self._woken and self._thread is threading.current_thread():
                     self._wake.wait(None if outcome is StepOutcome.IDLE else pause)
             pause = min(pause * 2, _SLOWEST_S)
 

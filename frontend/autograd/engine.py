@@ -11,7 +11,7 @@ node, and get the same gradient.
 A graph belongs to one device. The gradient of a leaf that was moved to another device (`frontend.transfer`)
 is moved back, and continues through the expression that the leaf was moved from.
 
-Not here: the state of a tensor, such as `grad` (`frontend.evaluation.gradient_state`). Next: `table`,
+Not here: the gradient that a tensor keeps (`frontend.evaluation.gradient_state`). Next: `table`,
 `primitives`, `rules`: the rules.
 """
 

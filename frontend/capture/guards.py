@@ -9,7 +9,7 @@ are compared by value and class: 1, 1.0 and True are different, as are 0.0 and -
     guards.hold() or guards.check()     # at a later call; guards may be None
 
 Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`). Next: `captured`,
-which calls `hold` at each replay.
+which compares them at each replay.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: TensorDevice, set
     """Schedule and compile expressions over joint leaves; return their plan.
 
     `homes[i]` >= 0 is the number of the leaf into which output i is stored; -1: new memory. Raises the audit
-    event `frontend.plan` with the graph's outputs, the schedule, and the device's name and architecture.
+    event "frontend.plan" with the graph's outputs, the schedule, and the device's name and architecture.
 
     Raises `UsageError` for a tensor beyond the address space, `CompileError`, and as `hcq.Device.load`.
     """

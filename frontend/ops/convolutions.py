@@ -44,7 +44,7 @@ def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, in
         pairs = tuple([(flat[i], flat[i + 1]) for i in range(2 * rank - 2, -1, -2)])
     else:
         pairs = tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
-    if min([n for pair in pairs for n in pair]) < 0:
+    if any(n < 0 for pair in pairs for n in pair):
         raise UsageError(f"{what}: wanted padding of at least 0, saw {padding}")
     return pairs
 

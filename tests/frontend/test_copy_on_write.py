@@ -224,3 +224,12 @@ def test_a_thread_that_reads_while_a_launch_is_submitted_sees_the_new_value():
         assert seen == [([2.0, 3.0], [10.0, 20.0], [10.0, 20.0])], f"read at call {at}"
         assert old.tolist() == [6.0, 8.0], f"read at call {at}"
     raise AssertionError("no end of calls")
+
+
+def test_a_view_that_is_replaced_leaves_its_family_whatever_the_shapes_and_values_are():
+    root = Tensor([1.0, 2.0, 3.0])
+    first, second = root[0:2], root[0:1]
+    first.replace(Tensor([7.0, 8.0]))
+    assert (first.tolist(), root.tolist()) == ([7.0, 8.0], [1.0, 2.0, 3.0])
+    second[0] = 5.0
+    assert (root.tolist(), first.tolist()) == ([5.0, 2.0, 3.0], [7.0, 8.0])

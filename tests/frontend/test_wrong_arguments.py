@@ -51,7 +51,10 @@ CONTAINERS = {nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict}
 LAYERS = {
     name: member
     for name, member in vars(nn).items()
-    if inspect.isclass(member) and member not in CONTAINERS and not name.endswith("Loss")
+    if inspect.isclass(member)
+    and issubclass(member, nn.Module)
+    and member not in CONTAINERS
+    and not name.endswith("Loss")
 }
 """Layers of one tensor; losses have two, and their methods are tested."""
 SETTINGS: dict[str, tuple[Any, ...]] = {"Embedding": (2, 2), "Unflatten": (0, (1, 2))}

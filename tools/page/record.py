@@ -1,6 +1,6 @@
 """Record a program's run: the plan of each launch, and the times of its kernels.
 
-Plans come from the audit event `frontend.plan`, times from the spans of a profile. The program itself is not
+Plans come from the audit event "frontend.plan", times from the spans of a profile. The program itself is not
 changed. An audit hook stays for the life of the process, so a process records one run.
 
 Not here: the page (`tools.page.html`). Next: `tools.page.__main__`, the caller.
@@ -57,7 +57,7 @@ class Run:
     """The exit status of a program that called `sys.exit`; else 0."""
 
     def listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record the plan of an audit event `frontend.plan`; ignore all other events."""
+        """Record the plan of an audit event "frontend.plan"; ignore all other events."""
         if event == "frontend.plan":
             outputs, items, device, arch = arguments
             self.plans.append(Planned(tuple(outputs), tuple(items), device, arch))

@@ -3,8 +3,8 @@
 Sources of what a real kernel and GPU do: Linux amdkfd and amdgpu. docs/sources-amd.md has them, with the
 facts on events and resets.
 
-Not here: how a row is run and checked (`row`). Next: `emulator.shared.surprises`, the keys of `at_open` and
-`later`.
+Not here: how a row is run and checked (`row`). Next: `emulator.shared.surprises`, the keys of a
+row's tables.
 """
 
 from __future__ import annotations

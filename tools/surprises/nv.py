@@ -3,8 +3,8 @@
 Sources of what a real driver and GPU do: nv.c of open-gpu-kernel-modules for errnos of open and ioctl,
 nvstatuscodes.h for statuses, NVIDIA's catalog of Xid errors for codes and resolutions (docs/sources.md).
 
-Not here: how a row is run and checked (`row`). Next: `emulator.shared.surprises`, the keys of `at_open` and
-`later`.
+Not here: how a row is run and checked (`row`). Next: `emulator.shared.surprises`, the keys of a
+row's tables.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def test_lines_that_are_not_there_are_reported(bench: Any) -> None:
         ("discard.global.L1 [%rd0], 128;", "L2"),
         ("createpolicy.fractional.L1::evict_last.b64 %rd1, 0.5;", "L2::evict_last"),
         ("createpolicy.range.L2::evict_last.b64 %rd1, [%rd0];", "4 operands"),
-        ("ld.shared.L1::evict_last.u32 %r1, [s];", "advice"),
+        ("ld.shared.L1::evict_last.u32 %r1, [s];", "cache hint"),
         ("ld.global.wt.u32 %r1, [%rd0];", "wt"),
         ("st.global.nc.u32 [%rd0], %r1;", "nc"),
         ("st.bulk.weak.shared::cta [%rd0], 128, 0;", "st.bulk"),

@@ -18,6 +18,7 @@ from emulator.shared.releases import SemaphoreStore
 from emulator.shared.scheduler import Scheduler, StepOutcome, TurnLock
 from emulator.shared.vaspace import AccessKind, Miss, VaSpace
 from emulator.shared.waits import SemaphoreHistory, find_deadlock
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,6 +165,54 @@ def test_a_step_that_raises_stops_its_queue_and_the_scheduler_continues() -> Non
     assert not scheduler.running
     assert [queue.steps for queue in machine.queues] == [0, 0, 0]
     assert machine.ended == {machine.queues[0]: "the last step", machine.queues[2]: "nothing releases it"}
+
+
+@dataclass(eq=False)
+class Gated(Machine):
+    """A machine whose only queue may run once `open` is set, which no doorbell announces."""
+
+    open: bool = False
+    looked: threading.Event = field(default_factory=threading.Event)
+
+    def runnable(self) -> list[Counter]:
+        self.looked.set()
+        return list(self.pending()) if self.open else []
+
+
+def test_a_wake_between_an_idle_turn_and_the_sleep_after_it_is_not_lost() -> None:
+    """The scheduler's lock is held while the turn ends, so that the wake comes before the sleep."""
+    machine = Gated([Counter(3, fails=True)])
+    scheduler = Scheduler(machine, random.Random(1), thread_name="test scheduler")
+    with machine.lock:
+        scheduler.doorbell_rung()
+    machine.looked.wait()
+    with machine.lock:
+        machine.open = True
+        scheduler.wake()
+    machine.changed.wait(HANG_S)
+    scheduler.close()
+    assert machine.ended == {machine.queues[0]: "the last step"}
+
+
+def test_a_scheduler_that_is_closed_on_its_own_thread_ends_with_the_turn() -> None:
+    machine = Machine([Counter(1, fails=True)])
+    scheduler = Scheduler(machine, random.Random(1), thread_name="test scheduler")
+    closed = threading.Event()
+
+    class Closing(Machine):
+        def failed(self, queue: Counter, error: Exception) -> None:
+            super().failed(queue, error)
+            scheduler.close()
+            closed.set()
+
+    machine.__class__ = Closing
+    scheduler.doorbell_rung()
+    assert closed.wait(HANG_S)
+    assert not scheduler.running
+    for thread in threading.enumerate():
+        if thread.name == "test scheduler":
+            thread.join(HANG_S)
+            assert not thread.is_alive()
 
 
 @dataclass
