@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from drivers.elf import ElfSite, Formula, Placement
     from drivers.elf import Relocation as ElfRelocation
 
-_WORD: Final = (1 << 32) - 1
 _THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO, Relocation.GOTPCREL32_HI})
 """Relocations that store the distance to a table entry; the entry holds the symbol's address."""
 
@@ -250,7 +249,10 @@ def _relative(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
 
 def _branch(site: ElfSite) -> None:
     """Store the distance in dwords from the next instruction: R_AMDGPU_REL16."""
-    _store(site, (site.symbol + _old(site, 2) - site.place - 4) // 4, 2)
+    value = site.symbol + _old(site, 2) - site.place - 4
+    if value % 4 or not -(1 << 17) <= value < 1 << 17:
+        raise UnsupportedError(f"a relocation of 16 bits cannot hold the distance {value:#x} in dwords")
+    _store(site, value // 4, 2)
 
 
 FORMULAS: Final[Mapping[int, Formula]] = {

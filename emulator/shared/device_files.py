@@ -1,8 +1,9 @@
 """System calls for a driver that does not use `drivers.kernel`: device files lead to an emulated kernel.
 
 `DeviceFiles` has the system calls that such a driver makes, with descriptors, addresses and errnos as in
-libc. Calls on paths of GPUs and on files opened there go to the emulated kernel, all others to Linux.
-Arguments and replies pass unchanged.
+libc. Calls on paths of GPUs and on files opened there go to the emulated kernel, as do `mmap` of anonymous
+memory, `munmap` of all memory, and `fence`; calls on other files go to Linux. Arguments and replies pass
+unchanged.
 
 Not here: the kernels (`emulator.nv.machine.kernel`, `emulator.amd.machine.kernel`). Next:
 docs/how-to/test-your-driver.md, how to make a driver call this module.

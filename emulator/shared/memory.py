@@ -1,7 +1,7 @@
 """The memory map of an emulated device: live allocations by device address, and recently freed ones.
 
 Generated code checks every access against this map and translates device addresses to host addresses with it.
-The last 512 freed allocations are kept, so that the report of an access to freed memory can name the allocation.
+The last 512 freed allocations and dropped buffers, counted together, are kept: a report of an access to one names it.
 
 A user-mode driver divides an allocation into buffers. If it reports its buffers (`TrackedBuffers`), kernels may access
 only their bytes, and a new buffer counts as unwritten memory.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.shared.memory import AddressSpace
 
 _WORTH_THREADS = 4096
-"""A launch with fewer lanes, those of partial warps included, runs on the caller's thread only."""
+"""By default a launch with fewer lanes, those of partial warps included, runs on the caller's thread only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,10 @@ def launch(
 
 
 def host_threads(program: TranslatedProgram, work: LaunchWork, options: LaunchOptions) -> int:
-    """Return the number of host threads for a launch: 1 if it is counted, checked for races, or small."""
+    """Return the number of host threads for a launch: 1 if it is counted or checked for races.
+
+    A small launch gets 1 too, unless `options.threads` is set.
+    """
     if program.engine.settings.checks.last_accesses or program.translation.counted is not None:
         return 1  # the shadows of global memory and the counters support one writer only
     lanes = work.groups * warps_of(program, work) * program.engine.settings.lanes
@@ -123,7 +126,7 @@ def first_tier(program: TranslatedProgram, options: LaunchOptions) -> str:
 def _run(
     program: TranslatedProgram, running: RunningLaunch, options: LaunchOptions, tier: str, count: int
 ) -> bool:
-    """Run all host threads to the end; return whether the time limit ended them."""
+    """Run all host threads; return whether the time limit or the end of the interpreter stopped them."""
     host_time = HostTime(options.clock)
 
     def run(number: int) -> None:

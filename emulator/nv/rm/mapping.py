@@ -28,7 +28,8 @@ _CACHING_MASK = 0x7 << 23
 def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: int, fd: int) -> None:
     """Prepare descriptor `fd` for one mmap of `length` bytes at `offset` of an object.
 
-    Raises `RmRefused` if it is not a fresh one of the right node, or in the sandbox `DriverError` (EINVAL).
+    Raises `RmRefused` if it is no frontend, of the wrong node, or has a mapping already. In the sandbox the
+    first and the last raise `DriverError` (EINVAL) instead.
     """
     file = kernel.files.get(fd)
     if file is None or file.node not in (NvNode.CTL, NvNode.GPU):

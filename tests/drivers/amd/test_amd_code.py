@@ -225,6 +225,12 @@ def test_short_relocations_store_what_fits_and_refuse_the_rest():
     branch = bytearray(2)
     FORMULAS[Relocation.REL16](ElfSite(branch, 0, 0x100, 0x84, 0))
     assert struct.unpack("<h", branch) == (-32,)
+    last = 0x104 + 4 * 0x7FFF
+    FORMULAS[Relocation.REL16](ElfSite(branch, 0, 0x100, last, 0))
+    assert struct.unpack("<h", branch) == (0x7FFF,)
+    for far in (last + 4, 0x104 - 4 * 0x8001, 0x106, 1 << 30):
+        with pytest.raises(UnsupportedError, match="16 bits"):
+            FORMULAS[Relocation.REL16](ElfSite(branch, 0, 0x100, far, 0))
 
 
 def changed(data: bytes, at: int, value: int, size: int = 4) -> bytes:

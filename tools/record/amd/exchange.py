@@ -1,7 +1,7 @@
 """Forms of exchanges between lanes: single lanes, permutations, swizzles, moves of DPP, under masks of lanes.
 
-Each runs with all lanes, without a few lanes, and with two lanes. v4 is the value, v6 an index, v12 the value
-of the destination before.
+Each runs with all lanes, without a few lanes, and with lanes 8 and 31 only, of a wave of 64 also 63 ("two" in the
+names). v4 is the value, v6 an index, v12 the value of the destination before.
 
 Not here: DPP of other operations (`vector`). Next: `vendor`, the list of all forms.
 """

@@ -1,7 +1,8 @@
-"""Forms of exchanges in a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
+"""Forms of exchanges in a warp: shfl, vote, match, redux, elect, activemask, bar.warp. Source: PTX ISA 9.7.9.6, 9.7.13.
 
 The rows of a form are whole warps. Lanes outside of a mask do not execute the instruction; their results are
-zeros. A shuffle reads only lanes of its mask, because the values of other lanes are undefined.
+zeros, but for bar.warp.sync, whose result is each lane's number. A shuffle reads only lanes of its mask,
+because the values of other lanes are undefined.
 
 Not here: matrices (`matrices`). Next: `vendor`, the list of all forms.
 """
@@ -29,6 +30,7 @@ _IN: Final = ".reg .pred in; .reg .b32 m; shr.u32 m, {mask}, $lane; and.b32 m, m
 """Code that sets the predicate `in` in the lanes of a mask."""
 _BLACKWELL: Final = 100
 _FAMILY: Final = 109
+"""Redux of floats is recorded for the architectures from `_BLACKWELL` to this one."""
 
 
 @functools.cache
