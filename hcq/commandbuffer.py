@@ -60,7 +60,7 @@ class CommandBuffer:
         self.spans: tuple[tuple[str, Stamp, Stamp], ...] = ()
         """(name, begin, end) of each `span`."""
         self.epoch = -1 if device is None else device.close_epoch
-        """`Device.close_epoch` at the last check that all recorded objects are open."""
+        """`Device.close_epoch` at the last check that all recorded objects are open; -1: check again."""
 
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Wait until a point is reached, or a signal is >= `value`, before all later commands.
@@ -121,14 +121,14 @@ class CommandBuffer:
         """Launch a kernel over `groups` workgroups of `threads` threads, both (x, y, z).
 
         `cluster` workgroups along x, y and z form a cluster: they run at the same time and reach each other's
-        shared memory. None: the clusters that the image requires, else (1, 1, 1).
+        shared memory. None: the clusters that the image requires, checked at submission, else (1, 1, 1).
 
         `cooperative` says that workgroups wait for each other, so all must run at the same time: the grid is
         checked (`Program.check_cooperative`), and the caller keeps other work off the device.
 
         `args` comes from `program.args`. Raises `UsageError` for arguments of another program, a count below
-        1, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of the
-        cluster, a cooperative grid that does not fit, and a queue that runs no kernels; `UsageTypeError` for
+        1, `groups`, `threads` or `cluster` that are not three numbers, a grid that is no multiple of
+        `cluster`, a cooperative grid that does not fit, and a queue without kernels; `UsageTypeError` for
         another class of program or arguments, and for a count that is no integer; `UnsupportedError` for
         clusters on a device without. Other limits of the device are checked only by validation. Example:
         docs/kernel-by-hand.md.
@@ -168,9 +168,10 @@ class CommandBuffer:
         """Set the cluster of a launch."""
         program = command.program
         try:
-            x, y, z = map(operator.index, cluster)
+            x, y, z = cluster
         except (TypeError, ValueError):
             raise _not_three(program, command.groups, command.threads, cluster) from None
+        x, y, z = _counts(program, "cluster", (x, y, z), open_=False)
         if (x, y, z) != (1, 1, 1) or "max_cluster" in program.device.info.limits:
             command.cluster = x, y, z  # else nothing: a device without clusters has no other launches
         command.check_open()
@@ -338,15 +339,15 @@ def _counts(program: Program, what: str, counts: tuple[Any, Any, Any], *, open_:
         try:
             number = operator.index(one)
         except TypeError:
-            raise _no_integer(f"kernel {program.name}, {what}={counts!r}", one) from None
+            raise _no_integer(f"kernel {program.name}, {what}={counts!r}", one, open_=open_) from None
         if number < 1:
             raise UsageError(f"kernel {program.name}: {counts} {what}, wanted at least 1 along each axis")
         out.append(number)
     return tuple(out)
 
 
-def _no_integer(what: str, seen: object) -> UsageTypeError:
-    return UsageTypeError(f"{what}: wanted an int, a Param or an Expr, seen {seen!r}")
+def _no_integer(what: str, seen: object, *, open_: bool = True) -> UsageTypeError:
+    return UsageTypeError(f"{what}: wanted an int{', a Param or an Expr' * open_}, seen {seen!r}")
 
 
 def _no_memory(verb: str, seen: object) -> UsageTypeError:

@@ -12,12 +12,12 @@ HcqError
 ├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
 ├── DeviceFault                        the device faulted or hung; sticky until `Device.recover`
 ├── CompileError                       the compiler could not make a kernel; carries the AST
-└── CheckError                         a kernel stored wrong values, seen by HCQ_CHECK=1; carries both
+└── CheckError                         a kernel stored wrong values, seen by HCQ_CHECK=1; carries the first
 
 CacheWarning (UserWarning)             compiled code is not kept: each process compiles again
-FaultWarning (UserWarning)             the interpreter closed a device whose fault no call had raised
+FaultWarning (UserWarning)             the interpreter closed a device with a fault or overrun not yet raised
 
-Not here: fault texts (`hcq.faults.messages`). Next: docs/errors.md, what each class guarantees.
+Not here: fault texts (`hcq.faults.messages`), `drivers.elf.ElfError`. Next: docs/errors.md, the guarantees.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class DeviceFault(HcqError):  # noqa: N818 - the established name
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """Findings of an emulated GPU; see `FaultReport.reports`."""
+        """Failed device assertions, and findings of an emulated GPU; see `FaultReport.reports`."""
         return self.report.reports
 
 
@@ -222,7 +222,7 @@ class CompileError(HcqError):
 
 
 class CheckError(HcqError):
-    """A kernel stored other values than its operations one by one, beyond the rounding that they allow.
+    """A kernel's values differ from those of its operations, computed one by one, by more than their bound.
 
     Raised under `HCQ_CHECK=1` only. `kernel` and `device` are names, `index` is that of the first wrong
     element, `found` and `wanted` its values, `bound` what they may differ by; `bad` of `elements` are wrong.

@@ -87,7 +87,10 @@ class Extents(dict["UOp", Extent]):
         return some
 
     def narrow(self, r: UOp, first: Line, size: int, *, limited: bool) -> None:
-        """Restrict a range to `size` blocks from one on, of which the last may be beyond the extent."""
+        """Restrict a range to the `size` blocks that begin with block `first`, and to its extent.
+
+        `limited` says that `limit` may have ended the extent: then `size` need not divide it.
+        """
         b, (_, end, most) = self.b, self[r]
         last = b.add(first, b.index(size))
         if size > 1 and (most % size or limited):

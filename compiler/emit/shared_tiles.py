@@ -1,10 +1,10 @@
 """Write copies to tiles in shared memory by vector loads, and loads from the tiles.
 
 All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory, and
-stores them as words of the tile. Words of the tile beyond the end of the sum are 0.
+stores them as words of the tile. In a sum, words of the tile beyond its end are 0.
 
 Not here: the choice of the tiles (`plan.shared_product`), the products (`products`). Next:
-`staged_sum`, the caller.
+`staged_sum` and `transposes`, the callers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SharedTile:
     """The tile of one operand in shared memory: copies to it and loads from it."""
 
     def __init__(self, e: Emitter, stage: Stage, k: UOp, block: int, dtype: DType) -> None:
-        """`block` values of `k`, the summed or other range, are in a tile, of words of `dtype`."""
+        """`block` values of `k`, the summed range or `stage.across`, are in a tile, of words of `dtype`."""
         self.e = e
         self.b = e.b
         self.stage = stage
@@ -207,7 +207,7 @@ class SharedTile:
 
 
 def _computed(operand: UOp) -> bool:
-    """Return whether an operand is computed: it may differ from 0 where its loads are masked, which are 0."""
+    """Return whether an operand is computed, and so may differ from 0 where all its loads are masked to 0."""
     nodes = inner_nodes((operand,))
     return any(n.op in BINARY or n.op in UNARY or n.op in (Ops.WHERE, Ops.IVALUE, Ops.CONST) for n in nodes
                if n.dtype is not dtypes.index) and operand.op is not Ops.LOAD  # fmt: skip

@@ -44,7 +44,7 @@ LEAST_COLUMNS = 8
 KEPT_BYTES = 6 << 20
 """Bytes of all matrices between the parts at most: they are on the stack of a thread."""
 NEAR = 1.25
-"""Second-level caches that the matrices of a block take at most."""
+"""Bytes of the matrices of a block at most, in sizes of the second-level cache."""
 SHARE_OF_FILTERS = 0.02
 """The part of the time that the transforms of the filters may take for more workgroups than cores."""
 MOST_VECTORS = 8
@@ -68,7 +68,10 @@ FAR_BYTES = 4.5
 
 
 def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
-    """Yield the plan of a convolution; none for any other kernel, and where the matrices take too much."""
+    """Yield the plan of a convolution; none for any other kernel, and where `_sizes` finds no block.
+
+    None also for a kernel in place, and for a target without `winograd`.
+    """
     c = convolution_of(kernel.ast) if target.winograd else None
     if c is None or kernel.shape.in_place:
         return
@@ -78,7 +81,10 @@ def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -
 
 
 def propose_taps(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
-    """Yield the plan of a gradient of filters; none for any other kernel, as `propose`."""
+    """Yield the plan of a gradient of filters; none for any other kernel, and where no block is near.
+
+    None also as for `propose`. A block has LEAST_COLUMNS to MOST_TILES tiles, in whole rows.
+    """
     c = gradient_of(kernel.ast) if target.winograd else None
     if c is None or kernel.shape.in_place:
         return
@@ -153,8 +159,9 @@ def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, LoopNest]:
 
 
 def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
-    """Return the sizes with the least estimated cycles; None where no block has its matrices near.
+    """Return the sizes with the least estimated cycles; None where no block fits.
 
+    A block fits that has LEAST_COLUMNS tiles or more, in whole rows, and matrices within NEAR and KEPT_BYTES.
     `loads` are those of the kernel besides the sum.
     """
     high, wide = c.rows.arg[1] // TILE, c.columns.arg[1] // TILE
@@ -188,9 +195,9 @@ def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
 
 
 def _tile(m: int, n: int, target: Target) -> tuple[int, int, float]:
-    """Return the rows and vectors of the register tile for m x n outputs, and the cycles of one product each.
+    """Return the rows and vectors of the register tile for m x n outputs, and their cycles for a value of k.
 
-    Both operands are in the first-level cache.
+    These are the cycles of one product for each output. Both operands are in the first-level cache.
     """
     lanes = target.vector_bytes // _F32.itemsize
     best = (inf, 1, 1)

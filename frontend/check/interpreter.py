@@ -12,7 +12,7 @@ exact, but for transcendental functions; integers are exact. The bounds:
 - An operation on values with bounds passes the bounds on: a monotone function by the ends of the interval, a
   product by |a| e(b) + |b| e(a) + e(a) e(b).
 - A comparison of values whose intervals touch is undecided. The bound of a selection by an undecided
-condition reaches both choices.
+  condition reaches both choices.
 - An infinite bound allows any value: for numbers that may overflow within their bound, and for elements that
   WITHIN leaves undefined.
 
@@ -226,8 +226,8 @@ def elementwise(node: UOp, src: Sequence[Bounded]) -> Bounded:
 def settled(v: Array, e: Array | float, dtype: DType, src: Sequence[Bounded]) -> Bounded:
     """Return values with their bounds, adjusted at the limits of the dtype.
 
-    The bound is infinite where a value may overflow. A result that is not finite is exact where a source with
-    a finite bound is not finite, and otherwise has an infinite bound unless its bound is 0.
+    The bound is infinite where a value may overflow. A result that is not finite is exact where some float
+    source is not finite and none has an infinite bound; elsewhere its bound is infinite, unless it was 0.
     """
     e = np.broadcast_to(np.asarray(e, np.float64), v.shape)
     if dtype.is_float:

@@ -180,10 +180,10 @@ def _outside(e: TensorExpr) -> Part:
     if isinstance(demand, Divisor):
         bad = join(Ops.EQ, None, x, number(0))
     else:
-        bad = join(Ops.NE, None, x, x)
+        bad = join(Ops.EQ if demand.high <= dtype.min else Ops.NE, None, x, x)  # all, or none so far
         if demand.low > dtype.min:
             bad = join(Ops.OR, None, bad, join(Ops.LT, None, x, number(demand.low)))
-        if demand.high <= dtype.max:
+        if dtype.min < demand.high <= dtype.max:
             bad = join(Ops.OR, None, bad, join(Ops.LT, None, number(demand.high - 1), x))
         if demand.besides is not None and dtype.min <= demand.besides <= dtype.max:
             bad = join(Ops.AND, None, bad, join(Ops.NE, None, x, number(demand.besides)))

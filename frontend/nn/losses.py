@@ -1,7 +1,7 @@
 """Losses of `nn.functional`, with PyTorch's arguments in PyTorch's order.
 
-`reduction` is "mean", "sum" or "none", which returns the loss of each element; another text raises
-`UsageError`. Operands broadcast; shapes that do not raise `UsageError`.
+`reduction` is "mean", "sum" or "none", which returns the loss of each element; `kl_div` also has "batchmean"
+(`Tensor.kl_div`). Another text raises `UsageError`, and so do operands that do not broadcast.
 
 Not here: losses as layers (`functions`). Next: `frontend.ops.losses`, the methods.
 """
@@ -250,10 +250,10 @@ def multi_margin_loss(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return the sum over wrong classes of max(0, margin - x[right] + x[wrong]) ** p, a share of the classes.
+    """Return the mean over classes of max(0, margin - x[right] + x[wrong]) ** p, with 0 for the right class.
 
-    `input` is (batch, classes) or (classes,), `target` the right classes, `weight` one number for each class.
-    Raises `UsageError` for a `p` that is not 1 or 2.
+    `input` is (batch, classes) or (classes,), `target` the right classes. `weight` has one number for each
+    class; that of the right class multiplies the loss. Raises `UsageError` for a `p` that is not 1 or 2.
     """
     if p not in {1, 2}:
         raise UsageError(f"multi_margin_loss: wanted 1 or 2 as p, saw {p}")

@@ -103,9 +103,9 @@ class AdamW(Moments):
         amsgrad: bool = False,
         maximize: bool = False,
     ) -> None:
-        if betas is None:  # PyTorch's third argument is both
-            betas = b1 if isinstance(b1, (tuple, list)) else (b1, b2)
-        first, second = pair("betas", betas)
+        if betas is None and isinstance(b1, (tuple, list)):  # PyTorch's third argument is both
+            betas = b1
+        first, second = (b1, b2) if betas is None else pair("betas", betas)
         settings = {"eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
         super().__init__(params, lr, b1=first, b2=second, **settings)
 

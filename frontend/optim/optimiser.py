@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 from compiler.dtype import DType, dtypes
 from compiler.ir.uop import round_to
 from frontend.arguments.aliases import answer_class
-from frontend.arguments.conversion import shown
+from frontend.arguments.conversion import number, shown
 from frontend.arguments.settings import GroupFlag, GroupSetting, number_within
 from frontend.assignment import update
 from frontend.evaluation import gradient_state as grad_state
@@ -459,8 +459,9 @@ def _groups(params: Any) -> list[Mapping[str, Any]]:
 
 def _tensors(params: Any) -> list[Tensor]:
     """Return the tensors of an iterable. Raises `UsageTypeError` for a single tensor and anything else."""
-    every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
-    if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
+    several = isinstance(params, Iterable) and not isinstance(params, Tensor)
+    every = list(params) if several else []
+    if not several or not all(isinstance(p, Tensor) for p in every):
         kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
         raise UsageTypeError(f"an optimiser needs a list of tensors, saw {kinds}")
     return every
@@ -472,7 +473,7 @@ def wide(p: Tensor) -> DType:
 
 
 def pair(what: str, values: object) -> tuple[float, float]:
-    """Return a setting that is two numbers. Raises `UsageTypeError` for anything else."""
+    """Return a setting that is two numbers. Raises `UsageTypeError` for anything else, and as `number`."""
     if not isinstance(values, (tuple, list)) or len(values) != 2:
         raise UsageTypeError(f"{what}: wanted two numbers, saw {shown(values)}")
-    return values[0], values[1]
+    return number(values[0], what), number(values[1], what)

@@ -24,9 +24,9 @@ SUSPECTS_SHOWN = 8
 
 
 def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> FaultReport:
-    """Return the report with the faulting kernel's name and arguments, if they can be determined.
+    """Return the report with the faulting kernel's name, and the arguments of its oldest launch in flight.
 
-    `inflight` holds the objects that each submission in flight keeps, the oldest first.
+    Several kernels: `kernel` lists them, if it was None. `inflight`: kept objects, oldest submission first.
     """
     launches = [command for command in commands_of(inflight) if isinstance(command, Exec)]
     if report.kernel is not None:
@@ -130,7 +130,7 @@ def graph_text(device: OpenDevice) -> str:
 
 
 def waits_of(queue: OpenQueue) -> list[Wait]:
-    """Return the unsatisfied waits in flight in a queue, in order."""
+    """Return the unsatisfied waits in flight in a queue, in order, but those with a value of a parameter."""
     commands = commands_of(kept for point, kept in queue.inflight() if not point.passed())
     waits = [one for one in commands if isinstance(one, Wait) and isinstance(one.value, int)]
     return [one for one in waits if one.signal.value - one.signal.base < _slot_value(one)]

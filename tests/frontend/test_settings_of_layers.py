@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit, nn
+from frontend.optim.optimiser import pair
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +99,10 @@ def test_a_learning_rate_is_finite_and_not_negative(kind: Any, rate: float):
     [
         lambda: nn.optim.SGD([weight()], momentum=-1),
         lambda: nn.optim.SGD([weight()], weight_decay=-1),
-        lambda: nn.optim.SGD([weight()], nesterov=True),
         lambda: nn.optim.Adam([weight()], b1=1.5),
         lambda: nn.optim.Adam([weight()], b2=1),
         lambda: nn.optim.AdamW([weight()], eps=-1),
         lambda: nn.optim.AdamW([weight()], weight_decay=-1),
-        lambda: nn.optim.SGD([]),
         lambda: nn.Dropout(2),
         lambda: nn.Linear(0, 3),
         lambda: nn.Linear(3, -1),
@@ -147,6 +146,8 @@ def test_invalid_layer_settings_are_refused_at_construction(make: Callable[[], A
         lambda: nn.BatchNorm(None),
         lambda: nn.optim.SGD(weight()),
         lambda: nn.optim.SGD([1.0]),
+        lambda: nn.optim.SGD(5),
+        lambda: pair("betas", ("a", None)),
         lambda: nn.optim.SGD([weight()], lr="fast"),
         lambda: nn.optim.Adam([weight()], b1=[0.9]),
         lambda: nn.Linear(3, 4)("text"),

@@ -108,7 +108,8 @@ RECORDED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.record().exec(s.program, s.args, groups=(1.5, 1, 1), threads=ONE), "groups=.*seen 1.5"),
     (lambda s: s.record().exec(s.program, s.args, groups=(-1, 1, 1), threads=ONE), "at least 1 along each"),
     (lambda s: s.record().exec(s.program, s.args, groups=ONE, threads=(0, 1, 1)), "threads, wanted at least"),
-    (lambda s: s.record().exec(s.program, s.args, groups=ONE, threads=(s.n, 1, 1)), "threads=.* an int"),
+    (lambda s: s.record().exec(s.program, s.args, groups=ONE, threads=(s.n, 1, 1)), "threads=.* int, seen"),
+    (lambda s: s.record().exec(s.program, s.args, groups=ONE, threads=ONE, cluster=[0.5] * 3), "t, seen 0.5"),
 ]
 SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.submit(None), "wanted a command buffer, seen None\nhint: the queue's record"),

@@ -12,13 +12,14 @@ from tools.hardware.stage import REPOSITORY
 HEAD = "| NVIDIA generation | hardware |\n|---|---|\n"
 
 
-def report(*, ladder: str = "passed", generation: str = "Hopper GH100", **rows: Any) -> dict[str, Any]:
-    """Return a report of a GPU called NVIDIA H7 under driver 1.2.3, with benchmark rows by device."""
+def report(*, ladder: str = "passed", generation: str = "Hopper GH100", **more: Any) -> dict[str, Any]:
+    """Return a report of an NVIDIA H7 or `model`, under driver 1.2.3; rows by device in `measured`."""
     seen = {"5 default": {"gpu": f"Gpu(generation=Generation(name='{generation}', sm=1))"}}
-    version = {"/proc/driver/nvidia/version": "1.2.3", "information": "Model: NVIDIA H7 80GB"}
+    model = more.get("model", "NVIDIA H7 80GB")
+    version = {"/proc/driver/nvidia/version": "1.2.3", "information": f"Model: {model}"}
     found = [
         {"case": case, "unit": unit, "median": median, "device": device, "note": note}
-        for device, case, unit, median, note in rows.get("measured", ())
+        for device, case, unit, median, note in more.get("measured", ())
     ]
     return {
         "dry": False,
@@ -44,12 +45,12 @@ def test_a_generation_without_a_passing_ladder_is_unproved():
 
 
 def test_a_target_is_proved_by_a_ladder_that_saw_it_and_never_by_a_rehearsal():
-    kept = report()
+    kept = report(model="AMD Instinct MI300X (A)")
     kept["stages"][1]["facts"] = {"seen": {"3 default": {"target": "gfx1101"}}}
     table = "| target | hardware |\n|---|---|\n| `gfx1101`, `gfx1102` | no |\n| `gfx942` | no |"
     made = tables.proofs(table, {"a.json": kept})
     assert made.splitlines()[2:] == [
-        "| `gfx1101`, `gfx1102` | H7, 1.2.3 |", f"| `gfx942` | {tables.UNPROVED} |",
+        "| `gfx1101`, `gfx1102` | Instinct MI300X, 1.2.3 |", f"| `gfx942` | {tables.UNPROVED} |",
     ]  # fmt: skip
     for change in ({"device": "amd-emu:gfx1101"}, {"dry": True}):
         assert tables.proofs(table, {"a.json": {**kept, **change}}).count(tables.UNPROVED) == 2
@@ -71,5 +72,6 @@ def test_figures_leave_out_scripted_devices_and_give_ratios_above_one_where_ours
 
 
 def test_a_part_without_a_maker_is_refused():
-    with pytest.raises(ValueError, match=r"saw 'figures none\.json'"):
-        tables.made("<!-- made: figures none.json -->\n<!-- end -->", {"a.json": report()})
+    for name in ("figures none.json", "figures"):
+        with pytest.raises(ValueError, match=f"saw '{name}'"):
+            tables.made(f"<!-- made: {name} -->\n<!-- end -->", {"a.json": report()})

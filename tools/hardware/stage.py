@@ -1,8 +1,8 @@
 """Stages of a hardware run: child processes with a time limit, one report, and one archive of their output.
 
 Report and archive are replaced atomically every few seconds, so a run that is killed leaves complete files.
-Only these two files are written to `--out`. All other files, and installed packages, are in the folder
-`--work`, by default inside the checkout.
+This module writes only these two files to `--out`, where `tools.hardware_run` may add shared.json. All other
+files, and installed packages, are in the folder `--work`, by default inside the checkout.
 
 Not here: the stages themselves (`tools.hardware_run`). Next: `summary`, the page at the end of a run.
 """

@@ -92,7 +92,8 @@ def _short(number: float) -> str:
 def proof(name: str, kept: Mapping[str, Data]) -> str:
     """Return "GPU, kernel driver" of the newest report whose ladder passed, or `UNPROVED`.
 
-    `name` is the name of an NVIDIA generation or of an AMD target; only reports of it count.
+    `name` is the name of an NVIDIA generation or of an AMD target; only reports of it count. The GPU is its
+    name without the vendor, up to the first word with a digit: "H100", "Instinct MI300X".
     """
     out = UNPROVED
     for report in kept.values():
@@ -100,7 +101,7 @@ def proof(name: str, kept: Mapping[str, Data]) -> str:
         seen = str((ladder.get("facts") or {}).get("seen", ""))
         proved = [*_GENERATION.findall(seen), *_TARGET.findall(seen)]
         if ladder.get("status") == "passed" and name in proved and not emulated(report):
-            model = (summary.gpu(report["stages"]) or name).removeprefix("NVIDIA ").split(" ")[0]
+            model = re.sub(r"^(?:NVIDIA |AMD )?(\D*\S*).*", r"\1", summary.gpu(report["stages"]) or name)
             out = f"{model}, {summary.driver(report['stages'])}"
     return out
 
@@ -177,7 +178,8 @@ def kept_as(report: Data) -> str:
 def made(page: str, kept: Mapping[str, Data]) -> str:
     """Return a page with the parts between its markers made anew.
 
-    Raises `ValueError` for a marker with an unknown name, or with a report that is not in `kept`.
+    Raises `ValueError` for a marker with an unknown name, with a report that is not in `kept`, or for figures
+    without a report.
     """
 
     def fill(match: re.Match[str]) -> str:
@@ -187,7 +189,7 @@ def made(page: str, kept: Mapping[str, Data]) -> str:
             "generations": lambda: proofs(match["text"].strip(), kept),
             "results": lambda: results(kept),
         }
-        if name not in makers or (argument and argument not in kept):
+        if name not in makers or (argument not in kept and (argument or name == "figures")):
             raise ValueError(
                 f"wanted 'figures REPORT' of {', '.join(kept)}, 'results' or 'generations'; "
                 f"saw {match['name']!r}"

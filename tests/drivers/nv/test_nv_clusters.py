@@ -175,7 +175,7 @@ def test_a_cluster_is_checked_against_device_and_grid():
 
         for groups, cluster, words in (
             ((4, 1, 1), (16, 1, 1), "1 to 8"),
-            ((4, 1, 1), (0, 1, 1), "1 to 8"),
+            ((4, 1, 1), (0, 1, 1), "cluster, wanted at least 1"),
             ((4, 3, 1), (1, 2, 1), "no multiple"),
             ((Param("n", 32), 1, 1), (2, 1, 1), "which is open"),
             ((4, 1, 1), 2, "cluster=2"),
