@@ -205,7 +205,7 @@ def _copies(layer: Module, number: int, what: str) -> ModuleList:
 
 def _norm(layer: Module | None, what: str) -> Module | None:
     if layer is not None and not isinstance(layer, Module):
-        raise UsageTypeError(f"{what}, norm: wanted a layer or None, saw {shown(layer)}")
+        raise UsageTypeError(f"{what}: wanted a layer or None, saw {shown(layer)}")
     return layer
 
 
@@ -320,8 +320,9 @@ class Transformer(Module):
         norms = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]
         encoder = TransformerEncoderLayer(*first, **settings)
         decoder = TransformerDecoderLayer(*first, **settings)
-        self.encoder = custom_encoder or TransformerEncoder(encoder, num_encoder_layers, norms[0])
-        self.decoder = custom_decoder or TransformerDecoder(decoder, num_decoder_layers, norms[1])
+        own = _norm(custom_encoder, "Transformer"), _norm(custom_decoder, "Transformer")
+        self.encoder = own[0] or TransformerEncoder(encoder, num_encoder_layers, norms[0])
+        self.decoder = own[1] or TransformerDecoder(decoder, num_decoder_layers, norms[1])
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def forward(

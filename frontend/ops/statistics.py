@@ -154,12 +154,12 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     found = lerp(first, second, expand(weight, wanted)) if low is not high else first
     if not skip:
         found = where(reductions.any(isnan(row), -1, keepdim=True), math.nan, found)
+    found = where(eq(within, share), found, math.nan) if given is q else found
     if axis is None:
         found = reshape(found, (count, *(1,) * rank))
     else:
         found = movedim(found, -1, a + 1) if rank else reshape(found, (count,))
     reduced = tuple(range(1, rank + 1)) if axis is None else (a + 1,)
-    found = where(eq(within, share), found, math.nan) if given is q else found
     kept = found if keepdim or not rank else squeeze(found, reduced)
     return kept if given.expr.shape else squeeze(kept, 0)
 

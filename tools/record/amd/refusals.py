@@ -55,7 +55,7 @@ REASONS: Final = {
     r".*: wanted an op_sel that selects halves of .*": f"{_OPEN}: other op_sel of matrices",
     r".*: wanted one of the \d sets of indices of a register, saw number \d": f"{_OPEN}: index sets past a register's end",
     r".*: this modifier of a matrix operation is not supported": f"{_DEFINED}: saturating sums of integer matrices",
-    r".*s_getpc_b64: the address of code is not known to the translation": "a code address is no result that two machines share",
+    r".*s_getpc_b64: this launch does not give the address of the code": "a code address is no result that two machines share",
 }
 """Pattern of "form: error" of other refusals -> why they remain."""
 
