@@ -42,8 +42,8 @@ class Categorical:
         return self.logits.expand(shape).gather(-1, value.cast("int64").unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """Return the entropy in nats, of the batch's shape."""
-        return -(self.probs * self.logits.clamp(low=-3.4e38)).sum(-1)
+        """Return the entropy in nats, of the batch's shape; a class of probability 0 adds nothing."""
+        return -(self.probs * (self.probs > 0).where(self.logits, 0.0)).sum(-1)
 
 
 class Normal:

@@ -7,6 +7,7 @@ Not here: the wait itself, in which a ring calls `Ring.stalled` (`hcq.driver`); 
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from hcq.signal import POLL_S
@@ -64,3 +65,15 @@ class Backpressure:
             return
         self._since = value, start, now + POLL_S
         check(timeout_s is not None)
+
+
+def stall_callback(check: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a queue's method as the callback of its ring; weakly, as a driver may outlive its device."""
+    ref = weakref.WeakMethod(check)
+
+    def stalled(until: int) -> None:
+        found = ref()
+        if found is not None:
+            found(until)
+
+    return stalled

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections import deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from hcq.backpressure import Backpressure
+from hcq.backpressure import Backpressure, stall_callback
 from hcq.beginning import MOST_PENDING, Prepended, check_stores, check_waits, waits_for
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
@@ -38,7 +37,7 @@ from hcq.signal import LOST, SLOT_VALUES, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hcq.device import Device
     from hcq.hardware import QueueKind
@@ -114,7 +113,7 @@ class Queue:
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
         self._backpressure = Backpressure(self.timeline)
-        self.ring.stalled = _stall_callback(self)
+        self.ring.stalled = stall_callback(self.stalled)
         self._max_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self.prepended = Prepended(device)
@@ -283,7 +282,7 @@ class Queue:
         if self.watch is not None:
             self.watch.not_sent(self)
 
-    def _stalled(self, until: int) -> None:
+    def stalled(self, until: int) -> None:
         """Check a submission that waits for ring space; see `Backpressure.stalled` and `Ring.stalled`."""
         self._backpressure.stalled(
             lambda timed: self.device.poll_room(self, until, timed=timed), self._timeout
@@ -491,15 +490,3 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"
-
-
-def _stall_callback(queue: Queue) -> Callable[[int], None]:
-    """Return the callback of a ring without space. It refers weakly: a driver may outlive its device."""
-    ref = weakref.ref(queue)
-
-    def stalled(until: int) -> None:
-        found = ref()
-        if found is not None:
-            found._stalled(until)  # noqa: SLF001 - of this class
-
-    return stalled

@@ -75,9 +75,9 @@ def _flat(value: Any) -> list[Any]:
 
 
 def same(got: Any, want: Any) -> bool:
-    """Return whether two values agree: numbers to 2e-3, everything else exactly."""
+    """Return whether two values agree: numbers to 2e-3 and 1e-4 near 0, everything else exactly."""
     if isinstance(got, (int, float)) and isinstance(want, (int, float)):
-        return math.isclose(got, want, rel_tol=2e-3, abs_tol=1e-5)
+        return math.isclose(got, want, rel_tol=2e-3, abs_tol=1e-4)
     return bool(got == want)
 
 

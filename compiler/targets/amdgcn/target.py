@@ -74,8 +74,9 @@ attributes #0 = { nounwind "amdgpu-flat-work-group-size"="THREADS,THREADS" "unif
 NO_DOT_PRODUCTS = "-dot7-insts"
 """The feature without which LLVM makes no v_dot4 of sums of products of bytes.
 
-LLVM takes x * y + f(z * w, t) for x * y + z * w + t, although f may be a difference, a shift or a selection.
-Seen in the code for gfx90a, gfx942, gfx1030, gfx1100 and gfx1201 by `tests/frontend/test_byte_products.py`.
+LLVM 22 takes x * y + f(z * w, t) for x * y + z * w + t, even if f is a difference, a shift or a selection.
+Seen in its code for gfx90a, gfx942, gfx1030, gfx1100 and gfx1201; `tests/frontend/test_byte_products.py` runs
+two of them.
 """
 
 
