@@ -29,7 +29,7 @@ def target_of(arch: str, settings: Config | None = None) -> Target:
     own = tuple([option for option in options if "=" in option])
     if own:
         return _joined(":".join([name, *[o for o in options if "=" not in o]]), own)
-    if arch.startswith(("x86_64-", "aarch64-")):
+    if "-" in name:  # machine-processor
         from compiler.targets.host import target as host  # noqa: PLC0415  # only the one that is needed
 
         return host.target(arch, settings)

@@ -133,12 +133,10 @@ def _matrix(arch: str, vector_bytes: int) -> tuple[MatrixOp, ...]:
 
 
 def _machine(arch: str) -> llvm.Machine:
-    host = llvm.host()
     if arch not in LEVELS:
-        return host
-    cpu = _PROCESSORS.get(arch, arch.replace("_", "-"))
-    triple = host.triple if arch.startswith(platform.machine()) else "aarch64-unknown-linux-gnu"
-    return llvm.Machine(triple, cpu)
+        return llvm.host()
+    triple = f"{arch.partition('-')[0]}-unknown-linux-gnu"
+    return llvm.Machine(triple, _PROCESSORS.get(arch, arch.replace("_", "-")))
 
 
 def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
