@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT
+from tests.docs.followed import before, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,27 +45,7 @@ assert nv.image.arch.startswith("sm_103"), nv.image.arch
 
 @pytest.mark.landing
 def test_the_rows_of_the_page_make_chips_that_kernels_compile_for(tmp_path: Path) -> None:
-    for package in ("drivers", "compiler"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, (before, row) in PLACES.items():
-        text = (tmp_path / name).read_text()
-        assert text.count(before) == 1, name
-        (tmp_path / name).write_text(text.replace(before, row + before))
-    (tmp_path / "used.py").write_text(CHECK)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "used.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": f"{tmp_path}:{search_path()}",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(CHECK, tmp_path, {name: before(*place) for name, place in PLACES.items()})
 
 
 def test_the_page_lists_every_file_that_changes() -> None:

@@ -1,17 +1,14 @@
-"""docs/how-to/add-a-compiler-target.md, followed in a copy of the compiler: a kernel compiles for the target."""
+"""docs/how-to/add-a-compiler-target.md, followed in a copy of the compiler: a kernel compiles for it."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT
+from tests.docs.followed import after, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,28 +41,8 @@ else:
 
 @pytest.mark.landing
 def test_a_kernel_compiles_for_the_target_of_the_page(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "compiler", tmp_path / "compiler", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "compiler/targets/host/target.py"
-    text = file.read_text()
-    for before, row in ((("LEVELS = {\n"), LEVEL), ("_PROCESSORS = {", PROCESSOR.strip())):
-        assert text.count(before) == 1, before
-        text = text.replace(before, before + row)
-    file.write_text(text)
-    (tmp_path / "used.py").write_text(CHECK)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "used.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": f"{tmp_path}:{search_path()}",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    level, name = after("LEVELS = {\n", LEVEL), after("_PROCESSORS = {", PROCESSOR.strip())
+    output_of(CHECK, tmp_path, {"compiler/targets/host/target.py": lambda text: name(level(text))})
 
 
 def test_the_tables_that_the_page_names_for_a_machine_exist() -> None:

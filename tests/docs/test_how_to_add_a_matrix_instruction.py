@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT
+from tests.docs.followed import after, before, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,27 +34,8 @@ assert (product.numpy() == x.astype(np.int64) @ y.astype(np.int64)).all()
 
 @pytest.mark.landing
 def test_the_row_of_the_page_makes_exact_products(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "compiler", tmp_path / "compiler", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "compiler/targets/amdgcn/matrix.py"
-    text = file.read_text()
-    row, maps = '    "mfma": (\n', "_SHAPE ="
-    assert text.count(row) == text.count(maps) == 1
-    file.write_text(text.replace(row, row + ROW).replace(maps, MAPS + maps))
-    (tmp_path / "used.py").write_text(CHECK)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "used.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": f"{tmp_path}:{search_path()}",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    row, maps = after('    "mfma": (\n', ROW), before("_SHAPE =", MAPS)
+    output_of(CHECK, tmp_path, {"compiler/targets/amdgcn/matrix.py": lambda text: maps(row(text))})
 
 
 def test_the_page_lists_every_file_that_names_mechanisms() -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT
+from tests.docs.followed import after, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,32 +27,12 @@ assert "| `entr()` | Return -self * log(self)" in tensor_reference.page()
 """
 EDITS = {
     "frontend/ops/functions.py": lambda text: f"{text}\n\n{FUNCTION}",
-    "frontend/methods.py": lambda text: text.replace("METHODS: Final = (\n", f"METHODS: Final = (\n{ROW}"),
+    "frontend/methods.py": after("METHODS: Final = (\n", ROW),
 }
 
 
 def test_the_steps_of_the_page_make_a_method(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "frontend", tmp_path / "frontend", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, edit in EDITS.items():
-        before = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(edit(before))
-        assert edit(before) != before
-    (tmp_path / "used.py").write_text(USE + CHECK)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "used.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": f"{tmp_path}:{search_path()}",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == SHOWN
+    assert output_of(USE + CHECK, tmp_path, EDITS) == SHOWN
 
 
 def test_the_page_lists_every_file_that_changes() -> None:
