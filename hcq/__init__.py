@@ -17,6 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from frontend import Tensor as Tensor
+    from frontend import nn as nn
     from hcq.commandbuffer import CommandBuffer
     from hcq.commands import (
         Barrier,
@@ -143,7 +145,9 @@ _HOMES = {
     "registry": "devices drivers open",
     "signal": "Point Signal Stamp Timeline",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_HOME = {name: f".{home}" for home, names in _HOMES.items() for name in names.split()}
+_HOME |= {"Tensor": "frontend", "nn": "frontend"}
+"""Name -> its module. `hcq.Tensor` and `hcq.nn` are the frontend's; `import *` leaves them out."""
 
 
 def __getattr__(name: str) -> object:
@@ -152,10 +156,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'hcq' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - loaded when first needed
 
-    value: object = getattr(import_module(f"hcq.{home}"), name)
+    value: object = getattr(import_module(home, __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "Tensor", "nn"]

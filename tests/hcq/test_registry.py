@@ -12,6 +12,7 @@ import hcq
 from hcq.config import _home_of_user, override, read
 from hcq.errors import UnsupportedError, UsageError
 from hcq.registry import DRIVERS, DriverEntry, drivers, parse
+from tests.children import environment
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,12 @@ def test_without_a_home_one_warning_is_issued():
 
 def test_a_user_that_the_system_does_not_list_has_no_home():
     assert _home_of_user(4_000_000_011) == ""
+
+
+def test_tensors_load_when_first_asked_for():
+    program = (
+        "import sys, hcq\nassert 'frontend' not in sys.modules\nprint(hcq.Tensor.__module__, hcq.nn.__name__)"
+    )
+    told = subprocess.check_output([sys.executable, "-c", program], env=environment(), text=True)
+    assert told.split() == ["frontend.tensor", "frontend.nn"]
+    assert {"Tensor", "nn"} <= set(dir(hcq))
