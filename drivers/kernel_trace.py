@@ -11,12 +11,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from drivers.kernel import PROT_READ, PROT_WRITE, Mapping
+from drivers.kernel import PROT_READ, PROT_WRITE, Kernel, Mapping, Mmio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.kernel import Kernel, Mmio
     from hcq.counters import Counters
 
 

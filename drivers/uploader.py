@@ -10,13 +10,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hcq.errors import BringUpError, DeviceFault
+from hcq.errors import BringUpError, DeviceFault, FaultReport
 from hcq.idle import SpentTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hcq.errors import FaultReport
 
 STAGE_BYTES: Final = 1 << 20
 """The most bytes of one copy."""

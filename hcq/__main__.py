@@ -14,13 +14,12 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from hcq.doctor import Report, examine
+from hcq.doctor import Finding, Report, examine
 from hcq.errors import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hcq.doctor import Finding
 
 _WIDTH = 110
 

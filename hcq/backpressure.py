@@ -10,13 +10,12 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from hcq.signal import POLL_S
+from hcq.signal import POLL_S, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hcq.errors import HcqError
-    from hcq.signal import Timeline
 
 
 class Backpressure:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hcq.commands import Command, Wait, Write, operands
 from hcq.errors import UsageError, UsageTypeError
-from hcq.signal import ANY_VALUE, LOST, Point
+from hcq.signal import ANY_VALUE, LOST, Point, Signal, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hcq.params import Word
-    from hcq.signal import Signal, Timeline
 
 MOST_PENDING: Final = 16
 """Commands that `prepend` collects before they get a submission of their own."""

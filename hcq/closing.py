@@ -9,18 +9,16 @@ the memory and the programs.
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hcq.errors import DeviceFault, SignalTimeout, UsageError
+from hcq.errors import DeviceFault, FaultReport, SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from hcq.driver import DriverDevice, Ring
-    from hcq.errors import FaultReport
     from hcq.retired import Retired
     from hcq.signal import Point
 

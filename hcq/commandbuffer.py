@@ -23,7 +23,7 @@ from hcq.commands import (
     operands,
 )
 from hcq.errors import UsageError, UsageTypeError
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Param, Word
 from hcq.signal import Point, Signal, Stamp
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from hcq.commands import Command, Pointer
     from hcq.hardware import QueueKind
-    from hcq.memory import Owner
     from hcq.program import Dim3, KernArgs, Program
 
 _U32: Final = (1 << 32) - 1

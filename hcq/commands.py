@@ -23,15 +23,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from hcq.errors import UnsupportedError, UsageError
-from hcq.hardware import QueueKind
+from hcq.hardware import DeviceInfo, QueueKind
 from hcq.memory import Buffer
-from hcq.params import Expr, Param, Word, as_expr
+from hcq.params import Expr, Param, Value, Word, as_expr
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from hcq.hardware import DeviceInfo
-    from hcq.params import Value
     from hcq.program import Dim3, KernArgs, Program
     from hcq.signal import Signal, Stamp
 

@@ -25,38 +25,30 @@ from typing import TYPE_CHECKING, Self
 
 from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, Once, drain, stop
-from hcq.counters import begin
-from hcq.errors import DeviceFault, FaultWarning, UnsupportedError, UsageError, UsageTypeError
+from hcq.counters import Counters, begin
+from hcq.errors import DeviceFault, FaultReport, FaultWarning, UnsupportedError, UsageError, UsageTypeError
 from hcq.faults.messages import detect_overrun, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
-from hcq.hardware import BufferSpec, QueueKind
-from hcq.heap import tracked
+from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
+from hcq.heap import Block, FreeList, Pool, tracked
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, remember
-from hcq.profile import SpanLog
-from hcq.program import KernelImage, Program
+from hcq.profile import Clock, Span, SpanLog
+from hcq.program import DriverProgram, KernelImage, Program
 from hcq.queue import Queue
 from hcq.reports import write_counts, write_trace
-from hcq.retired import Retired
-from hcq.signal import LOST, Signal, Stamp, check_timeout
+from hcq.retired import Replayable, Retired
+from hcq.signal import LOST, Point, Refusal, Signal, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hcq.counters import Counters
     from hcq.driver import DriverDevice
-    from hcq.errors import FaultReport
-    from hcq.hardware import Allocation, DeviceInfo
-    from hcq.heap import Block, FreeList, Pool
-    from hcq.profile import Clock, Span
-    from hcq.program import DriverProgram
-    from hcq.retired import Replayable
-    from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
 
 DEFAULT = BufferSpec()

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 
 from hcq.config import Config, process_environment, read, variables
 from hcq.errors import HcqError, UsageError
-from hcq.registry import drivers
+from hcq.registry import DriverEntry, drivers
 from hcq.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hcq.driver import DeviceInfo, Driver
-    from hcq.registry import DriverEntry
 
 _INSTALL = "install hcq again; in a checkout: pip install -e ."
 _EXTRAS = re.compile(r"""extra\s*==\s*["'](\w+)["']""")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
-from hcq.hardware import BufferSpec, Place
+from hcq.hardware import Allocation, BufferSpec, BufferTracker, Place
 from hcq.locks import NOTHING
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from hcq.hardware import Allocation, BufferTracker
     from hcq.signal import Point
 
 CHUNK_BYTES = 2 << 20

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.commands import check_ranges, opened
+from hcq.commands import Command, check_ranges, opened
 from hcq.errors import UsageError, UsageTypeError
 from hcq.hardware import BufferSpec, Place
-from hcq.memory import Buffer
-from hcq.params import check_reach, look_up, piece, reaches, resolve
+from hcq.memory import Buffer, Owner
+from hcq.params import Param, Value, check_reach, look_up, piece, reaches, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hcq.commands import Command
-    from hcq.memory import Owner
-    from hcq.params import Param, Value
     from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20

@@ -16,17 +16,14 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from hcq.errors import UsageError
-from hcq.memory import Buffer
-from hcq.params import Expr, Param, as_expr
-from hcq.program import ArgKind, KernArgs
+from hcq.memory import Buffer, Owner
+from hcq.params import Expr, Param, Word, as_expr
+from hcq.program import ArgKind, ArgSlot, KernArgs, KernelImage, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
-    from hcq.memory import Owner
-    from hcq.params import Word
-    from hcq.program import ArgSlot, KernelImage, Program
 
 _CODES = {
     (ArgKind.POINTER, 8): "Q",

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hcq.errors import UsageError, UsageTypeError
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hcq.memory import Owner
 
 _FLOATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 

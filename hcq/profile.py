@@ -10,14 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hcq.commands import Timestamp
+from hcq.commands import Command, Timestamp
 from hcq.errors import UsageTypeError
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hcq.commands import Command
 
 
 @dataclass(frozen=True, slots=True)

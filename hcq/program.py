@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from hcq.locks import DROP, NOTHING
 from hcq.memory import Buffer, Owner
-from hcq.params import Expr
+from hcq.params import Expr, Word
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hcq.hardware import DeviceInfo
-    from hcq.params import Word
     from hcq.signal import Point
 
 Dim3 = tuple[int, int, int]

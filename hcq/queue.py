@@ -29,11 +29,11 @@ from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
 from hcq.locks import unless_taken
-from hcq.params import check_values
+from hcq.params import Param, Value, check_values
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
-from hcq.signal import LOST, SLOT_VALUES, Timeline, check_timeout
+from hcq.signal import LOST, SLOT_VALUES, Point, Refusal, Timeline, check_timeout
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
-    from hcq.params import Param, Value
-    from hcq.signal import Point, Refusal
     from hcq.validate.watch import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from hcq.heap import Heap
 from hcq.program import DeferredUnloads
-from hcq.signal import Point
+from hcq.signal import Point, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
     from hcq.driver import DriverDevice
-    from hcq.signal import Timeline
 
 
 class Replayable(Protocol):

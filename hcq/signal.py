@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.callbacks import WAITER
-from hcq.errors import SignalTimeout, UsageError, UsageTypeError
+from hcq.errors import HcqError, SignalTimeout, UsageError, UsageTypeError
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.locks import DROP, NOTHING
 from hcq.uncopied import refuse_copy
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
-    from hcq.errors import HcqError
 
 Refusal: TypeAlias = "Callable[[], HcqError]"
 """An error factory: returns the exception that a refused call raises."""

@@ -26,26 +26,22 @@ from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.program import AmdProgram
 from drivers.amd.queues import Doorbells, Packets, QueueFacts
 from drivers.amd.quirks import DEFAULT, AmdQuirks
-from drivers.amd.rings import Rings
+from drivers.amd.rings import AnyEncoder, AnyRing, Rings
 from drivers.amd.shared_memory import AmdSharedMemory
 from drivers.amd.uploader import AmdUploader
 from drivers.kernel import PAGE, tracker_of, view_at
 from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
-from hcq.driver import Allocation, Place
-from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError
+from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
+from hcq.errors import BringUpError, DriverError, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
-from hcq.profile import tie
+from hcq.profile import Clock, tie
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.amd.process import AmdProcess
-    from drivers.amd.rings import AnyEncoder, AnyRing
     from drivers.amd.topology import AmdGpu
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice, QueueKind
-    from hcq.errors import FaultReport
-    from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
 PROVE_S: Final = 2.0

@@ -16,13 +16,12 @@ from drivers.amd.layouts import kfd as layouts
 from drivers.amd.layouts.kfd import Call, MemFlags, QueuePercentage, QueueType, request
 from drivers.amd.layouts.topology import KFD_NODE
 from drivers.amd.refusals import node_error, old_kernel, refused
-from drivers.kernel import address_of
+from drivers.kernel import Kernel, address_of
 from hcq.errors import BringUpError, DriverError, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.kernel import Kernel
     from hcq.layout import Struct
 
 _S = TypeVar("_S", bound="Struct")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd import packets
 from drivers.amd.layouts import aql
-from drivers.amd.layouts.chips import Scratch
+from drivers.amd.layouts.chips import AmdChip, Scratch
 from drivers.amd.layouts.code import USER_SGPRS, Preload
 from drivers.amd.layouts.pm4 import DispatchDirect
 from drivers.amd.layouts.registers import (
@@ -30,7 +30,6 @@ from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from drivers.amd.code import AmdKernelFacts
-    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.quirks import AmdQuirks
     from hcq.program import Dim3
 

@@ -14,12 +14,11 @@ import posixpath
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.layouts.code import Relocation
-from drivers.elf import ABSOLUTE, UNDEFINED
+from drivers.elf import ABSOLUTE, UNDEFINED, Elf, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.elf import Elf, Placement
 
 _DEBUG: Final = ".debug_"
 _LINES: Final = ".debug_line"

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.layouts.code import HIDDEN_PREFIX, NOTE_NAME, NOTE_TYPE
-from drivers.elf import SectionType
+from drivers.elf import Elf, SectionType
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.elf import Elf
 
 _NUMBERS: Final = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",

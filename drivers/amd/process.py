@@ -19,14 +19,13 @@ from drivers.amd.layouts.chips import by_version
 from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, EventType
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
 from drivers.amd.layouts.topology import RENDER_NODE
-from drivers.amd.memory import AddressSpan
+from drivers.amd.memory import AddressSpan, AmdMemories, AmdMemory
 from drivers.amd.refusals import narrow_space, no_render_node
 from hcq.errors import BringUpError, HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.amd.memory import AmdMemories, AmdMemory
     from drivers.amd.topology import AmdGpu
     from drivers.kernel import Kernel
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd import code, lines
-from drivers.amd.context import lane_bytes
+from drivers.amd.context import Geometry, lane_bytes
 from drivers.amd.launch import (
     DIMENSIONS,
     PACKET_GRID,
@@ -25,19 +25,16 @@ from drivers.amd.launch import (
     work_items_shift,
 )
 from drivers.amd.layouts.aql import LDS_APERTURE_HI, PACKET_BYTES, SCRATCH_APERTURE_HI
-from drivers.amd.layouts.chips import Generation
+from drivers.amd.layouts.chips import AmdChip, Generation
 from drivers.amd.layouts.code import HiddenArguments
 from drivers.amd.layouts.registers import RSRC1
 from hcq.errors import UnsupportedError, UsageError
-from hcq.program import Residency
+from hcq.program import Dim3, KernelImage, Residency
 
 if TYPE_CHECKING:
     from drivers.amd.code import AmdKernelFacts
-    from drivers.amd.context import Geometry
-    from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.quirks import AmdQuirks
     from hcq.params import Word
-    from hcq.program import Dim3, KernelImage
 
 _BARRIERS: Final = 16
 """Barriers of a compute unit: the most workgroups of several waves (LLVM AMDGPUBaseInfo)."""

@@ -25,7 +25,7 @@ from drivers.amd.layouts.kfd import (
     MmapOffset,
     QueueType,
 )
-from drivers.kernel import PAGE
+from drivers.kernel import PAGE, Mmio
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from drivers.amd.layouts.chips import AmdChip
     from drivers.amd.memory import AmdMemories, AmdMemory
     from drivers.amd.quirks import AmdQuirks
-    from drivers.kernel import Mmio
 
 _WRITE_POINTER, _READ_POINTER = 0, 64
 """Offsets of the pointers in the pointer page of PM4 and SDMA queues, in bytes."""

@@ -14,14 +14,12 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import pm4, sdma
-from drivers.amd.queues import Packets
-from hcq.errors import DeviceFault, UsageError
+from drivers.amd.queues import HwQueue, Packets
+from hcq.errors import DeviceFault, FaultReport, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.amd.queues import HwQueue
-    from hcq.errors import FaultReport
     from hcq.pushbuffer import PushBuffer
 
 _NAP_S: Final = 20e-6

@@ -31,13 +31,12 @@ from drivers.amd.layouts.topology import (
     target_name,
 )
 from drivers.amd.refusals import info_refused
-from drivers.kernel import address_of
+from drivers.kernel import Kernel, address_of
 from hcq.errors import BringUpError, DriverError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.kernel import Kernel
 
 _SCANS: Final = 8
 """The most scans of a topology that changes during each of them."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.layouts import sdma
-from drivers.uploader import TIMEOUT_S, Uploader
+from drivers.uploader import TIMEOUT_S, ServiceRing, StagingMemory, Uploader
 from hcq.idle import SpentTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.amd.layouts.chips import AmdChip
-    from drivers.uploader import ServiceRing, StagingMemory
     from hcq.errors import FaultReport
 
 _LOW: Final = 0xFFFF_FFFF

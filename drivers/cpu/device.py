@@ -23,7 +23,7 @@ from drivers.cpu.faults import described, fault_report
 from drivers.cpu.program import CpuProgram
 from drivers.cpu.ring import CpuRing
 from drivers.kernel import MADV_HUGEPAGE, PAGE, unmap_last, view_at
-from hcq.driver import Allocation, QueueKind
+from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, QueueKind
 from hcq.errors import (
     DriverError,
     OutOfMemoryError,
@@ -36,7 +36,6 @@ from hcq.profile import Clock
 if TYPE_CHECKING:
     from drivers.cpu.driver import CpuDriver
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
     from hcq.errors import FaultReport
     from hcq.program import KernelImage
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from drivers.cpu.control import control_bytes, stack_at
 from drivers.cpu.device import CpuDevice
 from drivers.cpu.image import HostCode, processor_code
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.threads import Libc
-from drivers.kernel import PAGE, PROT_NONE, Kernel, LinuxKernel
+from drivers.kernel import PAGE, PROT_NONE, Kernel, LinuxKernel, Mapping
 from hcq.config import config
-from hcq.driver import DeviceInfo
+from hcq.driver import DeviceInfo, Tool
 from hcq.errors import UsageError
 from hcq.hostpool import SIGNALS
-
-if TYPE_CHECKING:
-    from drivers.kernel import Mapping
-    from hcq.driver import Tool
 
 COMPUTE_QUEUES = 2
 COPY_QUEUES = 1

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.cpu.layouts import LAYOUTS, PACKET, Fault, Op, Packet, Slot, decode
+from drivers.cpu.layouts import LAYOUTS, PACKET, Fault, Op, Packet, Pool, Slot, decode
 from drivers.kernel import view_at
 from hcq.errors import FaultKind, FaultReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.cpu.layouts import Pool
 
 
 def fault_report(device: str, pool: Pool, queue: str) -> FaultReport:

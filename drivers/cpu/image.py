@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.cpu.link import HostImage
-from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PAGE, PROT_EXEC, PROT_READ
+from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PAGE, PROT_EXEC, PROT_READ, Kernel
 from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError
 from hcq.installed import folder_of, version_of
@@ -22,7 +22,6 @@ from hcq.store import key_of, store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.kernel import Kernel
 
 SOURCES = (
     "image.py", "native.py", "layouts.py", "primitives.py",

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from drivers.cpu.image import HostCode
 from drivers.cpu.link import HostImage
-from drivers.cpu.threads import KERNEL_IMPORTS
+from drivers.cpu.threads import KERNEL_IMPORTS, Libc
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from drivers.cpu.threads import Libc
     from drivers.kernel import Kernel
     from hcq.program import KernelImage
 

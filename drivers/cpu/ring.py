@@ -9,14 +9,13 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from drivers.cpu.layouts import PACKET, Op
+from drivers.cpu.layouts import PACKET, Op, Queue
 from hcq.errors import DeviceFault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.cpu.device import CpuDevice
-    from drivers.cpu.layouts import Queue
     from hcq.pushbuffer import PushBuffer
 
 RING_PACKETS = 4096

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from drivers.nv.layouts import compute, dma, host
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
-from hcq.layout import MISSING, BitStruct
+from hcq.layout import MISSING, BitStruct, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hcq.layout import Struct
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from drivers.kernel import PAGE, tracker_of, view_at
+from drivers.kernel import PAGE, Kernel, tracker_of, view_at
 from drivers.nv import cubin, push
 from drivers.nv import faults as faults_
 from drivers.nv.channel import Channel, ChannelContext, ChannelKind
@@ -28,7 +28,7 @@ from drivers.nv.memory import NvMemories, NvMemory
 from drivers.nv.program import NvProgram
 from drivers.nv.quirks import DEFAULT, NvQuirks
 from drivers.nv.ring import PUSH_BYTES, PUSH_BYTES_PER_ENTRY, NvRing
-from drivers.nv.rm import Rm
+from drivers.nv.rm import Card, Rm
 from drivers.nv.shared_memory import NvSharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
@@ -36,17 +36,13 @@ from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
 from drivers.nv.uploader import NvUploader
 from drivers.nv.vaspace import NvVaSpace
 from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
-from hcq.driver import Allocation, Place, QueueKind
+from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
-from hcq.profile import tie
+from hcq.profile import Clock, tie
 
 if TYPE_CHECKING:
-    from drivers.kernel import Kernel
-    from drivers.nv.rm import Card
     from hcq.counters import Counters
-    from hcq.driver import BufferSpec, DeviceInfo, DriverDevice
-    from hcq.profile import Clock
     from hcq.program import DriverProgram, KernelImage
 
 _SPIN_S: Final = 50e-6

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv.layouts.chips import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
-from drivers.nv.quirks import DEFAULT
+from drivers.nv.quirks import DEFAULT, NvQuirks
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles, NvGpu
 

@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from hcq.config import config
-from hcq.driver import Tool
+from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from drivers.nv.device import NvDevice
     from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card
-    from hcq.driver import DeviceInfo
 
 
 _ASSEMBLER = Tool(

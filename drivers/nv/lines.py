@@ -18,13 +18,12 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers.elf import ElfError
+from drivers.elf import Elf, ElfError
 from drivers.nv.layouts.cubin import INSTRUCTION_BYTES, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.elf import Elf
 
 _SECTION_SHIFT: Final = 32
 """A relocated address of the line program holds the section's index above this bit and the offset below."""

@@ -27,7 +27,7 @@ from drivers.nv.layouts.rm_classes import (
     Physicality,
     RmClass,
 )
-from drivers.nv.vaspace import HUGE
+from drivers.nv.vaspace import HUGE, NvVaSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
-    from drivers.nv.vaspace import NvVaSpace
 
 _FLAGS: Final = (
     MemFlags.MAP_NOT_REQUIRED

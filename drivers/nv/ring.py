@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
 from drivers.nv.layouts.gpfifo import GpfifoEntry, Subchannel
-from hcq.errors import BringUpError, DeviceFault, DriverError, UsageError
+from hcq.errors import BringUpError, DeviceFault, DriverError, FaultReport, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.nv.memory import NvMemories, NvMemory
-    from hcq.errors import FaultReport
     from hcq.pushbuffer import PushBuffer
 
 PUSH_BYTES: Final = 1 << 20

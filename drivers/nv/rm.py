@@ -13,7 +13,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from drivers.kernel import address_of
+from drivers.kernel import Kernel, Mapping, Mmio, address_of
 from drivers.nv.layouts import rm as layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
 from drivers.nv.layouts.chips import CLASS_NAMES
@@ -26,7 +26,6 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.kernel import Kernel, Mapping, Mmio
     from hcq.layout import Struct
 
 _S = TypeVar("_S", bound="Struct")

@@ -45,14 +45,13 @@ from drivers.nv.layouts.rm_classes import (
     copy_engine,
 )
 from drivers.nv.layouts.status import UNUSABLE
-from drivers.nv.quirks import DEFAULT
+from drivers.nv.quirks import DEFAULT, NvQuirks
 from drivers.nv.refusals import mig_mode, unsupported_gpu
 from hcq.errors import BringUpError, DriverError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card, Rm
 
 # Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, a kernel

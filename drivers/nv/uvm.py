@@ -15,11 +15,10 @@ from drivers.nv.layouts import uvm as layouts
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes, UvmGpuMappingType
 from drivers.nv.refusals import refuse
-from drivers.nv.rm import open_node
+from drivers.nv.rm import Rm, open_node
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
-    from drivers.nv.rm import Rm
     from hcq.layout import Struct
 
 NODE = "/dev/nvidia-uvm"

@@ -14,13 +14,12 @@ import errno
 from bisect import insort
 from typing import TYPE_CHECKING, Final
 
-from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE
+from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, Kernel
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.kernel import Kernel
 
 FIRST: Final = 0x10_0000_0000
 LAST: Final = 0xF0_0000_0000

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from hcq.commands import Exec, SetSignal, Wait
 from hcq.errors import FaultKind, FaultReport
 from hcq.inflight import commands_of
-from hcq.process import open_devices
+from hcq.process import OpenDevice, OpenQueue, open_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hcq.process import OpenDevice, OpenQueue
     from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8

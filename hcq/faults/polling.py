@@ -12,16 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hcq.errors import UsageError
+from hcq.errors import FaultReport, UsageError
 from hcq.faults.messages import graph_text, nearest_pages, stuck_text, with_kernel
 from hcq.inflight import awaited
-from hcq.signal import LOST
+from hcq.signal import LOST, Signal
 
 if TYPE_CHECKING:
     from hcq.device import Device
-    from hcq.errors import FaultReport
     from hcq.queue import Queue
-    from hcq.signal import Signal
 
 
 def poll(device: Device, signal: Signal | None, value: int, *, timed: bool) -> None:

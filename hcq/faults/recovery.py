@@ -18,15 +18,13 @@ from hcq.inflight import Kept, commands_of
 from hcq.locks import held
 from hcq.memory import Buffer
 from hcq.params import Expr
-from hcq.process import open_devices
-from hcq.signal import LOST
+from hcq.process import OpenQueue, open_devices
+from hcq.signal import LOST, Refusal, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hcq.device import Device
-    from hcq.process import OpenQueue
-    from hcq.signal import Refusal, Signal
 
 
 def recover(device: Device) -> tuple[Buffer, ...]:

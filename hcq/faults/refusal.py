@@ -11,12 +11,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hcq.errors import DeviceFault
+from hcq.errors import DeviceFault, FaultReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.errors import FaultReport
 
 
 class FaultRefusal:

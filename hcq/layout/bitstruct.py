@@ -23,14 +23,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from hcq.errors import UsageError
-from hcq.layout.base import MISSING, Violation, field_type, named, padded, show, unknown
+from hcq.layout.base import MISSING, Site, Violation, field_type, named, padded, show, unknown
 from hcq.layout.bitfield import REMOVED, Field, bits, pieces, refuse, split
 from hcq.layout.readers import Rules, bit_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hcq.layout.base import Site
 
 
 def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:

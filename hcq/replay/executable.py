@@ -19,11 +19,11 @@ import weakref
 from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Timestamp, Wait, check_ranges
-from hcq.errors import UsageError, UsageTypeError
+from hcq.commands import Command, Timestamp, Wait, check_ranges
+from hcq.errors import HcqError, UsageError, UsageTypeError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
-from hcq.params import Expr, Param, check_reach, check_values, reaches, resolve
+from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from threading import RLock
 
-    from hcq.commands import Command
     from hcq.device import Device
-    from hcq.errors import HcqError
-    from hcq.params import Patch, Value
     from hcq.queue import Queue
     from hcq.replay.segment import Segment
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hcq.memory import Owner
     from hcq.params import Expr, Param, Value
 
 MASK64 = (1 << 64) - 1

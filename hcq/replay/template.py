@@ -10,18 +10,16 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Protocol
 
-from hcq.commands import SetSignal, Wait
+from hcq.commands import Command, Indirect, SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.kernarg_ring import ARGUMENTS
-from hcq.params import Param
+from hcq.params import Param, Patch
 from hcq.pushbuffer import PushBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hcq.commands import Command, Indirect
     from hcq.memory import Buffer, Owner
-    from hcq.params import Patch
     from hcq.signal import Signal, Timeline
 
 ARENA_BYTES = 1 << 12

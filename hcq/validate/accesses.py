@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from hcq.errors import UsageError
 from hcq.memory import Buffer
-from hcq.params import Expr, Param, look_up
+from hcq.params import Expr, Param, Value, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hcq.commands import Command, Touch
-    from hcq.params import Value
 
 
 class Intervals:

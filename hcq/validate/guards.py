@@ -15,14 +15,13 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from hcq.commands import Exec, operands
+from hcq.commands import Command, Exec, operands
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hcq.commands import Command
     from hcq.heap import Block, FreeList
     from hcq.params import Param, Value
     from hcq.signal import Point

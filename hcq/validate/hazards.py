@@ -19,18 +19,16 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hcq.commands import SetSignal, Wait
+from hcq.commands import Command, SetSignal, Wait
 from hcq.errors import UsageError
-from hcq.validate.accesses import Intervals, UnorderedKernels, accesses, number
+from hcq.validate.accesses import Access, Intervals, UnorderedKernels, accesses, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hcq.commands import Command
     from hcq.memory import Buffer
     from hcq.params import Param, Value
     from hcq.signal import Signal
-    from hcq.validate.accesses import Access
     from hcq.validate.watch import ValidatedQueue
 
 Clock = dict[int, int]

@@ -23,7 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hcq.callsite import user_line
-from hcq.commands import Exec, operands
+from hcq.commands import Command, Exec, operands
 from hcq.errors import OutOfMemoryError, UsageError
 from hcq.process import in_children
 from hcq.validate.accesses import Access, accesses, number
@@ -34,7 +34,6 @@ from hcq.validate.waits import HostWait, RoomWait, WaitGraph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hcq.commands import Command
     from hcq.heap import Block, FreeList, Pool
     from hcq.memory import Buffer
     from hcq.params import Param, Value

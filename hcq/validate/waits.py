@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hcq.faults.messages import signal_name
 from hcq.process import open_devices
-from hcq.signal import LOST
+from hcq.signal import LOST, Point, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hcq.signal import Point, Signal
     from hcq.validate.hazards import Draft
     from hcq.validate.watch import ValidatedQueue
 
