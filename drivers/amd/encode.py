@@ -21,20 +21,7 @@ from drivers.amd.launch import PACKET_KERNARG
 from drivers.amd.layouts.pm4 import MAX_DMA_BYTES, MAX_IB_WORDS, NOP_COUNT_ONE_DWORD, Header
 from drivers.amd.layouts.registers import PROGRAM_SHIFT
 from drivers.amd.program import BLOCK_ALIGN, AmdProgram
-from hcq.commands import (
-    Barrier,
-    Copy,
-    Exec,
-    Fill,
-    Indirect,
-    Scope,
-    SetSignal,
-    Timestamp,
-    Wait,
-    Write,
-    address,
-    refuse_unknown,
-)
+from hcq import commands as neutral
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +33,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 _LOW: Final = 0xFFFF_FFFF
-_ACCESSES: Final = frozenset({Exec, Copy, Fill, Write})
+_ACCESSES: Final = frozenset({neutral.Exec, neutral.Copy, neutral.Fill, neutral.Write})
 """Commands that access memory through the caches."""
 
 
@@ -78,15 +65,15 @@ class Pm4Encoder:
         event = context.event
         self._wake: packets.Words = () if event is None else words.interrupt(event.slot_va, event.number)
         self.table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
-            Wait: self._wait,
-            SetSignal: self._signal,
-            Timestamp: self._timestamp,
-            Barrier: self._barrier,
-            Exec: self._exec,
-            Copy: self._copy,
-            Fill: self._fill,
-            Write: self._write,
-            Indirect: self._indirect,
+            neutral.Wait: self._wait,
+            neutral.SetSignal: self._signal,
+            neutral.Timestamp: self._timestamp,
+            neutral.Barrier: self._barrier,
+            neutral.Exec: self._exec,
+            neutral.Copy: self._copy,
+            neutral.Fill: self._fill,
+            neutral.Write: self._write,
+            neutral.Indirect: self._indirect,
         }
         """Command -> the method that appends its words."""
 
@@ -94,16 +81,16 @@ class Pm4Encoder:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self.table
         # Copy engines may store past L2, and a copy that has completed is not encoded as a wait.
-        first, launch = commands[0].__class__ if commands else Wait, -1
-        if first is Exec and self._launches_acquire:
+        first, launch = commands[0].__class__ if commands else neutral.Wait, -1
+        if first is neutral.Exec and self._launches_acquire:
             launch = len(out.words)
-        elif first is not Wait and any(command.__class__ in _ACCESSES for command in commands):
+        elif first is not neutral.Wait and any(command.__class__ in _ACCESSES for command in commands):
             out.words += self.words.acquire_system
         try:
             for command in commands:
                 table[command.__class__](command, out)
         except KeyError:
-            refuse_unknown(commands, table)
+            neutral.refuse_unknown(commands, table)
             raise
         if launch >= 0:
             out.words[launch + self._caches_at] = self._all_caches
@@ -132,7 +119,7 @@ class Pm4Encoder:
         out.words += words
         return at
 
-    def _wait(self, command: Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
         value = command.value
         if isinstance(value, int):
             out.words += self.words.wait(command.signal.va, comparable(value))
@@ -142,23 +129,23 @@ class Pm4Encoder:
             out.patch_word(at + packets.WAIT_VALUE, value, width=32)
         out.words += self.words.acquire_system
 
-    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+    def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         self._flush(out)
         value = command.value
         release = self.words.signal(command.signal.va, constant(value))
         at = self._once(release + self._wake, out)
         patch_number(out, value, at + packets.RELEASE_VALUE, 2)
 
-    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
+    def _timestamp(self, command: neutral.Timestamp, out: PushBuffer) -> None:
         self._once(self.words.timestamp(command.stamp.ticks_va), out)
 
-    def _barrier(self, command: Barrier, out: PushBuffer) -> None:
+    def _barrier(self, command: neutral.Barrier, out: PushBuffer) -> None:
         self._flush(out)
-        if command.scope is Scope.SYSTEM:
+        if command.scope is neutral.Scope.SYSTEM:
             out.words += self.words.write_back
         out.words += self._after_order
 
-    def _exec(self, command: Exec, out: PushBuffer) -> None:
+    def _exec(self, command: neutral.Exec, out: PushBuffer) -> None:
         program = command.program.loaded
         if not isinstance(program, AmdProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
@@ -197,7 +184,7 @@ class Pm4Encoder:
             out.write(packet + PACKET_KERNARG, va)
 
     @staticmethod
-    def _patch_grid(program: AmdProgram, command: Exec, at: int, va: int, out: PushBuffer) -> None:
+    def _patch_grid(program: AmdProgram, command: neutral.Exec, at: int, va: int, out: PushBuffer) -> None:
         """Patch unknown numbers of workgroups: in the launch at word `at`, and in the block at `va`."""
         threads = command.threads
         for axis, word in enumerate(command.groups):
@@ -208,8 +195,8 @@ class Pm4Encoder:
             for offset, lo in program.grid_bytes(axis, threads):
                 out.patch_memory(va + offset, word, lo=lo, width=32 - lo)
 
-    def _copy(self, command: Copy, out: PushBuffer) -> None:
-        self.copy(address(command.dst), address(command.src), command.size, out)
+    def _copy(self, command: neutral.Copy, out: PushBuffer) -> None:
+        self.copy(neutral.address(command.dst), neutral.address(command.src), command.size, out)
 
     def copy(self, dst: Word, src: Word, size: Word, out: PushBuffer) -> None:
         """Append a copy, in order with kernels and stores."""
@@ -222,8 +209,8 @@ class Pm4Encoder:
             self._patch_size(out, size, at)
         out.words += self._after_store
 
-    def _fill(self, command: Fill, out: PushBuffer) -> None:
-        self.fill(address(command.dst), command.value, command.size, out)
+    def _fill(self, command: neutral.Fill, out: PushBuffer) -> None:
+        self.fill(neutral.address(command.dst), command.value, command.size, out)
 
     def fill(self, dst: Word, value: Word, size: Word, out: PushBuffer) -> None:
         """Append a fill with a u32, in order with kernels and stores."""
@@ -240,8 +227,8 @@ class Pm4Encoder:
         if not isinstance(size, int):
             out.patch_word(at + packets.DMA_BYTES, size, width=self._dma_bytes.bit_length())
 
-    def _write(self, command: Write, out: PushBuffer) -> None:
-        dst, value = address(command.dst), command.value
+    def _write(self, command: neutral.Write, out: PushBuffer) -> None:
+        dst, value = neutral.address(command.dst), command.value
         values = number_words(value, command.bits)
         self._flush(out)
         at = self._once(packets.store(constant(dst), values), out)
@@ -249,7 +236,7 @@ class Pm4Encoder:
         patch_number(out, value, at + packets.STORE_VALUE, len(values))
         out.words += self._after_store
 
-    def _indirect(self, command: Indirect, out: PushBuffer) -> None:
+    def _indirect(self, command: neutral.Indirect, out: PushBuffer) -> None:
         va, count = command.buffer.va, command.words
         if count <= MAX_IB_WORDS:
             out.words += packets.indirect(va, count)

@@ -19,19 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.amd.encode import Pm4Encoder, add
 from drivers.amd.layouts import pm4
 from drivers.amd.layouts.aql import PACKET_WORDS, FenceScope, Header, Pm4Ib
-from hcq.commands import (
-    Barrier,
-    Copy,
-    Exec,
-    Fill,
-    Indirect,
-    SetSignal,
-    Timestamp,
-    Wait,
-    Write,
-    address,
-    refuse_unknown,
-)
+from hcq import commands as neutral
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +96,7 @@ class AqlEncoder:
 
     def __init__(self, context: QueueContext) -> None:
         self._pm4 = Pm4Encoder(context, shared=True)
-        self._launch = self._pm4.table[Exec]
+        self._launch = self._pm4.table[neutral.Exec]
         self._overlap = context.choices.aql_overlap
         self._open = -1
         """Index of the vendor packet whose PM4 words are being appended; -1: none."""
@@ -117,15 +105,15 @@ class AqlEncoder:
         dma = pm4.MAX_DMA_BYTES[context.target.generation]
         self._largest = _PIECES * dma
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
-            Wait: self._in_buffer,
-            SetSignal: self._signal,
-            Timestamp: self._in_buffer,
-            Barrier: self._barrier,
-            Exec: self._exec,
-            Copy: self._copy,
-            Fill: self._fill,
-            Write: self._in_buffer,
-            Indirect: self._indirect,
+            neutral.Wait: self._in_buffer,
+            neutral.SetSignal: self._signal,
+            neutral.Timestamp: self._in_buffer,
+            neutral.Barrier: self._barrier,
+            neutral.Exec: self._exec,
+            neutral.Copy: self._copy,
+            neutral.Fill: self._fill,
+            neutral.Write: self._in_buffer,
+            neutral.Indirect: self._indirect,
         }
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
@@ -136,7 +124,7 @@ class AqlEncoder:
             for command in commands:
                 table[command.__class__](command, out)
         except KeyError:
-            refuse_unknown(commands, table)
+            neutral.refuse_unknown(commands, table)
             raise
         if self._open >= 0:
             self._close(out.words)
@@ -167,16 +155,16 @@ class AqlEncoder:
         self._pm4.table[command.__class__](command, out)
         self._ordered = True
 
-    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+    def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         if self._open >= 0:  # the first XCC may signal only after all XCCs have run the earlier words
             self._close(out.words)
         self._in_buffer(command, out)
 
-    def _barrier(self, _command: Barrier, _out: PushBuffer) -> None:
+    def _barrier(self, _command: neutral.Barrier, _out: PushBuffer) -> None:
         # Each packet acquires and releases for the system; the barrier bit of the next packet orders.
         self._ordered = True
 
-    def _exec(self, command: Exec, out: PushBuffer) -> None:
+    def _exec(self, command: neutral.Exec, out: PushBuffer) -> None:
         if self._open >= 0:
             self._close(out.words)
         if not self._overlap:
@@ -188,15 +176,15 @@ class AqlEncoder:
             out.words[at] |= _BARRIER
             self._ordered = False
 
-    def _copy(self, command: Copy, out: PushBuffer) -> None:
-        dst, src = address(command.dst), address(command.src)
+    def _copy(self, command: neutral.Copy, out: PushBuffer) -> None:
+        dst, src = neutral.address(command.dst), neutral.address(command.src)
         for start, size in self._parts(command.size):
             self._begin(out)
             self._pm4.copy(add(dst, start), add(src, start), size, out)
         self._ordered = True
 
-    def _fill(self, command: Fill, out: PushBuffer) -> None:
-        dst = address(command.dst)
+    def _fill(self, command: neutral.Fill, out: PushBuffer) -> None:
+        dst = neutral.address(command.dst)
         for start, size in self._parts(command.size):
             self._begin(out)
             self._pm4.fill(add(dst, start), command.value, size, out)
@@ -209,7 +197,7 @@ class AqlEncoder:
         for start in range(0, size, self._largest):
             yield start, min(size - start, self._largest)
 
-    def _indirect(self, command: Indirect, out: PushBuffer) -> None:
+    def _indirect(self, command: neutral.Indirect, out: PushBuffer) -> None:
         if self._open >= 0:
             self._close(out.words)
         at, va = len(out.words), command.buffer.va

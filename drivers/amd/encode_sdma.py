@@ -13,19 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
 from drivers.amd.layouts import sdma
-from hcq.commands import (
-    Barrier,
-    Copy,
-    Exec,
-    Fill,
-    Indirect,
-    SetSignal,
-    Timestamp,
-    Wait,
-    Write,
-    address,
-    refuse_unknown,
-)
+from hcq import commands as neutral
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -80,15 +68,15 @@ class SdmaEncoder:
         if event is not None:
             self._wake = self.fence(event.slot_va, event.number) + sdma.Trap.pack(INT_CONTEXT=event.number)
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
-            Wait: self._wait,
-            SetSignal: self._signal,
-            Timestamp: self._timestamp,
-            Barrier: self._barrier,
-            Exec: self._refuse,
-            Copy: self._copy,
-            Fill: self._fill,
-            Write: self._write,
-            Indirect: self._indirect,
+            neutral.Wait: self._wait,
+            neutral.SetSignal: self._signal,
+            neutral.Timestamp: self._timestamp,
+            neutral.Barrier: self._barrier,
+            neutral.Exec: self._refuse,
+            neutral.Copy: self._copy,
+            neutral.Fill: self._fill,
+            neutral.Write: self._write,
+            neutral.Indirect: self._indirect,
         }
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
@@ -98,7 +86,7 @@ class SdmaEncoder:
             for command in commands:
                 table[command.__class__](command, out)
         except KeyError:
-            refuse_unknown(commands, table)
+            neutral.refuse_unknown(commands, table)
             raise
         out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]
 
@@ -140,7 +128,7 @@ class SdmaEncoder:
             COUNT=size - 4,
         )
 
-    def _wait(self, command: Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
         value = command.value
         if isinstance(value, int):
             out.words += self.poll(command.signal.va, comparable(value))
@@ -149,7 +137,7 @@ class SdmaEncoder:
         out.words += self.poll(command.signal.va, 0)
         out.patch_word(at + POLL_VALUE, value, width=32)
 
-    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+    def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         value = command.value
         if isinstance(value, int):
             if value >> 32:
@@ -171,7 +159,7 @@ class SdmaEncoder:
         out.words += self.poll(slot, 1, sdma.Function.EQ)
         out.words += self.fence(slot, 0)
 
-    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
+    def _timestamp(self, command: neutral.Timestamp, out: PushBuffer) -> None:
         va = command.stamp.ticks_va
         if self._direct_stamps:
             out.words += sdma.Timestamp.pack(ADDRESS_LO=va & _LOW, ADDRESS_HI=va >> 32)
@@ -181,15 +169,15 @@ class SdmaEncoder:
         self._fenced(out, record + _FENCE_AT)
         out.words += self.copy_words(va, record, _TIME_BYTES)
 
-    def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
+    def _barrier(self, _command: neutral.Barrier, out: PushBuffer) -> None:
         self._ordered(out)  # by default the engine's order is enough
 
     @staticmethod
-    def _refuse(command: Exec, _out: PushBuffer) -> None:
+    def _refuse(command: neutral.Exec, _out: PushBuffer) -> None:
         raise UnsupportedError(f"kernel {command.program.name}: copy engines run no kernels")
 
-    def _copy(self, command: Copy, out: PushBuffer) -> None:
-        dst, src, size = address(command.dst), address(command.src), command.size
+    def _copy(self, command: neutral.Copy, out: PushBuffer) -> None:
+        dst, src, size = neutral.address(command.dst), neutral.address(command.src), command.size
         for start, piece, _ in pieces(size, self._copy_bytes):
             at = len(out.words)
             to, source = add(dst, start), add(src, start)
@@ -201,8 +189,8 @@ class SdmaEncoder:
                 out.patch_word(at + COPY_BYTES, size + -1, width=width)
         self._ordered(out)
 
-    def _fill(self, command: Fill, out: PushBuffer) -> None:
-        dst, value, size = address(command.dst), command.value, command.size
+    def _fill(self, command: neutral.Fill, out: PushBuffer) -> None:
+        dst, value, size = neutral.address(command.dst), command.value, command.size
         for start, piece, _ in pieces(size, self._fill_bytes):
             at = len(out.words)
             to = add(dst, start)
@@ -214,9 +202,9 @@ class SdmaEncoder:
                 out.patch_word(at + FILL_BYTES, size + -4, width=width)
         self._ordered(out)
 
-    def _write(self, command: Write, out: PushBuffer) -> None:
+    def _write(self, command: neutral.Write, out: PushBuffer) -> None:
         # Fences are ordered with copies; WRITE packets are not.
-        dst, value = address(command.dst), command.value
+        dst, value = neutral.address(command.dst), command.value
         first = len(out.words)
         numbers = number_words(value, command.bits)
         for i, number in enumerate(numbers):
@@ -229,7 +217,7 @@ class SdmaEncoder:
             patch_number(out, add(dst, 4 * i), at + FENCE_ADDRESS, 2)
 
     @staticmethod
-    def _indirect(command: Indirect, out: PushBuffer) -> None:
+    def _indirect(command: neutral.Indirect, out: PushBuffer) -> None:
         va, end = command.buffer.va, command.words
         ranges = [(0, end)]
         if end > sdma.MAX_INDIRECT_WORDS:

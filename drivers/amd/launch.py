@@ -13,19 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd import packets
-from drivers.amd.layouts import aql
+from drivers.amd.layouts import aql, registers
 from drivers.amd.layouts.chips import AmdChip, Scratch
 from drivers.amd.layouts.code import USER_SGPRS, Preload
 from drivers.amd.layouts.pm4 import DispatchDirect
-from drivers.amd.layouts.registers import (
-    NUM_THREAD,
-    PROGRAM_SHIFT,
-    RSRC1,
-    RSRC2,
-    Initiator,
-    ShRegister,
-    register,
-)
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -89,25 +80,25 @@ class Pm4Launch:
     def __init__(self, what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> None:
         self._words: list[int] = []
         generation = int(target.generation)
-        self._threads = NUM_THREAD[generation]
+        self._threads = registers.NUM_THREAD[generation]
         if choices.acquire == "launch":
             self._words += packets.Pm4Words(target, choices).acquire_launch
-        code = what.entry_va >> PROGRAM_SHIFT
-        self._set(ShRegister.COMPUTE_PGM_LO, code & _LOW, code >> 32)
-        self._set(ShRegister.COMPUTE_PGM_RSRC1, *_resources(what, target, choices))
-        self._set(register(generation, "COMPUTE_PGM_RSRC3"), what.kernel.fields.compute_pgm_rsrc3)
-        tmpring = self._set(ShRegister.COMPUTE_TMPRING_SIZE, 0)
+        code = what.entry_va >> registers.PROGRAM_SHIFT
+        self._set(registers.ShRegister.COMPUTE_PGM_LO, code & _LOW, code >> 32)
+        self._set(registers.ShRegister.COMPUTE_PGM_RSRC1, *_resources(what, target, choices))
+        self._set(registers.register(generation, "COMPUTE_PGM_RSRC3"), what.kernel.fields.compute_pgm_rsrc3)
+        tmpring = self._set(registers.ShRegister.COMPUTE_TMPRING_SIZE, 0)
         scratch = -1
         if target.scratch is Scratch.ARCHITECTED:
-            scratch = self._set(ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO, 0, 0)
-        self._set(ShRegister.COMPUTE_RESTART_X, 0, 0, 0)
+            scratch = self._set(registers.ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO, 0, 0)
+        self._set(registers.ShRegister.COMPUTE_RESTART_X, 0, 0, 0)
         data, offsets = _user_data(what)
-        first = self._set(ShRegister.COMPUTE_USER_DATA_0, *data)
-        self._set(ShRegister.COMPUTE_RESOURCE_LIMITS, 0)
+        first = self._set(registers.ShRegister.COMPUTE_USER_DATA_0, *data)
+        self._set(registers.ShRegister.COMPUTE_RESOURCE_LIMITS, 0)
         # Three starts, three sizes, and two registers that enable measurements, which follow them.
-        self._sizes = self._set(ShRegister.COMPUTE_START_X, 0, 0, 0, 0, 0, 0, 0, 0) + DIMENSIONS
+        self._sizes = self._set(registers.ShRegister.COMPUTE_START_X, 0, 0, 0, 0, 0, 0, 0, 0) + DIMENSIONS
         wave32 = what.kernel.properties.WAVEFRONT_SIZE32
-        start = Initiator(
+        start = registers.Initiator(
             COMPUTE_SHADER_EN=True,
             FORCE_START_AT_000=choices.force_start,
             ORDER_MODE=choices.order_mode,
@@ -217,8 +208,8 @@ def dispatch_packet(
 def _resources(what: AmdLaunchable, target: AmdChip, choices: AmdQuirks) -> tuple[int, int]:
     """Return RSRC1 and RSRC2: the descriptor's, with the bits that an AQL packet processor would add."""
     generation, fields = int(target.generation), what.kernel.fields
-    first = RSRC1[generation].from_int(fields.compute_pgm_rsrc1)
-    second = RSRC2[generation].from_int(fields.compute_pgm_rsrc2)
+    first = registers.RSRC1[generation].from_int(fields.compute_pgm_rsrc1)
+    second = registers.RSRC2[generation].from_int(fields.compute_pgm_rsrc2)
     everywhere = choices.priv == "gfx11" and generation == _GFX11
     if everywhere or (choices.priv == "listed" and target.trap_workaround):
         first = first.replace(PRIV=True)

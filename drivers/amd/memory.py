@@ -15,18 +15,9 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from drivers import kernel as kernels
 from drivers.amd.layouts.kfd import MMIO_REMAP_BYTES, MemFlags, MemKind, MmioRemap
 from drivers.amd.refusals import small_bar
-from drivers.kernel import (
-    MAP_ANONYMOUS,
-    MAP_FIXED,
-    MAP_NORESERVE,
-    MAP_PRIVATE,
-    MAP_SHARED,
-    PAGE,
-    PROT_NONE,
-    keep_pages,
-)
 from drivers.memorymap import MemoryMap
 from hcq.errors import BringUpError, DriverError, OutOfMemoryError, size_text
 
@@ -46,10 +37,10 @@ class AddressSpan:
 
     def reserve(self, size: int) -> int:
         """Reserve `size` bytes, whole pages, and return their address. Raises `OutOfMemoryError`."""
-        align = HUGE if size >= HUGE else PAGE
-        flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
-        room = size + align - PAGE
-        start = self._kernel.mmap(room, prot=PROT_NONE, flags=flags).va
+        align = HUGE if size >= HUGE else kernels.PAGE
+        flags = kernels.MAP_PRIVATE | kernels.MAP_ANONYMOUS | kernels.MAP_NORESERVE
+        room = size + align - kernels.PAGE
+        start = self._kernel.mmap(room, prot=kernels.PROT_NONE, flags=flags).va
         va = -(-start // align) * align
         for first, end in ((start, va), (va + size, start + room)):
             if first < end:
@@ -166,7 +157,7 @@ class AmdMemories:
         return memory
 
     def _alloc(self, size: int, kind: MemKind, label: str, *, video: bool) -> AmdMemory:
-        size = -(-size // PAGE) * PAGE
+        size = -(-size // kernels.PAGE) * kernels.PAGE
         kfd = self._kfd
         with contextlib.ExitStack() as stack:
             va = self._space.reserve(size)
@@ -179,7 +170,7 @@ class AmdMemories:
             stack.callback(kfd.free, handle)
             view = None
             if kind is not MemKind.VRAM:
-                fixed = MAP_SHARED | MAP_FIXED
+                fixed = kernels.MAP_SHARED | kernels.MAP_FIXED
                 mapping = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=fixed)
                 if mapping.va != va:
                     kfd.kernel.munmap(mapping.va, size)
@@ -231,7 +222,7 @@ class AmdMemories:
         """Unmap memory from all GPUs and free it. `keep_host`: see `hcq.driver.DriverDevice.free`."""
         with contextlib.ExitStack() as stack:
             if keep_host and memory.view is not None:
-                keep_pages(self._kfd.kernel, memory.view)  # the range is released with the pages
+                kernels.keep_pages(self._kfd.kernel, memory.view)  # the range is released with the pages
             else:
                 stack.callback(self._space.release, memory.va, memory.size)
             stack.callback(self._kfd.free, memory.handle)

@@ -11,31 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.layouts.pm4 import (
-    ACQUIRE_POLL_INTERVAL,
-    ALL_BITS,
-    CACHE_BYPASS,
-    GLI_INV_ALL,
-    TEMPORAL_HINT,
-    WAIT_POLL_INTERVAL,
-    DataSel,
-    DmaData,
-    DmaDst,
-    DmaSrc,
-    Event,
-    EventIndex,
-    EventWrite,
-    Function,
-    IndirectBuffer,
-    IntSel,
-    MemSpace,
-    PredExec,
-    Sequence,
-    SetShReg,
-    WaitRegMem,
-    WriteData,
-    WriteDst,
-)
+from drivers.amd.layouts import pm4
 from drivers.amd.layouts.pm4_generations import ACQUIRE, RELEASE, GcrCntl
 
 if TYPE_CHECKING:
@@ -48,7 +24,9 @@ _LOW: Final = 0xFFFF_FFFF
 _GFX9: Final = 9
 _GFX12: Final = 12
 
-FLUSH: Final = EventWrite.pack(EVENT_TYPE=Event.CS_PARTIAL_FLUSH, EVENT_INDEX=EventIndex.CS_PARTIAL_FLUSH)
+FLUSH: Final = pm4.EventWrite.pack(
+    EVENT_TYPE=pm4.Event.CS_PARTIAL_FLUSH, EVENT_INDEX=pm4.EventIndex.CS_PARTIAL_FLUSH
+)
 """Words that wait until all earlier kernels are done."""
 WAIT_VALUE: Final = 4
 """Index of the value in the words of a wait."""
@@ -68,24 +46,24 @@ bytes."""
 
 def set_registers(first: int, *values: int) -> Words:
     """Set consecutive SH registers; `first` is the offset of the first one from their base, in dwords."""
-    return (*SetShReg.pack(COUNT=len(values), REG_OFFSET=first), *values)
+    return (*pm4.SetShReg.pack(COUNT=len(values), REG_OFFSET=first), *values)
 
 
 def indirect(va: int, words: int) -> Words:
     """Run `words` dwords of packets at `va`."""
-    return IndirectBuffer.pack(ADDRESS_LO=va & _LOW, ADDRESS_HI=va >> 32, IB_SIZE=words, VALID=True)
+    return pm4.IndirectBuffer.pack(ADDRESS_LO=va & _LOW, ADDRESS_HI=va >> 32, IB_SIZE=words, VALID=True)
 
 
 def on_first_xcc(words: int) -> Words:
     """Restrict the next `words` dwords to the first XCC."""
-    return PredExec.pack(EXEC_COUNT=words, DEVICE_SELECT=1)
+    return pm4.PredExec.pack(EXEC_COUNT=words, DEVICE_SELECT=1)
 
 
 def store(va: int, values: Words) -> Words:
     """Store dwords through L2 and wait until they have arrived."""
-    head = WriteData.pack(
+    head = pm4.WriteData.pack(
         COUNT=2 + len(values),
-        DST_SEL=WriteDst.L2,
+        DST_SEL=pm4.WriteDst.L2,
         WR_CONFIRM=True,
         ADDRESS_LO=va & _LOW,
         ADDRESS_HI=va >> 32,
@@ -95,9 +73,9 @@ def store(va: int, values: Words) -> Words:
 
 def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
     """Copy `size` bytes through L2; with `last` the queue waits until all bytes have arrived."""
-    return DmaData.pack(
-        SRC_SEL=DmaSrc.L2,
-        DST_SEL=DmaDst.L2,
+    return pm4.DmaData.pack(
+        SRC_SEL=pm4.DmaSrc.L2,
+        DST_SEL=pm4.DmaDst.L2,
         CP_SYNC=last,
         SRC_LO=src & _LOW,
         SRC_HI=src >> 32,
@@ -109,9 +87,9 @@ def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
 
 def fill(dst: int, value: int, size: int, *, last: bool) -> Words:
     """Fill `size` bytes with a u32 through L2; with `last` the queue waits until all have arrived."""
-    return DmaData.pack(
-        SRC_SEL=DmaSrc.DATA,
-        DST_SEL=DmaDst.L2,
+    return pm4.DmaData.pack(
+        SRC_SEL=pm4.DmaSrc.DATA,
+        DST_SEL=pm4.DmaDst.L2,
         CP_SYNC=last,
         SRC_LO=value,
         SRC_HI=0,
@@ -136,22 +114,22 @@ class Pm4Words:
         self.write_back = self._acquire(l2=True, code=False, invalidate=False)
         """Writes L2 back; needed before other agents read memory."""
         self._release = self._release_control()
-        self._no_interrupt = IntSel.DATA_AFTER_WRITE if choices.release_confirm else IntSel.NONE
+        self._no_interrupt = pm4.IntSel.DATA_AFTER_WRITE if choices.release_confirm else pm4.IntSel.NONE
         bottom = choices.release_event == "bottom"
-        self._event = Event.BOTTOM_OF_PIPE_TS if bottom else Event.CACHE_FLUSH_AND_INV_TS
-        self._wait_tail = WaitRegMem.pack(
-            FUNCTION=Function.GE,
-            MEM_SPACE=MemSpace.MEMORY,
+        self._event = pm4.Event.BOTTOM_OF_PIPE_TS if bottom else pm4.Event.CACHE_FLUSH_AND_INV_TS
+        self._wait_tail = pm4.WaitRegMem.pack(
+            FUNCTION=pm4.Function.GE,
+            MEM_SPACE=pm4.MemSpace.MEMORY,
             ADDRESS_LO=0,
             ADDRESS_HI=0,
             REFERENCE=0,
-            MASK=ALL_BITS,
-            POLL_INTERVAL=WAIT_POLL_INTERVAL,
+            MASK=pm4.ALL_BITS,
+            POLL_INTERVAL=pm4.WAIT_POLL_INTERVAL,
             OPTIMIZE_ACE_OFFLOAD_MODE=choices.ace_offload,
         )
-        value = DataSel.FULL_64 if choices.signal_bits == "64" else DataSel.LOW_32
+        value = pm4.DataSel.FULL_64 if choices.signal_bits == "64" else pm4.DataSel.LOW_32
         self._signal = self._store(value, visible=True)
-        self._time = self._store(DataSel.GPU_CLOCK, visible=False)
+        self._time = self._store(pm4.DataSel.GPU_CLOCK, visible=False)
         self._interrupt = self._store(value, visible=False, interrupt=True)
 
     def wait(self, va: int, value: int) -> Words:
@@ -175,14 +153,14 @@ class Pm4Words:
         return (head, control, select, slot_va & _LOW, slot_va >> 32, number, 0, number)
 
     def _acquire(self, *, l2: bool, code: bool, invalidate: bool = True) -> Words:
-        whole = {"SIZE_LO": ALL_BITS, "SIZE_HI": 0xFF, "POLL_INTERVAL": ACQUIRE_POLL_INTERVAL}
+        whole = {"SIZE_LO": pm4.ALL_BITS, "SIZE_HI": 0xFF, "POLL_INTERVAL": pm4.ACQUIRE_POLL_INTERVAL}
         layout, more = ACQUIRE[self._generation], (1 << int(self._choices.coher_size)) - 1
         if self._generation == _GFX9:
             upper = {"TCL1": True, "SH_KCACHE": True, "SH_ICACHE": code, "TC": l2} if invalidate else {}
             return _widened(layout.pack(**whole, **upper, TC_WB=l2), more)
         older = invalidate and self._generation < _GFX12
         control = GcrCntl(
-            GLI_INV=GLI_INV_ALL if code else 0,
+            GLI_INV=pm4.GLI_INV_ALL if code else 0,
             GLM_WB=older,
             GLM_INV=older,
             GLK_INV=invalidate,
@@ -200,18 +178,18 @@ class Pm4Words:
             caches = dict.fromkeys(("TC_WB_ACTION", "TC_ACTION"), 1)
             if self._choices.release_caches == "all":
                 caches |= dict.fromkeys(("TCL1_ACTION", "TC_MD_ACTION"), 1)
-            return caches | ({"CACHE_POLICY": CACHE_BYPASS} if policy == "bypass" else {})
-        caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": Sequence.FORWARD}
+            return caches | ({"CACHE_POLICY": pm4.CACHE_BYPASS} if policy == "bypass" else {})
+        caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": pm4.Sequence.FORWARD}
         if self._generation == _GFX12:
-            return caches | ({} if policy == "lru" else {"TEMPORAL": TEMPORAL_HINT})
+            return caches | ({} if policy == "lru" else {"TEMPORAL": pm4.TEMPORAL_HINT})
         caches |= dict.fromkeys(("GLM_WB", "GLM_INV", "GL1_INV"), 1)
-        return caches | ({"CACHE_POLICY": CACHE_BYPASS} if policy == "bypass" else {})
+        return caches | ({"CACHE_POLICY": pm4.CACHE_BYPASS} if policy == "bypass" else {})
 
-    def _store(self, data: DataSel, *, visible: bool, interrupt: bool = False) -> Words:
+    def _store(self, data: pm4.DataSel, *, visible: bool, interrupt: bool = False) -> Words:
         return RELEASE[self._generation].pack(
             EVENT_TYPE=self._event,
-            EVENT_INDEX=EventIndex.END_OF_PIPE,
-            INT_SEL=IntSel.INTERRUPT_AFTER_WRITE if interrupt else self._no_interrupt,
+            EVENT_INDEX=pm4.EventIndex.END_OF_PIPE,
+            INT_SEL=pm4.IntSel.INTERRUPT_AFTER_WRITE if interrupt else self._no_interrupt,
             DATA_SEL=data,
             ADDRESS_LO=0,
             ADDRESS_HI=0,

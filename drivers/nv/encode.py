@@ -24,19 +24,7 @@ from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
-from hcq.commands import (
-    Barrier,
-    Copy,
-    Exec,
-    Fill,
-    Indirect,
-    SetSignal,
-    Timestamp,
-    Wait,
-    Write,
-    address,
-    refuse_unknown,
-)
+from hcq import commands as neutral
 from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
 
@@ -98,15 +86,15 @@ class NvEncoder:
         self._owed = False
         """Whether a descriptor replaced a barrier: the next launch by words must then wait for idle first."""
         self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
-            Wait: self._wait,
-            SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
-            Timestamp: self._timestamp,
-            Barrier: self._barrier,
-            Exec: self._exec,
-            Copy: self._copy,
-            Fill: self._fill,
-            Write: self._write,
-            Indirect: self._indirect,
+            neutral.Wait: self._wait,
+            neutral.SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
+            neutral.Timestamp: self._timestamp,
+            neutral.Barrier: self._barrier,
+            neutral.Exec: self._exec,
+            neutral.Copy: self._copy,
+            neutral.Fill: self._fill,
+            neutral.Write: self._write,
+            neutral.Indirect: self._indirect,
         }
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
@@ -116,14 +104,14 @@ class NvEncoder:
         try:
             for command, after in zip_longest(commands, commands[1:]):
                 kind = command.__class__
-                if kind is not Barrier:
-                    if self._held and (kind is not Exec or after.__class__ is Exec):
+                if kind is not neutral.Barrier:
+                    if self._held and (kind is not neutral.Exec or after.__class__ is neutral.Exec):
                         self._wait_for_idle(out)  # a descriptor starts one kernel, not several or a copy
-                    if kind is not Exec:
+                    if kind is not neutral.Exec:
                         self._last = None  # a later kernel must not start before this command
                 table[kind](command, out)
         except KeyError:
-            refuse_unknown(commands, table)
+            neutral.refuse_unknown(commands, table)
             raise
         if self._held:
             self._wait_for_idle(out)
@@ -148,13 +136,13 @@ class NvEncoder:
         if execute not in push.HALF_WIDTH:
             out.patch_word(at + 4, value >> 32, width=32)
 
-    def _wait(self, command: Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
 
-    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+    def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
 
-    def _copy_signal(self, command: SetSignal, out: PushBuffer) -> None:
+    def _copy_signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         self._engine_store(out, command.signal.va, command.value)
 
     def _engine_store(self, out: PushBuffer, va: int, value: Word) -> None:
@@ -167,14 +155,14 @@ class NvEncoder:
         out.words += push.copy_signal(va, 0)
         out.patch_word(at + push.COPY_SIGNAL_VALUE, value, width=32)
 
-    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
+    def _timestamp(self, command: neutral.Timestamp, out: PushBuffer) -> None:
         va = command.stamp.va
         if self.kind is QueueKind.COPY:
             out.words += push.copy_signal(va, 0, push.LAUNCH_TIME)
         else:
             self._semaphore(out, va, 0, push.RELEASE_WFI_TIME)
 
-    def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
+    def _barrier(self, _command: neutral.Barrier, out: PushBuffer) -> None:
         # This serves every scope: grids end with a barrier of system scope.
         if self._held:
             return
@@ -200,7 +188,7 @@ class NvEncoder:
             last.view[last.at + index] = last.block[index] | bits
         self._held, self._owed = False, True
 
-    def _exec(self, command: Exec, out: PushBuffer) -> None:
+    def _exec(self, command: neutral.Exec, out: PushBuffer) -> None:
         program = command.program.loaded
         if not isinstance(program, NvProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
@@ -234,9 +222,9 @@ class NvEncoder:
             for place in program.group_counts[axis]:
                 out.patch_memory(bank + place, word, width=32)
 
-    def _copy(self, command: Copy, out: PushBuffer) -> None:
+    def _copy(self, command: neutral.Copy, out: PushBuffer) -> None:
         self._before_copies(out)
-        dst, src, size = address(command.dst), address(command.src), command.size
+        dst, src, size = neutral.address(command.dst), neutral.address(command.src), command.size
         if isinstance(size, int):
             for start in range(0, size, MAX_COPY_BYTES):
                 piece = min(size - start, MAX_COPY_BYTES)
@@ -254,9 +242,9 @@ class NvEncoder:
             out.words[at + push.COPY_SITE_SIZE] = 0
             out.patch_word(at + push.COPY_SITE_SIZE, size, width=32)
 
-    def _fill(self, command: Fill, out: PushBuffer) -> None:
+    def _fill(self, command: neutral.Fill, out: PushBuffer) -> None:
         self._before_copies(out)
-        dst, value, size = address(command.dst), command.value, command.size
+        dst, value, size = neutral.address(command.dst), command.value, command.size
         sizes = range(0, size, MAX_COPY_BYTES) if isinstance(size, int) else range(1)
         for start in sizes:
             at = len(out.words)
@@ -288,8 +276,8 @@ class NvEncoder:
         if self.kind is QueueKind.COMPUTE:
             out.words += push.graphics_copy_end(out.place((0,), align=8))
 
-    def _write(self, command: Write, out: PushBuffer) -> None:
-        dst, value = address(command.dst), command.value
+    def _write(self, command: neutral.Write, out: PushBuffer) -> None:
+        dst, value = neutral.address(command.dst), command.value
         wide = command.bits == 64
         if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
             raise UsageError(f"{value:#x} does not fit the {command.bits} bits of a write")
@@ -313,7 +301,7 @@ class NvEncoder:
             at = first + piece * step
             _patch_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
-    def _indirect(self, command: Indirect, out: PushBuffer) -> None:
+    def _indirect(self, command: neutral.Indirect, out: PushBuffer) -> None:
         # Prebuilt words are called by ring entries, not by packets.
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):

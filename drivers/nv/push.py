@@ -11,24 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv import vaspace
-from drivers.nv.layouts.compute import (
-    MAX_SM_COUNT_ALL,
-    QMD_VERSION_HOPPER,
-    ComputeMethod,
-    InvalidateShaderCaches,
-    PcasAction,
-    SendSignalingPcas2B,
-    SetSpaVersion,
-)
-from drivers.nv.layouts.dma import (
-    MAX_COPY_BYTES,
-    DataTransferType,
-    DmaMethod,
-    DmaSemaphoreType,
-    LaunchDma,
-    RemapComponents,
-    RemapSource,
-)
+from drivers.nv.layouts import compute, dma
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
 
@@ -76,43 +59,43 @@ RELEASE_WFI_TIME: Final = int(
 HALF_WIDTH: Final = frozenset({ACQUIRE_32, RELEASE_WFI_32})
 """The operations with a payload of 32 bits."""
 
-WAIT_FOR_IDLE: Final = _immediate(COMPUTE, ComputeMethod.WAIT_FOR_IDLE)
+WAIT_FOR_IDLE: Final = _immediate(COMPUTE, compute.ComputeMethod.WAIT_FOR_IDLE)
 HOST_WFI: Final = _immediate(COMPUTE, HostMethod.WFI)
 
-PCAS_A: Final = header(COMPUTE, ComputeMethod.SEND_PCAS_A, 1)
-PCAS2_B: Final = header(COMPUTE, ComputeMethod.SEND_SIGNALING_PCAS2_B, 1)
+PCAS_A: Final = header(COMPUTE, compute.ComputeMethod.SEND_PCAS_A, 1)
+PCAS2_B: Final = header(COMPUTE, compute.ComputeMethod.SEND_SIGNALING_PCAS2_B, 1)
 
-_COPY_OFFSETS: Final = header(COPY, DmaMethod.OFFSET_IN_UPPER, 4)
-_COPY_OUT: Final = header(COPY, DmaMethod.OFFSET_OUT_UPPER, 2)
-_COPY_LENGTH: Final = header(COPY, DmaMethod.LINE_LENGTH_IN, 1)
-_COPY_LAUNCH: Final = header(COPY, DmaMethod.LAUNCH_DMA, 1)
-_COPY_SEMAPHORE: Final = header(COPY, DmaMethod.SET_SEMAPHORE_A, 3)
-_COPY_CONST: Final = header(COPY, DmaMethod.SET_REMAP_CONST_A, 1)
-_COPY_COMPONENTS: Final = header(COPY, DmaMethod.SET_REMAP_COMPONENTS, 1)
+_COPY_OFFSETS: Final = header(COPY, dma.DmaMethod.OFFSET_IN_UPPER, 4)
+_COPY_OUT: Final = header(COPY, dma.DmaMethod.OFFSET_OUT_UPPER, 2)
+_COPY_LENGTH: Final = header(COPY, dma.DmaMethod.LINE_LENGTH_IN, 1)
+_COPY_LAUNCH: Final = header(COPY, dma.DmaMethod.LAUNCH_DMA, 1)
+_COPY_SEMAPHORE: Final = header(COPY, dma.DmaMethod.SET_SEMAPHORE_A, 3)
+_COPY_CONST: Final = header(COPY, dma.DmaMethod.SET_REMAP_CONST_A, 1)
+_COPY_COMPONENTS: Final = header(COPY, dma.DmaMethod.SET_REMAP_COMPONENTS, 1)
 
-_PITCH: Final = LaunchDma(
-    DATA_TRANSFER_TYPE=DataTransferType.NON_PIPELINED, SRC_MEMORY_LAYOUT=True, DST_MEMORY_LAYOUT=True
+_PITCH: Final = dma.LaunchDma(
+    DATA_TRANSFER_TYPE=dma.DataTransferType.NON_PIPELINED, SRC_MEMORY_LAYOUT=True, DST_MEMORY_LAYOUT=True
 )
 LAUNCH_COPY: Final = int(_PITCH)
 LAUNCH_COPY_SIGNAL: Final = int(
-    _PITCH.replace(FLUSH_ENABLE=True, SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD)
+    _PITCH.replace(FLUSH_ENABLE=True, SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD)
 )
 LAUNCH_FILL: Final = int(_PITCH.replace(FLUSH_ENABLE=True, REMAP_ENABLE=True))
 LAUNCH_SIGNAL: Final = int(
-    LaunchDma(
-        DATA_TRANSFER_TYPE=DataTransferType.NONE,
+    dma.LaunchDma(
+        DATA_TRANSFER_TYPE=dma.DataTransferType.NONE,
         FLUSH_ENABLE=True,
-        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,
+        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD,
     )
 )
 LAUNCH_TIME: Final = int(
-    LaunchDma(
-        DATA_TRANSFER_TYPE=DataTransferType.NONE,
+    dma.LaunchDma(
+        DATA_TRANSFER_TYPE=dma.DataTransferType.NONE,
         FLUSH_ENABLE=True,
-        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_FOUR_WORD,
+        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_FOUR_WORD,
     )
 )
-FILL_COMPONENTS: Final = int(RemapComponents(DST_X=RemapSource.CONST_A, COMPONENT_SIZE=3))
+FILL_COMPONENTS: Final = int(dma.RemapComponents(DST_X=dma.RemapSource.CONST_A, COMPONENT_SIZE=3))
 
 
 def semaphore(subchannel: Subchannel, va: int, value: int, execute: int) -> Words:
@@ -128,7 +111,7 @@ def copy(dst: int, src: int, size: int) -> Words:
     """Copy `size` bytes with the copy engine, in pieces of at most MAX_COPY_BYTES."""
     words: Words = ()
     while size > 0:
-        piece = min(size, MAX_COPY_BYTES)
+        piece = min(size, dma.MAX_COPY_BYTES)
         words += (_COPY_OFFSETS, src >> 32, src & _LOW, dst >> 32, dst & _LOW)
         words += (_COPY_LENGTH, piece, _COPY_LAUNCH, LAUNCH_COPY)
         dst, src, size = dst + piece, src + piece, size - piece
@@ -145,7 +128,7 @@ def fill(dst: int, value: int, size: int) -> Words:
     """Fill `size` bytes, a multiple of 4, with a u32, by the copy engine."""
     words: Words = (_COPY_CONST, value, _COPY_COMPONENTS, FILL_COMPONENTS)
     while size > 0:
-        piece = min(size, MAX_COPY_BYTES)
+        piece = min(size, dma.MAX_COPY_BYTES)
         words += (_COPY_OUT, dst >> 32, dst & _LOW, _COPY_LENGTH, piece >> 2, _COPY_LAUNCH, LAUNCH_FILL)
         dst, size = dst + piece, size - piece
     return words
@@ -175,9 +158,9 @@ def graphics_copy_end(slot: int) -> Words:
     )
 
 
-def launch(descriptor: int, action: PcasAction) -> Words:
+def launch(descriptor: int, action: compute.PcasAction) -> Words:
     """Launch the grid with the descriptor at address `descriptor`."""
-    return (PCAS_A, descriptor >> 8, PCAS2_B, int(SendSignalingPcas2B(PCAS_ACTION=action)))
+    return (PCAS_A, descriptor >> 8, PCAS2_B, int(compute.SendSignalingPcas2B(PCAS_ACTION=action)))
 
 
 def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
@@ -185,7 +168,7 @@ def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
 
     `copies`: the channel also has a copy engine object.
     """
-    method = ComputeMethod
+    method = compute.ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]
     words: list[int] = [
         header(COMPUTE, method.SET_OBJECT, 1),
@@ -201,10 +184,10 @@ def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
         local & _LOW,
     ]
     if choices.qmd_version_method:
-        spa = SetSpaVersion(MAJOR=gpu.sm_version >> 8, MINOR=gpu.sm_version & 0xFF)
+        spa = compute.SetSpaVersion(MAJOR=gpu.sm_version >> 8, MINOR=gpu.sm_version & 0xFF)
         words += (
             header(COMPUTE, method.SET_QMD_VERSION, 1),
-            QMD_VERSION_HOPPER,
+            compute.QMD_VERSION_HOPPER,
             header(COMPUTE, method.SET_SPA_VERSION, 1),
             int(spa),
         )
@@ -215,12 +198,12 @@ def compute_setup(gpu: NvGpu, choices: NvQuirks, *, copies: bool) -> Words:
 
 def copy_setup(gpu: NvGpu) -> Words:
     """Return the words that initialise a copy channel."""
-    return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
+    return (header(COPY, dma.DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
 
 
 def local_memory(va: int, bytes_per_tpc: int, tpcs: int, *, all_sms: bool) -> Words:
     """Wait until the compute engine is idle, then set the backing of local memory."""
-    method = ComputeMethod
+    method = compute.ComputeMethod
     return (
         WAIT_FOR_IDLE,
         header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_A, 2),
@@ -229,16 +212,16 @@ def local_memory(va: int, bytes_per_tpc: int, tpcs: int, *, all_sms: bool) -> Wo
         header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 3),
         bytes_per_tpc >> 32,
         bytes_per_tpc & _LOW,
-        MAX_SM_COUNT_ALL if all_sms else tpcs,
+        compute.MAX_SM_COUNT_ALL if all_sms else tpcs,
     )
 
 
-_CACHES: Final = int(InvalidateShaderCaches(INSTRUCTION=True, DATA=True, CONSTANT=True))
+_CACHES: Final = int(compute.InvalidateShaderCaches(INSTRUCTION=True, DATA=True, CONSTANT=True))
 
 
 def new_code() -> Words:
     """Invalidate the shader caches, after code was loaded at addresses that may have held other code."""
-    return (header(COMPUTE, ComputeMethod.INVALIDATE_SHADER_CACHES, 1), _CACHES)
+    return (header(COMPUTE, compute.ComputeMethod.INVALIDATE_SHADER_CACHES, 1), _CACHES)
 
 
 def report_semaphore(va: int, value: int) -> Words:
@@ -246,4 +229,4 @@ def report_semaphore(va: int, value: int) -> Words:
 
     Used by the bring-up ladder only.
     """
-    return (header(COMPUTE, ComputeMethod.SET_REPORT_SEMAPHORE_A, 4), va >> 32, va & _LOW, value, 0)
+    return (header(COMPUTE, compute.ComputeMethod.SET_REPORT_SEMAPHORE_A, 4), va >> 32, va & _LOW, value, 0)

@@ -14,30 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import address_of
-from drivers.nv.layouts.chips import (
-    CLASS_NAMES,
-    COMPUTE_LOW_BYTE,
-    COPY_CLASSES,
-    GENERATIONS,
-    GPFIFO_CLASSES,
-    SILENT_CHANNEL,
-    USERMODE_CLASSES,
-    WIDE_CHANNEL,
-    Generation,
-    NvChip,
-    sm_number,
-)
-from drivers.nv.layouts.controls import (
-    CE_SHARED_BIT,
-    GID_BINARY_SHA1,
-    GID_BYTES,
-    GRCE_BIT,
-    NV2080_CTRL_FB_INFO,
-    NV2080_CTRL_GR_INFO,
-    Control,
-    FbInfo,
-    GrInfo,
-)
+from drivers.nv.layouts import chips, controls
 from drivers.nv.layouts.rm_classes import (
     NV0080_ALLOC_PARAMETERS,
     NV2080_ALLOC_PARAMETERS,
@@ -73,7 +50,7 @@ class NvGpu:
 
     name: str
     uuid: bytes
-    generation: Generation
+    generation: chips.Generation
     gpfifo_class: int
     """The class of channels."""
     usermode_class: int
@@ -101,12 +78,12 @@ class NvGpu:
     @property
     def wide_host(self) -> bool:
         """Whether the host engine of its channels has addresses of 57 bits and not 40."""
-        return self.generation.wide_addresses and self.gpfifo_class >= WIDE_CHANNEL
+        return self.generation.wide_addresses and self.gpfifo_class >= chips.WIDE_CHANNEL
 
     @property
     def reports_get(self) -> bool:
         """Whether the user area of its channels reports the get index."""
-        return self.gpfifo_class < SILENT_CHANNEL
+        return self.gpfifo_class < chips.SILENT_CHANNEL
 
     @property
     def arch(self) -> str:
@@ -116,10 +93,10 @@ class NvGpu:
     @property
     def sm(self) -> str:
         """The architecture without suffix, such as "sm_90"."""
-        return f"sm_{sm_number(self.sm_version)}"
+        return f"sm_{chips.sm_number(self.sm_version)}"
 
     @property
-    def chip(self) -> NvChip:
+    def chip(self) -> chips.NvChip:
         """The row of its compute capability."""
         return self.generation.chip(self.sm_version)
 
@@ -139,7 +116,7 @@ class Handles:
 
 def open_objects(rm: Rm, card: Card) -> Handles:
     """Allocate device and subdevice of an opened GPU; they are freed with the client."""
-    info: Any = rm.query(rm.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
+    info: Any = rm.query(rm.root, controls.Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
     device = rm.alloc(
         rm.root,
         RmClass.NV01_DEVICE_0,
@@ -153,7 +130,7 @@ def open_objects(rm: Rm, card: Card) -> Handles:
 
 def class_list(rm: Rm, device: int) -> tuple[int, ...]:
     """Return the classes that a device lists. Raises `BringUpError` if their number is implausible."""
-    command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
+    command = controls.Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
     asked: Any = rm.query(device, command)
     if asked.numClasses not in _CLASSES:
         raise _implausible(rm, "", f"{asked.numClasses} classes")
@@ -164,15 +141,15 @@ def class_list(rm: Rm, device: int) -> tuple[int, ...]:
 
 def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
     """Query values of the graphics engine by index. Raises `BringUpError` if the reply has other indices."""
-    size = NV2080_CTRL_GR_INFO.SIZE
-    block = bytearray(b"".join(NV2080_CTRL_GR_INFO.pack(index=index) for index in indices))
+    size = controls.NV2080_CTRL_GR_INFO.SIZE
+    block = bytearray(b"".join(controls.NV2080_CTRL_GR_INFO.pack(index=index) for index in indices))
     rm.query(
         subdevice,
-        Control.NV2080_CTRL_CMD_GR_GET_INFO,
+        controls.Control.NV2080_CTRL_CMD_GR_GET_INFO,
         grInfoListSize=len(indices),
         grInfoList=address_of(block),
     )
-    replies = [NV2080_CTRL_GR_INFO.from_bytes(block, i * size) for i in range(len(indices))]
+    replies = [controls.NV2080_CTRL_GR_INFO.from_bytes(block, i * size) for i in range(len(indices))]
     return _answers(rm, "graphics engine", indices, replies)
 
 
@@ -181,9 +158,12 @@ def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 
     Raises `BringUpError` if the reply has other indices.
     """
-    asked = tuple(NV2080_CTRL_FB_INFO(index=index) for index in indices)
+    asked = tuple(controls.NV2080_CTRL_FB_INFO(index=index) for index in indices)
     reply: Any = rm.query(
-        subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=len(asked), fbInfoList=asked
+        subdevice,
+        controls.Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
+        fbInfoListSize=len(asked),
+        fbInfoList=asked,
     )
     return _answers(rm, "memory", indices, reply.fbInfoList[: len(asked)])
 
@@ -202,10 +182,10 @@ def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ..
 
     In each, engines that do not share their physical engines with another one are first: they copy faster.
     """
-    caps: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
+    caps: Any = rm.query(subdevice, controls.Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
     bits = {i: caps.capsTbl[i][0] for i in range(64) if caps.present >> i & 1}
-    fastest = sorted(bits, key=lambda i: (bits[i] & CE_SHARED_BIT, i))
-    graphics = tuple(i for i in fastest if bits[i] & GRCE_BIT)
+    fastest = sorted(bits, key=lambda i: (bits[i] & controls.CE_SHARED_BIT, i))
+    graphics = tuple(i for i in fastest if bits[i] & controls.GRCE_BIT)
     return tuple(i for i in fastest if i not in graphics), graphics
 
 
@@ -215,12 +195,12 @@ def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> tuple[int, tuple[int,
     The second is empty if the kernel driver does not state the positions of the SMs.
     """
     try:
-        order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
+        order: Any = rm.query(subdevice, controls.Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     except DriverError:
         # The record differs between branches (nv.md 1.5). The masks give the same number and do not differ.
-        gpcs: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK)
+        gpcs: Any = rm.query(subdevice, controls.Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK)
         masks: list[Any] = [
-            rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=gpc)
+            rm.query(subdevice, controls.Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=gpc)
             for gpc in range(32)
             if gpcs.gpcMask >> gpc & 1
         ]
@@ -241,32 +221,38 @@ def cluster_parts(positions: Sequence[Any]) -> tuple[int, ...]:
 
 def uuid_of(rm: Rm, subdevice: int) -> bytes:
     """Return the 16 bytes that identify the GPU to UVM."""
-    reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=GID_BINARY_SHA1)
-    return bytes(reply.data[:GID_BYTES])
+    reply: Any = rm.query(
+        subdevice, controls.Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=controls.GID_BINARY_SHA1
+    )
+    return bytes(reply.data[: controls.GID_BYTES])
 
 
 def gpu_name(rm: Rm, subdevice: int) -> str:
     """Return the product name."""
-    reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING)
+    reply: Any = rm.query(subdevice, controls.Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING)
     return str(reply.gpuNameString)
 
 
 def choose(
     name: str, classes: Sequence[int], choices: NvQuirks = DEFAULT
-) -> tuple[Generation, int, int, int]:
+) -> tuple[chips.Generation, int, int, int]:
     """Return the generation and the channel, doorbell and copy class that follow from a class list.
 
     Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
     """
     present = set(classes)
     row = next((row for compute, row in _newest_first() if compute in present), None)
-    if row is None and not any(c in CLASS_NAMES and c & 0xFF == COMPUTE_LOW_BYTE for c in present):
+    if row is None and not any(
+        c in chips.CLASS_NAMES and c & 0xFF == chips.COMPUTE_LOW_BYTE for c in present
+    ):
         raise mig_mode(name)  # a divided GPU lists no compute class to a client without an instance
     if row is None:
         raise unsupported_gpu(name, classes)
-    gpfifo = _class(name, "channel", choices.channel_class, GPFIFO_CLASSES, present & {*row.gpfifo})
-    usermode = _class(name, "doorbell", choices.doorbell_class, USERMODE_CLASSES, present & {*row.usermode})
-    copy = next((c for c in COPY_CLASSES if c in present and c in row.copy), None)
+    gpfifo = _class(name, "channel", choices.channel_class, chips.GPFIFO_CLASSES, present & {*row.gpfifo})
+    usermode = _class(
+        name, "doorbell", choices.doorbell_class, chips.USERMODE_CLASSES, present & {*row.usermode}
+    )
+    copy = next((c for c in chips.COPY_CLASSES if c in present and c in row.copy), None)
     if gpfifo is None or usermode is None or copy is None:
         raise UnsupportedError(
             f"{name}: a {row.name} without a matching channel, doorbell or copy class; "
@@ -298,11 +284,11 @@ def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
             rm,
             handles.subdevice,
             (
-                GrInfo.SM_VERSION,
-                GrInfo.MAX_WARPS_PER_SM,
-                GrInfo.LITTER_NUM_GPCS,
-                GrInfo.LITTER_NUM_TPC_PER_GPC,
-                GrInfo.LITTER_NUM_SM_PER_TPC,
+                controls.GrInfo.SM_VERSION,
+                controls.GrInfo.MAX_WARPS_PER_SM,
+                controls.GrInfo.LITTER_NUM_GPCS,
+                controls.GrInfo.LITTER_NUM_TPC_PER_GPC,
+                controls.GrInfo.LITTER_NUM_SM_PER_TPC,
             ),
         )
     except DriverError as error:
@@ -330,7 +316,7 @@ def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
         sms=sms,
         # A part larger than a GPC means that the reply holds no positions.
         gpc_sms=parts if parts and parts[-1] <= tpcs * sms_per_tpc else (),
-        vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
+        vram_bytes=fb_info(rm, handles.subdevice, (controls.FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=_rotated(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )
     if choices.plausible and (wrong := _implausible_values(gpu)):
@@ -354,7 +340,7 @@ def _implausible_values(gpu: NvGpu) -> str:
     room = min(gpu.litter_tpcs * per_tpc, _MOST_SMS)
     fine = {
         f"SM version {gpu.sm_version:#x} on a {row.name}, which has {row.sm_version:#x}": (
-            sm_number(gpu.sm_version) // 10 == sm_number(row.sm_version) // 10
+            chips.sm_number(gpu.sm_version) // 10 == chips.sm_number(row.sm_version) // 10
         ),
         f"{gpu.max_warps} warps an SM": gpu.max_warps in _WARPS,
         f"{gpu.gpcs} GPCs": gpu.gpcs in _GPCS,
@@ -375,5 +361,5 @@ def _rotated(engines: tuple[int, ...], first: str) -> tuple[int, ...]:
     return engines[at:] + engines[:at]
 
 
-def _newest_first() -> list[tuple[int, Generation]]:
-    return sorted(GENERATIONS.items(), reverse=True)
+def _newest_first() -> list[tuple[int, chips.Generation]]:
+    return sorted(chips.GENERATIONS.items(), reverse=True)

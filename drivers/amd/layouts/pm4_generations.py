@@ -11,37 +11,17 @@ import functools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from drivers.amd.layouts.pm4 import (
-    SOURCE,
-    AtomicMem,
-    CopyData,
-    DataSel,
-    DispatchDirect,
-    DmaData,
-    Event,
-    EventIndex,
-    EventWrite,
-    IndirectBuffer,
-    IntSel,
-    Opcode,
-    PredExec,
-    ReleaseDst,
-    Sequence,
-    SetShReg,
-    WaitRegMem,
-    WriteData,
-    header,
-)
+from drivers.amd.layouts import pm4
 from hcq.layout import BitStruct, bits, const, optional, removed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class AcquireMemGfx9(BitStruct, words=7, source=SOURCE):
+class AcquireMemGfx9(BitStruct, words=7, source=pm4.SOURCE):
     """ACQUIRE_MEM of gfx9: dword 1 is COHER_CNTL."""
 
-    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 7))
+    _header = const(31, 0, pm4.header(pm4.Opcode.ACQUIRE_MEM, 7))
     TC_NC: bool = optional(3, word=1)
     TC_WC: bool = optional(4, word=1)
     TC_INV_METADATA: bool = optional(5, word=1)
@@ -63,7 +43,7 @@ class AcquireMemGfx9(BitStruct, words=7, source=SOURCE):
     POLL_INTERVAL: int = bits(15, 0, word=6)
 
 
-class GcrCntl(BitStruct, source=SOURCE):
+class GcrCntl(BitStruct, source=pm4.SOURCE):
     """Cache operations since gfx10: the last dword of ACQUIRE_MEM, and of SDMA's GCR_REQ."""
 
     GLI_INV: int = optional(1, 0, doc="instruction cache: 1 all")
@@ -79,14 +59,14 @@ class GcrCntl(BitStruct, source=SOURCE):
     GL2_DISCARD: bool = optional(13)
     GL2_INV: bool = optional(14)
     GL2_WB: bool = optional(15)
-    SEQ: Sequence = optional(17, 16)
+    SEQ: pm4.Sequence = optional(17, 16)
     RANGE_IS_PA: bool = optional(18)
 
 
-class AcquireMem(BitStruct, words=8, source=SOURCE):
+class AcquireMem(BitStruct, words=8, source=pm4.SOURCE):
     """ACQUIRE_MEM since gfx10; gfx12 ignores GL1 and GLM bits."""
 
-    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 8))
+    _header = const(31, 0, pm4.header(pm4.Opcode.ACQUIRE_MEM, 8))
     SIZE_LO: int = bits(31, 0, word=2)
     SIZE_HI: int = bits(7, 0, word=3)
     BASE_LO: int = optional(31, 0, word=4)
@@ -95,18 +75,18 @@ class AcquireMem(BitStruct, words=8, source=SOURCE):
     GCR_CNTL: int = bits(18, 0, word=7, doc="a `GcrCntl`")
 
 
-class ReleaseMem(BitStruct, words=8, source=SOURCE):
+class ReleaseMem(BitStruct, words=8, source=pm4.SOURCE):
     """RELEASE_MEM without the cache bits of a generation: wait for earlier work, then store and interrupt.
 
     The queue must have an end-of-pipe buffer.
     """
 
-    _header = const(31, 0, header(Opcode.RELEASE_MEM, 8))
-    EVENT_TYPE: Event = bits(5, 0, word=1)
-    EVENT_INDEX: EventIndex = bits(11, 8, word=1)
-    DST_SEL: ReleaseDst = optional(17, 16, word=2)
-    INT_SEL: IntSel = bits(26, 24, word=2)
-    DATA_SEL: DataSel = bits(31, 29, word=2)
+    _header = const(31, 0, pm4.header(pm4.Opcode.RELEASE_MEM, 8))
+    EVENT_TYPE: pm4.Event = bits(5, 0, word=1)
+    EVENT_INDEX: pm4.EventIndex = bits(11, 8, word=1)
+    DST_SEL: pm4.ReleaseDst = optional(17, 16, word=2)
+    INT_SEL: pm4.IntSel = bits(26, 24, word=2)
+    DATA_SEL: pm4.DataSel = bits(31, 29, word=2)
     ADDRESS_LO: int = bits(31, 0, word=3)
     ADDRESS_HI: int = bits(31, 0, word=4)
     DATA_LO: int = bits(31, 0, word=5)
@@ -114,7 +94,7 @@ class ReleaseMem(BitStruct, words=8, source=SOURCE):
     INT_CTXID: int = bits(31, 0, word=7)
 
 
-class ReleaseMemGfx9(ReleaseMem, source=SOURCE):
+class ReleaseMemGfx9(ReleaseMem, source=pm4.SOURCE):
     """RELEASE_MEM of gfx9."""
 
     TCL1_VOL_ACTION: bool = optional(12, word=1)
@@ -129,7 +109,7 @@ class ReleaseMemGfx9(ReleaseMem, source=SOURCE):
     EXECUTE: bool = optional(28, word=1)
 
 
-class ReleaseMemGfx10(ReleaseMem, source=SOURCE):
+class ReleaseMemGfx10(ReleaseMem, source=pm4.SOURCE):
     """RELEASE_MEM of gfx10."""
 
     GLM_WB: bool = optional(12, word=1)
@@ -141,19 +121,19 @@ class ReleaseMemGfx10(ReleaseMem, source=SOURCE):
     GL2_DISCARD: bool = optional(19, word=1)
     GL2_INV: bool = optional(20, word=1)
     GL2_WB: bool = optional(21, word=1)
-    SEQ: Sequence = optional(23, 22, word=1)
+    SEQ: pm4.Sequence = optional(23, 22, word=1)
     CACHE_POLICY: int = optional(26, 25, word=1)
     PQ_EXE_STATUS: bool = optional(28, word=1)
 
 
-class ReleaseMemGfx11(ReleaseMemGfx10, source=SOURCE):
+class ReleaseMemGfx11(ReleaseMemGfx10, source=pm4.SOURCE):
     """RELEASE_MEM of gfx11."""
 
     GLK_WB: bool = optional(24, word=1)
     GLK_INV: bool = optional(30, word=1)
 
 
-class ReleaseMemGfx12(ReleaseMemGfx10, source=SOURCE):
+class ReleaseMemGfx12(ReleaseMemGfx10, source=pm4.SOURCE):
     """RELEASE_MEM of gfx12, which has no GLM and GL1 bits, and a temporal hint instead of the policy."""
 
     GLM_WB = removed()
@@ -174,16 +154,16 @@ RELEASE: Final[Mapping[int, type[ReleaseMem]]] = MappingProxyType(
 """Generation -> layout of RELEASE_MEM."""
 _SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
     {
-        Opcode.WAIT_REG_MEM: WaitRegMem,
-        Opcode.EVENT_WRITE: EventWrite,
-        Opcode.PRED_EXEC: PredExec,
-        Opcode.INDIRECT_BUFFER: IndirectBuffer,
-        Opcode.DISPATCH_DIRECT: DispatchDirect,
-        Opcode.WRITE_DATA: WriteData,
-        Opcode.COPY_DATA: CopyData,
-        Opcode.DMA_DATA: DmaData,
-        Opcode.ATOMIC_MEM: AtomicMem,
-        Opcode.SET_SH_REG: SetShReg,
+        pm4.Opcode.WAIT_REG_MEM: pm4.WaitRegMem,
+        pm4.Opcode.EVENT_WRITE: pm4.EventWrite,
+        pm4.Opcode.PRED_EXEC: pm4.PredExec,
+        pm4.Opcode.INDIRECT_BUFFER: pm4.IndirectBuffer,
+        pm4.Opcode.DISPATCH_DIRECT: pm4.DispatchDirect,
+        pm4.Opcode.WRITE_DATA: pm4.WriteData,
+        pm4.Opcode.COPY_DATA: pm4.CopyData,
+        pm4.Opcode.DMA_DATA: pm4.DmaData,
+        pm4.Opcode.ATOMIC_MEM: pm4.AtomicMem,
+        pm4.Opcode.SET_SH_REG: pm4.SetShReg,
     }
 )
 
@@ -191,8 +171,8 @@ _SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
 @functools.cache
 def packets(generation: int) -> Mapping[int, type[BitStruct]]:
     """Return opcode -> layout of the packets of a generation; packets of `WITH_DATA` have data after it."""
-    return {**_SAME, Opcode.ACQUIRE_MEM: ACQUIRE[generation], Opcode.RELEASE_MEM: RELEASE[generation]}
+    return {**_SAME, pm4.Opcode.ACQUIRE_MEM: ACQUIRE[generation], pm4.Opcode.RELEASE_MEM: RELEASE[generation]}
 
 
-WITH_DATA: Final = frozenset({Opcode.SET_SH_REG, Opcode.WRITE_DATA})
+WITH_DATA: Final = frozenset({pm4.Opcode.SET_SH_REG, pm4.Opcode.WRITE_DATA})
 """Packets whose layout is followed by data."""

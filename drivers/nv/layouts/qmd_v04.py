@@ -10,21 +10,7 @@ Not here: other versions (`qmd_v03`, `qmd_v05`), values of fields (`qmd_values`)
 
 from __future__ import annotations
 
-from drivers.nv.layouts.qmd_values import (
-    CallLimit,
-    ConstantPrefetch,
-    CtaDistribution,
-    DependentAction,
-    MembarType,
-    ProgramPrefetchType,
-    QmdType,
-    ReductionFormat,
-    ReductionOp,
-    ReleaseMembar,
-    SamplerIndex,
-    SemaphoreSize,
-    TrapType,
-)
+from drivers.nv.layouts import qmd_values as values
 from hcq.layout import BitStruct, bits, optional
 
 SOURCE = "NVIDIA open-gpu-doc, QMD V04_00 of clcbc0qmd.h (nv.md 4.4)"
@@ -36,7 +22,7 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     DEPENDENCE_COUNTER: int = optional(15, 0)
     QMD_GROUP_ID: int = optional(21, 16)
     ADD_TO_HEAD_OF_QMD_GROUP_LINKED_LIST: bool = optional(22)
-    QMD_TYPE: QmdType = optional(25, 23)
+    QMD_TYPE: values.QmdType = optional(25, 23)
     ARRIVE_AT_LATCH_VALID: bool = optional(28)
     WAIT_ON_LATCH_VALID: bool = optional(29)
     REQUIRE_SCHEDULING_PCAS: bool = optional(30)
@@ -54,16 +40,16 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     HW_ONLY_DEPENDENCE_COUNTER: int = optional(303, 288)
     HW_ONLY_REQUIRE_SCHEDULING_PCAS: bool = optional(304)
     RELEASE_ENABLE: tuple[bool, ...] = optional(320, count=3, stride=16)
-    RELEASE_STRUCTURE_SIZE: tuple[SemaphoreSize, ...] = optional(322, 321, count=3, stride=16)
-    RELEASE_MEMBAR_TYPE: tuple[ReleaseMembar, ...] = optional(323, count=3, stride=16)
+    RELEASE_STRUCTURE_SIZE: tuple[values.SemaphoreSize, ...] = optional(322, 321, count=3, stride=16)
+    RELEASE_MEMBAR_TYPE: tuple[values.ReleaseMembar, ...] = optional(323, count=3, stride=16)
     RELEASE_REDUCTION_ENABLE: tuple[bool, ...] = optional(324, count=3, stride=16)
-    RELEASE_REDUCTION_OP: tuple[ReductionOp, ...] = optional(327, 325, count=3, stride=16)
-    RELEASE_REDUCTION_FORMAT: tuple[ReductionFormat, ...] = optional(329, 328, count=3, stride=16)
-    RELEASE_TRAP_TYPE: tuple[TrapType, ...] = optional(331, 330, count=3, stride=16)
+    RELEASE_REDUCTION_OP: tuple[values.ReductionOp, ...] = optional(327, 325, count=3, stride=16)
+    RELEASE_REDUCTION_FORMAT: tuple[values.ReductionFormat, ...] = optional(329, 328, count=3, stride=16)
+    RELEASE_TRAP_TYPE: tuple[values.TrapType, ...] = optional(331, 330, count=3, stride=16)
     RELEASE_PAYLOAD64B: tuple[bool, ...] = optional(332, count=3, stride=16)
     RELEASE_RESERVED_INFO: tuple[int, ...] = optional(335, 333, count=3, stride=16)
     DEPENDENT_QMD_ENABLE: tuple[bool, ...] = optional(368, count=2, stride=5)
-    DEPENDENT_QMD_ACTION: tuple[DependentAction, ...] = optional(371, 369, count=2, stride=5)
+    DEPENDENT_QMD_ACTION: tuple[values.DependentAction, ...] = optional(371, 369, count=2, stride=5)
     DEPENDENT_QMD_PREFETCH: tuple[bool, ...] = optional(372, count=2, stride=5)
     SELF_COPY_ON_COMPLETION: bool = optional(378)
     DEMOTE_L2_EVICT_LAST: bool = optional(379)
@@ -72,15 +58,15 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     CWD_MEMBAR_TASK_CHASING_ENABLE: bool = optional(382)
     CORRELATION_ID: int = optional(415, 384)
     CONSTANT_BUFFER_VALID: tuple[bool, ...] = optional(416, count=8, stride=4)
-    CONSTANT_BUFFER_PREFETCH: tuple[ConstantPrefetch, ...] = optional(418, 417, count=8, stride=4)
+    CONSTANT_BUFFER_PREFETCH: tuple[values.ConstantPrefetch, ...] = optional(418, 417, count=8, stride=4)
     CONSTANT_BUFFER_INVALIDATE: tuple[bool, ...] = optional(419, count=8, stride=4)
     DEPENDENT_QMD0_POINTER: int = optional(479, 448)
     DEPENDENT_QMD1_POINTER: int = optional(511, 480)
     SHADER_LOCAL_MEMORY_LOW_SIZE: int = optional(535, 512)
     SASS_VERSION: int = optional(543, 536)
     SHADER_LOCAL_MEMORY_HIGH_SIZE: int = optional(567, 544)
-    API_VISIBLE_CALL_LIMIT: CallLimit = optional(568)
-    SAMPLER_INDEX: SamplerIndex = optional(569)
+    API_VISIBLE_CALL_LIMIT: values.CallLimit = optional(568)
+    SAMPLER_INDEX: values.SamplerIndex = optional(569)
     CONSTANT_BUFFER_PREFETCH_PRE_MAX_SIZE_SHIFTED8: int = optional(575, 570)
     QMD_MINOR_VERSION: int = bits(579, 576, default=0)
     QMD_MAJOR_VERSION: int = bits(583, 580, default=4)
@@ -114,7 +100,7 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     CWD_REFERENCE_COUNT_ID: int = optional(1133, 1128)
     CWD_REFERENCE_COUNT_INCR_ENABLE: bool = optional(1134)
     CWD_REFERENCE_COUNT_DECR_ENABLE: bool = optional(1135)
-    CWD_MEMBAR_TYPE: MembarType = optional(1137, 1136)
+    CWD_MEMBAR_TYPE: values.MembarType = optional(1137, 1136)
     SEQUENTIALLY_RUN_CTAS: bool = optional(1138)
     CTA_LAUNCH_QUEUE: bool = optional(1139)
     FREE_CTA_SLOTS_EMPTY_SM: int = optional(1147, 1140)
@@ -137,7 +123,7 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED: int = optional(1375, 1344)
     PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED: int = optional(1392, 1376)
     PROGRAM_PREFETCH_SIZE: int = optional(1401, 1393)
-    PROGRAM_PREFETCH_TYPE: ProgramPrefetchType = optional(1403, 1402)
+    PROGRAM_PREFETCH_TYPE: values.ProgramPrefetchType = optional(1403, 1402)
     LATCH_ACQUIRE_INVALIDATE_SHADER_DATA_CACHE: bool = optional(1406)
     LATCH_ACQUIRE_INVALIDATE_TEXTURE_DATA_CACHE: bool = optional(1407)
     GRID_WIDTH_RESUME: int = optional(1439, 1408)
@@ -156,7 +142,7 @@ class QmdV04(BitStruct, words=96, source=SOURCE):
     GPC_CGA_WIDTH: int = optional(2149, 2144)
     GPC_CGA_HEIGHT: int = optional(2157, 2152)
     GPC_CGA_DEPTH: int = optional(2165, 2160)
-    CGA_CTA_DISTRIBUTION_MODE: CtaDistribution = optional(2207)
+    CGA_CTA_DISTRIBUTION_MODE: values.CtaDistribution = optional(2207)
     GPU_CGA_WIDTH: int = optional(2223, 2208)
     GPU_CGA_HEIGHT: int = optional(2239, 2224)
     GPU_CGA_DEPTH: int = optional(2255, 2240)

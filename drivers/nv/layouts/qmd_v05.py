@@ -10,21 +10,7 @@ Not here: other versions (`qmd_v03`, `qmd_v04`), values of fields (`qmd_values`)
 
 from __future__ import annotations
 
-from drivers.nv.layouts.qmd_values import (
-    CallLimit,
-    ConstantPrefetch,
-    CtaDistribution,
-    DependentAction,
-    MembarType,
-    ProgramPrefetchType,
-    QmdType,
-    ReductionFormat,
-    ReductionOp,
-    ReleaseMembar,
-    SamplerIndex,
-    SemaphoreSize,
-    TrapType,
-)
+from drivers.nv.layouts import qmd_values as values
 from hcq.layout import BitStruct, bits, optional
 
 SOURCE = "NVIDIA open-gpu-doc, QMD V05_00 of clcdc0qmd.h (nv.md 4.4)"
@@ -44,7 +30,7 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     DEPENDENCE_COUNTER: int = optional(143, 128)
     QMD_GROUP_ID: int = optional(149, 144)
     ADD_TO_HEAD_OF_QMD_GROUP_LINKED_LIST: bool = optional(150)
-    QMD_TYPE: QmdType = optional(153, 151)
+    QMD_TYPE: values.QmdType = optional(153, 151)
     NUM_SUB_TASKS_PER_TASK: int = optional(157, 154)
     REQUIRE_SCHEDULING_PCAS: bool = optional(158)
     TPC_DISABLE_MASK_VALID: bool = optional(159)
@@ -56,22 +42,22 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     GRID_HEIGHT_RESUME: int = optional(271, 256)
     GRID_DEPTH_RESUME: int = optional(287, 272)
     RELEASE_ENABLE: tuple[bool, ...] = optional(288, count=3, stride=16)
-    RELEASE_STRUCTURE_SIZE: tuple[SemaphoreSize, ...] = optional(290, 289, count=3, stride=16)
-    RELEASE_MEMBAR_TYPE: tuple[ReleaseMembar, ...] = optional(291, count=3, stride=16)
+    RELEASE_STRUCTURE_SIZE: tuple[values.SemaphoreSize, ...] = optional(290, 289, count=3, stride=16)
+    RELEASE_MEMBAR_TYPE: tuple[values.ReleaseMembar, ...] = optional(291, count=3, stride=16)
     RELEASE_REDUCTION_ENABLE: tuple[bool, ...] = optional(292, count=3, stride=16)
-    RELEASE_REDUCTION_OP: tuple[ReductionOp, ...] = optional(295, 293, count=3, stride=16)
-    RELEASE_REDUCTION_FORMAT: tuple[ReductionFormat, ...] = optional(297, 296, count=3, stride=16)
-    RELEASE_TRAP_TYPE: tuple[TrapType, ...] = optional(299, 298, count=3, stride=16)
+    RELEASE_REDUCTION_OP: tuple[values.ReductionOp, ...] = optional(295, 293, count=3, stride=16)
+    RELEASE_REDUCTION_FORMAT: tuple[values.ReductionFormat, ...] = optional(297, 296, count=3, stride=16)
+    RELEASE_TRAP_TYPE: tuple[values.TrapType, ...] = optional(299, 298, count=3, stride=16)
     RELEASE_PAYLOAD64B: tuple[bool, ...] = optional(300, count=3, stride=16)
     RELEASE_RESERVED_INFO: tuple[int, ...] = optional(303, 301, count=3, stride=16)
     DEPENDENT_QMD0_ENABLE: bool = optional(336)
-    DEPENDENT_QMD0_ACTION: DependentAction = optional(339, 337)
+    DEPENDENT_QMD0_ACTION: values.DependentAction = optional(339, 337)
     DEPENDENT_QMD0_PREFETCH: bool = optional(340)
     SELF_COPY_ON_COMPLETION: bool = optional(341)
     DEMOTE_L2_EVICT_LAST: bool = optional(342)
     DISABLE_AUTO_INVALIDATE: bool = optional(343)
     DEPENDENT_QMD1_ENABLE: bool = optional(344)
-    DEPENDENT_QMD1_ACTION: DependentAction = optional(347, 345)
+    DEPENDENT_QMD1_ACTION: values.DependentAction = optional(347, 345)
     DEPENDENT_QMD1_PREFETCH: bool = optional(348)
     CORRELATION_ID_INTERNAL: bool = optional(349)
     CWD_MEMBAR_TASK_CHASING_ENABLE: bool = optional(350)
@@ -80,8 +66,8 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     DEPENDENT_QMD0_POINTER: int = optional(415, 384)
     DEPENDENT_QMD1_POINTER: int = optional(447, 416)
     SASS_VERSION: int = optional(455, 448)
-    API_VISIBLE_CALL_LIMIT: CallLimit = optional(456)
-    SAMPLER_INDEX: SamplerIndex = optional(457)
+    API_VISIBLE_CALL_LIMIT: values.CallLimit = optional(456)
+    SAMPLER_INDEX: values.SamplerIndex = optional(457)
     CONSTANT_BANK_PREFETCH_PRE_MAX_SIZE_SHIFTED8: int = optional(463, 458)
     QMD_MINOR_VERSION: int = bits(467, 464, default=0)
     QMD_MAJOR_VERSION: int = bits(471, 468, default=5)
@@ -101,7 +87,7 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     CWD_REFERENCE_COUNT_ID: int = optional(621, 616)
     CWD_REFERENCE_COUNT_INCR_ENABLE: bool = optional(622)
     CWD_REFERENCE_COUNT_DECR_ENABLE: bool = optional(623)
-    CWD_MEMBAR_TYPE: MembarType = optional(625, 624)
+    CWD_MEMBAR_TYPE: values.MembarType = optional(625, 624)
     LATCH_ACQUIRE_INVALIDATE_CONSTANT_CACHE: bool = optional(626)
     CTA_LAUNCH_QUEUE: bool = optional(627)
     FREE_CTA_SLOTS_EMPTY_SM: int = optional(635, 628)
@@ -133,7 +119,7 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     PROGRAM_ADDRESS_LOWER_SHIFTED4: int = optional(1055, 1024)
     PROGRAM_ADDRESS_UPPER_SHIFTED4: int = optional(1076, 1056)
     PROGRAM_PREFETCH_SIZE: int = optional(1085, 1077)
-    PROGRAM_PREFETCH_TYPE: ProgramPrefetchType = optional(1087, 1086)
+    PROGRAM_PREFETCH_TYPE: values.ProgramPrefetchType = optional(1087, 1086)
     CTA_THREAD_DIMENSION0: int = optional(1103, 1088)
     CTA_THREAD_DIMENSION1: int = optional(1119, 1104)
     CTA_THREAD_DIMENSION2: int = optional(1127, 1120)
@@ -155,7 +141,7 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6: tuple[int, ...] = optional(1394, 1376, count=8, stride=64)
     CONSTANT_BUFFER_SIZE_SHIFTED4: tuple[int, ...] = optional(1407, 1395, count=8, stride=64)
     CONSTANT_BUFFER_VALID: tuple[bool, ...] = optional(1856, count=8, stride=4)
-    CONSTANT_BUFFER_PREFETCH: tuple[ConstantPrefetch, ...] = optional(1858, 1857, count=8, stride=4)
+    CONSTANT_BUFFER_PREFETCH: tuple[values.ConstantPrefetch, ...] = optional(1858, 1857, count=8, stride=4)
     CONSTANT_BUFFER_INVALIDATE: tuple[bool, ...] = optional(1859, count=8, stride=4)
     PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED: int = optional(1919, 1888)
     PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED: int = optional(1936, 1920)
@@ -164,7 +150,7 @@ class QmdV05(BitStruct, words=96, source=SOURCE):
     GPC_CGA_DEPTH: int = optional(2069, 2064)
     LARGE_GPC_CGA_WIDTH_MINUS_ONE: int = optional(2075, 2072)
     LARGE_GPC_CGA_HEIGHT_MINUS_ONE: int = optional(2079, 2076)
-    CGA_CTA_DISTRIBUTION_MODE: CtaDistribution = optional(2111)
+    CGA_CTA_DISTRIBUTION_MODE: values.CtaDistribution = optional(2111)
     GPU_CGA_WIDTH: int = optional(2127, 2112)
     GPU_CGA_HEIGHT: int = optional(2143, 2128)
     GPU_CGA_DEPTH: int = optional(2159, 2144)

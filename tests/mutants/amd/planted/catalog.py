@@ -141,7 +141,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd instruction cache not invalidated",
         file="packets.py",
-        old="            GLI_INV=GLI_INV_ALL if code else 0,",
+        old="            GLI_INV=pm4.GLI_INV_ALL if code else 0,",
         new="            GLI_INV=0,",
         names=r"GLI_INV|instruction cache",
         seen="code of a program that was there before",
@@ -149,8 +149,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd release that does not write the L2 back",
         file="packets.py",
-        old='        caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": Sequence.FORWARD}',
-        new='        caches = dict.fromkeys(("GL2_INV", "GLV_INV"), 1) | {"SEQ": Sequence.FORWARD}',
+        old='        caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": pm4.Sequence.FORWARD}',
+        new='        caches = dict.fromkeys(("GL2_INV", "GLV_INV"), 1) | {"SEQ": pm4.Sequence.FORWARD}',
         names=r"GL2_WB|written back|write.back",
         seen="copy engines and the host read what memory has",
     ),
@@ -181,8 +181,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd registers' start at the descriptor",
         file="launch.py",
-        old="        code = what.entry_va >> PROGRAM_SHIFT",
-        new="        code = what.descriptor_va >> PROGRAM_SHIFT",
+        old="        code = what.entry_va >> registers.PROGRAM_SHIFT",
+        new="        code = what.descriptor_va >> registers.PROGRAM_SHIFT",
         names=r"code|instruction|descriptor",
         seen="AQL packets name the descriptor, registers the code",
     ),
@@ -334,8 +334,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="amd third resource register of gfx9 on gfx12",
         file="launch.py",
-        old='        self._set(register(generation, "COMPUTE_PGM_RSRC3")',
-        new='        self._set(register(9, "COMPUTE_PGM_RSRC3")',
+        old='        self._set(registers.register(generation, "COMPUTE_PGM_RSRC3")',
+        new='        self._set(registers.register(9, "COMPUTE_PGM_RSRC3")',
         device="amd-emu:gfx1201+checked",
         names=r"RSRC3",
         seen="the register moved between the generations",

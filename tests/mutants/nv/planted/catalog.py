@@ -115,26 +115,26 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="copy signal without flush",
         file="push.py",
-        old="        DATA_TRANSFER_TYPE=DataTransferType.NONE,\n        FLUSH_ENABLE=True,\n"
-        "        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,",
-        new="        DATA_TRANSFER_TYPE=DataTransferType.NONE,\n"
-        "        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,",
+        old="        DATA_TRANSFER_TYPE=dma.DataTransferType.NONE,\n        FLUSH_ENABLE=True,\n"
+        "        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD,",
+        new="        DATA_TRANSFER_TYPE=dma.DataTransferType.NONE,\n"
+        "        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD,",
         names=r"flush|not (?:yet )?visible|race",
         seen="LAUNCH_DMA without FLUSH_ENABLE: the semaphore is visible before the data",
     ),
     Bug(
         name="four-word release into the slot of a signal",
         file="push.py",
-        old="        FLUSH_ENABLE=True,\n        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,\n    )\n)\nLAUNCH_TIME",
-        new="        FLUSH_ENABLE=True,\n        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_FOUR_WORD,\n    )\n)\nLAUNCH_TIME",
+        old="        FLUSH_ENABLE=True,\n        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD,\n    )\n)\nLAUNCH_TIME",
+        new="        FLUSH_ENABLE=True,\n        SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_FOUR_WORD,\n    )\n)\nLAUNCH_TIME",
         names=r"four.?word|16 bytes|overwr|timestamp|high word|align",
         seen="tinygrad pull request 16369: a release of 16 bytes into a slot of 8",
     ),
     Bug(
         name="copies pipelined",
         file="push.py",
-        old="    DATA_TRANSFER_TYPE=DataTransferType.NON_PIPELINED, ",
-        new="    DATA_TRANSFER_TYPE=DataTransferType.PIPELINED, ",
+        old="    DATA_TRANSFER_TYPE=dma.DataTransferType.NON_PIPELINED, ",
+        new="    DATA_TRANSFER_TYPE=dma.DataTransferType.PIPELINED, ",
         names=r"pipelin|race|overlap",
         seen="a copy that reads the memory of the previous fill",
     ),
@@ -157,7 +157,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="no copy object on its subchannel",
         file="push.py",
-        old="    return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))",
+        old="    return (header(COPY, dma.DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))",
         new="    return ()",
         names=r"subchannel|SET_OBJECT|object",
         seen="every new channel needs this method",
