@@ -62,8 +62,6 @@ class kfd_ioctl_create_event_args(Struct, size=32, source=SOURCE):
 
 
 class kfd_ioctl_destroy_event_args(Struct, size=8, source=SOURCE):
-    """DESTROY_EVENT."""
-
     event_id: int = u32(0)
 
 
@@ -74,8 +72,6 @@ class kfd_ioctl_set_event_args(Struct, size=8, source=SOURCE):
 
 
 class kfd_ioctl_reset_event_args(Struct, size=8, source=SOURCE):
-    """RESET_EVENT."""
-
     event_id: int = u32(0)
 
 

@@ -125,8 +125,6 @@ GATES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 
 class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
-    """GET_VERSION."""
-
     major_version: int = u32(0)
     minor_version: int = u32(4)
 
@@ -315,8 +313,6 @@ class MemKind(enum.IntFlag):
 
 
 class kfd_ioctl_alloc_memory_of_gpu_args(Struct, size=40, source=SOURCE):
-    """ALLOC_MEMORY_OF_GPU."""
-
     va_addr: int = u64(0)
     size: int = u64(8)
     handle: int = u64(16, doc="from the kernel")

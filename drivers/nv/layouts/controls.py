@@ -94,8 +94,6 @@ EVENT_ACTION_REPEAT: Final = 2
 
 
 class NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS(Struct, size=16, source="nv.md 1.6"):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE."""
-
     hChannel: int = u32(0x0)
     totalBufferSize: int = u64(0x8)
 
@@ -114,18 +112,12 @@ class NV2080_CTRL_GR_INFO(Struct, size=8, source=SOURCE):
     data: int = u32(0x4)
 
 
-class NV2080_CTRL_GPU_INFO(Struct, size=8, source=SOURCE):
-    """One query of the GPU: index, and the value in the reply."""
-
-    index: int = u32(0x0)
-    data: int = u32(0x4)
+class NV2080_CTRL_GPU_INFO(NV2080_CTRL_GR_INFO):
+    """One query of the GPU."""
 
 
-class NV2080_CTRL_FB_INFO(Struct, size=8, source=SOURCE):
-    """One query of the video memory: index, and the value in the reply."""
-
-    index: int = u32(0x0)
-    data: int = u32(0x4)
+class NV2080_CTRL_FB_INFO(NV2080_CTRL_GR_INFO):
+    """One query of the video memory."""
 
 
 class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
@@ -143,22 +135,16 @@ class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
 
 
 class NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS(Struct, size=128, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS."""
-
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
 
 
 class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS(Struct, size=384, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_GPU_GET_PROBED_IDS."""
-
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
     excludedGpuIds: tuple[int, ...] = u32(0x80, count=32)
     gpuFlags: tuple[int, ...] = u32(0x100, count=32)
 
 
 class NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS(Struct, size=32, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2."""
-
     gpuId: int = u32(0x0)
     gpuFlags: int = u32(0x4)
     deviceInstance: int = u32(0x8)
@@ -170,8 +156,6 @@ class NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS(Struct, size=32, source=SOURCE):
 
 
 class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS(Struct, size=40, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION."""
-
     sizeOfStrings: int = u32(0x0)
     pDriverVersionBuffer: int = u64(0x8)
     pVersionBuffer: int = u64(0x10)
@@ -181,8 +165,6 @@ class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS(Struct, size=40, source=SOURCE
 
 
 class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS(Struct, size=1032, source=SOURCE):
-    """Parameters of NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2."""
-
     driverVersionBuffer: str = chars(0x0, 256)
     versionBuffer: str = chars(0x100, 256)
     driverBranch: str = chars(0x200, 256)
@@ -192,22 +174,16 @@ class NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS(Struct, size=1032, source=S
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST."""
-
     numClasses: int = u32(0x0)
     classList: int = u64(0x8)
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS(Struct, size=804, source=SOURCE):
-    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2."""
-
     numClasses: int = u32(0x0)
     classList: tuple[int, ...] = u32(0x4, count=200)
 
 
 class NV2080_CTRL_GPU_GET_GID_INFO_PARAMS(Struct, size=268, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_GID_INFO."""
-
     index: int = u32(0x0)
     flags: int = u32(0x4)
     length: int = u32(0x8)
@@ -215,45 +191,33 @@ class NV2080_CTRL_GPU_GET_GID_INFO_PARAMS(Struct, size=268, source=SOURCE):
 
 
 class NV2080_CTRL_GPU_GET_INFO_V2_PARAMS(Struct, size=564, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_INFO_V2."""
-
     gpuInfoListSize: int = u32(0x0)
     gpuInfoList: tuple[NV2080_CTRL_GPU_INFO, ...] = nested(0x4, NV2080_CTRL_GPU_INFO, count=70)
 
 
 class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS(Struct, size=132, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_NAME_STRING."""
-
     gpuNameStringFlags: int = u32(0x0)
     gpuNameString: str = chars(0x4, 128)
 
 
 class NV2080_CTRL_GR_GET_INFO_PARAMS(Struct, size=32, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_INFO."""
-
     grInfoListSize: int = u32(0x0)
     grInfoList: int = u64(0x8)
     grRouteInfo: NV2080_CTRL_GR_ROUTE_INFO = nested(0x10, NV2080_CTRL_GR_ROUTE_INFO)
 
 
 class NV2080_CTRL_GR_GET_GPC_MASK_PARAMS(Struct, size=24, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_GPC_MASK."""
-
     grRouteInfo: NV2080_CTRL_GR_ROUTE_INFO = nested(0x0, NV2080_CTRL_GR_ROUTE_INFO)
     gpcMask: int = u32(0x10)
 
 
 class NV2080_CTRL_GR_GET_TPC_MASK_PARAMS(Struct, size=24, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_TPC_MASK."""
-
     grRouteInfo: NV2080_CTRL_GR_ROUTE_INFO = nested(0x0, NV2080_CTRL_GR_ROUTE_INFO)
     gpcId: int = u32(0x10)
     tpcMask: int = u32(0x14)
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS(Struct, size=9240, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER."""
-
     globalSmId: tuple[NV2080_CTRL_GR_GLOBAL_SM_ID, ...] = nested(0x0, NV2080_CTRL_GR_GLOBAL_SM_ID, count=512)
     numSm: int = u16(0x2400)
     numTpc: int = u16(0x2402)
@@ -261,22 +225,16 @@ class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS(Struct, size=9240, source=SOURCE
 
 
 class NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS(Struct, size=136, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_CE_GET_ALL_CAPS."""
-
     capsTbl: tuple[bytes, ...] = blob(0x0, 2, count=64)
     present: int = u64(0x80)
 
 
 class NV2080_CTRL_FB_GET_INFO_V2_PARAMS(Struct, size=1028, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_FB_GET_INFO_V2."""
-
     fbInfoListSize: int = u32(0x0)
     fbInfoList: tuple[NV2080_CTRL_FB_INFO, ...] = nested(0x4, NV2080_CTRL_FB_INFO, count=128)
 
 
 class NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_MC_GET_ARCH_INFO."""
-
     architecture: int = u32(0x0)
     implementation: int = u32(0x4)
     revision: int = u32(0x8)
@@ -284,15 +242,11 @@ class NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS(Struct, size=16, source=SOURCE):
 
 
 class NV2080_CTRL_PERF_BOOST_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_PERF_BOOST."""
-
     flags: int = u32(0x0)
     duration: int = u32(0x4)
 
 
 class NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS(Struct, size=20, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION."""
-
     event: int = u32(0x0)
     action: int = u32(0x4)
     bNotifyState: bool = u8(0x8)
@@ -301,8 +255,6 @@ class NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS(Struct, size=20, source=SOURCE):
 
 
 class NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS(Struct, size=4024, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE."""
-
     addressArray: tuple[int, ...] = u64(0x0, count=500)
     addressArraySize: int = u32(0xFA0)
     addressAlign: int = u32(0xFA4)
@@ -311,8 +263,6 @@ class NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS(Struct, size=4024, source=SOURCE):
 
 
 class NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS(Struct, size=536, source=SOURCE):
-    """Parameters of NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS."""
-
     bDisable: bool = u8(0x0)
     numChannels: int = u32(0x4)
     bOnlyDisableScheduling: bool = u8(0x8)
@@ -323,38 +273,26 @@ class NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS(Struct, size=536, source=SOURCE):
 
 
 class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
-    """Parameters of NVA06C_CTRL_CMD_GPFIFO_SCHEDULE."""
-
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
     bSkipEnable: bool = u8(0x2)
 
 
 class NVA06C_CTRL_PREEMPT_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of NVA06C_CTRL_CMD_PREEMPT."""
-
     bWait: bool = u8(0x0)
     bManualTimeout: bool = u8(0x1)
     timeoutUs: int = u32(0x4)
 
 
-class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS(Struct, size=3, source=SOURCE):
-    """Parameters of NVA06F_CTRL_CMD_GPFIFO_SCHEDULE."""
-
-    bEnable: bool = u8(0x0)
-    bSkipSubmit: bool = u8(0x1)
-    bSkipEnable: bool = u8(0x2)
+class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS):
+    """The same fields."""
 
 
 class NVA06F_CTRL_BIND_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of NVA06F_CTRL_CMD_BIND."""
-
     engineType: int = u32(0x0)
 
 
 class NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN."""
-
     workSubmitToken: int = u32(0x0)
 
 
@@ -370,8 +308,6 @@ class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SOURCE_570):
-    """Parameters of NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, branch 570."""
-
     globalSmId: tuple[NV2080_CTRL_GR_GLOBAL_SM_ID_570, ...] = nested(
         0x0, NV2080_CTRL_GR_GLOBAL_SM_ID_570, count=512
     )
@@ -381,52 +317,37 @@ class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SO
 
 
 class NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS_570(Struct, size=256, source=SOURCE_570):
-    """Parameters of NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, branch 570."""
-
     gpuIds: tuple[int, ...] = u32(0x0, count=32)
     excludedGpuIds: tuple[int, ...] = u32(0x80, count=32)
 
 
 class NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS_570(Struct, size=404, source=SOURCE_570):
-    """Parameters of NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2, branch 570."""
-
     numClasses: int = u32(0x0)
     classList: tuple[int, ...] = u32(0x4, count=100)
 
 
 class NV2080_CTRL_GPU_GET_INFO_V2_PARAMS_570(Struct, size=524, source=SOURCE_570):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_INFO_V2, branch 570."""
-
     gpuInfoListSize: int = u32(0x0)
     gpuInfoList: tuple[NV2080_CTRL_GPU_INFO, ...] = nested(0x4, NV2080_CTRL_GPU_INFO, count=65)
 
 
 class NV2080_CTRL_FB_GET_INFO_V2_PARAMS_570(Struct, size=460, source=SOURCE_570):
-    """Parameters of NV2080_CTRL_CMD_FB_GET_INFO_V2, branch 570."""
-
     fbInfoListSize: int = u32(0x0)
     fbInfoList: tuple[NV2080_CTRL_FB_INFO, ...] = nested(0x4, NV2080_CTRL_FB_INFO, count=57)
 
 
 class NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS_570(Struct, size=2, source=SOURCE_570):
-    """Parameters of NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, branch 570."""
-
     bEnable: bool = u8(0x0)
     bSkipSubmit: bool = u8(0x1)
 
 
-class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS_570(Struct, size=2, source=SOURCE_570):
-    """Parameters of NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, branch 570."""
-
-    bEnable: bool = u8(0x0)
-    bSkipSubmit: bool = u8(0x1)
+class NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS_570(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS_570):
+    """The same fields."""
 
 
 class NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS_595(
     Struct, size=68, source="open-gpu-kernel-modules 595.45.04 (nv.md 1.5)"
 ):
-    """Parameters of NV2080_CTRL_CMD_GPU_GET_NAME_STRING, branch 595."""
-
     gpuNameStringFlags: int = u32(0x0)
     gpuNameString: str = chars(0x4, 64)
 

@@ -50,8 +50,6 @@ class NV83DE_MMU_FAULT_INFO_ENTRY(Struct, size=16, source=SOURCE):
 
 
 class NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS(Struct, size=16, source=SOURCE):
-    """Parameters of NV906F_CTRL_CMD_RESET_CHANNEL."""
-
     engineID: int = u32(0x0)
     subdeviceInstance: int = u32(0x4)
     resetReason: int = u32(0x8)
@@ -59,8 +57,6 @@ class NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS(Struct, size=16, source=SOURCE):
 
 
 class NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS(Struct, size=104, source=SOURCE):
-    """Parameters of NV906F_CTRL_GET_MMU_FAULT_INFO."""
-
     addrHi: int = u32(0x0)
     addrLo: int = u32(0x4)
     faultType: int = u32(0x8)
@@ -69,8 +65,6 @@ class NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS(Struct, size=104, source=SOURCE):
 
 
 class NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS(Struct, size=4824, source=SOURCE):
-    """Parameters of NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES."""
-
     hTargetChannel: int = u32(0x0)
     numSMsToRead: int = u32(0x4)
     smErrorStateArray: tuple[NV83DE_SM_ERROR_STATE_REGISTERS, ...] = nested(
@@ -82,15 +76,11 @@ class NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS(Struct, size=4824, sourc
 
 
 class NV83DE_CTRL_DEBUG_CLEAR_ALL_SM_ERROR_STATES_PARAMS(Struct, size=8, source=SOURCE):
-    """Parameters of NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES."""
-
     hTargetChannel: int = u32(0x0)
     numSMsToClear: int = u32(0x4)
 
 
 class NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS(Struct, size=72, source=SOURCE):
-    """Parameters of NV83DE_CTRL_CMD_DEBUG_READ_MMU_FAULT_INFO."""
-
     mmuFaultInfoList: tuple[NV83DE_MMU_FAULT_INFO_ENTRY, ...] = nested(
         0x0, NV83DE_MMU_FAULT_INFO_ENTRY, count=4
     )
@@ -98,12 +88,8 @@ class NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS(Struct, size=72, source=SOURC
 
 
 class NV83DE_CTRL_DEBUG_SET_EXCEPTION_MASK_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK."""
-
     exceptionMask: int = u32(0x0)
 
 
 class NV83DE_CTRL_DEBUG_SET_MODE_MMU_DEBUG_PARAMS(Struct, size=4, source=SOURCE):
-    """Parameters of NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG."""
-
     action: int = u32(0x0)

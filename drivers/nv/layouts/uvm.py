@@ -104,8 +104,6 @@ class UVM_MM_INITIALIZE_PARAMS(Struct, size=8, source=SOURCE):
 
 
 class UVM_REGISTER_GPU_PARAMS(Struct, size=40, source=SOURCE):
-    """UVM_REGISTER_GPU."""
-
     gpu_uuid: NvProcessorUuid = nested(0x0, NvProcessorUuid)
     numaEnabled: bool = u8(0x10)
     numaNodeId: int = u32(0x14)
@@ -116,8 +114,6 @@ class UVM_REGISTER_GPU_PARAMS(Struct, size=40, source=SOURCE):
 
 
 class UVM_UNREGISTER_GPU_PARAMS(Struct, size=20, source=SOURCE):
-    """UVM_UNREGISTER_GPU."""
-
     gpu_uuid: NvProcessorUuid = nested(0x0, NvProcessorUuid)
     rmStatus: NvStatus = u32(0x10)
 
@@ -133,8 +129,6 @@ class UVM_REGISTER_GPU_VASPACE_PARAMS(Struct, size=32, source=SOURCE):
 
 
 class UVM_UNREGISTER_GPU_VASPACE_PARAMS(Struct, size=20, source=SOURCE):
-    """UVM_UNREGISTER_GPU_VASPACE."""
-
     gpuUuid: NvProcessorUuid = nested(0x0, NvProcessorUuid)
     rmStatus: NvStatus = u32(0x10)
 
@@ -161,8 +155,6 @@ class UVM_UNREGISTER_CHANNEL_PARAMS(Struct, size=28, source=SOURCE):
 
 
 class UVM_CREATE_EXTERNAL_RANGE_PARAMS(Struct, size=24, source=SOURCE):
-    """UVM_CREATE_EXTERNAL_RANGE."""
-
     base: int = u64(0x0)
     length: int = u64(0x8)
     rmStatus: NvStatus = u32(0x10)
@@ -183,8 +175,6 @@ class UVM_MAP_EXTERNAL_ALLOCATION_PARAMS(Struct, size=9264, source=SOURCE):
 
 
 class UVM_UNMAP_EXTERNAL_PARAMS(Struct, size=40, source=SOURCE):
-    """UVM_UNMAP_EXTERNAL."""
-
     base: int = u64(0x0)
     length: int = u64(0x8)
     gpuUuid: NvProcessorUuid = nested(0x10, NvProcessorUuid)
@@ -200,8 +190,6 @@ class UVM_FREE_PARAMS(Struct, size=24, source=SOURCE):
 
 
 class UVM_VALIDATE_VA_RANGE_PARAMS(Struct, size=24, source=SOURCE):
-    """UVM_VALIDATE_VA_RANGE."""
-
     base: int = u64(0x0)
     length: int = u64(0x8)
     rmStatus: NvStatus = u32(0x10)
@@ -223,8 +211,6 @@ class UVM_ENABLE_PEER_ACCESS_PARAMS(Struct, size=36, source=SOURCE):
 
 
 class UVM_ALLOC_SEMAPHORE_POOL_PARAMS(Struct, size=9248, source=SOURCE):
-    """UVM_ALLOC_SEMAPHORE_POOL."""
-
     base: int = u64(0x0)
     length: int = u64(0x8)
     perGpuAttributes: tuple[UvmGpuMappingAttributes, ...] = nested(0x10, UvmGpuMappingAttributes, count=256)
