@@ -10,7 +10,7 @@ import enum
 import sys
 import typing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hcq.errors import UsageError
 
@@ -49,11 +49,58 @@ class Site:
     shift: int
 
 
-def field_type(owner: type[object], annotation: object, *, many: bool) -> type[Any]:
-    """Return the Python type that an annotation names; of `tuple[T, ...]` the T when `many`.
+class Layout:
+    """The base of both kinds of layouts: `_raw` is all that a value consists of."""
 
-    Raises `TypeError` for a type that a field cannot have.
+    SIZE: ClassVar[int] = 0
+    """Number of bytes."""
+    SOURCE: ClassVar[str] = ""
+    """Where the facts come from."""
+
+    _RULES: ClassVar[Any]
+    """The class of `_rules`: the fast half of `check`."""
+    _rules: ClassVar[Any] = None
+    """Made at the first check."""
+
+    __slots__ = ("_raw",)
+    _raw: Any
+
+    def check(self) -> list[Violation]:
+        """Return the broken rules: of fixed bits, enum values, nested layouts, and what no field declares."""
+        rules = self._rules
+        if rules is None:
+            type(self)._rules = rules = self._RULES(type(self))  # noqa: SLF001 - its own class
+        return [] if rules.hold(self._raw) else self._broken()
+
+    def _broken(self) -> list[Violation]:
+        raise NotImplementedError
+
+    @classmethod
+    def _table(cls, title: str, *rows: tuple[object, ...]) -> str:
+        """Return a reference table as Markdown; the first row has the names of the columns."""
+        from inspect import cleandoc  # noqa: PLC0415 - slow to import, and only the reference needs it
+
+        head = [f"### {cls.__name__}{title}", "", cleandoc(cls.__doc__ or ""), ""]
+        head += [f"Source: {cls.SOURCE}", ""] if cls.SOURCE else []
+        first, *rest = (f"| {' | '.join(map(str, row))} |" for row in rows)
+        return "\n".join([*head, first, "|" + "--|" * len(rows[0]), *rest])
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Layout) and other._raw == self._raw
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._raw))
+
+
+def field_type(base: type[Layout], owner: type[Layout], name: str, *, many: bool) -> type[Any]:
+    """Return the Python type of a field from its annotation, `int` without one; of `tuple[T, ...]` the T.
+
+    `many`: the field has several elements. Raises `TypeError` for a type that a field cannot have, and for a
+    name that belongs to every layout of the kind `base`.
     """
+    if hasattr(base, name):
+        raise TypeError(f"{owner.__name__}.{name}: the name belongs to every layout; choose another")
+    annotation: Any = owner.__annotations__.get(name, int)
     if isinstance(annotation, str):
         scope = vars(sys.modules[owner.__module__])
         try:

@@ -23,13 +23,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from hcq.errors import UsageError
-from hcq.layout.base import MISSING, Site, Violation, field_type, named, padded, show, unknown
+from hcq.layout.base import MISSING, Layout, Site, Violation, field_type, named, padded, show, unknown
 from hcq.layout.bitfield import REMOVED, Field, bits, pieces, refuse, split
 from hcq.layout.readers import Rules, bit_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
 
 
 def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:
@@ -91,7 +90,7 @@ def _term(field: Field, variable: str, shift: int, width: int, lo: int) -> str:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(bits, split))
-class BitStruct:
+class BitStruct(Layout):
     """Base of every layout made of words.
 
     Class keywords: `words` (default 1), `word_bits` (32 or 64), `source` (where the facts come from). A
@@ -102,8 +101,6 @@ class BitStruct:
     WORDS: ClassVar[int] = 1
     WORD_BITS: ClassVar[int] = 32
     SIZE: ClassVar[int] = 4
-    """Number of bytes."""
-    SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Field]] = {}
     """The fields that a caller gives."""
     FIXED: ClassVar[dict[str, Field]] = {}
@@ -111,10 +108,8 @@ class BitStruct:
     pack: ClassVar[Callable[..., tuple[int, ...]]]
     """pack(**fields) -> words: generated code for hot paths, with the checks of the constructor."""
 
-    _rules: ClassVar[Rules | None] = None
-    """Made at the first check."""
-
-    __slots__ = ("_raw",)
+    _RULES = Rules
+    __slots__ = ()
     _raw: int
 
     def __init_subclass__(
@@ -142,11 +137,8 @@ class BitStruct:
 
     @classmethod
     def _declare(cls, name: str, spec: Field) -> Field:
-        if hasattr(BitStruct, name):
-            raise TypeError(f"{cls.__name__}.{name}: the name belongs to every layout; choose another")
         base = spec.word * cls.WORD_BITS
-        annotation = cls.__annotations__.get(name)
-        kind = int if spec.fixed or annotation is None else field_type(cls, annotation, many=spec.count > 1)
+        kind = field_type(BitStruct, cls, name, many=spec.count > 1)
         field = replace(
             spec, name=name, type=kind, word=0, runs=tuple((base + lo, width) for lo, width in spec.runs)
         )
@@ -244,16 +236,6 @@ class BitStruct:
             raise UsageError(f"{cls.__name__}.{name} has {field.count} elements, none has the index {index}")
         return tuple(pieces(field, index, cls.WORD_BITS))
 
-    def check(self) -> list[Violation]:
-        """Return the broken rules: wrong fixed bits, set undeclared bits, unknown enum values."""
-        rules = self._rules or self._make_rules()
-        return [] if rules.hold(self._raw) else self._broken()
-
-    @classmethod
-    def _make_rules(cls) -> Rules:
-        cls._rules = made = Rules(cls.FIELDS.values(), cls.FIXED.values(), cls.SIZE)
-        return made
-
     def _broken(self) -> list[Violation]:
         struct, out = type(self).__name__, []
         declared = 0
@@ -286,26 +268,15 @@ class BitStruct:
     @classmethod
     def markdown(cls) -> str:
         """Return the reference table of this layout as Markdown."""
-        from inspect import cleandoc  # noqa: PLC0415 - slow to import, and only the reference needs it
-
-        rows = [f"### {cls.__name__}", "", cleandoc(cls.__doc__ or ""), ""]
-        if cls.SOURCE:
-            rows += [f"Source: {cls.SOURCE}", ""]
-        rows += ["| bits | field | type | meaning |", "|--|--|--|--|"]
+        rows = []
         for name, field in sorted((cls.FIELDS | cls.FIXED).items(), key=lambda item: item[1].runs[0]):
             kind = f"= {field.default:#x}" if field.fixed else field.type.__name__
             scale = f"in units of {1 << field.shift}; " if field.shift else ""
-            rows.append(f"| {field.positions()} | `{name}` | {kind} | {scale}{field.doc} |")
-        return "\n".join(rows)
+            rows.append((field.positions(), f"`{name}`", kind, f"{scale}{field.doc}"))
+        return cls._table("", ("bits", "field", "type", "meaning"), *rows)
 
     def __int__(self) -> int:
         return self._raw
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, BitStruct) and other._raw == self._raw
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._raw))
 
     def __repr__(self) -> str:
         shown = []

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, dataclass_transform
 
 from hcq.errors import UsageError
-from hcq.layout.base import Violation, field_type, named, padded, show, typed, unknown
+from hcq.layout.base import Layout, Violation, field_type, named, padded, show, typed, unknown
 from hcq.layout.readers import ByteRules, byte_reader
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def nested(offset: int, layout: type[Nestable], *, count: int = 1, stride: int =
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Struct:
+class Struct(Layout):
     """Base of every layout with fields at byte offsets.
 
     Class keywords: `size` (bytes, required unless inherited), `source`. A layout that inherits from another
@@ -150,15 +150,10 @@ class Struct:
     variant of a union is a class of its own.
     """
 
-    SIZE: ClassVar[int] = 0
-    """Number of bytes."""
-    SOURCE: ClassVar[str] = ""
     FIELDS: ClassVar[dict[str, Member]] = {}
 
-    _rules: ClassVar[ByteRules | None] = None
-    """Made at the first check."""
-
-    __slots__ = ("_raw",)
+    _RULES = ByteRules
+    __slots__ = ()
     _raw: bytes
 
     def __init_subclass__(cls, *, size: int | None = None, source: str = "", **kw: Any) -> None:
@@ -184,9 +179,7 @@ class Struct:
 
     @classmethod
     def _declare(cls, name: str, spec: Member) -> Member:
-        if hasattr(Struct, name):
-            raise TypeError(f"{cls.__name__}.{name}: the name belongs to every layout; choose another")
-        kind = field_type(cls, cls.__annotations__[name], many=spec.count > 1)
+        kind = field_type(Struct, cls, name, many=spec.count > 1)
         if spec.kind == "nested" and kind is not spec.type:
             raise TypeError(
                 f"{cls.__name__}.{name}: annotated {kind.__name__}, declared {spec.type.__name__}"
@@ -252,16 +245,6 @@ class Struct:
             raise UsageError(f"{cls.__name__}.{name} has {member.count} elements, none has the index {index}")
         return member.offset + index * member.stride
 
-    def check(self) -> list[Violation]:
-        """Return the broken rules: unknown enum values, nested violations, set bytes without a field."""
-        rules = self._rules or self._make_rules()
-        return [] if rules.hold(self._raw) else self._broken()
-
-    @classmethod
-    def _make_rules(cls) -> ByteRules:
-        cls._rules = made = ByteRules(cls.FIELDS.values(), cls.SIZE)
-        return made
-
     def _broken(self) -> list[Violation]:
         struct_name, out = type(self).__name__, []
         stray = bytearray(self._raw)
@@ -287,25 +270,12 @@ class Struct:
     @classmethod
     def markdown(cls) -> str:
         """Return the reference table of this layout."""
-        from inspect import cleandoc  # noqa: PLC0415 - slow to import, and only the reference needs it
-
-        rows = [f"### {cls.__name__} ({cls.SIZE} bytes)", "", cleandoc(cls.__doc__ or ""), ""]
-        if cls.SOURCE:
-            rows += [f"Source: {cls.SOURCE}", ""]
-        rows += ["| offset | size | field | type | meaning |", "|--|--|--|--|--|"]
+        rows = []
         for name, member in cls.FIELDS.items():
             many = f"[{member.count}]" if member.count > 1 else ""
-            rows.append(
-                f"| {member.offset:#x} | {member.size} | `{name}` | {member.type.__name__}{many} "
-                f"| {member.doc} |"
-            )
-        return "\n".join(rows)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, Struct) and other._raw == self._raw
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._raw))
+            kind = f"{member.type.__name__}{many}"
+            rows.append((f"{member.offset:#x}", member.size, f"`{name}`", kind, member.doc))
+        return cls._table(f" ({cls.SIZE} bytes)", ("offset", "size", "field", "type", "meaning"), *rows)
 
     def __repr__(self) -> str:
         shown = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hcq.layout.base import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from hcq.layout.bitfield import Field
     from hcq.layout.bitstruct import BitStruct
@@ -94,16 +94,14 @@ class Rules:
 
     __slots__ = ("_checked", "_fixed", "_mask")
 
-    def __init__(self, fields: Iterable[Field], fixed: Iterable[Field], size: int) -> None:
-        plain = list(fields)
-        bound = list(fixed)
-        free = sum(field.mask() for field in plain)
-        self._mask = ((1 << 8 * size) - 1) & ~free
+    def __init__(self, layout: type[BitStruct]) -> None:
+        free = sum(field.mask() for field in layout.FIELDS.values())
+        self._mask = ((1 << 8 * layout.SIZE) - 1) & ~free
         """Bits with one legal value: those of fixed fields, and those that no field declares."""
-        self._fixed = sum(field.insert(field.default) for field in bound)
+        self._fixed = sum(field.insert(field.default) for field in layout.FIXED.values())
         self._checked = [
             (field, i, *found)
-            for field in plain
+            for field in layout.FIELDS.values()
             if (found := _legal(field.type, field.width == 1))
             for i in range(field.count)
         ]
@@ -125,9 +123,9 @@ class ByteRules:
 
     __slots__ = ("_checked", "_free", "_nested")
 
-    def __init__(self, members: Iterable[Member], size: int) -> None:
-        free, self._checked, self._nested = bytearray(size), [], []
-        for member in members:
+    def __init__(self, layout: type[Struct]) -> None:
+        free, self._checked, self._nested = bytearray(layout.SIZE), [], []
+        for member in layout.FIELDS.values():
             found = _legal(member.type, one_bit=False) if member.kind == "int" else None
             for i in range(member.count):
                 at = member.offset + i * member.stride
