@@ -49,7 +49,7 @@ class Site:
     shift: int
 
 
-class Layout:
+class RawLayout:
     """The base of both kinds of layouts: `_raw` is all that a value consists of."""
 
     SIZE: ClassVar[int] = 0
@@ -86,13 +86,13 @@ class Layout:
         return "\n".join([*head, first, "|" + "--|" * len(rows[0]), *rest])
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, Layout) and other._raw == self._raw
+        return type(other) is type(self) and isinstance(other, RawLayout) and other._raw == self._raw
 
     def __hash__(self) -> int:
         return hash((type(self), self._raw))
 
 
-def field_type(base: type[Layout], owner: type[Layout], name: str, *, many: bool) -> type[Any]:
+def field_type(base: type[RawLayout], owner: type[RawLayout], name: str, *, many: bool) -> type[Any]:
     """Return the Python type of a field from its annotation, `int` without one; of `tuple[T, ...]` the T.
 
     `many`: the field has several elements. Raises `TypeError` for a type that a field cannot have, and for a

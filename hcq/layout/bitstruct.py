@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from hcq.errors import UsageError
-from hcq.layout.base import MISSING, Layout, Site, Violation, field_type, named, padded, show, unknown
+from hcq.layout.base import MISSING, RawLayout, Site, Violation, field_type, named, padded, show, unknown
 from hcq.layout.bitfield import REMOVED, Field, bits, pieces, refuse, split
 from hcq.layout.readers import Rules, bit_reader
 
@@ -90,7 +90,7 @@ def _term(field: Field, variable: str, shift: int, width: int, lo: int) -> str:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(bits, split))
-class BitStruct(Layout):
+class BitStruct(RawLayout):
     """Base of every layout made of words.
 
     Class keywords: `words` (default 1), `word_bits` (32 or 64), `source` (where the facts come from). A

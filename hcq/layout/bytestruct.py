@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, dataclass_transform
 
 from hcq.errors import UsageError
-from hcq.layout.base import Layout, Violation, field_type, named, padded, show, typed, unknown
+from hcq.layout.base import RawLayout, Violation, field_type, named, padded, show, typed, unknown
 from hcq.layout.readers import ByteRules, byte_reader
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def nested(offset: int, layout: type[Nestable], *, count: int = 1, stride: int =
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Struct(Layout):
+class Struct(RawLayout):
     """Base of every layout with fields at byte offsets.
 
     Class keywords: `size` (bytes, required unless inherited), `source`. A layout that inherits from another
