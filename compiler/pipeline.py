@@ -19,7 +19,7 @@ from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.nest import join_check, nest_check
+from compiler.nest import nest_check
 from compiler.plan.proposal import prepared
 from compiler.plan.proposers import best, chosen
 from hcq.errors import CompileError
@@ -123,7 +123,7 @@ def steps(
     if plan.threads > 1:
         nest_check.verify(plan, target)
     if plan.phases:
-        join_check.verify_parts(ast, plan)
+        nest_check.verify_parts(ast, plan)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
     ir = target.render(lines, name, (len(args.access), len(args.variables)), target, groups, threads)

@@ -1,24 +1,25 @@
 """Write graphs, schedules and the steps of a kernel as text, as DEBUG prints them.
 
-Level 1 prints a line for each compiled kernel. Level 2 adds graph and schedule of each launch, level 3 the
-loop nest of each kernel, level 4 its lines, level 5 its LLVM IR, level 6 its assembly. From level 3 on
-kernels from the disk cache are printed, too.
+Level 1 prints a line for each compiled kernel: its label, with the size of each axis and its kind. Level 2
+adds graph and schedule of each launch, level 3 the loop nest of each kernel, level 4 its lines, level 5 its
+LLVM IR, level 6 its assembly. From level 3 on kernels from the disk cache are printed, too.
 
-Not here: the page of a run (`tools.page`). Next: `compiler.pipeline`, whose steps are shown.
+Not here: the page of a run (`tools.page`), names alone (`ir.naming`). Next: `compiler.pipeline`, whose steps
+are shown.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from compiler import llvm
 from compiler.emit import linear
 from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
-from compiler.nest import label
+from compiler.nest.loop_nest import Step
 from compiler.pipeline import steps
 from compiler.search import winners
 from compiler.targets import target_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from compiler.nest.loop_nest import LoopNest
     from compiler.schedule.item import BufRef, ScheduleItem
     from hcq.program import KernelImage
+
 
 NEST, LINES, IR, ASSEMBLY = 3, 4, 5, 6
 """The lowest level that shows each form of a kernel."""
@@ -116,7 +118,7 @@ def kernel(ast: UOp, image: KernelImage, *, level: int, cached: bool, colour: bo
     made = forms(ast, image.arch, level=level)
     how = "from the cache" if cached else f"compiled for {image.arch}"
     facts = f"{how}, {len(image.code)} bytes, {image.group_ns} ns a workgroup"
-    lines = [f"{label.text(made.name, made.plan, colour=colour)}: {facts}"]
+    lines = [f"{label_text(made.name, made.plan, colour=colour)}: {facts}"]
     lines += [made.nest] * (level >= NEST) + [made.lines] * (level >= LINES)
     lines += [made.ir] * (level >= IR) + [made.assembly] * (level >= ASSEMBLY)
     return "\n".join(lines)
@@ -125,3 +127,45 @@ def kernel(ast: UOp, image: KernelImage, *, level: int, cached: bool, colour: bo
 def report(text: str) -> None:
     """Print text to stderr."""
     print(text, file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr
+
+
+WordKind = Literal["name", "grid", "loop", "thread", "unrolled", "vector", "sum"]
+COLOURS: Final[dict[WordKind, str]] = {
+    "name": "1", "grid": "34", "loop": "37", "thread": "36", "unrolled": "33", "vector": "32", "sum": "31",
+}  # fmt: skip
+"""The ANSI colour of each kind of word."""
+
+
+def label_parts(name: str, plan: LoopNest) -> list[tuple[str, WordKind]]:
+    """Return the words of a kernel's label with their kinds: the name, then the axes, outermost first.
+
+    A word is a letter and a number: `g16` is 16 workgroups, `l4` a loop of 4 iterations, `t32` 32 threads,
+    `u8` 8 unrolled vectors or values, `v16` a vector of 16 lanes, and `r512` a reduction of 512 values. Parts
+    of size 1 have no word, except reductions.
+    """
+    found: list[tuple[str, WordKind]] = [(name, "name")]
+    left: dict[UOp, int] = {axis.range: axis.count for axis in plan.axes}
+    for step in plan.steps:
+        if isinstance(step, Step) and step.range in left:
+            count = -(-left[step.range] // step.size)
+            left[step.range] = step.size
+            if count > 1:
+                found.append((f"g{count}", "grid") if step.kind == "group" else (f"l{count}", "loop"))
+    for reduction in plan.reductions.values():
+        found += [(f"r{r.arg[1]}", "sum") for r in reduction.ranges]
+        found += [(f"t{reduction.threads}", "thread")] * (reduction.threads > 1)
+        found += [(f"u{reduction.unroll}", "unrolled")] * (reduction.unroll > 1)
+        found += [(f"v{reduction.lanes}", "vector")] * (reduction.lanes > 1)
+    for axis in plan.axes:
+        found += [(f"t{t.size}", "thread") for t in axis.threads]
+        found += [(f"u{axis.upcast}", "unrolled")] * (axis.upcast > 1)
+        found += [(f"v{axis.lanes}", "vector")] * (axis.lanes > 1)
+    return found
+
+
+def label_text(name: str, plan: LoopNest, *, colour: bool) -> str:
+    """Return a kernel's label as text; `colour` adds ANSI colours by the kind of axis."""
+    words = label_parts(name, plan)
+    if not colour:
+        return " ".join([word for word, _ in words])
+    return " ".join([f"\x1b[{COLOURS[kind]}m{word}\x1b[0m" for word, kind in words])

@@ -15,7 +15,7 @@ from compiler.dtype import dtypes
 from compiler.emit.linear import EFFECTS, POINTER, READS, Arg, Branch, Line, LineBlock, Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from compiler.dtype import DType
 
@@ -199,13 +199,23 @@ class Builder:
         loop.end = Line("endloop", dtypes.int64, 1, (loop.index, *following), None, parent, self.count)
         for value in following:
             self.count += 1
-            loop.results.append(
-                Line("result", value.dtype, value.lanes, (loop.end, value), None, parent, self.count)
-            )
+            src = (loop.end, value)
+            loop.results.append(Line("result", value.dtype, value.lanes, src, None, parent, self.count))
         self._close(loop.body)
         parent.body.append(loop)
         self.cursor = parent
         return loop.results
+
+    def repeat(
+        self, first: Line, end: Line, values: Sequence[Line],
+        body: Callable[[Line, list[Line]], list[Line]], *, step: int = 1
+    ) -> list[Line]:  # fmt: skip
+        """Write a loop at the cursor: `body(loop variable, carried values)` returns the next values.
+
+        Return the values after the loop; `values` are the initial ones.
+        """
+        loop = self.enter_loop(first, end, step, self.cursor)
+        return self.leave_loop(loop, body(loop.index, [self.carry(loop, value) for value in values]))
 
     def enter_branch(self, condition: Line, *, cold: bool = False) -> Branch:
         """Open a branch at the cursor that runs if the condition is true, and move the cursor into it.
@@ -229,17 +239,8 @@ class Builder:
         branch.end = Line("endif", dtypes.bool, 1, (branch.head,), None, parent, self.count)
         for inside, otherwise in pairs:
             self.count += 1
-            branch.joins.append(
-                Line(
-                    "join",
-                    inside.dtype,
-                    inside.lanes,
-                    (branch.end, inside, otherwise),
-                    None,
-                    parent,
-                    self.count,
-                )
-            )
+            src = (branch.end, inside, otherwise)
+            branch.joins.append(Line("join", inside.dtype, inside.lanes, src, None, parent, self.count))
         if self.held is branch.body:
             self.held = self.root
         self._close(branch.body)

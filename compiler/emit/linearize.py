@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.emit import phases, transposes
+from compiler.emit import phases, shared_tiles
 from compiler.emit.accesses import Memory
 from compiler.emit.emitter import Emitter
 from compiler.emit.panels import Panels
@@ -209,5 +209,5 @@ class Linearizer:
             partials.add(self.reductions.piece(partials.totals))
             return
         if self.transposing:
-            transposes.fill(self.e, self.memory, self.transposing)
+            shared_tiles.fill(self.e, self.memory, self.transposing)
         self.results.write()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.emit import indexing
-from compiler.ir import fold, fold_reduce
+from compiler.ir import fold
 from compiler.ir import index as symbolic
 from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.walk import bound_ranges, ordered
@@ -148,7 +148,7 @@ def _of_store(store: UOp, free: Free) -> dict[UOp, set[LoopLimit]]:
 
 
 def _of_reduction(node: UOp, bound: frozenset[UOp], free: Free) -> dict[UOp, set[LoopLimit]]:
-    value, identity = node.src[0], fold_reduce.identity(node.arg[0], node.dtype)
+    value, identity = node.src[0], fold.identity(node.arg[0], node.dtype)
     found: dict[UOp, set[LoopLimit]] = {}
     for part in dict.fromkeys(_masks(value)):
         if free[part] & bound and _where_false(value, part, {}) is identity:

@@ -1,12 +1,14 @@
-"""Operands in packed panels in scratch memory: the loops that copy them there, and loads from the panels.
+"""Operands in scratch memory, in packed panels or as windows: the loops that copy them there, and loads.
 
 A panel is one block of the operand's output range, for all values of the summed ranges. The element of panel
 p, summed values k and place u in the block is at `(p * K + k) * block + u`, where K is the product of the
 sizes of the summed ranges. So the register tile reads operands in order, whatever their layout in memory is,
 and an operand that is computed (a cast, a mask, a scale) is computed once for each element.
 
-Not here: which operands are copied (`plan.contraction`), the copy of a window (`window_copies`). Next:
-`linearize`, the caller.
+A window is a picture with its border, copied by vectors for all places and taps that read it.
+
+Not here: which operands are copied (`plan.contraction`), which loads are windows, and their layout
+(`nest.windows`). Next: `linearize`, the caller.
 """
 
 from __future__ import annotations
@@ -16,23 +18,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.dtype import HALF, dtypes, register_type, storage_type
-from compiler.emit import conversions, window_copies
+from compiler.emit import conversions
 from compiler.emit.accesses import FactorSource
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest import windows
-from compiler.nest.kernel_shape import inner_nodes
+from compiler.nest.operand_roles import loads_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from compiler.dtype import DType
     from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, Stage
+    from compiler.nest.loop_nest import Axis, Side, Stage
+
+
+MOST_UNROLLED = 8
+"""Vectors along the last side of a window up to which their copies are written one after the other."""
 
 
 @dataclass(slots=True)
@@ -55,7 +61,7 @@ class FilledPanels:
 
 
 class Panels:
-    """The operands of one kernel that are copied to panels."""
+    """The operands of one kernel that are copied to scratch memory, to panels or as windows."""
 
     def __init__(self, e: Emitter, memory: Memory) -> None:
         self.e = e
@@ -65,41 +71,32 @@ class Panels:
         """For each operand its panels; they are read inside the loop in which they were copied."""
 
     def fill(self, stage: Stage) -> None:
-        """Write the copy of every block in the axis's extent; lines written after it read the panels."""
+        """Write the copy of all blocks in the extent, or of a window; lines written after it read the copy."""
         e, b = self.e, self.b
         axis = e.axes[stage.axis]
-        first, _, count = e.extents[stage.axis]
+        first, _, blocks = e.extents[stage.axis]
         dtype = storage_type(register_type(stage.value.dtype))
+        lanes = axis.block if stage.wide else axis.lanes
         if stage.window:
-            self._fill_window(stage, dtype)
-            return
-        strides = self._strides(stage, axis)
-        memory = b.line("scratch", POINTER, 1, (), (dtype, count * strides[0], len(self.panels)))
-        panel = e.index.fresh(count)
-        unit, lane = e.units.get(stage.axis, symbolic.ZERO), e.lanes[stage.axis]
-        places = [e.partials.place(r) for r in stage.ranges]
-        index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
-        _PanelCopy(e, self.memory, stage, panel, index, memory).write()
-        token = b.line("token", dtypes.bool, 1)
-        self._read(FilledPanels(stage, dtype, memory, first, panel, index, token))
-
-    def _fill_window(self, stage: Stage, dtype: DType) -> None:
-        """Write the copy of a window; lines written after it read the window."""
-        b = self.b
-        lanes = max(a.lanes for a in self.e.plan.axes)
-        count = windows.strides_of(stage.window, lanes)[0]
+            lanes = max(a.lanes for a in e.plan.axes)
+            count, *strides = windows.strides_of(stage.window, lanes)
+            panel = symbolic.ZERO
+        else:
+            strides = self._strides(stage, axis)
+            count, panel = blocks * strides[0], e.index.fresh(blocks)
         memory = b.line("scratch", POINTER, 1, (), (dtype, count, len(self.panels)))
-        window_copies.fill(self.e, self.memory, stage, memory, lanes)
-        partials, token = self.e.partials, b.line("token", dtypes.bool, 1)
-        moved = {r: partials.place(r) for r in partials.pieces}
-        index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
-        self._read(FilledPanels(stage, dtype, memory, b.index(0), symbolic.ZERO, index, token))
-
-    def _read(self, panels: FilledPanels) -> None:
-        """Load an operand from its panels from now on."""
-        operand = panels.stage.value
-        self.panels[operand] = panels
-        self.e.readers[operand] = self.read
+        if stage.window:
+            _Copy(e, self.memory, stage, memory, lanes).write_window(strides)
+            moved = {r: e.partials.place(r) for r in e.partials.pieces}
+            index = symbolic.substitute(windows.index_of(stage.window, lanes), moved, {})
+        else:
+            unit, lane = e.units.get(stage.axis, symbolic.ZERO), e.lanes[stage.axis]
+            places = [e.partials.place(r) for r in stage.ranges]
+            index = symbolic.dot((panel, *places, unit, lane), (*strides, axis.lanes, 1))
+            _Copy(e, self.memory, stage, memory, lanes).write_panels(panel, index)
+        token = b.line("token", dtypes.bool, 1)
+        self.panels[stage.value] = FilledPanels(stage, dtype, memory, first, panel, index, token)
+        e.readers[stage.value] = self.read
 
     def _strides(self, stage: Stage, axis: Axis) -> list[int]:
         """Return the elements from one panel to the next, then between values of each summed range."""
@@ -138,32 +135,34 @@ class Panels:
         return conversions.unpack(self.b, stored, register_type(operand.dtype))
 
 
-class _PanelCopy:
-    """The loops that fill the panels of one stage.
+class _Copy:
+    """The loops that copy one stage, at the cursor, in vectors of `lanes` values.
 
-    In the copy the ranges have other parts than in the register tile: each summed range has a loop, the last
-    one in steps of `Stage.turn` values, and the block of a `wide` stage is one vector.
+    In the copy to panels the ranges have other parts than in the register tile: each summed range has a loop,
+    the last one in steps of `Stage.turn` values, and the block of a `wide` stage is one vector. The copy of a
+    window has a loop for each side, the last one by vectors.
     """
 
-    def __init__(  # noqa: PLR0917  # one caller
-        self, e: Emitter, accesses: Memory, stage: Stage, panel: UOp, index: UOp, memory: Line
-    ) -> None:
+    def __init__(self, e: Emitter, accesses: Memory, stage: Stage, memory: Line, lanes: int) -> None:
         self.e = e
         self.b = e.b
         self.accesses = accesses
         self.stage = stage
-        self.panel = panel
-        self.index = index
         self.memory = memory
-        self.lanes = e.axes[stage.axis].block if stage.wide else e.axes[stage.axis].lanes
+        self.lanes = lanes
+        self.register = register_type(stage.value.dtype)
         self.order = list(stage.ranges)
         """The loops over summed ranges, outermost first."""
         self.vector: UOp | None = None
         """The counter of the loop over the vectors of a block; None where they are unrolled."""
 
-    def write(self) -> None:
-        """Write the loops; the cursor is where it was then."""
+    def write_panels(self, panel: UOp, index: UOp) -> None:
+        """Write the loops that fill panels; the cursor is where it was then.
+
+        `panel` counts panels, `index` is the index of the current element; see `FilledPanels`.
+        """
         stage, cursor = self.stage, self.b.cursor
+        self.panel, self.index = panel, index
         with self.e.range_scope((stage.axis, *stage.ranges)):
             if stage.wide:
                 self.e.index.lane_ranges[self._replaced_unit()] = self.lanes
@@ -181,12 +180,12 @@ class _PanelCopy:
 
     def _masked(self) -> frozenset[UOp]:
         """Return the ranges on which masks of the operand's loads depend."""
-        masks = [n.src[2] for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD and len(n.src) > 2]
+        masks = [n.src[2] for n in loads_of(self.stage.value) if len(n.src) > 2]
         return frozenset([r for mask in masks for r in self.e.free[mask]])
 
     def _in_rows(self) -> bool:
         """Return whether the operand's loads are adjacent along the blocks."""
-        loads = [n for n in inner_nodes((self.stage.value,)) if n.op is Ops.LOAD]
+        loads = loads_of(self.stage.value)
         strides = [symbolic.terms_of(n.src[1])[0].get(self.stage.axis, 0) for n in loads]
         return all(stride in (-1, 0, 1) for stride in strides)
 
@@ -272,20 +271,17 @@ class _PanelCopy:
 
     def _values(self) -> None:
         """Write the copy of the unrolled values of a block, for `turn` values of the last summed range."""
-        e, b, ix = self.e, self.b, self.e.index
-        register = register_type(self.stage.value.dtype)
-        dtype = storage_type(register)
+        e = self.e
         units = [e.units[r] for r in (self.stage.axis, self.stage.ranges[-1]) if r in e.units]
-        if units and self._squares(units, dtype):
+        if units and self._squares(units):
             return
         for _ in e.positions(units):
-            value = b.splat(e.value(self.stage.value), self.lanes)
-            address = ix.address(self.memory, ix.place(self.index), dtype)
-            b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, register)))
+            self._store(self.index, e.value(self.stage.value))
 
-    def _squares(self, units: list[UOp], dtype: DType) -> bool:
+    def _squares(self, units: list[UOp]) -> bool:
         """Write the copy by transposed squares, if the operand is read by them; return whether it is."""
         e, b, ix = self.e, self.b, self.e.index
+        dtype = storage_type(self.register)
         *outer, last = units
         for unit in units:
             e.env[unit] = 0
@@ -304,6 +300,13 @@ class _PanelCopy:
             b.line("store_rows", dtype, self.lanes, (first, square), places)
         return True
 
+    def _store(self, index: UOp, value: Line) -> None:
+        """Store a vector of the copy, a register of the operand, at an index."""
+        b, ix, dtype = self.b, self.e.index, storage_type(self.register)
+        value = b.splat(value, self.lanes)
+        address = ix.address(self.memory, ix.place(index), dtype)
+        b.line("store", dtype, self.lanes, (address, conversions.pack(b, value, self.register)))
+
     def _loop(self, end: Line, body: Callable[[Line], None]) -> None:
         """Write a loop from 0 to `end`, without a loop if there is one round."""
         if end.arg == 1:
@@ -312,3 +315,73 @@ class _PanelCopy:
         loop = self.b.enter_loop(self.b.index(0), end, 1, self.b.cursor)
         body(loop.index)
         self.b.leave_loop(loop, [])
+
+    def write_window(self, strides: Sequence[int], places: Sequence[UOp] = ()) -> None:
+        """Write the loops that copy a window; `strides` are those of its sides.
+
+        `places` are those of the sides whose loops are open.
+        """
+        b, ix, sides = self.b, self.e.index, self.stage.window
+        if len(places) == len(sides) - 1:
+            self._last_side(strides, places)
+            return
+        side = sides[len(places)]
+        low, high = self._bounds(side)
+        at = ix.fresh(side.size)
+        if at.op is not Ops.RANGE:
+            self.write_window(strides, [*places, at])
+            return
+        loop = b.enter_loop(low, high, 1, b.cursor)
+        ix.bound[at] = loop.index
+        self.write_window(strides, [*places, at])
+        b.leave_loop(loop, [])
+
+    def _bounds(self, side: Side) -> tuple[Line, Line]:
+        """Return the first place of a side in the extent of its output range, and the place after the last.
+
+        These are all places if the side has no output range, or several.
+        """
+        e, b = self.e, self.b
+        terms, _ = symbolic.terms_of(side.place)
+        axes = [a for a in e.plan.axes if a.range in terms]
+        if len(axes) != 1:
+            return b.index(0), b.index(side.size)
+        (axis,) = axes
+        low, high, _ = e.extents[axis.range]
+        step, block = terms[axis.range], min(axis.block, axis.size)
+        first = b.call("smin", b.mul(low, axis.block), b.index(axis.size - block))
+        end = b.call("smin", b.mul(high, axis.block), b.index(axis.size))
+        taps = side.size - 1 - step * (axis.size - 1)
+        return b.mul(first, step), b.add(b.mul(end, step), b.index(1 + taps - step))
+
+    def _last_side(self, strides: Sequence[int], places: Sequence[UOp]) -> None:
+        """Write the copies along the last side: few vectors one after the other, many in a loop."""
+        b, ix, lanes = self.b, self.e.index, self.lanes
+        lane = ix.fresh(lanes)
+        ix.lane_ranges[lane] = lanes
+        count = -(-self.stage.window[-1].size // lanes)
+        if count <= MOST_UNROLLED:
+            for k in range(count):
+                self._vector(strides, [*places, symbolic.add(symbolic.const(k * lanes), lane)])
+            return
+        start = ix.fresh(count)
+        loop = b.enter_loop(b.index(0), b.index(count), 1, b.cursor)
+        ix.bound[start] = loop.index
+        self._vector(strides, [*places, symbolic.add(symbolic.mul(start, lanes), lane)])
+        b.leave_loop(loop, [])
+
+    def _vector(self, strides: Sequence[int], places: Sequence[UOp]) -> None:
+        """Write the copy of one vector; lanes beyond the last side or outside the picture are zeros."""
+        e, ix, load = self.e, self.e.index, self.stage.value
+        moved: dict[UOp, UOp] = {}
+        for side, at in zip(self.stage.window, places, strict=True):
+            for r in windows.ranges_of(side):
+                moved[r] = e.partials.base(r)
+            moved[side.unit] = symbolic.add(moved[side.unit], at)
+        memo: dict[UOp, UOp] = {}
+        shown = symbolic.lt(places[-1], self.stage.window[-1].size)
+        if len(load.src) > 2:
+            shown = symbolic.both(symbolic.substitute(load.src[2], moved, memo), shown)
+        index = symbolic.substitute(load.src[1], moved, memo)
+        stored = self.accesses.read(load.src[0], index, ix.mask(shown))
+        self._store(symbolic.dot(places, strides), conversions.unpack(self.b, stored, self.register))

@@ -3,15 +3,18 @@
 All threads of a workgroup copy a tile (`nest.loop_nest.Stage`): each loads vectors from global memory, and
 stores them as words of the tile. In a sum, words of the tile beyond its end are 0.
 
-Not here: the choice of the tiles (`plan.shared_product`), the products (`products`). Next:
-`staged_sum` and `transposes`, the callers.
+A kernel that transposes copies to tiles, and loads across them (`fill`).
+
+Not here: the choice of the tiles (`plan.shared_product`, `plan.transposes`), the products (`products`). Next:
+`staged_sum` and `linearize`, the callers.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes
+from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
@@ -19,13 +22,15 @@ from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.nest.kernel_shape import inner_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from compiler.dtype import DType
+    from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis, Stage
+
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes use all 32 banks of shared memory once."""
@@ -211,3 +216,36 @@ def _computed(operand: UOp) -> bool:
     nodes = inner_nodes((operand,))
     return any(n.op in BINARY or n.op in UNARY or n.op in (Ops.WHERE, Ops.IVALUE, Ops.CONST) for n in nodes
                if n.dtype is not dtypes.index) and operand.op is not Ops.LOAD  # fmt: skip
+
+
+def fill(e: Emitter, memory: Memory, stages: Sequence[Stage]) -> None:
+    """Write the copies to the tiles at the cursor; from then on their operands are loaded from them."""
+    tiles = []
+    for stage in stages:
+        assert stage.across is not None
+        kind = storage_type(stage.value.dtype)
+        tile = SharedTile(e, stage, stage.across, e.axes[stage.across].block, kind)
+        tile.store(tile.load(e.index.starts[stage.across], memory.stored))
+        tiles.append(tile)
+    token = e.b.line("barrier", dtypes.bool, 1)
+    for tile in tiles:
+        e.readers[tile.stage.value] = partial(_read, e, tile, token)
+
+
+def _read(e: Emitter, tile: SharedTile, token: Line, node: UOp) -> Line:
+    """Return the vector of a LOAD at the current position, along the results: a value of each of its rows."""
+    b, rows, columns = e.b, tile.axis, e.axes[tile.k]
+    unit = e.units.get(rows.range)
+    place = symbolic.add(_thread(e, rows), symbolic.const(rows.offset(e.env[unit] if unit else 0)))
+    values = []
+    for n in range(columns.lanes):
+        row = symbolic.add(_thread(e, columns), symbolic.const(n))
+        values += tile.read(row, place, 1, token)
+    vector = values[0] if len(values) == 1 else b.line("vector", tile.dtype, len(values), tuple(values))
+    return conversions.unpack(b, vector, node.dtype)
+
+
+def _thread(e: Emitter, axis: Axis) -> UOp:
+    """Return the place of the thread in the block of an axis."""
+    ((digit, stride),) = e.digits[axis.range]
+    return symbolic.mul(digit, stride)

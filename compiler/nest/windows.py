@@ -5,8 +5,8 @@ A convolution loads `picture[y + p - 1, x + q - 1]` where both indices are insid
 picture, and the register tile reads it without masks. If workgroups divide the output range of a side, each
 copies its part of the side.
 
-Not here: which operand is copied (`plan.contraction`), panels (`emit.panels`). Next: `emit.window_copies`,
-the loops that copy a window.
+Not here: which operand is copied (`plan.contraction`), panels. Next: `emit.panels`, the loops that copy
+a window.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ caller.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.dtype import register_type
@@ -18,7 +19,7 @@ from compiler.nest.loop_nest import Reduction, Step
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import KernelAccess, KernelShape
+    from compiler.nest.kernel_shape import KernelShape
     from compiler.nest.loop_nest import LoopNest, Stage
     from compiler.plan.cost import Model, RangeSplit
     from compiler.targets.shared.target import Target
@@ -51,7 +52,8 @@ def split_of(kernel: KernelShape, model: Model, split: RangeSplit) -> RangeSplit
     vectors = next((n for n in VECTORS if _divides(v, n * split.lanes, n, model.target)), 0)
     if r.arg[1] < ROWS * ROWS or not vectors:
         return None
-    far = [x for x in family.loads if {v, r} <= x.free and _bytes(x) > model.target.l2_bytes]
+    whole = [x for x in family.loads if {v, r} <= x.free]
+    far = [x for x in whole if x.itemsize * prod([k.arg[1] for k in x.free]) > model.target.l2_bytes]
     if not far or any(model.kind(x, v, split, split.lanes, aligned=True) != "row" for x in far):
         return None
     return replace(split, upcast={v: vectors})
@@ -87,10 +89,3 @@ def in_pieces(kernel: KernelShape, plan: LoopNest, split: RangeSplit, cores: int
     chunk = [Step("loop", v, held)] if held < blocks else []
     pieces = Step("loop", r, max(ROWS, -(-r.arg[1] // PIECES)))
     return replace(plan, steps=(*outer, *chunk, pieces, last), reductions={family.ranges: Reduction((r,))})
-
-
-def _bytes(load: KernelAccess) -> int:
-    total = load.itemsize
-    for r in load.free:
-        total *= r.arg[1]
-    return total

@@ -21,19 +21,18 @@ from compiler.nest import convolution_borders, windows
 from compiler.nest.loop_nest import Ahead, LoopNest, Reduction, Stage, Step
 from compiler.nest.operand_roles import candidates, is_computed, loads_of
 from compiler.nest.register_tile import WAYS
-from compiler.plan import in_place_reads, operand_sums
+from compiler.plan import in_place_reads
 from compiler.plan.choice import ProductChoice
 from compiler.plan.contraction_cost import (
-    ACROSS,
     LEAST_RUN,
     Copies,
     copy_cycles,
     cycles,
+    operand_sums,
     panel_cycles,
     window_cycles,
 )
-from compiler.plan.contraction_lines import is_looped, looped_results
-from compiler.plan.contraction_tile import RegisterTile, run
+from compiler.plan.contraction_tile import ACROSS, RegisterTile, is_looped, looped_results, run
 from compiler.plan.in_place_reads import LINE
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class _Planner:
                 *self._loops(parts, held, columns, outer),
                 *(tail if columns or not self.pieces else tail[::-1]),
             ),
-            {c.family.ranges: self._reduction()} | operand_sums.reductions(self.kernel, c, tile.lanes),
+            {c.family.ranges: self._reduction()} | operand_sums(tile),
             ahead=self._ahead(),
             nanoseconds=nanoseconds,
             looped=looped_results(tile),

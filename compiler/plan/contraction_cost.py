@@ -1,7 +1,11 @@
 """The estimated cycles of a contraction: register tiles, results, loads in place, panels and windows.
 
+Beside a sum over packed bytes there may be the sum of one operand, which the compiler adds. It depends on the
+rows alone or on the columns alone. A sum for rows is computed once for each block of rows, outside the loop
+over columns; a sum for columns again for each block of rows.
+
 Not here: which operands are copied (`contraction`, the caller), the cycles of the tile itself
-(`nest.register_tile`), other kernels (`cost`).
+(`nest.register_tile`), other kernels (`cost`), the rewrite that adds a sum (`rewrite.packed_dot`).
 """
 
 from __future__ import annotations
@@ -11,19 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.ir import index as symbolic
 from compiler.nest import windows
+from compiler.nest.loop_nest import Reduction
 from compiler.nest.operand_roles import loads_of
 from compiler.nest.register_tile import APART, COPY_CYCLES, FEWEST, tile_cycles
-from compiler.plan import operand_sums
-from compiler.plan.contraction_tile import run
+from compiler.plan.contraction_tile import ACROSS, run
 from compiler.plan.in_place_reads import LINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.ir.uop import UOp
-    from compiler.nest.kernel_shape import KernelAccess
+    from compiler.nest.kernel_shape import Family, KernelAccess
     from compiler.nest.loop_nest import Side, Stage
     from compiler.plan.contraction_tile import RegisterTile
+
 
 LEAST_RUN = 32
 """Adjacent elements from which on an operand is read in place."""
@@ -37,12 +42,14 @@ _LOAD_CYCLES = {"row": 1.5, "same": 1.0, "strided": 5.0, "scattered": 20.0}
 """Cycles of one vector of a panel's copy, by the kind of its load along the columns."""
 _TURN_CYCLES = 4.0
 """Cycles of one vector of a panel that is transposed in registers."""
-ACROSS = ("scattered", "strided")
-"""The kinds of accesses whose lanes are apart."""
 _STORE_CYCLES = {"row": 1.0, "same": 1.0, "strided": 40.0, "scattered": 40.0}
 """Cycles to store one vector of results."""
 _ROW_CYCLES = 2.0
 """Cycles to store one row of a square that was transposed in registers."""
+_VECTOR_CYCLES, _VALUE_CYCLES = 1.5, 1.0
+"""Cycles to load, extend and add a vector of values, and one value, in the sum of an operand."""
+_SUM_CYCLES = 8.0
+"""Cycles to add up the lanes of one such sum."""
 
 
 class Copies(NamedTuple):
@@ -73,14 +80,12 @@ def cycles(tile: RegisterTile, copies: Copies, order: tuple[UOp, ...], piece: in
         rounds = tile.border.cycles
     totals = 1.0 * vectors * (k / piece) if piece < k else 0.0
     total = blocks * (rounds + totals + (3.0 + stored) * vectors)
-    total += operand_sums.cycles(tile.kernel, c, tile.lanes, axes)
-    loads = loads_of(c.streamed)
+    total += _operand_sum_cycles(tile)
     _, streamed, broadcast = tile.others()
-    cost = sum([_LOAD_CYCLES[tile.kind(n, c.columns, tile.lanes)] + 2.0 * (len(n.src) > 2) for n in loads])
     if columns:
         total += _column_cycles(tile, columns[0])
     else:
-        total += max(0.0, cost - 1.5) * k * tile.vectors * blocks / tile.target.loads_per_cycle
+        total += max(0.0, _load_cycles(tile) - 1.5) * k * tile.vectors * blocks / tile.target.loads_per_cycle
     least = min(k, LEAST_RUN)
     windowed = tile.window if outer and outer[0].window else None
     lines = tile.lines if windowed is None else windowed.lines
@@ -103,26 +108,28 @@ def cycles(tile: RegisterTile, copies: Copies, order: tuple[UOp, ...], piece: in
 def copy_cycles(tile: RegisterTile, copies: Copies) -> tuple[float, float]:
     """Return the cycles to copy each operand once: the streamed one, and the broadcast one; 0 without copies.
 
-    A window counts as 0. With a copy of rows belong their sums (`operand_sums`).
+    A window counts as 0. With a copy of rows belong their sums.
     """
     columns = sum([_column_cycles(tile, stage) for stage in copies.columns])
     rows = sum([_row_cycles(tile, stage) for stage in (*copies.outer, *copies.inner) if not stage.window])
-    families = operand_sums.families(tile.kernel, tile.c)
-    if rows and not any(tile.c.columns in family.free for family in families):
-        rows += operand_sums.cycles(tile.kernel, tile.c, tile.lanes, tile.axes)
+    if rows and not any(tile.c.columns in family.free for family in _beside(tile)):
+        rows += _operand_sum_cycles(tile)
     return columns, rows
+
+
+def _load_cycles(tile: RegisterTile) -> float:
+    """Return the cycles of one vector of the streamed operand."""
+    kinds = [(tile.kind(n, tile.c.columns, tile.lanes), len(n.src) > 2) for n in loads_of(tile.c.streamed)]
+    return sum([_LOAD_CYCLES[kind] + 2.0 * masked for kind, masked in kinds])
 
 
 def _column_cycles(tile: RegisterTile, stage: Stage) -> float:
     """Return the cycles to copy the streamed operand once."""
     c, axes = tile.c, tile.axes
-    loads = loads_of(c.streamed)
-    cost = sum([_LOAD_CYCLES[tile.kind(n, c.columns, tile.lanes)] + 2.0 * (len(n.src) > 2) for n in loads])
-    each = _TURN_CYCLES if stage.turn > 1 else cost
+    each = _TURN_CYCLES if stage.turn > 1 else _load_cycles(tile)
     shared, streamed, _ = tile.others()
-    return (
-        each * math.prod([axes[r].count for r in (*shared, *streamed, c.columns)]) * c.size[2] * tile.vectors
-    )
+    blocks = math.prod([axes[r].count for r in (*shared, *streamed, c.columns)])
+    return each * blocks * c.size[2] * tile.vectors
 
 
 def _row_cycles(tile: RegisterTile, stage: Stage) -> float:
@@ -182,3 +189,43 @@ def panel_cycles(tile: RegisterTile, columns: list[Stage], parts: Mapping[UOp, i
     again = -1.0 + math.prod([-(-axes[r].count // parts.get(r, axes[r].count)) for r in divided])
     panels = (_TURN_CYCLES if columns[0].turn > 1 else _LOAD_CYCLES["scattered"]) * tile.vectors
     return again * panels * c.size[2] * axes[c.columns].count
+
+
+def _beside(tile: RegisterTile) -> list[Family]:
+    """Return the sums of a kernel beside that of the products: none or one."""
+    return [family for family in tile.kernel.families if family is not tile.c.family]
+
+
+def operand_sums(tile: RegisterTile) -> dict[frozenset[UOp], Reduction]:
+    """Return the loops of these sums: with vectors along them where the operand lies in rows."""
+    out: dict[frozenset[UOp], Reduction] = {}
+    for family in _beside(tile):
+        last = _along(tile, family)
+        order = sorted(family.ranges, key=lambda r: (r is last, r.arg[1], r.arg[0]))
+        wide = 1 if last is None else tile.lanes
+        out[family.ranges] = Reduction(tuple(order), wide, 2 if order[-1].arg[1] >= 2 * wide else 1)
+    return out
+
+
+def _operand_sum_cycles(tile: RegisterTile) -> float:
+    """Return the estimated cycles of these sums in the whole kernel."""
+    c, total = tile.c, 0.0
+    for family in _beside(tile):
+        sums = math.prod([tile.axes[r].size for r in family.free])
+        if c.columns in family.free:
+            total += _VALUE_CYCLES * sums * family.trips * tile.axes[c.rows].count
+        elif _along(tile, family) is None:
+            total += _VALUE_CYCLES * sums * family.trips
+        else:
+            total += sums * (_VECTOR_CYCLES * family.trips / tile.lanes + _SUM_CYCLES)
+    return total
+
+
+def _along(tile: RegisterTile, family: Family) -> UOp | None:
+    """Return the range along which vectors of a sum run; None without, and where they run along columns."""
+    if tile.c.columns in family.free:
+        return None
+    for r in sorted(family.ranges, key=lambda r: -int(r.arg[1])):
+        if r.arg[1] >= tile.lanes and all(tile.along(a.index, r, tile.lanes) == "row" for a in family.loads):
+            return r
+    return None

@@ -1,17 +1,22 @@
 """The register tile of one contraction: its size, its axes, and how the operands lie in memory beside it.
 
+Two parts have lines for every position of the tile: the operations after the sum, and the copy of a block to
+a panel. A line takes about 5 us to write and 40 us to compile. So a part of `LONG` lines or more is written
+as a loop.
+
 Not here: the fastest size for a target (`nest.register_tile`), copies, loops and workgroups (`contraction`,
 the caller), the estimate of the time (`contraction_cost`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import register_type
 from compiler.ir import index as symbolic
 from compiler.nest.convolution_borders import border_of
-from compiler.nest.kernel_shape import kind_along
+from compiler.nest.kernel_shape import inner_nodes, kind_along, weight
 from compiler.nest.loop_nest import Axis
 from compiler.nest.operand_roles import is_computed, loads_of
 from compiler.nest.register_tile import MOST_ROWS, tile
@@ -27,9 +32,11 @@ if TYPE_CHECKING:
     from compiler.nest.operand_roles import Contraction
     from compiler.plan.tap_windows import TapWindow
     from compiler.targets.shared.target import Target
-
     Kinds = dict[tuple[UOp, UOp, int], Kind]
 
+
+ACROSS = ("scattered", "strided")
+"""The kinds of accesses whose lanes are apart."""
 PAGE = 4096
 """Bytes between rows of an operand from which on no prefetcher follows, from page to page."""
 FIRST_BYTES = 48 << 10
@@ -180,3 +187,38 @@ def _axis(r: UOp, upcast: int, lanes: int) -> Axis:
     size, block = r.arg[1], upcast * lanes
     edge: Edge = "exact" if size % block == 0 else "masked" if size < block else "overlap"
     return Axis(r, upcast, lanes, edge)
+
+
+LONG = 192
+"""Lines of an unrolled part from which on it is a loop."""
+_ACCESS = 2.0
+"""Lines of a load or store with its address."""
+
+
+def looped_results(tile: RegisterTile) -> UOp | None:
+    """Return the range of a tile over which a loop finishes the results; None where they are short.
+
+    A loop over rows has all vectors of a row in its body. Results that are transposed need all rows at once,
+    and have a loop over the vectors.
+    """
+    kernel, columns = tile.kernel, tile.c.columns
+    accesses = (*kernel.stores, *kernel.loads)
+    apart = sum([tile.along(a.index, columns, tile.lanes) in ACROSS for a in accesses])
+    each = kernel.ops + _ACCESS * (len(accesses) - apart)
+    lines = tile.vectors * (tile.rows * each + apart * _transposed(tile.lanes, tile.lanes))
+    if lines < LONG:
+        return None
+    candidates = [columns] if apart else [tile.c.rows, columns]
+    return next((r for r in candidates if tile.axes[r].upcast > 1), None)
+
+
+def is_looped(operand: UOp, vectors: int, lanes: int, turn: int) -> bool:
+    """Return whether a loop over its vectors copies a block; `turn` values are copied together."""
+    each = sum([weight(n.op) for n in inner_nodes((operand,))]) + 2 * _ACCESS
+    lines = each * turn if turn == 1 else _transposed(lanes, turn) + each * turn
+    return vectors > 1 and vectors * lines >= LONG
+
+
+def _transposed(lanes: int, rows: int) -> float:
+    """Return the lines of a square of `lanes` vectors that is transposed, and of the accesses to its rows."""
+    return lanes * math.log2(max(lanes, 1)) + _ACCESS * rows

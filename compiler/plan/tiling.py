@@ -21,8 +21,7 @@ from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step, Thre
 from compiler.plan import column_sums
 from compiler.plan.choice import SplitChoice
 from compiler.plan.cost import Model, RangeSplit, picks
-from compiler.plan.prefetch import find_ahead
-from compiler.plan.row_reuse import find_rows
+from compiler.plan.row_reuse import find_ahead, find_rows
 from compiler.plan.thread_vectors import widened
 from hcq.errors import CompileError
 

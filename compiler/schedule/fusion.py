@@ -5,8 +5,11 @@ users have their kernels, so all its evaluations are known, each an `Evaluation`
 Then the node either stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, a new or
 a compatible one, and its users load it. `Grouping._stays` decides.
 
-Not here: the costs (`analysis`), whether a value is computed again (`recomputation`), where a reduction may
-be (`places`), dependencies between kernels (`order`). Next: `lower`, which makes the AST of a kernel.
+Fusion asks whether a store may join a kernel without a cycle, so `Order` keeps the transitive closure of the
+dependencies between kernels.
+
+Not here: the costs (`analysis`), where a reduction may be, and whether a value is computed again (`places`),
+the order in which kernels run in the end (`scheduler`). Next: `lower`, which makes the AST of a kernel.
 """
 
 from __future__ import annotations
@@ -31,12 +34,11 @@ from compiler.schedule.analysis import (
     ranges_of,
     squeezed,
 )
-from compiler.schedule.order import Order
-from compiler.schedule.places import Places
-from compiler.schedule.recomputation import computed_twice
+from compiler.schedule.places import Places, computed_twice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
 
@@ -312,3 +314,37 @@ def _masks_within(node: UOp) -> bool:
             return True
         x = x.src[1]
     return False
+
+
+class Order:
+    """The dependencies between kernels, by their numbers."""
+
+    def __init__(self) -> None:
+        self.later: list[int] = []
+        """For each kernel, the bit set of the kernels that must run after it, directly or not."""
+        self.users: list[dict[int, None]] = []
+        """For each kernel, the kernels that directly wait for it."""
+        self._waiting = 0
+        """The bit set of all kernels that wait for another."""
+
+    def add(self) -> None:
+        """Add the next kernel, without dependencies."""
+        self.later.append(0)
+        self.users.append({})
+
+    def after(self, first: KernelDraft, then: KernelDraft) -> None:
+        """Record that `first` must run before `then`."""
+        self.users[first.number][then.number] = None
+        bit = 1 << first.number
+        new = self.later[then.number] | 1 << then.number
+        self._waiting |= new
+        if new & ~self.later[first.number]:
+            self.later[first.number] |= new
+            if self._waiting & bit:
+                for number, later in enumerate(self.later):
+                    if later & bit:
+                        self.later[number] = later | new
+
+    def must_precede(self, first: KernelDraft, then: KernelDraft) -> bool:
+        """Return whether `first` is already known to run before `then`."""
+        return bool(self.later[first.number] >> then.number & 1)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
-from compiler.ir import fold, fold_reduce
+from compiler.ir import fold
 from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
@@ -238,9 +238,9 @@ class _Lowering:
             return fold.alu(op, node.dtype, tuple(values))
         if op is Ops.REDUCE:
             if not values:
-                return fold_reduce.identity(node.arg[0], node.dtype)
+                return fold.identity(node.arg[0], node.dtype)
             ranges = self.ranges[entry.ranges] if entry.ranges else ()
-            return fold_reduce.combine(
+            return fold.combine(
                 node.arg[0], values[0], ranges, self._ranges_used(values[0]) if ranges else 0
             )
         if op is Ops.GATHER:

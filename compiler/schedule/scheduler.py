@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from compiler import collector
 from compiler.ir import graph
-from compiler.ir.fold_reduce import identity
+from compiler.ir.fold import identity
 from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import uop

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.dtype import DType, dtypes
-from compiler.ir import fold, fold_reduce
+from compiler.ir import fold
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, COMPARE, ROWS, TRANSCENDENTAL, UNARY, Ops
 from compiler.ir.scalar import compute, convert
@@ -125,12 +125,12 @@ def test_a_computed_index_of_a_coordinate_is_the_coordinate() -> None:
 
 
 def test_an_unused_range_of_a_product_is_a_power() -> None:
-    got = fold_reduce.combine(Ops.MUL, const(3, I32), (symbolic.loop(0, 5),), 0)
+    got = fold.combine(Ops.MUL, const(3, I32), (symbolic.loop(0, 5),), 0)
     assert got is i(243)
 
 
 def test_a_repeated_half_is_multiplied_in_float32_when_half_cannot_count_so_far() -> None:
-    got = fold_reduce.combine(Ops.ADD, load(4, dtypes.float16), (symbolic.loop(1, 4099),), 0)
+    got = fold.combine(Ops.ADD, load(4, dtypes.float16), (symbolic.loop(1, 4099),), 0)
     assert got.src[0].dtype is F32
 
 

@@ -13,7 +13,7 @@ from compiler.dtype import storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
-from compiler.nest.join_check import verify_parts
+from compiler.nest.nest_check import verify_parts
 from compiler.plan import proposers
 from compiler.plan.proposal import prepared
 from compiler.rewrite.range_merging import replace_ranges

@@ -12,7 +12,6 @@ from compiler.compile import compile_kernel, forget
 from compiler.dtype import dtypes
 from compiler.ir import graph
 from compiler.ir.ops import Ops
-from compiler.nest import label
 from compiler.schedule.scheduler import schedule
 from hcq.config import override
 
@@ -70,12 +69,12 @@ def test_a_kernel_of_the_disk_cache_is_printed_from_level_3_on(
 def test_a_label_has_a_colour_for_each_type_of_axis() -> None:
     (item,) = schedule([sums_of_squares(48)])
     forms = show.forms(item.ast, ARCH, level=3)
-    plain = label.text(forms.name, forms.plan, colour=False)
-    coloured = label.text(forms.name, forms.plan, colour=True)
+    plain = show.label_text(forms.name, forms.plan, colour=False)
+    coloured = show.label_text(forms.name, forms.plan, colour=True)
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    words = {kind: word for word, kind in label.parts(forms.name, forms.plan)}
+    words = {kind: word for word, kind in show.label_parts(forms.name, forms.plan)}
     assert words["sum"] == "r48"
-    assert f"\x1b[{label.COLOURS['sum']}mr48\x1b[0m" in coloured
+    assert f"\x1b[{show.COLOURS['sum']}mr48\x1b[0m" in coloured
 
 
 def test_a_graph_is_shown_with_each_node_once() -> None:

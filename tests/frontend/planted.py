@@ -106,7 +106,7 @@ MISTAKES: dict[str, Mistake] = {
         "    return graph.reduce(graph.contiguous(partial), op, ", "a(1 << 17).sum().realize()",
     ),
     "sum over a repeated axis not multiplied": one(
-        "compiler.ir.fold_reduce", "    if times == 1 or op is Ops.MAX", "    if times or op is Ops.MAX",
+        "compiler.ir.fold", "    if times == 1 or op is Ops.MAX", "    if times or op is Ops.MAX",
         "a(4, 1).expand(4, 5).sum(1).realize()",
     ),
     "remainder of a sum not added": one(

@@ -21,7 +21,7 @@ from compiler.emit import linear
 from compiler.ir.naming import kernel_name
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.uop import trim_table
-from compiler.nest import join_check, nest_check
+from compiler.nest import nest_check
 from compiler.pipeline import arguments, planned, written
 from compiler.targets import arch_for, target_of
 from frontend import Device, Tensor
@@ -119,7 +119,7 @@ def _once(text: str, target: Target, *, llvm: bool) -> Lowered:
     if plan.threads > 1:
         nest_check.verify(plan, target)
     if plan.phases:
-        join_check.verify_parts(ast, plan)
+        nest_check.verify_parts(ast, plan)
     linear.verify(lines)
     times.append(clock())
     groups, (threads, _, _) = plan.launch()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from compiler import show
 from compiler.ir.naming import kernel_name
-from compiler.nest import label
 from frontend import Device
 from hcq.config import override
 from hcq.counters_table import table
@@ -79,7 +78,7 @@ class KernelPage:
 
     forms: show.Forms
     """Its loop nest, lines, LLVM IR and assembly, as text."""
-    parts: tuple[tuple[str, label.WordKind], ...]
+    parts: tuple[tuple[str, show.WordKind], ...]
     """The words of its label, with the kind of each."""
     nbytes: int
     """Bytes that it moves, each buffer counted once."""
@@ -102,7 +101,7 @@ def kernels(run: Run) -> dict[tuple[str, str], KernelPage]:
             key = plan.device, kernel_name(item.ast)
             if key not in found:
                 forms = show.forms(item.ast, plan.arch)
-                parts = tuple(label.parts(forms.name, forms.plan))
+                parts = tuple(show.label_parts(forms.name, forms.plan))
                 times = tuple(run.times.get(key, ()))
                 found[key] = KernelPage(forms, parts, show.moved(item), times, run.counts.get(key, ""))
     return found

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler import llvm
-from compiler.targets.host import arm_matrix, x86_matrix
-from compiler.targets.shared import word_operations
+from compiler.targets.host import matrix
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
 from compiler.text import render_llvm
@@ -40,9 +39,9 @@ LEVELS = {
 }  # fmt: skip
 """Architecture -> (vector bytes, vector registers, whether gathers and masked accesses are fast)."""
 MATRIX: dict[int, dict[str, tuple[MatrixOp, ...]]] = {
-    64: {"avx512_bf16": (x86_matrix.BF16,), "avx512_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
-    32: {"avx_vnni": (x86_matrix.BYTES, x86_matrix.SHORT)},
-    16: {"asimddp": (arm_matrix.SIGNED, arm_matrix.UNSIGNED)},
+    64: {"avx512_bf16": (matrix.BF16,), "avx512_vnni": (matrix.BYTES, matrix.SHORT)},
+    32: {"avx_vnni": (matrix.BYTES, matrix.SHORT)},
+    16: {"asimddp": (matrix.SIGNED, matrix.UNSIGNED)},
 }
 """Vector bytes -> instruction set -> its matrix operations, the preferred ones first.
 
@@ -74,7 +73,7 @@ DIALECT = Dialect(
     group=lambda axis, register, _groups: [f"  {register} = add i64 %{'xyz'[axis]}, 0"],
     thread=lambda _axis, register: [f"  {register} = add i64 0, 0"],
     footer=_FOOTER,
-    matrix=word_operations.text,
+    matrix=matrix.text,
 )
 
 

@@ -7,7 +7,7 @@ of the numbers of the lane and of the register: a lane map lists these digits.
 
 Not here: which operation a kernel uses (`compiler.plan.shared_product`), the instruction's text
 (`compiler.targets.shared.dialect`). Next: `compiler.targets.nvptx.matrix`, `compiler.targets.amdgcn.matrix`
-and `compiler.targets.shared.word_operations`, the rows.
+and `compiler.targets.host.matrix`, the rows.
 """
 
 from __future__ import annotations
