@@ -22,10 +22,12 @@ def shuffled(mode: Any, lane: Any, b: Any, control: Any):
 
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("control", [31, 0, 0x181F, 0x1C0F, 0x101F])
+@pytest.mark.parametrize(
+    "control", [31, 0, 15, 0x101F, 0x10F, 0x1800, 0x181F, 0x1C00, 0x1C03, 0x1C0F, 0x1C1F, 0x1E1F, 0x1F1F]
+)
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 def test_shuffles(bench: Any, mode: Any, control: Any, constant: Any):
-    for b in (1, 5, 16):
+    for b in (0, 1, 2, 5, 16, 31, 33):
         a = np.arange(64, dtype="u4") * 3 + 1
         lines = f"mov.u32 %r5, {b}; mov.u32 %r6, {control}; shfl.sync.{mode}.b32 %r7|%p1, %a, {b if constant else '%r5'}, "
         lines += f"{control if constant else '%r6'}, -1; selp.u32 %r8, 1000, 0, %p1; add.u32 %d, %r7, %r8;"
