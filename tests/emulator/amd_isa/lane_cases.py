@@ -1,8 +1,8 @@
 """Vector instructions run on chosen registers of every lane, and compared with what a definition makes of them.
 
 v[4:5], v[6:7] and v[8:9] are the sources, v[12:13] the destination. Lanes that do not execute keep their result,
-and have a zero in masks of lanes. Users: `test_lane_flags` with definitions in Python, `test_pcode` with those of
-the ISA documents' pseudo-code.
+and have a zero in masks of lanes. `test_pcode` takes
+the definitions of the ISA documents' pseudo-code.
 """
 
 # ruff: noqa: E501 - rows of tables and texts read best on one line
@@ -29,8 +29,6 @@ Array = np.ndarray[Any, Any]
 VALUES = (VECTOR + 12, VECTOR + 13)
 MASKS = (VCC, VCC + 1, 10, 11, 14, 15)
 """What is stored of an operation: v[12:13], and where it writes masks VCC, s[10:11] and EXEC as it leaves them."""
-ACTIVE = (0xFFFF_FFFF_FFFF_FFFF, 0x0F0F_3355_8001_7FFE)
-CARRIES = (0x5A5A_F00F_1234_8001, 0)
 
 
 @dataclass
@@ -52,21 +50,11 @@ class Inputs:
         """Return source `number` (3 is the destination before), 64 bits a lane."""
         return np.ascontiguousarray(self.words[:, 2 * number : 2 * number + 2]).view("u8").ravel()
 
-    def wide(self, number: int) -> list[int]:
-        """Return source `number` as Python's integers."""
-        return [int(v) for v in self.column(number)]
-
-    def low(self, number: int) -> list[int]:
-        return [v & 0xFFFF_FFFF for v in self.wide(number)]
-
     def lanes_of(self, mask: int) -> Array:
         """Return the bits of a mask, a lane."""
         return (np.uint64(mask) >> (np.arange(self.lanes) % self.wave).astype("u8") & np.uint64(1)).astype(
             bool
         )
-
-    def bit(self, mask: int) -> list[int]:
-        return [mask >> lane % self.wave & 1 for lane in range(self.lanes)]
 
 
 Lanes = list[int] | Array
@@ -163,11 +151,6 @@ def differences(
             if why:
                 found.setdefault(n, why)
     return list(found.values())
-
-
-def check(name: str, cases: Sequence[Case], given: Sequence[Inputs]) -> None:
-    """Run all cases on all inputs."""
-    assert not differences(name, cases, given)
 
 
 def _words(values: Lanes) -> Array:
