@@ -1,26 +1,22 @@
-"""The program that runs on a driver with a planted bug: `python program.py DEVICE [PART ...]`.
+"""The program that runs on a driver with a planted bug.
 
 It uses each part of the driver: memory, code, arguments, launches with shared and scratch memory, dependent
 kernels, copies and fills of video memory, waits between queues, a graph of kernels and one of copies, rings
 that wrap, teardown.
 
-Not here: starting it with a planted bug (`tests.mutants.planted.run`). Next: `tests.mutants.planted.outcome`,
-which prints the outcome.
+Not here: starting it with a planted bug (`tests.mutants.planted.run`). Next: `tests.mutants.planted.wired`,
+which does so.
 """
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import hcq
 from compiler.llvm import Machine, emit_object
-from drivers.amd.device import AmdDevice
 from emulator.amd.machine.kernel import AmdKernel
-from hcq.config import override
 from hcq.program import ArgKind, ArgSlot
-from tests.mutants.planted.outcome import report
 from tests.mutants.planted.words import Words
 from tools.bringup.amd.kernels import TOKEN, UNUSED, image
 
@@ -184,15 +180,3 @@ class Program(Words):
 
 PARTS: Final = ("launches", "pointers", "dependent", "private", "between_queues", "graphs", "laps")
 """All parts, in the order in which they run."""
-
-
-def opened(name: str) -> Program:
-    """Return the program on a device, by its name."""
-    device = hcq.open(name, validate=True)
-    assert isinstance(device.driver, AmdDevice), "it is one of AMD's"
-    return Program(device, device.driver.process.kernel)
-
-
-if __name__ == "__main__":
-    with override(ring_bytes=RING_BYTES):
-        report(lambda: opened(sys.argv[1]).play(sys.argv[2:] or PARTS))

@@ -3,7 +3,7 @@
 Each is a fact that a hasty reader of the documents gets wrong. The list, with the words that a report must
 have, was complete before the first of them ran (docs/reliability.md).
 
-Not here: what a change does (`stream`, `tests.mutants.planted.wire`), edits of the source (`catalog`).
+Not here: what a change does (`stream`, `tests.mutants.planted.wire`).
 """
 
 from __future__ import annotations
@@ -214,6 +214,14 @@ _PM4_PACKETS: Final = (
     _bug("a fill that goes on at once",
          Packet(layout=pm4.DmaData, name="CP_SYNC", value=0),
          r"CP_SYNC", "bytes may still be on their way", ("laps",)),
+    _bug("kernels without a flush between them", NoPacket(layout=pm4.EventWrite),
+         r"race|before|order", "kernels of one queue overlap"),
+    _bug("an acquire that keeps the scalar cache",
+         Packet(layout=pm4_generations.AcquireMem, name="GLK_INV", value=0,
+                nested=pm4_generations.GcrCntl, word=7),
+         r"GLK_INV|scalar cache", "each level has its bit"),
+    _bug("work-items for workgroups", Packet(layout=pm4.DispatchDirect, name="DIM_X", value=lambda v: 32 * v),
+         r"work-items in workgroups", "dispatch packets of AQL count work-items", ("pointers",)),
     _bug("a release without writing L2 back on gfx9",
          Packet(layout=pm4_generations.ReleaseMemGfx9, name="TC_WB_ACTION", value=0),
          r"TC_WB|L2", "results in L2 are not in memory", ("private",), "gfx942-cpx"),
@@ -240,6 +248,8 @@ _AQL_PACKETS: Final = (
     _bug("an address of arguments of 32 bits",
          Packet(layout=aql.KernelDispatch, name="KERNARG_ADDRESS", value=lambda v: v & 0xFFFF_FFFF),
          r"KERNARG_ADDRESS|kernarg|kernel arguments?", "8 bytes at 40", _LAUNCHES, "gfx942"),
+    _bug("kernels without the barrier bit", Packet(layout=aql.KernelDispatch, name="BARRIER", value=0),
+         r"race|before|order", "kernels of one queue overlap", (), "gfx942"),
     _bug("vendor packets without the barrier bit", Packet(layout=aql.Pm4Ib, name="BARRIER", value=0),
          r"BARRIER|barrier bit", "signals would come before the work", (), "gfx942"),
     _bug("every XCC signals", NoPacket(layout=pm4.PredExec), r"PRED_EXEC|XCC",
@@ -274,6 +284,8 @@ _SDMA_PACKETS: Final = (
     _bug("fence of version 6 on version 4",
          Packet(layout=sdma.FenceV4, name="MTYPE", value=3, nested=sdma.Fence),
          r"FENCE", "v4 has no memory type", (), "gfx942"),
+    _bug("a fence of another memory type", Packet(layout=sdma.Fence, name="MTYPE", value=0),
+         r"MTYPE", "signals that arrive late"),
     _bug("a fence at an odd multiple of 2",
          Packet(layout=sdma.Fence, name="ADDRESS_LO", value=lambda v: v + 2),
          r"align|multiple of 4", "4 bytes"),

@@ -1,23 +1,20 @@
-"""The program that runs on a driver with a planted bug: `python program.py DEVICE [PART ...]`.
+"""The program that runs on a driver with a planted bug.
 
 It uses each part of the driver: memory, code, arguments, launches of all shapes, local and shared memory,
 copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown.
 
-Not here: starting it with a planted bug (`tests.mutants.planted.run`). Next: `tests.mutants.planted.outcome`,
-which prints the outcome.
+Not here: starting it with a planted bug (`tests.mutants.planted.run`). Next: `tests.mutants.planted.wired`,
+which does so.
 """
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import hcq
 from compiler.targets.nvptx.assembler import assemble
-from hcq.config import override
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.mutants.planted.outcome import report
 from tests.mutants.planted.words import SHARED, Words
 from tools.bringup.nv.kernels import TOKEN, image
 
@@ -311,8 +308,3 @@ PARTS: Final = (
     "recovery",
 )
 """All parts, in the order in which they run."""
-
-
-if __name__ == "__main__":
-    with override(ring_bytes=RING_BYTES):
-        report(lambda: Program(hcq.open(sys.argv[1], validate=True)).play(sys.argv[2:] or PARTS))

@@ -3,7 +3,7 @@
 Each is a fact that a hasty reader of the documents gets wrong. The list, with the words that a report must
 have, was complete before the first of them ran (docs/reliability.md).
 
-Not here: what a change does (`stream`, `tests.mutants.planted.wire`), edits of the source (`catalog`).
+Not here: what a change does (`stream`, `tests.mutants.planted.wire`).
 """
 
 from __future__ import annotations
@@ -226,6 +226,27 @@ _RINGS: Final = (
     ),
     _bug("no fences", NoFence(), r"fence", "stores to write-combined memory pass each other"),
 )
+_RACE: Final = r"race|wfi|wait.for.idle|still runn|nothing orders|not (?:been )?(?:done|finished|ordered)"
+_ORDER: Final = (
+    _bug("a release that does not wait for the engine",
+         Method(engine="host", method="SEM_EXECUTE", name="RELEASE_WFI", value=0), _RACE,
+         "the host reads memory that is not written yet"),
+    _bug("no wait between dependent grids", NoMethod(engine="compute", method="WAIT_FOR_IDLE"),
+         rf"{_RACE}|barrier", "grids of one channel overlap"),
+    _bug("copies pipelined",
+         Method(engine="copy", method="LAUNCH_DMA", name="DATA_TRANSFER_TYPE",
+                value=int(DataTransferType.PIPELINED),
+                where={"DATA_TRANSFER_TYPE": DataTransferType.NON_PIPELINED}),
+         r"pipelin|race|overlap", "a copy reads the memory of the previous fill"),
+    _bug("a release of four words into the slot of a signal",
+         Method(engine="copy", method="LAUNCH_DMA", name="SEMAPHORE_TYPE",
+                value=int(DmaSemaphoreType.RELEASE_FOUR_WORD),
+                where={"SEMAPHORE_TYPE": DmaSemaphoreType.RELEASE_ONE_WORD}),
+         r"four.?word|16 bytes|overwr|timestamp|high word|align", "16 bytes into a slot of 8"),
+    _bug("halves of a copy's address swapped",
+         Swapped(engine="copy", first="OFFSET_IN_UPPER", second="OFFSET_IN_LOWER"),
+         r"OFFSET_(?:IN|OUT)_UPPER|not mapped", "the upper half comes first"),
+)  # fmt: skip
 _METHODS: Final = (
     _bug(
         "the copy class is not bound",
@@ -431,6 +452,9 @@ _DESCRIPTORS: Final = (
              value=int(DependentAction.QMD_SCHEDULE)),
          r"DEPENDENT_QMD|QMD_SCHEDULE|INVALIDATE_COPY", "the cache of descriptors may have the old one",
          ("dependent", "graph", "grids")),
+    _bug("constant bank not invalidated", Qmd(names=("CONSTANT_BUFFER_INVALIDATE",), value=0),
+         r"CONSTANT_BUFFER_INVALIDATE|constant.{0,40}(?:cache|stale|invalid)|stale",
+         "arguments of an earlier launch at the same address"),
     _bug("constant bank too small by a factor of 16",
          Qmd(names=("CONSTANT_BUFFER_SIZE_SHIFTED4",), value=lambda v: v >> 4),
          r"CONSTANT_BUFFER_SIZE|bank 0|constant bank", "the field is shifted already", _LAUNCHES),
@@ -442,7 +466,7 @@ _DESCRIPTORS: Final = (
          r"shared.window", "generic addresses come from it", _LAUNCHES, "sm_120"),
 )  # fmt: skip
 
-BUGS: Final[Sequence[WireBug]] = (*_CALLS, *_RINGS, *_METHODS, *_DESCRIPTORS)
+BUGS: Final[Sequence[WireBug]] = (*_CALLS, *_RINGS, *_ORDER, *_METHODS, *_DESCRIPTORS)
 
 
 def _open(gpu: str, version: str) -> NvMachine:
