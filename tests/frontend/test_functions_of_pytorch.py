@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,13 +9,14 @@ import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, nn
 from frontend.nn.attention import causal_mask
 from hcq.errors import UsageError
-from tests.oracles.functions import FUNCTIONS, names
+from tests.oracles.functions import names
+from tests.oracles.recording import recorded
 
-WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "functions.json").read_text())
+WANT = recorded("functions.json")
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("text", FUNCTIONS)
+@pytest.mark.parametrize("text", WANT)
 def test_a_function_returns_what_that_of_pytorch_does(text: str):
     got = eval(text, {"F": F, **names(Tensor)})
     assert list(got.shape) == WANT[text]["shape"]

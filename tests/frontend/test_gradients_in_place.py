@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +9,16 @@ import pytest
 
 from frontend import Tensor, TinyJit
 from hcq.errors import UsageError
-from tests.oracles.in_place import PROGRAMS, answer
+from tests.oracles.in_place import answer
+from tests.oracles.recording import recorded
 
-WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "in_place.json").read_text())
+WANT = recorded("in_place.json")
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_values_and_gradients_are_those_of_pytorch(part: int):
-    for text in PROGRAMS[part::4]:
+    for text in list(WANT)[part::4]:
         want = WANT[text]
         if "error" in want:
             with pytest.raises(UsageError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,10 @@ import pytest
 
 from frontend import Tensor, nn
 from hcq.errors import UsageError
-from tests.oracles.layers import LAYERS, filled, flat, given
+from tests.oracles.layers import filled, flat, given
+from tests.oracles.recording import recorded
 
-WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "layers.json").read_text())
+WANT = recorded("layers.json")
 
 
 def made(text: str) -> Any:
@@ -24,7 +23,7 @@ def computed(text: str) -> list[Tensor]:
     layer = made(text)
     for n, (_, p) in enumerate(sorted(layer.named_parameters())):
         p.assign(Tensor(filled(p.shape, n)))
-    return flat(layer(*[Tensor(given(s, n)) for n, s in enumerate(LAYERS[text])]))
+    return flat(layer(*[Tensor(given(tuple(s), n)) for n, s in enumerate(WANT[text]["inputs"])]))
 
 
 def test_layers_print_and_name_their_state_as_in_pytorch():
@@ -36,7 +35,7 @@ def test_layers_print_and_name_their_state_as_in_pytorch():
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("text", [text for text, shapes in LAYERS.items() if shapes])
+@pytest.mark.parametrize("text", [text for text, one in WANT.items() if one["inputs"]])
 def test_a_layer_computes_what_that_of_pytorch_does(text: str):
     want, got = WANT[text], computed(text)
     assert [list(t.shape) for t in got] == want["shapes"]

@@ -1,10 +1,11 @@
 """Record what PyTorch answers to the expressions of `tests.oracles`.
 
-    python -m tests.oracles.answers [--again]
+    python -m tests.oracles.answers [--again] [EXPRESSION ...]
 
 Run it by hand in an environment with PyTorch. It keeps the answers that are recorded, unless `--again`, and
-adds those that are missing. It writes `tests/frontend/data/answers.jsonl`: for each
-expression the shapes, dtypes and values of its results and the gradients of its float inputs, or the error.
+adds those of new expressions and of new products of `every`. It writes
+`tests/frontend/data/answers.jsonl`: for each expression the shapes, dtypes and values of its results and the
+gradients of its float inputs, or the error.
 Results are weighted with 1, 1.5, 2, 2.5, 3, repeated, before they are differentiated.
 
 Not here: the comparison (`compare`).
@@ -14,17 +15,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.oracles.expressions import EXPRESSIONS
+from tests.oracles.every import EVERY
+from tests.oracles.expressions import ANSWERS, EXPRESSIONS
 from tests.oracles.inputs import ARRAYS, names
 from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-OUT = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "answers.jsonl"
 
 
 def _numbers(x: Any) -> list[Any]:
@@ -69,18 +68,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the records; return 0."""
     parser = command("tests.oracles.answers", __doc__)
     parser.add_argument("--again", action="store_true", help="ask again for what is recorded")
-    again = parser.parse_args(argv).again
+    parser.add_argument("expressions", nargs="*", metavar="EXPRESSION", help="one that is not recorded")
+    options = parser.parse_args(argv)
     torch = pytorch()
-    known: dict[str, str] = {}
-    if not again:
-        known = {json.loads(line)["of"]: line for line in OUT.read_text().splitlines()}
+    known = {json.loads(line)["of"]: line for line in ANSWERS.read_text().splitlines()}
+    texts = dict.fromkeys([*EXPRESSIONS, *options.expressions, *EVERY])
     lines = [
-        known[text] if text in known else json.dumps(record(torch, text), separators=(",", ":"))
-        for text in EXPRESSIONS
+        known[text]
+        if text in known and not options.again
+        else json.dumps(record(torch, text), separators=(",", ":"))
+        for text in texts
     ]
-    OUT.write_text("\n".join(lines) + "\n")
-    new = len(set(EXPRESSIONS) - set(known))
-    print(f"{len(lines)} answers in {OUT}, {new} new ones of PyTorch {torch.__version__}")
+    ANSWERS.write_text("\n".join(lines) + "\n")
+    new = len(texts) - len(known)
+    print(f"{len(lines)} answers in {ANSWERS}, {new} new ones of PyTorch {torch.__version__}")
     return 0
 
 

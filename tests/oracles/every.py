@@ -3,7 +3,7 @@
 The forms: parts with strides, transposed, in reverse order, of no axes, of sizes 0 and 1, and of each kind of
 dtype. `large` has more elements than a workgroup and an odd number of them.
 
-Not here: expressions that stand alone (`expressions`, `further`).
+Not here: expressions that stand alone (`expressions`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A `WireBug` is stated in terms of layouts (a field of an ioctl, of a packet or o
 packet or a fence left out), so that it can be written without reading the driver. `Interposed` makes its
 changes while the real driver runs. A change that met no place is reported: such a run proves nothing.
 
-Not here: changes of streams (a vendor's folder: `tests.mutants.nv.planted.stream`), the bugs (its `wire`),
-edits of the driver's source (`bug`). Next: `wired`, which runs one.
+Not here: changes of streams (a vendor's folder: `tests.mutants.nv.planted.stream`), the bugs (its `wire`).
+Next: `wired`, which runs one.
 """
 
 from __future__ import annotations

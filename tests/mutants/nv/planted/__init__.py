@@ -1,4 +1,4 @@
-"""Bugs planted in the source of the NVIDIA driver.
+"""Bugs planted in what is sent by the NVIDIA driver.
 
-Not here: planting them (`tests.mutants.planted`). Next: `catalog`, the bugs; `program`, which runs on each.
+Not here: planting them (`tests.mutants.planted`). Next: `wire`, the bugs; `program`, which runs on each.
 """
