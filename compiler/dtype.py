@@ -50,6 +50,10 @@ class DType:
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 
+    def __str__(self) -> str:
+        """Return the text that PyTorch prints, "torch.float32", which programs take apart."""
+        return f"torch.{self.name}"
+
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return by_name, (self.name,)
 

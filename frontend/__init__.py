@@ -41,10 +41,12 @@ _PACKAGES = frozenset({"amp", "autograd", "cuda", "distributions", "func", "nn",
 def tensor(
     data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None
 ) -> Tensor:
-    """Return a tensor of a number, nested lists or an array: `Tensor(...)` under PyTorch's name.
+    """Return a tensor of a number, nested lists or an array.
 
     Raises as `Tensor`.
     """
+    if data.__class__ is int:  # `Tensor` would take it for a size
+        return Tensor.full((), data, dtype=dtype, device=device, requires_grad=requires_grad)
     return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

@@ -17,7 +17,7 @@ from compiler.dtype import by_name
 from frontend.device import Device
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.expr import PARAM
-from frontend.evaluation.gradient_state import decided, listed, marked
+from frontend.evaluation.gradient_state import decided, give_gradients, listed, marked
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import Leaf, stored
 from frontend.ops import casts, movement
@@ -54,7 +54,7 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
         made = movement.contiguous(stopped(self)).realize()
     made = _as_parameter(marked(made, decided(self)), self)
     if self.grad is not None:
-        made.grad = copy.deepcopy(self.grad, memo)
+        give_gradients(made, self, lambda g: copy.deepcopy(g, memo))
     found: Kind = made
     return found
 

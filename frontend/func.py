@@ -6,11 +6,14 @@ Not here: gradients (`frontend.autograd`), modules (`frontend.nn.module`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from frontend.nn.module import Module, parts_of
+from frontend.nn.state.models import parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.nn.module import Module
 
 
 def functional_call(

@@ -127,6 +127,8 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     wanted = element_type(dtype)
     if isinstance(data, Tensor) and wanted in {None, data.dtype} and device in {None, data.device}:
         return data
+    if data.__class__ is int:  # `Tensor` would take it for a size
+        return Tensor.full((), data, dtype=wanted, device=device)
     return Tensor(data, dtype=wanted, device=device)
 
 

@@ -67,8 +67,8 @@ class Tensor(Methods, Exchange):
 
     def __init__(
         self,
-        data: Any,
-        *,
+        data: Any = (),
+        *sizes: int,
         dtype: DType | str | None = None,
         device: str | None = None,
         requires_grad: bool | None = None,
@@ -81,6 +81,9 @@ class Tensor(Methods, Exchange):
         for bools. `device` is a name such as "cpu" or "nv:0"; None: the default device, or that of the
         tensor.
 
+        Integers alone, without `dtype`, are sizes, as in PyTorch: `Tensor(2, 3)` is NaN in the shape (2, 3);
+        the number 3 is `tensor(3)`.
+
             Tensor([[1.0, 2.0], [3.0, 4.0]])                    # float32, shape (2, 2)
             Tensor(numpy_array, device="cpu", requires_grad=True)
 
@@ -92,7 +95,14 @@ class Tensor(Methods, Exchange):
         self.recipe = None
         self.used = False
         self.epoch = EPOCH[0]
-        if data.__class__ is self.__class__:
+        if sizes or (data.__class__ is int and wanted is None):
+            if not all(s.__class__ is int for s in (data, *sizes)):
+                raise UsageTypeError(
+                    "Tensor: wanted data, or sizes alone; give dtype= and device= by their names"
+                )
+            made = self.__class__.full((data, *sizes), math.nan, dtype=wanted, device=device)
+            self.expr, self.leaves = made.expr, made.leaves
+        elif data.__class__ is self.__class__:
             made = data.to(device) if device is not None else casts.cast(data, data.expr.dtype)
             self.expr, self.leaves = made.expr, made.leaves
             if made is data:
@@ -370,8 +380,9 @@ class Tensor(Methods, Exchange):
     def grad(self) -> Tensor | None:
         """The gradient that `backward` accumulated; None: there is none. May be set to None or a tensor.
 
-        The step of an optimiser and `zero_grad` remove it. Setting it raises `UsageError` for another shape
-        or dtype.
+        `zero_grad` removes it. After the step of an optimiser it stays until the next `backward`, which
+        starts a new one; in a captured function a step removes it. Setting it raises `UsageError` for another
+        shape or dtype.
         """
         return cast("Tensor | None", grad_state.grad_from_outside(self))
 
@@ -388,7 +399,8 @@ class Tensor(Methods, Exchange):
             )
         if value is not None or hasattr(self, "state"):
             modes.changed((modes.GRAD, id(self)))
-            grad_state.state_of(self).value = value
+            state = grad_state.state_of(self)
+            state.value, state.used = value, None
 
     detach = detach
     gradient = engine.gradient

@@ -47,5 +47,9 @@ def applied(self: Any, function: Any, how: str, *operands: Any, **names: Any) ->
     if first.__class__ is not self.__class__:
         first = self.__class__(first, device=self.expr.device) if hasattr(first, "shape") else first
     if not hasattr(first, "expr"):
-        first = self.__class__(first, dtype=None, device=self.expr.device)
+        first = (
+            self.__class__.full((), first, device=self.expr.device)
+            if first.__class__ is int
+            else self.__class__(first, device=self.expr.device)
+        )
     return getattr(first, name)(*rest)

@@ -87,6 +87,8 @@ def _tensor(value: Any, like: Any) -> Any:
         return NO
     if found.__class__ is like.__class__:
         return found
+    if found.__class__ is int:
+        return like.__class__.full((), found, device=like.expr.device)
     dtype = number_dtype(found, like.expr.dtype) if isinstance(found, float) else None
     return like.__class__(found, dtype=dtype, device=like.expr.device)
 

@@ -31,6 +31,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         return made.clone() if copy and made is obj else made
     if copy is False:
         raise UsageError(f"asarray: a tensor of a {type(obj).__name__} has memory of its own, saw copy=False")
+    if obj.__class__ is int:  # `Tensor` would take it for a size
+        return Tensor.full((), obj, dtype=dtype, device=device)
     return Tensor(obj, dtype=dtype, device=device)
 
 

@@ -344,7 +344,7 @@ def _add_gradients(self: T, gradient: T | None) -> None:
             if state.hooks:
                 g = hooked(t, g)  # noqa: PLW2901 - the gradient from here on
             total = g if state.value is None else elementwise.add(state.value, g)
-            state.value = total
+            state.value, state.used = total, None
             state.of = weakref.ref(self)
             state_of(total).past = KeptHistory.CUT
     if e.op is not PARAM:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
 from frontend.autograd.engine import gradients_or_none
+from frontend.evaluation.constants import stopped
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     """Return the gradient of the sum of outputs with respect to each input, a tuple in their order.
 
     Outputs are floats of shape (), or of any shape with `grad_outputs`, the gradient of each output. Results
-    are lazy and can be differentiated again, also without `create_graph`; `retain_graph` has no effect. For
-    an input that no output depends on the gradient is None with `allow_unused`.
+    are lazy, and can be differentiated again with `create_graph`; without it no gradient flows through them.
+    `retain_graph` has no effect. For an input that no output depends on the gradient is None with
+    `allow_unused`.
 
     Raises `UsageError` for such an input without `allow_unused`, for another number of `grad_outputs`, and as
     `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors.
@@ -54,7 +56,7 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
         raise UsageError(
             f"grad: no output depends on input {missing[0]}\nhint: allow_unused=True gives None for it"
         )
-    return tuple(found)
+    return tuple(found if create_graph else [g if g is None else stopped(g) for g in found])
 
 
 def _listed(value: Any) -> list[Any]:

@@ -57,7 +57,7 @@ class KeptHistory(Enum):
 class GradientState:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
-    __slots__ = ("hooks", "of", "parameter", "past", "value", "wanted")
+    __slots__ = ("hooks", "of", "parameter", "past", "used", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
@@ -65,7 +65,9 @@ class GradientState:
         self.parameter = False
         """Whether a module has listed it as a parameter; it stays one when it is frozen."""
         self.value: TensorBase | None = None
-        """`grad`; None: there is none."""
+        """The gradient for the next step of an optimiser; None: there is none."""
+        self.used: TensorBase | None = None
+        """The gradient of the last step, which `grad` returns until there is another."""
         self.of: weakref.ref[TensorBase] | None = None
         """The tensor whose backward computed `value`; None: it was set otherwise."""
         self.past = KeptHistory.KEPT

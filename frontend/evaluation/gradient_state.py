@@ -149,11 +149,25 @@ def depend(modes: Modes, t: TensorBase) -> None:
     modes.depend(("requires_grad", id(t)), f"requires_grad of {described(t)}", t, wants)
 
 
-def grad_from_outside(t: TensorBase) -> TensorBase | None:
+def grad_for_step(t: TensorBase) -> TensorBase | None:
     """Return the gradient of a tensor, None if there is none; a capture under way records the dependence."""
     if CAPTURE.now is not None:
         read((GRAD, id(t)), f"the gradient of {described(t)}", t, grad_of)
     return grad_of(t)
+
+
+def grad_from_outside(t: TensorBase) -> TensorBase | None:
+    """Return `grad_for_step`, else, outside of captures, the gradient of the last step, else None."""
+    found = grad_for_step(t)
+    return t.state.used if found is None and CAPTURE.now is None and hasattr(t, "state") else found
+
+
+def give_gradients(t: TensorBase, source: TensorBase, change: Callable[[Any], Any]) -> None:
+    """Give a tensor what `change` returns of the gradient of `source` and of that of its last step."""
+    state = state_of(source)
+    changed((GRAD, id(t)))
+    found = [g if g is None else change(g) for g in (state.value, state.used)]
+    state_of(t).value, state_of(t).used = found
 
 
 def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property

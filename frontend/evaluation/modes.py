@@ -98,7 +98,7 @@ class Modes:
         for ref in self.cleared:
             t = ref()
             if t is not None:
-                t.state.value = None
+                t.state.value = t.state.used = None
         self.seen = CHANGES[0]
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from frontend.arguments.checks import element_type
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.evaluation import modes
 from frontend.evaluation.realize import realize_many
@@ -51,7 +51,7 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
     """
     wanted = element_type(dtype)
     if wanted not in {dtypes.float16, dtypes.bfloat16}:
-        raise UsageError(f"autocast: wanted float16 or bfloat16, saw {dtype}")
+        raise UsageError(f"autocast: wanted float16 or bfloat16, saw {shown(dtype)}")
     before, chosen = Module.mixed, wanted if flag(enabled, "autocast, enabled") else None
     with modes.block(modes.MIXED):
         Module.mixed = chosen
@@ -121,7 +121,7 @@ class GradScaler:
         self.unscaled[id(optimiser)] = finite
 
     def step(self, optimiser: Optimizer) -> None:
-        """Update the parameters, unless a gradient is infinite or NaN; remove the gradients.
+        """Update the parameters, unless a gradient is infinite or NaN; see `Optimizer.step`.
 
         Raises as `unscale_` and `Optimizer.step`.
         """
@@ -133,11 +133,10 @@ class GradScaler:
         finite = self.unscaled.pop(id(optimiser))
         optimiser.guard = finite
         try:
-            tensors = optimiser.schedule_step()
+            optimiser.launch_step(finite)
         finally:
             optimiser.guard = None
         self.found.append(finite)
-        realize_many([*tensors, finite])
 
     def update(self) -> None:
         """Set the scale for the next step. Raises `UsageError` without a step since the last update."""

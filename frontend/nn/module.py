@@ -9,9 +9,10 @@ Not here: saving (`nn.state`). Next: `layers`, `normalisation`, `recurrent`.
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
@@ -21,14 +22,20 @@ from frontend.assignment import refer
 from frontend.device import Device
 from frontend.evaluation import modes
 from frontend.evaluation.constants import stopped
-from frontend.evaluation.gradient_state import HookHandle, decided, is_parameter, listed, want, was_marked
+from frontend.evaluation.gradient_state import (
+    HookHandle,
+    decided,
+    give_gradients,
+    is_parameter,
+    listed,
+    want,
+    was_marked,
+)
 from frontend.evaluation.plan import CAPTURE
 from frontend.nn import state
+from frontend.nn.state.models import HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-
-HOOKS: Final = "_hooks"
-"""The attribute with the hooks of a module, which is no part of it."""
 
 
 class Hooks:
@@ -37,16 +44,6 @@ class Hooks:
     def __init__(self) -> None:
         self.before: dict[int, Any] = {}
         self.after: dict[int, Any] = {}
-
-
-def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """Return (name, value) of the list items, dictionary values and attributes of a value."""
-    found: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        found += [(str(k), v) for k, v in value.items()]
-    elif isinstance(value, (list, tuple)):
-        found += [(str(i), v) for i, v in enumerate(value)]
-    return [*found, *[(name, part) for name, part in getattr(value, "__dict__", {}).items() if name != HOOKS]]
 
 
 class Listed(list[Any]):
@@ -275,12 +272,10 @@ class Module:
             raise UsageError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
         where = Device.named(name) if name is not None else None
         every = list({id(t): t for t in state.models.every_tensor(self).values()}.values())
-        moved = [(t, _moved(t, where, kind), _moved(t.grad, where, kind)) for t in every]
-        for t, value, gradient in moved:
+        for t, value in [(t, _moved(t, where, kind)) for t in every]:
             if value is not None:
-                t.grad = None
                 refer(t, value)
-                t.grad = gradient
+                give_gradients(t, t, lambda g: _moved(g, where, kind))
         return self
 
     def cpu(self) -> Self:
@@ -411,14 +406,52 @@ class Sequential(Module, list[Any]):
 
         nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
-    Raises `UsageError` for a layer that cannot be called.
+    An `OrderedDict` gives layers by name: they are attributes, too. Raises
+    `UsageError` for a layer that cannot be called.
     """
 
     def __init__(self, *layers: Any) -> None:
+        if len(layers) == 1 and isinstance(layers[0], OrderedDict):
+            self.__dict__[NAMES], layers = list(layers[0]), tuple(layers[0].values())
         wrong = next((layer for layer in layers if not callable(layer)), None)
         if wrong is not None:
             raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}")
         super().__init__(layers)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
+        names = [n for n, _ in parts_of(self)]
+        if module is None or name in names:
+            raise UsageError(
+                f"Sequential.add_module({name!r}): wanted a module and a name that is not in use"
+            )
+        self.__dict__[NAMES] = [*names[: len(self)], name]
+        self.append(module)
+
+    def __getattr__(self, name: str) -> Any:
+        names = self.__dict__.get(NAMES, ())
+        if name not in names:
+            raise AttributeError(f"{type(self).__name__} has no attribute and no layer {name!r}")
+        return self[names.index(name)]
+
+    def __getitem__(self, i: Any) -> Any:
+        """Return the layer i, or a `Sequential` of a slice, in which layers keep their names.
+
+        Raises `IndexError` if there is none.
+        """
+        named = isinstance(i, slice)
+        return Sequential(OrderedDict(parts_of(self)[: len(self)][i])) if named else list.__getitem__(self, i)
+
+    def __delitem__(self, i: Any) -> None:
+        """Remove layers; the others have their numbers as names from then on, as in PyTorch."""
+        self.__dict__.pop(NAMES, None)
+        list.__delitem__(self, i)
+
+    def pop(self, i: Any = -1) -> Any:
+        """Remove layer i, and return it; see `del`."""
+        found = self[i]
+        del self[i]
+        return found
 
     def forward(self, x: Any) -> Any:
         """Return x passed through each layer in turn."""
@@ -429,6 +462,11 @@ class Sequential(Module, list[Any]):
 
 class ModuleList(Module, list[Any]):
     """A list of modules, which the module that has the list calls."""
+
+    def __getitem__(self, i: Any) -> Any:
+        """Return module i, or a `ModuleList` of a slice. Raises `IndexError` if there is none."""
+        found = list.__getitem__(self, i)
+        return ModuleList(found) if isinstance(i, slice) else found
 
     def _texts(self) -> list[tuple[str, str]]:
         """Return (name, text) of the children.

@@ -42,7 +42,7 @@ def result_dtype(*operands: TensorBase | Number) -> DType:
     Bool, integers and floats are three categories, in ascending order. Tensors with axes decide first, then
     tensors of shape (), then Python's numbers: a later operand changes the dtype only if its category is
     higher. Operands of one kind are combined by `compiler.dtype.promote`. So `half * Tensor(0.5)` and
-    `half * 0.5` are float16, `int8 + Tensor(1000)` is int8, and `int8 * 0.5` is float32.
+    `half * 0.5` are float16, `int8 + tensor(1000)` is int8, and `int8 * 0.5` is float32.
 
     Differences from PyTorch: a Python int beside bool gives int32 (in PyTorch int64). Unsigned integers of 16
     to 64 bits promote, where PyTorch refuses them: with a signed integer to the signed dtype that holds both,

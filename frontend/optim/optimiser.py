@@ -2,7 +2,8 @@
 
 `step()` computes in one launch the gradients, the updates, the state of the optimiser, all pending
 assignments on its device (such as running statistics of batch norms), and the loss whose `backward` gave the
-gradients. It removes the gradients. The learning rate is a tensor and may be set to a number or a tensor at
+gradients. The gradients can be read afterwards, but not in a captured function, and the next `backward`
+starts new ones. The learning rate is a tensor and may be set to a number or a tensor at
 any time; a captured step uses the new value. Other settings cannot be changed once a step was captured.
 
 Not here: gradients (`frontend.autograd`), capturing a step (`frontend.capture.jit`). Next: `descent`, `adam`,
@@ -329,10 +330,7 @@ class Optimizer(ABC):
             group.set_lr(value)
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros.
-
-        `step` removes them itself.
-        """
+        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros."""
         for p in self.params:
             p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
 
@@ -367,7 +365,8 @@ class Optimizer(ABC):
                 "a parameter that was given with requires_grad False has requires_grad now\n"
                 'hint: add it with add_param_group({"params": ...}), or make another optimiser'
             )
-        missing = [i for i, p in enumerate(self.params) if p.grad is None]
+        found = [cast("Tensor | None", grad_state.grad_for_step(p)) for p in self.params]
+        missing = [i for i, g in enumerate(found) if g is None]
         if missing:
             raise UsageError(
                 f"parameter {missing[0]} ({described(self.params[missing[0]])}) and {len(missing) - 1} "
@@ -375,7 +374,7 @@ class Optimizer(ABC):
                 "hint: call backward() on a loss that depends on every parameter; "
                 "a tensor realized in between cuts the graph"
             )
-        return [stopped(p.grad) for p in self.params if p.grad is not None]
+        return [stopped(g) for g in found if g is not None]
 
     def schedule_step(self) -> list[Tensor]:
         """Assign new values to parameters and state, without computing them, and remove the gradients.
@@ -394,13 +393,13 @@ class Optimizer(ABC):
             if loss is not None:
                 losses[id(loss)] = cast("Tensor", loss)
             modes.changed((modes.GRAD, id(p)))
-            state.value = state.of = None
+            state.value = state.of = state.used = None
         changed = self._move(grads)
         assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Update the parameters in one launch, and remove their gradients.
+        """Update the parameters in one launch; their gradients can be read until the next `backward`.
 
         A closure, which computes the loss and its gradients, is called first, and its result is returned;
         without one the result is None. Raises as `gradients`, and nothing is changed then; `UsageTypeError`
@@ -409,8 +408,18 @@ class Optimizer(ABC):
         if closure is not None and not callable(closure):
             raise UsageTypeError(f"step: wanted a function that computes the loss, saw {shown(closure)}")
         loss = None if closure is None else closure()
-        realize_many(self.schedule_step())
+        self.launch_step()
         return loss
+
+    def launch_step(self, *others: Tensor) -> None:
+        """Compute a scheduled step and other tensors in one launch; raises as `step`.
+
+        Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
+        """
+        kept = [] if CAPTURE.now is not None else [grad_state.grad_of(p) for p in self.params]
+        realize_many([*self.schedule_step(), *others, *[cast("Tensor", g) for g in kept]])
+        for p, g in zip(self.params, kept, strict=False):
+            p.state.used = g
 
     def _move(self, grads: list[Tensor]) -> list[Tensor]:
         """Assign to every parameter, given the gradients.

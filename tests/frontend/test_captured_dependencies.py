@@ -601,7 +601,7 @@ def trained(jit: Any, change: Callable[[Tensor, Any, Tensor], object]) -> Iterat
     for k in range(CALLS):
         if k >= 3:
             change(w, sgd, other)
-        yield f(given(k)).tolist(), w.tolist(), w.grad is None, other.grad is None
+        yield f(given(k)).tolist(), w.tolist(), other.grad is None
 
 
 def step_of_gradients_from_outside(jit: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Device, Tensor, dtypes
+from frontend import Device, Tensor, dtypes, tensor
 from frontend.evaluation.printing import described
 from hcq.errors import UsageError
 
@@ -26,7 +26,7 @@ def test_adding_is_lazy_until_realized():
 
 
 def test_tensors_are_made_from_many_kinds_of_data():
-    assert Tensor(3).tolist() == 3
+    assert tensor(3).tolist() == 3
     assert Tensor(2.5).dtype is dtypes.float32
     assert Tensor(True).dtype is dtypes.bool
     assert Tensor([[1, 2], [3, 4]]).shape == (2, 2)
@@ -107,7 +107,7 @@ def test_scalars_convert_and_others_refuse():
     assert 1 in Tensor([1, 2])
     with pytest.raises(UsageError, match="any"):
         bool(Tensor([1, 2]) == 1)
-    assert [10, 20, 30][Tensor(1)] == 20
+    assert [10, 20, 30][tensor(1)] == 20
     assert list(range(Tensor([2]))) == [0, 1]
     for wrong in (Tensor(1.0), Tensor([1, 2]), Tensor(True)):
         with pytest.raises(TypeError, match="whole number"):
@@ -141,7 +141,7 @@ def test_names_of_one_device_are_one():
 
 def test_creation_from_infinite_and_large_numbers():
     assert Tensor([math.inf]).tolist() == [math.inf]
-    assert Tensor((1 << 63) - 1).item() == (1 << 63) - 1
+    assert tensor((1 << 63) - 1).item() == (1 << 63) - 1
 
 
 @pytest.mark.parametrize(

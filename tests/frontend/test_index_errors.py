@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hcq
-from frontend import Tensor, TinyJit, nn, stats
+from frontend import Tensor, TinyJit, nn, stats, tensor
 from hcq.config import override
 from hcq.errors import UsageIndexError, UsageZeroDivisionError
 
@@ -25,7 +25,7 @@ HOST: dict[str, Callable[[Tensor], Any]] = {
     "a list": lambda x: x[[0, 3]],
     "an array": lambda x: x[:, np.array([0, -5])],
     "a tensor of a list": lambda x: x[Tensor([3])],
-    "a tensor of a number": lambda x: x[Tensor(3)],
+    "a tensor of a number": lambda x: x[tensor(3)],
     "a reshaped one": lambda x: x[Tensor([[0, 3]]).reshape(2)],
     "a wider one": lambda x: x[Tensor([3], dtype="uint8").cast("int64")],
     "a float": lambda x: x[1.5],
@@ -163,15 +163,15 @@ def test_error_classes_derive_from_pythons():
 
 MIXED: list[tuple[Callable[[Tensor], Tensor], tuple[int, ...], list[float]]] = [
     (lambda x: x[0, :, [0, 1]], (3, 2), [0, 1, 4, 5, 8, 9]),
-    (lambda x: x[Tensor(0), :, [0, 1]], (3, 2), [0, 1, 4, 5, 8, 9]),
-    (lambda x: x[[0, 1], :, Tensor(1)], (2, 3), [1, 5, 9, 13, 17, 21]),
-    (lambda x: x[Tensor(1), [0, 2], Tensor(3)], (2,), [15, 23]),
-    (lambda x: x[[0, 1], Tensor(2), [0, 1]], (2,), [8, 21]),
-    (lambda x: x[:, Tensor(1), None, [3]], (2, 1, 1), [7, 19]),
-    (lambda x: x[Tensor(1), None, [0], :2], (1, 1, 2), [12, 13]),
+    (lambda x: x[tensor(0), :, [0, 1]], (3, 2), [0, 1, 4, 5, 8, 9]),
+    (lambda x: x[[0, 1], :, tensor(1)], (2, 3), [1, 5, 9, 13, 17, 21]),
+    (lambda x: x[tensor(1), [0, 2], tensor(3)], (2,), [15, 23]),
+    (lambda x: x[[0, 1], tensor(2), [0, 1]], (2,), [8, 21]),
+    (lambda x: x[:, tensor(1), None, [3]], (2, 1, 1), [7, 19]),
+    (lambda x: x[tensor(1), None, [0], :2], (1, 1, 2), [12, 13]),
     (lambda x: x[[0], :, [1]], (1, 3), [1, 5, 9]),
     (lambda x: x[(0, 1), ..., (1, 2)], (2, 3), [1, 5, 9, 14, 18, 22]),
-    (lambda x: x[Tensor(1), Tensor(2), Tensor(3)], (), [23]),
+    (lambda x: x[tensor(1), tensor(2), tensor(3)], (), [23]),
     (lambda x: x[[]], (0, 3, 4), []),
 ]
 """Keys, and the results of PyTorch 2.13."""

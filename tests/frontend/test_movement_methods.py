@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, dtypes
+from frontend import Tensor, dtypes, tensor
 from hcq.errors import UsageError
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -222,7 +222,7 @@ def test_iteration_and_length():
     assert len(Tensor(X)) == 2
     assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
     with pytest.raises(UsageError):
-        len(Tensor(1))
+        len(tensor(1))
 
 
 def test_empty_tensors():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, dtypes, nn, stats
+from frontend import Tensor, TinyJit, dtypes, nn, stats
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_step_is_one_launch_with_the_loss():
     assert loss.is_realized
 
 
-def test_a_step_consumes_gradients_and_requires_them():
+def test_a_step_uses_gradients_once_and_leaves_them_to_be_read():
     w = Tensor([1.0])
     opt = nn.optim.SGD([w], 0.1)
     with pytest.raises(UsageError, match=r"(?s)parameter 0 .* have no gradient"):
@@ -86,8 +86,15 @@ def test_a_step_consumes_gradients_and_requires_them():
     assert w.grad is None
     (w * 2).sum().backward()
     opt.step()
-    assert w.grad is None
-    assert w.item() == pytest.approx(0.8)
+    assert w.grad is not None
+    assert (w.grad.item(), w.item()) == (2.0, pytest.approx(0.8))
+    with pytest.raises(UsageError, match="have no gradient"):
+        opt.step()
+    (w * 3).sum().backward()
+    assert w.grad.item() == 3.0
+    step = TinyJit(lambda x: ((w * x).sum().backward(), opt.step())[0])
+    seen = [(step(Tensor([float(k)])), w.grad is None)[1] for k in range(1, 5)]
+    assert seen == [False, True, True, True], "a captured step leaves no gradient, old ones neither"
 
 
 def test_the_learning_rate_may_be_assigned():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import frontend
-from tests.oracles.programs import DATA, PROGRAMS, run, same
+from tests.oracles.programs import DATA, PROGRAMS, run, wrong
 
 WANT = json.loads((DATA / "programs.json").read_text())
 
@@ -15,10 +15,8 @@ WANT = json.loads((DATA / "programs.json").read_text())
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_has_pytorch_s_values(name: str):
-    got = run(name, frontend, ours=True)
-    assert len(got) == len(WANT[name])
-    wrong = [(k, a, b) for k, (a, b) in enumerate(zip(got, WANT[name], strict=True)) if not same(a, b)]
-    assert not wrong, f"(place, ours, PyTorch): {wrong[:5]}"
+    places = wrong(name, run(name, frontend, ours=True), WANT[name])
+    assert not places, f"(place, ours, PyTorch): {places[:5]}"
 
 
 def test_every_program_is_recorded():

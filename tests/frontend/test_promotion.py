@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, dtypes
+from frontend import Tensor, dtypes, tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_a_scalar_tensor_does_not_widen_in_its_category():
     half = Tensor([1.0, 2.0], dtype="float16")
     assert (half * Tensor(0.5)).dtype is dtypes.float16
     assert (half * Tensor(0.5, dtype="float64")).dtype is dtypes.float16
-    assert (Tensor([1], dtype="int8") + Tensor(1)).dtype is dtypes.int8
+    assert (Tensor([1], dtype="int8") + tensor(1)).dtype is dtypes.int8
     assert Tensor([True]).where(half[:1], Tensor(0.0)).dtype is dtypes.float16
     assert (half == Tensor(0.1)).dtype is dtypes.bool
     assert (half[:1] + Tensor([1.0])).dtype is dtypes.float32
@@ -98,5 +98,5 @@ def test_signed_and_unsigned_integers_are_compared_exactly(name: str, swap: bool
 
 
 def test_a_scalar_integer_is_compared_exactly():
-    assert (Tensor([44, 5], dtype="int8") == Tensor(300)).tolist() == [False, False]
+    assert (Tensor([44, 5], dtype="int8") == tensor(300)).tolist() == [False, False]
     assert (Tensor([1 << 53], dtype="int64") < Tensor((1 << 53) + 1, dtype="uint64")).tolist() == [True]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, TinyJit, dtypes, nn
+from frontend import Tensor, TinyJit, dtypes, nn, tensor
 from hcq.errors import UsageError
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
@@ -47,7 +47,7 @@ def test_a_list_of_tensors_is_refused_with_what_joins_them():
 
 
 def test_a_list_of_tensors_of_shape_nothing_is_read():
-    found = Tensor([[Tensor(1), Tensor(2.5)], [3, Tensor(4.0, dtype="float16")]])
+    found = Tensor([[tensor(1), Tensor(2.5)], [3, Tensor(4.0, dtype="float16")]])
     assert (found.tolist(), found.dtype) == ([[1.0, 2.5], [3.0, 4.0]], dtypes.float32)
     assert Tensor([Tensor(7, dtype="uint8")]).dtype is dtypes.uint8
     assert Tensor((Tensor(True), False)).dtype is dtypes.bool

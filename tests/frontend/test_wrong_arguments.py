@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Device, Tensor, nn
+from frontend import Device, Tensor, nn, tensor
 from frontend.later import loaded
 from frontend.members import Methods
 from frontend.methods import METHODS as ROWS
@@ -101,7 +101,7 @@ def wrong() -> tuple[Any, ...]:
         Tensor([[True, False]]),
         Tensor([0.5, 1.5, 2.5, 3.5, 4.5]),
         Tensor([3, -3]),
-        Tensor(1),
+        tensor(1),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frontend import Tensor
+from frontend import Tensor, tensor
 from hcq.config import override
 from hcq.errors import UsageZeroDivisionError
 
@@ -22,7 +22,7 @@ CALLS: tuple[Callable[[Any, Any], Any], ...] = (
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("zero", [0, False, Tensor(0), Tensor.zeros(3, dtype="int32")], ids=type)
+@pytest.mark.parametrize("zero", [0, False, tensor(0), Tensor.zeros(3, dtype="int32")], ids=type)
 def test_a_constant_divisor_raises_at_once(call: Callable[[Any, Any], Any], zero: Any):
     with pytest.raises(ZeroDivisionError) as caught:
         call(Tensor([1, 2, 3]), zero)

@@ -37,6 +37,10 @@ _IMPORTS: Final = (
 )
 
 
+DIFFERS: Final = {("checkpoint_mlp", 13): "a segment is recomputed without a call of its function"}
+"""(program, place of a value) -> why it is not PyTorch's."""
+
+
 def program(name: str, *, ours: bool) -> ModuleType:
     """Return a program as a module; `ours`: with its imports changed."""
     text = (DATA / "programs" / f"{name}.txt").read_text()
@@ -74,6 +78,12 @@ def _flat(value: Any) -> list[Any]:
     return [x for part in value for x in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
+def wrong(name: str, got: list[Any], want: list[Any]) -> list[tuple[int, Any, Any]]:
+    """Return (place, ours, PyTorch's) of the values of a program that differ, but for `DIFFERS`."""
+    pairs = enumerate(zip(got, want, strict=True))
+    return [(k, a, b) for k, (a, b) in pairs if not same(a, b) and (name, k) not in DIFFERS]
+
+
 def same(got: Any, want: Any) -> bool:
     """Return whether two values agree: numbers to 2e-3 and 1e-4 near 0, everything else exactly."""
     if isinstance(got, (int, float)) and isinstance(want, (int, float)):
@@ -95,10 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     failed = 0
     for name, want in wanted.items():
-        got = run(name, frontend, ours=True)
-        wrong = [(k, a, b) for k, (a, b) in enumerate(zip(got, want, strict=True)) if not same(a, b)]
-        failed += bool(wrong)
-        print(f"{name}: {f'differs, (place, ours, PyTorch): {wrong[:5]}' if wrong else 'same'}")
+        places = wrong(name, run(name, frontend, ours=True), want)
+        failed += bool(places)
+        print(f"{name}: {f'differs, (place, ours, PyTorch): {places[:5]}' if places else 'same'}")
     return int(failed > 0)
 
 

@@ -16,6 +16,11 @@ from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
+HOOKS: Final = "_hooks"
+"""The attribute with the hooks of a module, which is no part of it."""
+NAMES: Final = "_names"
+"""The attribute with the names of the first elements of a list of modules."""
+PRIVATE: Final = frozenset({HOOKS, NAMES})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 
@@ -40,6 +45,20 @@ def every_tensor(model: Any) -> dict[str, Tensor]:
     return found
 
 
+def parts_of(value: Any) -> list[tuple[str, Any]]:
+    """Return (name, value) of the list items, dictionary values and attributes of a value.
+
+    Items of a list have the names in its attribute `NAMES`, and beyond these their numbers.
+    """
+    attributes, found = getattr(value, "__dict__", {}), []
+    if isinstance(value, dict):
+        found = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        names = attributes.get(NAMES, ())
+        found = [(names[i] if i < len(names) else str(i), v) for i, v in enumerate(value)]
+    return found + [(name, part) for name, part in attributes.items() if name not in PRIVATE]
+
+
 def _walk(
     value: Any, name: str, found: dict[str, Tensor], seen: set[int], *, transient: bool = False
 ) -> None:
@@ -49,16 +68,9 @@ def _walk(
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, dict):
-        parts = [(str(k), v) for k, v in value.items()]
-    elif isinstance(value, (list, tuple)):
-        parts = [(str(i), v) for i, v in enumerate(value)]
-    else:
-        attributes = getattr(value, "__dict__", {})
-        left_out = () if transient else attributes.get(TRANSIENT, ())
-        parts = [(key, part) for key, part in attributes.items() if key not in left_out]
-        parts.sort(key=_place)
-    for key, part in parts:
+    attributes = getattr(value, "__dict__", {})
+    left_out = () if transient else attributes.get(TRANSIENT, ())
+    for key, part in sorted([p for p in parts_of(value) if p[0] not in left_out], key=_place):
         _walk(part, f"{name}.{key}" if name else key, found, seen, transient=transient)
 
 
