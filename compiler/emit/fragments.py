@@ -13,6 +13,7 @@ Not here: tiles (`shared_tiles`, `tile_rings`), lane maps (`compiler.targets.sha
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.emit.tile_rings import TileRing
@@ -204,10 +205,8 @@ class MatrixFragments:
         self.digits = digits
         self.size = size
         self.lane = lane
-        values = ring.axis.upcast * ring.axis.lanes
-        for digit in digits:
-            values *= digit.size if digit.of == "lane" else 1
-        self.count = values // size
+        mine = prod([digit.size for digit in digits if digit.of == "lane"])
+        self.count = ring.axis.upcast * ring.axis.lanes * mine // size
         self.words = self.step = ring.block // 2
         self.total = op.total
         self.base = warp_place(e, ring.axis, op)

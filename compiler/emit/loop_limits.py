@@ -19,7 +19,7 @@ from compiler.emit import indexing
 from compiler.ir import fold
 from compiler.ir import index as symbolic
 from compiler.ir.ops import ELEMENTWISE, Ops
-from compiler.ir.walk import bound_ranges, ordered
+from compiler.ir.walk import bound_ranges, by_number, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -124,7 +124,7 @@ def find(ast: UOp, free: Free, rows: Iterable[ScratchRow] = ()) -> dict[UOp, tup
     def order(limit: LoopLimit) -> tuple[int, ...]:
         return place[limit.number], limit.factor, limit.plus, limit.divisor
 
-    ranges = sorted([r for r, limits in found.items() if limits], key=lambda r: int(r.arg[0]))
+    ranges = by_number([r for r, limits in found.items() if limits])
     return {r: tuple(sorted(found[r], key=order)) for r in ranges}
 
 

@@ -15,6 +15,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from compiler.dtype import dtypes
+from compiler.ir.infer import bounds_of_sum
 from compiler.ir.ops import MASK, Ops
 from compiler.ir.uop import UOp, _table, uop
 from compiler.ir.uop import const as _const
@@ -175,18 +176,6 @@ def dot(xs: Iterable[UOp], factors: Iterable[int], constant: int = 0) -> UOp:
     return linear(terms, constant)
 
 
-def _bounds(terms: Terms, constant: int) -> tuple[int, int]:
-    low = high = constant
-    for atom, c in terms.items():
-        if c > 0:
-            low += atom.vmin * c
-            high += atom.vmax * c
-        else:
-            low += atom.vmax * c
-            high += atom.vmin * c
-    return low, high
-
-
 def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int, int] | None:
     """Find a divisor g > 1 of c such that the sum of the terms that g does not divide is in [0, g).
 
@@ -197,7 +186,7 @@ def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int,
         if g == 1:
             return None
         small = {a: v for a, v in terms.items() if v % g}
-        low, high = _bounds(small, constant % g)
+        low, high = bounds_of_sum(small.items(), constant % g)
         if low >= 0 and high < g:
             return g, {a: v // g for a, v in terms.items() if v % g == 0}, small, constant // g, constant % g
     return None
@@ -213,7 +202,7 @@ def div(x: UOp, c: int) -> UOp:
     whole = {a: v // c for a, v in terms.items() if v // c}
     rest = {a: v % c for a, v in terms.items() if v % c}
     k = constant % c
-    low, high = _bounds(rest, k)
+    low, high = bounds_of_sum(rest.items(), k)
     if low >= 0 and high < c:
         return linear(whole, constant // c)
     found = _div_of_rest(rest, k, c)
@@ -248,7 +237,7 @@ def mod(x: UOp, c: int) -> UOp:
     terms, constant = terms_of(x)
     rest = {a: v % c for a, v in terms.items() if v % c}
     k = constant % c
-    low, high = _bounds(rest, k)
+    low, high = bounds_of_sum(rest.items(), k)
     if low >= 0 and high < c:
         return linear(rest, k)
     split = _split(rest, k, c)

@@ -16,24 +16,12 @@ from compiler.dtype import DType, dtypes
 from compiler.ir.ops import ELEMENTWISE, Ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from compiler.ir.uop import UOp
 
 Shape = tuple[int, ...]
 Bounds = tuple[int, int]
-
-
-def _shape_of_first(src: tuple[UOp, ...], _arg: Any) -> Shape:
-    return src[0].shape
-
-
-def _shape_pad(src: tuple[UOp, ...], arg: Any) -> Shape:
-    return tuple([n + lo + hi for n, (lo, hi) in zip(src[0].shape, arg, strict=True)])
-
-
-def _shape_shrink(_src: tuple[UOp, ...], arg: Any) -> Shape:
-    return tuple([end - begin if end.__class__ is int else (end - begin).arg for begin, end in arg])
 
 
 def _shape_window(src: tuple[UOp, ...], arg: Any) -> Shape:
@@ -43,78 +31,31 @@ def _shape_window(src: tuple[UOp, ...], arg: Any) -> Shape:
     return (*shape, *arg[1])
 
 
-def _shape_reduce(src: tuple[UOp, ...], arg: Any) -> Shape:
-    shape = src[0].shape
-    if not shape:
-        return ()  # a kernel's REDUCE, or the reduction of a scalar over no axis
-    return tuple([n for i, n in enumerate(shape) if i not in arg[1]])
-
-
-def _shape_gather(src: tuple[UOp, ...], axis: Any) -> Shape:
-    x, indices = src
-    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-
-
-def _shape_param(_src: tuple[UOp, ...], arg: Any) -> Shape:
-    shape: Shape = arg[1]
-    return shape
-
-
-def _shape_iota(_src: tuple[UOp, ...], arg: Any) -> Shape:
-    shape: Shape = arg[0]
-    return shape
-
-
-def _shape_arg(_src: tuple[UOp, ...], arg: Any) -> Shape:
-    shape: Shape = arg
-    return shape
-
-
-def _shape_permute(src: tuple[UOp, ...], arg: Any) -> Shape:
-    shape = src[0].shape
-    return tuple([shape[i] for i in arg])
-
-
 SHAPE: Final[dict[str, Callable[[tuple[UOp, ...], Any], Shape]]] = {
-    **dict.fromkeys(ELEMENTWISE, _shape_of_first),
-    Ops.FLIP: _shape_of_first,
-    Ops.CONTIGUOUS: _shape_of_first,
-    Ops.AFTER: _shape_of_first,
-    Ops.ASSIGN: _shape_of_first,
-    Ops.PARAM: _shape_param,
-    Ops.IOTA: _shape_iota,
-    Ops.RESHAPE: _shape_arg,
-    Ops.EXPAND: _shape_arg,
-    Ops.PERMUTE: _shape_permute,
-    Ops.PAD: _shape_pad,
-    Ops.SHRINK: _shape_shrink,
+    **dict.fromkeys(
+        ELEMENTWISE | {Ops.FLIP, Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN}, lambda src, _arg: src[0].shape
+    ),
+    Ops.PARAM: lambda _src, arg: arg[1],
+    Ops.IOTA: lambda _src, arg: arg[0],
+    Ops.RESHAPE: lambda _src, arg: arg,
+    Ops.EXPAND: lambda _src, arg: arg,
+    Ops.PERMUTE: lambda src, arg: tuple([src[0].shape[i] for i in arg]),
+    Ops.PAD: lambda src, arg: tuple([n + lo + hi for n, (lo, hi) in zip(src[0].shape, arg, strict=True)]),
+    Ops.SHRINK: lambda _src, arg: tuple(
+        [end - begin if end.__class__ is int else (end - begin).arg for begin, end in arg]
+    ),
     Ops.WINDOW: _shape_window,
-    Ops.REDUCE: _shape_reduce,
-    Ops.GATHER: _shape_gather,
+    # () for a kernel's REDUCE, and for the reduction of a scalar over no axis
+    Ops.REDUCE: lambda src, arg: tuple([n for i, n in enumerate(src[0].shape) if i not in arg[1]]),
+    Ops.GATHER: lambda src, axis: (*src[0].shape[:axis], *src[1].shape, *src[0].shape[axis + 1 :]),
 }
 """Operation -> rule of the shape; operations without a row have the shape ()."""
 
 
-def _bounds_const(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return (0, 0) if arg.__class__ is float else (int(arg), int(arg))
-
-
-def _bounds_range(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return 0, arg[1] - 1
-
-
-def _bounds_var(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return arg[1], arg[2]
-
-
-def _bounds_indexof(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return arg[0], arg[1]
-
-
-def _bounds_sum(_dtype: DType, src: tuple[UOp, ...], arg: Any) -> Bounds:
-    coefficients, low = arg
-    high = low
-    for atom, c in zip(src, coefficients, strict=True):
+def bounds_of_sum(terms: Iterable[tuple[UOp, int]], constant: int) -> Bounds:
+    """Return the bounds of the sum of (atom, coefficient) and a constant."""
+    low = high = constant
+    for atom, c in terms:
         if c > 0:
             low += atom.vmin * c
             high += atom.vmax * c
@@ -122,14 +63,6 @@ def _bounds_sum(_dtype: DType, src: tuple[UOp, ...], arg: Any) -> Bounds:
             low += atom.vmax * c
             high += atom.vmin * c
     return low, high
-
-
-def _bounds_idiv(_dtype: DType, src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return src[0].vmin // arg, src[0].vmax // arg
-
-
-def _bounds_imod(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    return 0, arg - 1
 
 
 def _bounds_of_first(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
@@ -148,20 +81,6 @@ def _bounds_mod(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
     if divisor.vmin > 0:
         return 0, divisor.vmax - 1
     return LIMITS[dtype]
-
-
-def _bounds_iota(_dtype: DType, _src: tuple[UOp, ...], arg: Any) -> Bounds:
-    shape, axis = arg
-    return 0, max(0, shape[axis] - 1)
-
-
-def _order_range(_src: tuple[UOp, ...], arg: Any) -> int:
-    number: int = arg[0]
-    return number
-
-
-def _order_var(_src: tuple[UOp, ...], arg: Any) -> int:
-    return (1 << 32) + zlib.crc32(arg[0].encode())
 
 
 def _order_indexof(src: tuple[UOp, ...], arg: Any) -> int:
@@ -195,8 +114,8 @@ def _order_hash(kind: int) -> Callable[[tuple[UOp, ...], Any], int]:
 
 
 ORDER: Final[dict[str, Callable[[tuple[UOp, ...], Any], int]]] = {
-    Ops.RANGE: _order_range,
-    Ops.VAR: _order_var,
+    Ops.RANGE: lambda _src, arg: arg[0],
+    Ops.VAR: lambda _src, arg: (1 << 32) + zlib.crc32(arg[0].encode()),
     Ops.INDEXOF: _order_indexof,
     Ops.SUM: _order_hash(1),
     Ops.IDIV: _order_hash(2),
@@ -212,24 +131,20 @@ LIMITS: Final[dict[DType, Bounds]] = {
 }
 """Dtype -> its smallest and largest value, inclusive; floats have no row."""
 BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
-    Ops.CONST: _bounds_const,
-    Ops.RANGE: _bounds_range,
-    Ops.VAR: _bounds_var,
-    Ops.INDEXOF: _bounds_indexof,
-    Ops.SUM: _bounds_sum,
-    Ops.IDIV: _bounds_idiv,
-    Ops.IMOD: _bounds_imod,
-    Ops.IVALUE: _bounds_of_first,
-    Ops.CAST: _bounds_of_first,
-    Ops.RESHAPE: _bounds_of_first,
-    Ops.PERMUTE: _bounds_of_first,
-    Ops.EXPAND: _bounds_of_first,
-    Ops.SHRINK: _bounds_of_first,
-    Ops.FLIP: _bounds_of_first,
-    Ops.CONTIGUOUS: _bounds_of_first,
-    Ops.AFTER: _bounds_of_first,
+    Ops.CONST: lambda _dtype, _src, arg: (0, 0) if arg.__class__ is float else (int(arg), int(arg)),
+    Ops.RANGE: lambda _dtype, _src, arg: (0, arg[1] - 1),
+    Ops.VAR: lambda _dtype, _src, arg: (arg[1], arg[2]),
+    Ops.INDEXOF: lambda _dtype, _src, arg: (arg[0], arg[1]),
+    Ops.SUM: lambda _dtype, src, arg: bounds_of_sum(zip(src, arg[0], strict=True), arg[1]),
+    Ops.IDIV: lambda _dtype, src, arg: (src[0].vmin // arg, src[0].vmax // arg),
+    Ops.IMOD: lambda _dtype, _src, arg: (0, arg - 1),
+    **dict.fromkeys(
+        (Ops.IVALUE, Ops.CAST, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP, Ops.CONTIGUOUS,
+         Ops.AFTER),
+        _bounds_of_first,
+    ),
     Ops.MOD: _bounds_mod,
-    Ops.IOTA: _bounds_iota,
-}
+    Ops.IOTA: lambda _dtype, _src, arg: (0, max(0, arg[0][arg[1]] - 1)),
+}  # fmt: skip
 """Operation -> rule of the inclusive bounds; other operations have the bounds of `LIMITS`. Floats have the
 bounds (0, 0), without a meaning."""

@@ -211,11 +211,9 @@ class _Kernel:
                 raise self.fail(x, "loads a stored buffer at another place than it is stored to")
             if x.op is Ops.REDUCE and frozenset(x.arg[1]) & outs:
                 raise self.fail(x, f"reduces output ranges {sorted(frozenset(x.arg[1]) & outs)}")
-            if x.op is Ops.REDUCE and self.inside[x.src[0]] and not self._row(x, outs):
+            inner = [y for y in postorder(x.src) if y.op is Ops.REDUCE] if x.op is Ops.REDUCE else []
+            if any(not self.free[y] <= outs for y in inner):
                 raise self.fail(x, "a reduction inside it depends on more than output ranges")
-
-    def _row(self, x: UOp, outs: frozenset[int]) -> bool:
-        return all(self.free[y] <= outs for y in postorder(x.src) if y.op is Ops.REDUCE)
 
     def _numbers(self) -> None:
         ranges = [x for x in self.nodes if x.op is Ops.RANGE]
@@ -243,14 +241,6 @@ def _is_index(x: UOp) -> bool:
     return x.dtype is dtypes.index and (x.op in sets.INDEX or x.op is Ops.CONST)
 
 
-def _range(x: UOp) -> str:
-    return "" if not x.src and x.arg[1] > 1 and x.arg[0] >= 0 else "wanted a number and a size above 1"
-
-
-def _var(x: UOp) -> str:
-    return "" if not x.src and x.arg[1] <= x.arg[2] else "wanted (name, lo, hi) with lo <= hi"
-
-
 def _sum(x: UOp) -> str:
     coefficients, _ = x.arg
     if len(coefficients) != len(x.src) or 0 in coefficients or not x.src:
@@ -264,34 +254,11 @@ def _sum(x: UOp) -> str:
     return ""
 
 
-def _divided(x: UOp) -> str:
-    return (
-        ""
-        if len(x.src) == 1 and _is_index(x.src[0]) and x.arg > 1
-        else "wanted one index and a divisor above 1"
-    )
-
-
 def _less(x: UOp) -> str:
     if x.dtype is not dtypes.bool or len(x.src) != 1 or not _is_index(x.src[0]):
         return "wanted a bool over one index"
-    return (
-        ""
-        if x.src[0].vmin < x.arg <= x.src[0].vmax
-        else f"is decided: the index is in {x.src[0].vmin}..{x.src[0].vmax}"
-    )
-
-
-def _conjunction(x: UOp) -> str:
-    return "" if len(x.src) > 1 and all(s.op is Ops.ILT for s in x.src) else "wanted two or more comparisons"
-
-
-def _computed(x: UOp) -> str:
-    return (
-        ""
-        if len(x.src) == 1 and x.src[0].dtype.is_int and len(x.arg) == 2
-        else "wanted one integer value and bounds"
-    )
+    low, high = x.src[0].vmin, x.src[0].vmax
+    return "" if low < x.arg <= high else f"is decided: the index is in {low}..{high}"
 
 
 def _number(x: UOp) -> str:
@@ -300,10 +267,6 @@ def _number(x: UOp) -> str:
         return "" if x.dtype is dtypes.bool else "a mask as a value is bool"
     good = _is_index(source) and x.dtype in (dtypes.int32, dtypes.int64)
     return "" if good else "wanted an index as int32 or int64, or a mask as bool"
-
-
-def _buffer(x: UOp) -> str:
-    return "" if not x.src and isinstance(x.arg, int) and x.arg >= 0 else "wanted a slot"
 
 
 def _load(x: UOp) -> str:
@@ -330,23 +293,34 @@ def _reduce(x: UOp) -> str:
     return "" if len(x.src) == 1 and x.src[0].dtype is x.dtype else "must have its value's dtype"
 
 
-def _sink(x: UOp) -> str:
-    return "" if x.src else "is empty"
+def _rule(holds: Callable[[UOp], bool], wanted: str) -> Callable[[UOp], str]:
+    return lambda x: "" if holds(x) else wanted
 
 
+_DIVIDED: Final = _rule(
+    lambda x: len(x.src) == 1 and _is_index(x.src[0]) and x.arg > 1, "wanted one index and a divisor above 1"
+)
 _RULES: Final[dict[str, Callable[[UOp], str]]] = {
-    Ops.RANGE: _range,
-    Ops.VAR: _var,
+    Ops.RANGE: _rule(
+        lambda x: not x.src and x.arg[1] > 1 and x.arg[0] >= 0, "wanted a number and a size above 1"
+    ),
+    Ops.VAR: _rule(lambda x: not x.src and x.arg[1] <= x.arg[2], "wanted (name, lo, hi) with lo <= hi"),
     Ops.SUM: _sum,
-    Ops.IDIV: _divided,
-    Ops.IMOD: _divided,
+    Ops.IDIV: _DIVIDED,
+    Ops.IMOD: _DIVIDED,
     Ops.ILT: _less,
-    Ops.IAND: _conjunction,
-    Ops.INDEXOF: _computed,
+    Ops.IAND: _rule(
+        lambda x: len(x.src) > 1 and all(s.op is Ops.ILT for s in x.src), "wanted two or more comparisons"
+    ),
+    Ops.INDEXOF: _rule(
+        lambda x: len(x.src) == 1 and x.src[0].dtype.is_int and len(x.arg) == 2,
+        "wanted one integer value and bounds",
+    ),
     Ops.IVALUE: _number,
-    Ops.BUFFER: _buffer,
+    Ops.BUFFER: _rule(lambda x: not x.src and isinstance(x.arg, int) and x.arg >= 0, "wanted a slot"),
     Ops.LOAD: _load,
     Ops.STORE: _store,
     Ops.REDUCE: _reduce,
-    Ops.SINK: _sink,
+    Ops.SINK: _rule(lambda x: bool(x.src), "is empty"),
 }
+"""Operation of kernels -> what is wrong with a node; "" if nothing."""

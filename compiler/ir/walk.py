@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from compiler.ir.ops import Ops
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from compiler.ir.uop import UOp
 
@@ -70,3 +70,8 @@ def ordered(root: UOp) -> Sequence[UOp]:
 def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
     """Return the RANGEs over which a REDUCE runs; `free` is the result of `ranges_in` for a root above it."""
     return frozenset([r for r in free[reduce.src[0]] if r.arg[0] in reduce.arg[1]])
+
+
+def by_number(ranges: Iterable[UOp]) -> list[UOp]:
+    """Return RANGEs in order of number: the same in every process."""
+    return sorted(ranges, key=lambda r: int(r.arg[0]))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.walk import by_number
 from compiler.nest.register_tile import LATENCY, ROUND_CYCLES, SECOND_LEVEL_BYTES
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def border_of(c: Contraction, lanes: int, target: Target) -> Border | None:
     if not found:
         return None
     _, each, vectors = min(found)
-    others = sorted([r for r in c.family.ranges if r is not tap], key=lambda r: int(r.arg[0]))
+    others = by_number([r for r in c.family.ranges if r is not tap])
     rounds = prod(shares) * prod([int(r.arg[1]) for r in others if r not in bounded])
     terms, _ = symbolic.terms_of(c.broadcast.src[1])
     ahead = max([terms.get(r, 0) for r in c.others if r not in pairs], default=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from compiler.dtype import register_type, storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, ROWS, UNARY, Ops
-from compiler.ir.walk import KEPT, bound_ranges, ordered, ranges_in
+from compiler.ir.walk import KEPT, bound_ranges, by_number, ordered, ranges_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,10 +61,7 @@ class Family:
     @property
     def trips(self) -> int:
         """The number of values from which each result is reduced."""
-        total = 1
-        for r in self.ranges:
-            total *= r.arg[1]
-        return total
+        return math.prod([int(r.arg[1]) for r in self.ranges])
 
 
 @dataclass(slots=True)
@@ -154,7 +151,7 @@ def analyse(ast: UOp) -> KernelShape:
     return KernelShape(
         ast,
         free,
-        sorted(outputs, key=lambda r: int(r.arg[0])),
+        by_number(outputs),
         list(families.values()),
         [access(n, free) for n in outside if n.op is Ops.LOAD],
         [access(s, free) for s in ast.src],

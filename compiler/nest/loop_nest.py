@@ -15,6 +15,7 @@ which writes the kernel of a plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from compiler.dtype import dtypes
@@ -69,10 +70,7 @@ class Axis:
     @property
     def block(self) -> int:
         """The number of values in a block."""
-        values = self.upcast * self.lanes
-        for part in self.threads:
-            values *= part.size
-        return values
+        return self.upcast * self.lanes * prod([part.size for part in self.threads])
 
     def offset(self, unit: int) -> int:
         """Return where the first lane of an unrolled vector is in a thread's part of the block, in values."""

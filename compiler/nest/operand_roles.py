@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.walk import KEPT
+from compiler.ir.walk import KEPT, by_number
 from compiler.nest.kernel_shape import access, inner_nodes, kind_along
 from compiler.rewrite.packed_dot import multiplies
 
@@ -90,16 +90,11 @@ def candidates(kernel: KernelShape) -> list[Contraction]:
         (x, y, free_x - free_y, free_y - free_x),
         (y, x, free_y - free_x, free_x - free_y),
     ):
-        for r, c in product(_by_number(rows), _by_number(columns)):
+        for r, c in product(by_number(rows), by_number(columns)):
             if r.arg[1] >= LEAST_SIZE[0] and c.arg[1] >= LEAST_SIZE[1]:
                 others = tuple([o for o in kernel.outputs if o is not r and o is not c])
                 found.append(Contraction(family, node, r, c, broadcast, streamed, others))
     return sorted(found, key=lambda c: -_score(kernel, c))
-
-
-def _by_number(ranges: frozenset[UOp]) -> list[UOp]:
-    """Return ranges in order of number, so that a choice among equals is the same in every process."""
-    return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 
 def _score(kernel: KernelShape, c: Contraction) -> float:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import register_type
 from compiler.ir import index as symbolic
+from compiler.ir.walk import by_number
 from compiler.nest.convolution_borders import border_of
 from compiler.nest.kernel_shape import inner_nodes, kind_along, weight
 from compiler.nest.loop_nest import Axis
@@ -138,7 +139,7 @@ class RegisterTile:
 
         Masks then cost more, but only in the copy of the streamed operand.
         """
-        order = tuple(sorted(self.c.family.ranges, key=lambda r: int(r.arg[0])))
+        order = tuple(by_number(self.c.family.ranges))
         loads = loads_of(self.c.broadcast)
         return order if all(self.kind(n, order[-1], 2) == "row" for n in loads) else None
 

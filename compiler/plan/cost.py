@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.walk import by_number
 from compiler.nest.kernel_shape import kind_along
 
 if TYPE_CHECKING:
@@ -228,11 +229,7 @@ class Model:
 
     def repeats(self, free: frozenset[UOp], split: RangeSplit) -> int:
         """Return how often a block repeats a value that depends on these ranges."""
-        total = 1
-        for r, n in split.upcast.items():
-            if r in free:
-                total *= n
-        return total
+        return math.prod([n for r, n in split.upcast.items() if r in free])
 
     def inner(self, family: Family, split: RangeSplit) -> Inner:
         """Return the fastest way to run a family of reductions with a split."""
@@ -258,7 +255,7 @@ class Model:
         Only the copies along its own ranges count, and whether a block has a whole row.
         """
         best = self._inner_along(family, split, None, 1)
-        for r in sorted(family.ranges, key=lambda r: int(r.arg[0])):
+        for r in by_number(family.ranges):
             if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:
                 candidate = self._inner_along(family, split, r, self.lanes(r))
                 if candidate.cycles < best.cycles:
@@ -404,13 +401,11 @@ class Model:
 
     def total(self, split: RangeSplit) -> float:
         """Return the cycles of the whole kernel."""
-        blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
+        blocks = {r: -(-int(r.arg[1]) // split.block(r)) for r in self.kernel.outputs}
         cycles, lines = 0.0, 0.0
         along = [split.vector]
         for family in self.kernel.families:
-            times = 1
-            for r in family.free:
-                times *= blocks.get(r, 1)
+            times = math.prod([blocks.get(r, 1) for r in family.free])
             inner = self.inner(family, split)
             along.append(inner.vector)
             cycles += times * inner.cycles
@@ -428,9 +423,7 @@ class Model:
                 rows += (NEAR_ROW if near else ANOTHER_ROW) * (times / split.upcast.get(split.vector, 1) - 1)
                 if self.costs.l2_bytes_per_cycle and overlaps and not near:
                     memory += times * split.lanes * a.itemsize / self.costs.l2_bytes_per_cycle
-        copies = 1
-        for n in split.upcast.values():
-            copies *= n
+        copies = math.prod(split.upcast.values())
         if self.threaded:
             point += copies * self.kernel.ops / self.target.fma_per_cycle
         else:
@@ -439,9 +432,7 @@ class Model:
             chain = 0.0 if self.threaded else CHAIN * max(0.0, self.kernel.ops - HIDDEN)
             point = max(point, memory) + self.costs.block_cycles_without_sums + chain
         point += rows
-        times = 1
-        for n in blocks.values():
-            times *= n
+        times = math.prod(blocks.values())
         lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
         total = (cycles + times * point) * (1.0 + lines / TEXT + (max(0.0, lines / LINES - 1.0)))
         if self.threaded:  # few workgroups leave processors idle, and narrow ones leave threads idle

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from compiler.dtype import HALF, dtypes, register_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.walk import by_number
 from compiler.nest.kernel_shape import analyse, inner_nodes
 from compiler.plan.thread_vectors import in_row
 from compiler.rewrite.range_merging import replace_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelShape
@@ -85,17 +85,12 @@ def _find(kernel: KernelShape) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp
     if any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
         return None
     outputs = frozenset(kernel.outputs)
-    rows, columns = (_by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x)))
+    rows, columns = (by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x)))
     if not rows or not columns:
         return None
     if _stored_along(kernel, rows[-1]) and not _stored_along(kernel, columns[-1]):
         rows, columns = columns, rows
     return node, rows, columns, family.ranges
-
-
-def _by_number(ranges: Iterable[UOp]) -> list[UOp]:
-    """Return ranges in order of number: the same in every process."""
-    return sorted(ranges, key=lambda r: int(r.arg[0]))
 
 
 def _stored_along(kernel: KernelShape, r: UOp) -> bool:
@@ -107,7 +102,7 @@ def _merged(ast: UOp, product: tuple[UOp, list[UOp], list[UOp], frozenset[UOp]])
     """Return the kernel with one range each for the rows, the columns and the sum."""
     _, rows, columns, summed = product
     env: dict[UOp, UOp] = {}
-    for ranges in (rows, columns, _by_number(summed)):
+    for ranges in (rows, columns, by_number(summed)):
         if any(not isinstance(r.arg[1], int) for r in ranges):
             return None
         whole = symbolic.loop(ranges[-1].arg[0], prod([r.arg[1] for r in ranges]))

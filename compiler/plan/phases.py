@@ -17,7 +17,7 @@ from compiler.dtype import dtypes, storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import ordered
+from compiler.ir.walk import by_number, ordered
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
 from compiler.plan.choice import PartsChoice
 from compiler.plan.proposal import Proposal, prepared
@@ -72,10 +72,8 @@ def propose_residues(
 def _of_chain(ast: UOp, target: Target, best: Best) -> LoopNest:
     """Return the plan of a chain."""
     externals, shared = ast.arg
-    ranges = sorted(
-        {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared},
-        key=lambda r: int(r.arg[0]),
-    )
+    ranges = by_number(
+        {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared})
     rows = ranges[-1]
     matrices = _matrices(ast, externals, rows)
     nbytes = sum([width * dtype.itemsize for width, dtype in matrices.values()])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compiler.dtype import register_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.walk import by_number
 from compiler.nest import windows
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def window_of_taps(c: Contraction, taps: Collection[UOp], lanes: int, target: Ta
 def _of_a_piece(c: Contraction, sides: tuple[Side, ...], lanes: int, most: int) -> TapWindow | None:
     """Return the window of the largest piece that takes, with its panels, at most so many elements."""
     places = [r for side in sides for r in windows.ranges_of(side) if r in c.family.ranges]
-    pictures = sorted([r for r in c.family.ranges if r not in places], key=lambda r: int(r.arg[0]))
+    pictures = by_number([r for r in c.family.ranges if r not in places])
     down, *others = places
     across = prod([int(r.arg[1]) for r in others])
     columns = -(-c.size[1] // lanes) * lanes
@@ -112,7 +113,7 @@ def _is_picture(sums: list[dict[UOp, int]], c: Contraction, taps: Collection[UOp
 
 def _others(summed: Collection[UOp], sums: Collection[Mapping[UOp, int]]) -> list[UOp]:
     """Return the summed ranges that are in no sum, by number."""
-    return sorted([r for r in summed if all(r not in one for one in sums)], key=lambda r: int(r.arg[0]))
+    return by_number([r for r in summed if all(r not in one for one in sums)])
 
 
 def _pairs(terms: Mapping[UOp, int], taps: Collection[UOp], summed: Collection[UOp]) -> list[dict[UOp, int]]:

@@ -227,10 +227,7 @@ def _best_split(kernel: KernelShape, model: Model) -> RangeSplit:
 
 
 def _work(family: Family) -> int:
-    total = family.trips
-    for r in family.free:
-        total *= r.arg[1]
-    return total
+    return family.trips * prod([int(r.arg[1]) for r in family.free])
 
 
 def _tiles(model: Model, main: Family | None, base: RangeSplit, *, kept: bool) -> list[RangeSplit]:

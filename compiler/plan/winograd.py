@@ -8,7 +8,8 @@ The gradient of filters has a workgroup for each block of filters. For each piec
 picture, the picture and the gradient of the results are transformed and multiplied, and the products added to
 totals; after the last piece these become taps.
 
-Not here: the kernels of the parts (`winograd_parts`, `winograd_taps`), the loops over blocks (`phases`).
+Not here: the kernels of the parts (`winograd_parts`), which sums have them (`winograd_roles`), the loops over
+blocks (`phases`).
 Next: `proposers`, which compares the estimate with that of the sum.
 """
 
@@ -26,16 +27,15 @@ from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
 from compiler.plan import contraction, phases, tiling
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
 from compiler.plan.proposal import KernelForm, Proposal
-from compiler.plan.winograd_parts import TILES, WinogradParts, convolution_of
-from compiler.plan.winograd_taps import GradientParts, gradient_of
-from compiler.plan.winograd_tiles import LEAST_CHANNELS, PLANES, TAPS, TILE
+from compiler.plan.winograd_parts import COLUMN, PLANES, GradientParts, WinogradParts
+from compiler.plan.winograd_roles import LEAST_CHANNELS, TAPS, TILE, convolution_of, gradient_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Edge
-    from compiler.plan.winograd_parts import Convolution
+    from compiler.plan.winograd_roles import Roles
     from compiler.targets.shared.target import Target
 
 _F32 = dtypes.float32
@@ -151,14 +151,14 @@ def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()
 def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, LoopNest]:
     """Return the products with the plan that has vectors along the tiles, which are read in place."""
     kernel = KernelForm(ast)
-    role = next(k for k, c in enumerate(candidates(kernel.shape)) if c.columns.arg[0] == TILES)
+    role = next(k for k, c in enumerate(candidates(kernel.shape)) if c.columns.arg[0] == COLUMN)
     choice = ProductChoice(role=role, rows=sizes.rows, vectors=sizes.vectors)
     made = contraction.by_choice(kernel, target, choice)
     assert made is not None, "the register tile fits"
     return ast, made.plan
 
 
-def _sizes(c: Convolution, target: Target, loads: int) -> _Sizes | None:
+def _sizes(c: Roles, target: Target, loads: int) -> _Sizes | None:
     """Return the sizes with the least estimated cycles; None where no block fits.
 
     A block fits that has LEAST_COLUMNS tiles or more, in whole rows, and matrices within NEAR and KEPT_BYTES.
@@ -216,10 +216,10 @@ def _gradient(p: GradientParts, groups: int, target: Target) -> Proposal:
     products = p.products()
     *_, tiles = contraction.propose(KernelForm(products), alone)
     width = target.vector_bytes // _F32.itemsize
-    lanes = min(width, 1 << (p.wide - 1).bit_length())
+    lanes = min(width, 1 << (p.t.wide - 1).bit_length())
     channels, picture = p.c.channels.arg[1], PICTURE_CYCLES[0] + PICTURE_CYCLES[1] * lanes
-    window = channels * (TILE * p.block + 2) * -(-(TILE * p.wide + 2) // width) * WINDOW_CYCLES
-    moved = -(-p.wide // lanes) * p.block * (channels + p.held) * picture
+    window = channels * (TILE * p.block + 2) * -(-(TILE * p.t.wide + 2) // width) * WINDOW_CYCLES
+    moved = -(-p.t.wide // lanes) * p.block * (channels + p.held) * picture
     sums = p.total.count / width * SUM_CYCLES
     cycles = groups * p.count * (window + moved + sums + tiles.nanoseconds * target.gigahertz)
 

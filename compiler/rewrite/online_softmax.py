@@ -18,7 +18,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, by_number, ordered, ranges_in
 from compiler.rewrite.range_merging import replace_ranges, replace_value
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Writer:
         self.scores, self.middle, self.last = parts
         self.rows, self.node, self.key, self.start, self.size = rows, node, key, start, size
         outputs = ranges_in(self.last)[self.last.src[0].src[1]]
-        self.others = sorted([r for r in outputs if r is not rows], key=lambda r: int(r.arg[0]))
+        self.others = by_number([r for r in outputs if r is not rows])
         self.s, self.p = self.scores.src[0].src[0].arg, self.middle.src[0].src[0].arg
         self.largest, self.newest, self.factor, self.total, self.products, self.values = range(
             first, first + 6

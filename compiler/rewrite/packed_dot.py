@@ -25,7 +25,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import const, uop
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, by_number, ordered, ranges_in
 from compiler.rewrite import range_merging
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _divided(node: UOp, sources: list[UOp], values: int) -> UOp | None:
     """
     free = ranges_in(node)
     masked = {r for n in free if n.op is Ops.ILT for r in free[n]}
-    bound = sorted(bound_ranges(node, free), key=lambda r: int(r.arg[0]))
+    bound = by_number(bound_ranges(node, free))
     whole = [r for r in bound if r.arg[1] % values == 0 and r.arg[1] > values and r not in masked]
 
     def adjacent(r: UOp) -> int:
@@ -166,7 +166,7 @@ def _change(  # noqa: PLR0917  # one caller
     The sum has ranges of its own, numbered from `first`. If a word of the operand is one load, the sum is one
     of its products with a word of ones.
     """
-    bound = sorted(bound_ranges(node, ranges_in(node)), key=lambda r: int(r.arg[0]))
+    bound = by_number(bound_ranges(node, ranges_in(node)))
     value = uop(Ops.CAST, node.dtype, (kept,))
     if word.op is Ops.LOAD:
         pair = (const(_ONES, dtypes.uint32), word)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.ir import index as symbolic
 from compiler.ir.ops import INDEX, MASK, Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, by_number, ordered, ranges_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ def merge_masked_ranges(ast: UOp) -> UOp | None:
     and `m % width`, and they move out of the inner loops.
     """
     free = ranges_in(ast)
-    outputs = sorted({r for s in ast.src for r in free[s]}, key=lambda r: int(r.arg[0]))
+    outputs = by_number({r for s in ast.src for r in free[s]})
     masks = {r for n in ordered(ast) if n.op is Ops.ILT for r in free[n]}
     for a, b in pairwise(outputs):
         if a in masks and b in masks:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
-from compiler.ir.walk import ordered, ranges_in
+from compiler.ir.walk import by_number, ordered, ranges_in
 from compiler.rewrite.range_merging import replace_ranges, replace_value
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
     if len(sums) != 1 or len(ast.src) != 1 or sums[0].src[0].op is not Ops.MUL:
         return None
     found = _residues(ast, nodes, sums[0])
-    total = 1
-    for one in found:
-        total *= one.stride
-    if not found or total > MOST_PARTS:
+    if not found or prod([one.stride for one in found]) > MOST_PARTS:
         return None
     split = [one.output for one in found]
     left = [r for r in ranges_in(ast)[ast.src[0].src[1]] if r not in split]
@@ -74,7 +71,7 @@ def split_residues(ast: UOp) -> tuple[list[UOp], list[UOp]] | None:
         part = _part(ast, sums[0], found, rests)
         if part is not None:
             parts.append(part)
-    return parts, sorted(left, key=lambda r: int(r.arg[0]))
+    return parts, by_number(left)
 
 
 def _residues(ast: UOp, nodes: Iterable[UOp], total: UOp) -> list[_Residue]:

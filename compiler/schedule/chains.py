@@ -19,7 +19,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import ordered, ranges_in
+from compiler.ir.walk import by_number, ordered, ranges_in
 from compiler.rewrite.online_softmax import keys_of
 from compiler.rewrite.range_merging import replace_ranges, split_ranges
 from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
@@ -153,7 +153,7 @@ def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
 
 def _outputs(ast: UOp) -> list[UOp]:
     """Return the output ranges by number."""
-    return sorted(ranges_in(ast)[ast.src[0].src[1]], key=lambda r: int(r.arg[0]))
+    return by_number(ranges_in(ast)[ast.src[0].src[1]])
 
 
 def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations, product
+from math import prod
 from typing import TYPE_CHECKING, cast
 
 from compiler.nest.operand_roles import candidates
@@ -182,15 +183,11 @@ class Space:
     def sized(self, kernel: KernelShape, choice: SplitChoice) -> bool:
         """Return whether the unrolled body has few operations, and the accumulators fit the registers."""
         copies = dict(choice.upcast)
-        total = 1
-        for n in copies.values():
-            total *= n
+        total = prod(copies.values())
         if total > 1 and total * (kernel.ops + len(kernel.loads) + len(kernel.stores)) > LINES:
             return False
         for family, (_, rounds) in zip(kernel.families, choice.sums, strict=bool(choice.sums)):
-            sums = rounds * len(family.nodes)
-            for r in family.free:
-                sums *= copies.get(int(r.arg[0]), 1)
+            sums = rounds * len(family.nodes) * prod([copies.get(int(r.arg[0]), 1) for r in family.free])
             if sums > self.target.registers or sums * (family.ops + len(family.loads)) > LINES:
                 return False
         return True

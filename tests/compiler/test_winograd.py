@@ -17,7 +17,7 @@ from compiler.plan import tiling, winograd
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
 from compiler.plan.proposal import KernelForm, prepared
 from compiler.plan.proposers import IN_PARTS, Proposer, fastest
-from compiler.plan.winograd_parts import convolution_of
+from compiler.plan.winograd_roles import convolution_of
 from compiler.schedule.scheduler import schedule
 from compiler.search.space import Space
 from compiler.targets import target_of

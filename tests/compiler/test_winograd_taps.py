@@ -15,7 +15,7 @@ from compiler.plan import winograd
 from compiler.plan.choice import WinogradChoice
 from compiler.plan.proposal import prepared
 from compiler.plan.proposers import IN_PARTS, Proposer, fastest
-from compiler.plan.winograd_taps import gradient_of
+from compiler.plan.winograd_roles import gradient_of
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
 from frontend import Tensor
