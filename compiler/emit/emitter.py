@@ -22,7 +22,7 @@ from compiler.emit.indexing import Indexer
 from compiler.emit.partials import Partials
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
-from compiler.ir.walk import ranges_in
+from compiler.ir.walk import by_number, ranges_in
 from compiler.nest.loop_nest import Stage
 from hcq.errors import CompileError
 
@@ -71,23 +71,21 @@ class Emitter:
 
         Raises `CompileError` for an operation that is no value of a kernel.
         """
-        keys = self.unit_keys.get(node)
-        if keys is None:
-            keys = self.keys(node)
-        env = self.env
-        key = (node, *[env[u] for u in keys]) if keys else (node,)
+        keys, env = self.unit_keys.get(node), self.env  # as `key`, without a call: this is hot
+        key = self.key(node) if keys is None else (node, *[env[u] for u in keys]) if keys else (node,)
         found = self.values.get(key)
         if found is None or not found.block.open:
             found = self.values[key] = self._compute(node)
         return found
 
-    def keys(self, node: UOp) -> tuple[UOp, ...]:
-        """Record the units on which a node depends, by number, and return them."""
-        units = [self.units[r] for r in self.free[node] if r in self.units]
-        if len(units) > 1:
-            units.sort(key=lambda u: int(u.arg[0]))
-        keys = self.unit_keys[node] = tuple(units)
-        return keys
+    def key(self, node: UOp) -> tuple[object, ...]:
+        """Return the key of a node in `values` at the current position."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            units = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(by_number(units) if len(units) > 1 else units)
+        env = self.env
+        return (node, *[env[u] for u in keys]) if keys else (node,)
 
     def _compute(self, node: UOp) -> Line:
         read = self.readers.get(node)
@@ -107,10 +105,7 @@ class Emitter:
 
     def finish(self, node: UOp, total: Line) -> None:
         """Record a reduction's value at the current position."""
-        keys = self.unit_keys.get(node)
-        if keys is None:
-            keys = self.keys(node)
-        self.values[(node, *[self.env[u] for u in keys])] = conversions.rounded(self.b, total, node.dtype)
+        self.values[self.key(node)] = conversions.rounded(self.b, total, node.dtype)
 
     def units_of(self, node: UOp) -> list[UOp]:
         """Return the units of a REDUCE, by the number of the range that each is a part of.
@@ -196,26 +191,9 @@ class RangeScope:
         e.env.update(env)
 
 
-def _constant(e: Emitter, node: UOp) -> Line:
-    return conversions.constant(e.b, node.dtype, node.arg)
-
-
 def _where(e: Emitter, node: UOp) -> Line:
     mask, x, y = [e.value(s) for s in node.src]
     return e.b.select(mask, x, y)
-
-
-def _within(e: Emitter, node: UOp) -> Line:
-    """Return the value of a WITHIN, also where its condition is false."""
-    return e.value(node.src[1])
-
-
-def _cast(e: Emitter, node: UOp) -> Line:
-    return conversions.cast(e.b, e.value(node.src[0]), node.src[0].dtype, node.dtype)
-
-
-def _bitcast(e: Emitter, node: UOp) -> Line:
-    return conversions.bitcast(e.b, e.value(node.src[0]), node.src[0].dtype, node.dtype)
 
 
 def _index_value(e: Emitter, node: UOp) -> Line:
@@ -228,11 +206,13 @@ def _index_value(e: Emitter, node: UOp) -> Line:
 
 
 _HANDLERS: Final[dict[str, Callable[[Emitter, UOp], Line]]] = {
-    Ops.CONST: _constant,
+    Ops.CONST: lambda e, node: conversions.constant(e.b, node.dtype, node.arg),
     Ops.WHERE: _where,
-    Ops.CAST: _cast,
-    Ops.WITHIN: _within,
-    Ops.BITCAST: _bitcast,
+    Ops.CAST: lambda e, node: conversions.cast(e.b, e.value(node.src[0]), node.src[0].dtype, node.dtype),
+    Ops.WITHIN: lambda e, node: e.value(node.src[1]),  # also where its condition is false
+    Ops.BITCAST: lambda e, node: conversions.bitcast(
+        e.b, e.value(node.src[0]), node.src[0].dtype, node.dtype
+    ),
     Ops.IVALUE: _index_value,
 }
 """Operation -> what writes its lines at the current position."""

@@ -31,22 +31,13 @@ if TYPE_CHECKING:
     from compiler.emit.linear import Line
 
 
-def _add(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    return b.alu("fadd" if d.is_float else "add", x, y)
+def _arithmetic(floats: str, whole: str, bools: str = "") -> Callable[[Builder, DType, Line, Line], Line]:
+    """Return an operation with an instruction for floats, one for integers, and perhaps one for bools."""
 
+    def operation(b: Builder, d: DType, x: Line, y: Line) -> Line:
+        return b.alu(floats if d.is_float else bools if bools and d is dtypes.bool else whole, x, y)
 
-def _sub(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    return b.alu("fsub" if d.is_float else "sub", x, y)
-
-
-def _mul(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    if d is dtypes.bool:
-        return b.alu("and", x, y)
-    return b.alu("fmul" if d.is_float else "mul", x, y)
-
-
-def _div(b: Builder, _d: DType, x: Line, y: Line) -> Line:
-    return b.alu("fdiv", x, y)
+    return operation
 
 
 def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line], Line]:
@@ -63,12 +54,6 @@ def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line]
         return b.select(b.cmp("uno", x, x), x, larger)
 
     return operation
-
-
-def _nonzero(b: Builder, x: Line) -> tuple[Line, Line]:
-    """Return the mask of the zeros of x, and x with ones in their place."""
-    none = b.cmp("eq", x, b.const(x.dtype, 0))
-    return none, b.select(none, b.const(x.dtype, 1), x)
 
 
 def _quotient_by_constant(b: Builder, d: DType, x: Line, y: Line) -> Line:
@@ -127,7 +112,8 @@ def _floordiv(b: Builder, d: DType, x: Line, y: Line) -> Line:
         if y.arg in (0, -1):
             return b.const(d, 0) if y.arg == 0 else b.alu("sub", b.const(d, 0), x)
         return _quotient_by_constant(b, d, x, y)
-    none, safe = _nonzero(b, y)
+    none = b.cmp("eq", y, b.const(y.dtype, 0))
+    safe = b.select(none, b.const(y.dtype, 1), y)
     return b.select(none, b.const(d, 0), _quotient(b, d, x, safe))
 
 
@@ -157,10 +143,6 @@ def _shift(name: str) -> Callable[[Builder, DType, Line, Line], Line]:
     return operation
 
 
-def _bitwise(name: str) -> Callable[[Builder, DType, Line, Line], Line]:
-    return lambda b, _d, x, y: b.alu(name, x, y)
-
-
 def _compare(floats: str, signed: str, unsigned: str) -> Callable[[Builder, DType, Line, Line], Line]:
     def operation(b: Builder, _d: DType, x: Line, y: Line) -> Line:
         kind = x.dtype
@@ -185,14 +167,6 @@ def _rounding(name: str) -> Callable[[Builder, DType, Line], Line]:
     return lambda b, d, x: b.call(name, x) if d.is_float else x
 
 
-def _recip(b: Builder, _d: DType, x: Line) -> Line:
-    return b.alu("fdiv", b.const(x.dtype, 1.0), x)
-
-
-def _sqrt(b: Builder, _d: DType, x: Line) -> Line:
-    return b.call("sqrt", x)
-
-
 def _not(b: Builder, d: DType, x: Line) -> Line:
     return b.alu("xor", x, b.const(d, True) if d is dtypes.bool else constant(b, d, -1))
 
@@ -202,19 +176,23 @@ def _transcendental(name: str) -> Callable[[Builder, DType, Line], Line]:
 
 
 UNARY: dict[str, Callable[[Builder, DType, Line], Line]] = {
-    "NEG": _neg, "ABS": _abs, "NOT": _not, "RECIP": _recip, "SQRT": _sqrt,
+    "NEG": _neg, "ABS": _abs, "NOT": _not,
+    "RECIP": lambda b, _d, x: b.alu("fdiv", b.const(x.dtype, 1.0), x),
+    "SQRT": lambda b, _d, x: b.call("sqrt", x),
     "FLOOR": _rounding("floor"), "CEIL": _rounding("ceil"), "TRUNC": _rounding("trunc"),
     "ROUND": _rounding("roundeven"),
     **{name: _transcendental(name) for name in DECOMPOSITIONS},
 }  # fmt: skip
 
 BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
-    "ADD": _add, "SUB": _sub, "MUL": _mul, "DIV": _div, "FLOORDIV": _floordiv, "MOD": _mod,
+    "ADD": _arithmetic("fadd", "add"), "SUB": _arithmetic("fsub", "sub"),
+    "MUL": _arithmetic("fmul", "mul", "and"), "DIV": _arithmetic("fdiv", "fdiv"),
+    "FLOORDIV": _floordiv, "MOD": _mod,
     "FMOD": lambda b, _d, x, y: fmod(b, x, y), "POW": power,
     "COPYSIGN": lambda b, _d, x, y: b.call("copysign", x, y),
     "MAX": _pick("ogt", "max"), "MIN": _pick("olt", "min"),
     "LT": _compare("olt", "slt", "ult"), "EQ": _compare("oeq", "eq", "eq"), "NE": _compare("une", "ne", "ne"),
-    "AND": _bitwise("and"), "OR": _bitwise("or"), "XOR": _bitwise("xor"),
+    **{op: _arithmetic(op.lower(), op.lower()) for op in ("AND", "OR", "XOR")},
     "SHL": _shift("shl"), "SHR": _shift("shr"),
 }  # fmt: skip
 

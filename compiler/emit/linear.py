@@ -338,27 +338,17 @@ def verify(lines: list[Line]) -> None:
             defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
             known = defined.issuperset(src)
         if not (right and known) or (rule is not None and rule(line)):
+            problems = [] if right else [f"{len(src)} sources, expected {count}"]
+            problems += [why] if right and rule is not None and (why := rule(line)) else []
+            lost = [] if line.op in _INNER else [s for s in src if s not in defined]
+            problems += [f"{s} ({s.op}) is not defined here" for s in lost]
             above = dump(lines[: position + 1])
-            raise CompileError(f"linear form, line {position}: {_problem(line, defined)}", ast=above)
+            raise CompileError(f"linear form, line {position}: {'; '.join(problems)}", ast=above)
         if opens > 0:
             starts.append(position + 1)
         elif opens < 0:
             defined.difference_update(lines[starts.pop() : position])
         defined.add(line)
-
-
-def _problem(line: Line, defined: set[Line]) -> str:
-    """Return what is wrong with a line after the registers of open scopes; "" if nothing."""
-    count, rule, _ = _CHECKS.get(line.op, _UNKNOWN)
-    if count >= 0 and count != len(line.src):
-        problem = f"{len(line.src)} sources, expected {count}"
-    else:
-        problem = "" if rule is None else rule(line)
-    if line.op not in _INNER:
-        for s in line.src:
-            if s not in defined:
-                problem = f"{problem}; {s} ({s.op}) is not defined here".removeprefix("; ")
-    return problem
 
 
 def dump(lines: list[Line]) -> str:

@@ -1,5 +1,7 @@
 """Write one kernel in the linear form from its AST and plan: open its ranges, write the loops over blocks.
 
+The parts of a chain of kernels are written for one block of rows, one after the other.
+
 Not here: the choice of the plan (`plan.tiling`), values on demand (`emitter`), loops of reductions
 (`reductions`), the results of a block (`results`), loads and stores (`accesses`), rows in scratch memory
 (`row_scratch`), which blocks a loop runs over (`block_extents`). Next: `emitter`, the state that the writers
@@ -10,22 +12,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.emit import phases, shared_tiles
+from compiler.dtype import dtypes
+from compiler.emit import shared_tiles
 from compiler.emit.accesses import Memory
 from compiler.emit.emitter import Emitter
+from compiler.emit.linear import POINTER
 from compiler.emit.panels import Panels
 from compiler.emit.reductions import Reductions
 from compiler.emit.results import Results
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
-from compiler.nest.loop_nest import Stage, Step, Threads
+from compiler.nest.loop_nest import Stage, Step, Threads, starts_of
 
 if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.linear import Branch, Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis, LoopNest, Phase, Reduction
+    from compiler.nest.loop_nest import Axis, LoopNest, Reduction
 
 
 class Linearizer:
@@ -59,19 +63,47 @@ class Linearizer:
         for axis in plan.axes:
             if axis.range not in looped:
                 self._enter(axis.range, e.extents[axis.range].first)
-        if plan.phases:
-            phases.write_once(self.b, plan, self._part)
+        self._parts("once", {})
         self._nest(0)
         if here is not None:
             self.b.leave_branch(here)
         return self.b
 
-    def _part(self, phase: Phase, places: dict[UOp, Line], kept: dict[int, tuple[Line, Line]]) -> None:
-        """Write one part of a chain at the cursor."""
-        inner = Linearizer(phase.ast, phase.plan, self.e.index.buffers, self.b)
-        inner.e.index.bound.update(places)
-        inner.e.index.kept = kept
-        inner.run()
+    def _parts(self, when: str, places: dict[UOp, Line]) -> None:
+        """Write the parts of a chain whose `Phase.when` is `when`, one after the other, at the cursor.
+
+        `places` are the registers of the block's variables.
+        """
+        b, plan = self.b, self.plan
+        memory = {
+            k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
+        }
+        for phase in plan.phases:
+            if phase.when == when:
+                cursor = b.cursor
+                token = b.line("token", dtypes.bool, 1)
+                inner = Linearizer(phase.ast, phase.plan, self.e.index.buffers, b)
+                inner.e.index.bound.update(places)
+                inner.e.index.kept = {slot: (pointer, token) for slot, pointer in memory.items()}
+                inner.run()
+                b.cursor = cursor
+
+    def _chain(self) -> None:
+        """Write all parts of a chain for the current block, those of each piece in a loop."""
+        b, plan, ix = self.b, self.plan, self.e.index
+        b.cursor.floor = b.cursor  # nothing is loaded before the parts that store it
+        ranges = [axis.range for axis in plan.axes]
+        starts = starts_of(ranges, plan.axes[-1].block)
+        places = {starts[r]: ix.materialised(ix.starts[r]) for r in ranges}
+        self._parts("before", places)
+        if plan.pieces is not None:
+            start, size, count = plan.pieces
+            loop = b.enter_loop(b.index(0), b.index(count), 1, b.cursor)
+            loop.body.floor = loop.body
+            places[start] = b.mul(loop.index, size)
+            self._parts("each", places)
+            b.leave_loop(loop, [])
+            self._parts("after", places)
 
     def _limited(self) -> Branch | None:
         """Write the limits of ranges, and end each axis at its own; return the branch that does any work."""
@@ -202,7 +234,7 @@ class Linearizer:
     def _block(self) -> None:
         """Write the results of one block, or add the sums of the current piece to its totals."""
         if self.plan.phases:
-            phases.write(self.b, self.plan, self.e.index, self._part)
+            self._chain()
             return
         partials = self.e.partials
         if partials.totals is not None and not partials.finished:

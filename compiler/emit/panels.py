@@ -71,7 +71,7 @@ class Panels:
         """For each operand its panels; they are read inside the loop in which they were copied."""
 
     def fill(self, stage: Stage) -> None:
-        """Write the copy of all blocks in the extent, or of a window; lines written after it read the copy."""
+        """Write the copy of all blocks in the extent, or of a window; lines after it read the copy."""
         e, b = self.e, self.b
         axis = e.axes[stage.axis]
         first, _, blocks = e.extents[stage.axis]

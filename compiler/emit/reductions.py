@@ -84,10 +84,7 @@ class Reductions:
         written = e.values.get((node, "sums"))
         if written is not None and written.block.open:
             return written
-        keys = e.unit_keys.get(node)
-        if keys is None:
-            keys = e.keys(node)
-        found = e.values.get((node, *[e.env[u] for u in keys]))
+        found = e.values.get(e.key(node))
         if found is None or not found.block.open:
             self._write(node)
         written = e.values.get((node, "sums"))

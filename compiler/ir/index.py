@@ -186,7 +186,7 @@ def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int,
         if g == 1:
             return None
         small = {a: v for a, v in terms.items() if v % g}
-        low, high = bounds_of_sum(small.items(), constant % g)
+        low, high = bounds_of_sum(_INDEX, small, (small.values(), constant % g))
         if low >= 0 and high < g:
             return g, {a: v // g for a, v in terms.items() if v % g == 0}, small, constant // g, constant % g
     return None
@@ -202,7 +202,7 @@ def div(x: UOp, c: int) -> UOp:
     whole = {a: v // c for a, v in terms.items() if v // c}
     rest = {a: v % c for a, v in terms.items() if v % c}
     k = constant % c
-    low, high = bounds_of_sum(rest.items(), k)
+    low, high = bounds_of_sum(_INDEX, rest, (rest.values(), k))
     if low >= 0 and high < c:
         return linear(whole, constant // c)
     found = _div_of_rest(rest, k, c)
@@ -237,7 +237,7 @@ def mod(x: UOp, c: int) -> UOp:
     terms, constant = terms_of(x)
     rest = {a: v % c for a, v in terms.items() if v % c}
     k = constant % c
-    low, high = bounds_of_sum(rest.items(), k)
+    low, high = bounds_of_sum(_INDEX, rest, (rest.values(), k))
     if low >= 0 and high < c:
         return linear(rest, k)
     split = _split(rest, k, c)

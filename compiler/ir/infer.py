@@ -52,10 +52,11 @@ SHAPE: Final[dict[str, Callable[[tuple[UOp, ...], Any], Shape]]] = {
 """Operation -> rule of the shape; operations without a row have the shape ()."""
 
 
-def bounds_of_sum(terms: Iterable[tuple[UOp, int]], constant: int) -> Bounds:
-    """Return the bounds of the sum of (atom, coefficient) and a constant."""
-    low = high = constant
-    for atom, c in terms:
+def bounds_of_sum(_dtype: DType, atoms: Iterable[UOp], arg: tuple[Iterable[int], int]) -> Bounds:
+    """Return the bounds of a sum of atoms with the coefficients and the constant of `arg`."""
+    coefficients, low = arg
+    high = low
+    for atom, c in zip(atoms, coefficients, strict=True):
         if c > 0:
             low += atom.vmin * c
             high += atom.vmax * c
@@ -135,7 +136,7 @@ BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
     Ops.RANGE: lambda _dtype, _src, arg: (0, arg[1] - 1),
     Ops.VAR: lambda _dtype, _src, arg: (arg[1], arg[2]),
     Ops.INDEXOF: lambda _dtype, _src, arg: (arg[0], arg[1]),
-    Ops.SUM: lambda _dtype, src, arg: bounds_of_sum(zip(src, arg[0], strict=True), arg[1]),
+    Ops.SUM: bounds_of_sum,
     Ops.IDIV: lambda _dtype, src, arg: (src[0].vmin // arg, src[0].vmax // arg),
     Ops.IMOD: lambda _dtype, _src, arg: (0, arg - 1),
     **dict.fromkeys(

@@ -57,11 +57,8 @@ class Family:
     """Weighted operations of one round, without those of multiply-adds."""
     fused: int = 0
     """The `nodes` that are sums of products: one multiply-add in a round."""
-
-    @property
-    def trips(self) -> int:
-        """The number of values from which each result is reduced."""
-        return math.prod([int(r.arg[1]) for r in self.ranges])
+    trips: int = 1
+    """The number of values from which each result is reduced."""
 
 
 @dataclass(slots=True)
@@ -174,6 +171,7 @@ def _by_ranges(nodes: Iterable[UOp], free: Mapping[UOp, frozenset[UOp]]) -> dict
 
 def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
     inside = inner_nodes([n.src[0] for n in family.nodes])
+    family.trips = math.prod([int(r.arg[1]) for r in family.ranges])
     family.loads = [access(n, free) for n in inside if n.op is Ops.LOAD]
     family.ops = sum([weight(n.op) for n in inside]) + len(family.nodes)
     family.fused = sum(

@@ -15,7 +15,6 @@ which writes the kernel of a plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from compiler.dtype import dtypes
@@ -70,7 +69,10 @@ class Axis:
     @property
     def block(self) -> int:
         """The number of values in a block."""
-        return self.upcast * self.lanes * prod([part.size for part in self.threads])
+        values = self.upcast * self.lanes
+        for part in self.threads:
+            values *= part.size
+        return values
 
     def offset(self, unit: int) -> int:
         """Return where the first lane of an unrolled vector is in a thread's part of the block, in values."""

@@ -229,7 +229,10 @@ class Model:
 
     def repeats(self, free: frozenset[UOp], split: RangeSplit) -> int:
         """Return how often a block repeats a value that depends on these ranges."""
-        return math.prod([n for r, n in split.upcast.items() if r in free])
+        total = 1
+        for r, n in split.upcast.items():
+            total *= n if r in free else 1
+        return total
 
     def inner(self, family: Family, split: RangeSplit) -> Inner:
         """Return the fastest way to run a family of reductions with a split."""

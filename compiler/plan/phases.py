@@ -4,7 +4,7 @@ The matrices between the parts are in scratch memory, as many rows as half of th
 With the shared ranges fixed, a part is an ordinary kernel over the rows of a block, with an ordinary plan.
 
 Not here: which kernels are a chain (`compiler.schedule.chains`). Next: `proposers`, the caller;
-`emit.phases`, which writes the parts.
+`emit.linearize`, which writes the parts.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _roles(  # noqa: PLR0917  # two callers, side by side
     node: UOp, operands: tuple[UOp, UOp], filters: Collection[UOp], channels: Collection[UOp],
     taps: Sequence[UOp], places: Collection[UOp]
 ) -> Roles | None:  # fmt: skip
-    """Return the roles with each tap beside its place; None unless all are there and the transforms may pay."""
+    """Return the roles with each tap beside its place; None unless the transforms may pay."""
     picture, other = operands
     if len(filters) != 1 or len(channels) != 1 or len(taps) != 2:
         return None

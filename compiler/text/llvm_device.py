@@ -67,9 +67,7 @@ def _matrix(t: Text, line: Line) -> None:
             "try a plan without a matrix operation"
         )
     *words, sums = [t.name(s) for s in line.src]
-    text, declared = t.dialect.matrix(line.arg, t.name(line), words, sums)
-    t.lines += text
-    t.declared[declared] = None
+    t.add(*t.dialect.matrix(line.arg, t.name(line), words, sums))
 
 
 def _staging(t: Text, line: Line) -> Staging:
@@ -83,26 +81,18 @@ def _staging(t: Text, line: Line) -> Staging:
 
 def _copy(t: Text, line: Line) -> None:
     to, origin, *size = [t.name(s) for s in line.src]
-    text, declared = _staging(t, line).copy(t.name(line), to, origin, size[0] if size else "")
-    t.lines += text
-    t.declared[declared] = None
+    t.add(*_staging(t, line).copy(t.name(line), to, origin, size[0] if size else ""))
 
 
 def _commit(t: Text, line: Line) -> None:
     text, declared = _staging(t, line).commit
-    t.lines.append(f"  {text}")
-    t.declared[declared] = None
+    t.add([f"  {text}"], declared)
 
 
 def _wait(t: Text, line: Line) -> None:
     assert isinstance(line.arg, int)
     text, declared = _staging(t, line).wait(line.arg)
-    t.lines.append(f"  {text}")
-    t.declared[declared] = None
-
-
-def _publish(t: Text, line: Line) -> None:
-    t.lines.append(f"  {_staging(t, line).publish}")
+    t.add([f"  {text}"], declared)
 
 
 def _issue(t: Text, line: Line) -> None:
@@ -117,15 +107,14 @@ def _settle(t: Text, line: Line) -> None:
 
 def _fragments(t: Text, line: Line) -> None:
     name, address = t.name(line), t.name(line.src[0])
-    text, declared = _staging(t, line).fragments(name, address, turned=bool(line.arg))
-    t.lines += text
-    t.declared[declared] = None
+    t.add(*_staging(t, line).fragments(name, address, turned=bool(line.arg)))
 
 
 RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "shared": _shared, "dynamic": _dynamic, "exchange": _exchange, "matrix": _matrix,
     "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
-    "publish": _publish, "issue": _issue, "settle": _settle,
+    "publish": lambda t, line: t.lines.append(f"  {_staging(t, line).publish}"),
+    "issue": _issue, "settle": _settle,
     "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
 }  # fmt: skip
 """Operation -> the function that adds its text."""

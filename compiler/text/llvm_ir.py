@@ -60,10 +60,10 @@ def _load(t: Text, line: Line) -> None:
 
 
 def _load_masked(t: Text, line: Line) -> None:
-    kind, mask = type_text(line.dtype, line.lanes), line.src[1]
-    arguments = [t.typed(line.src[0]), f"i32 {line.dtype.itemsize}", t.typed(mask), f"{kind} zeroinitializer"]
+    zeros = f"{type_text(line.dtype, line.lanes)} zeroinitializer"
+    arguments = [t.typed(line.src[0]), f"i32 {line.dtype.itemsize}", t.typed(line.src[1]), zeros]
     name = f"llvm.masked.load.{suffix(line.dtype, line.lanes)}.p{t.space(line.src[0])}"
-    t.put(line, t.intrinsic(kind, name, arguments))
+    t.call(line, name, arguments)
 
 
 def _addresses(t: Text, pointer: Line, index: Line, dtype: DType, register: str) -> str:
@@ -77,7 +77,7 @@ def _gather(t: Text, line: Line) -> None:
     mask = read_mask(t, line.src[2], f"%m{line.id}")
     arguments = [where, f"i32 {line.dtype.itemsize}", mask, f"{kind} zeroinitializer"]
     name = f"llvm.masked.gather.{code}.v{line.lanes}p{t.space(line.src[0])}"
-    t.put(line, t.intrinsic(kind, name, arguments))
+    t.call(line, name, arguments)
 
 
 def _store(t: Text, line: Line) -> None:
@@ -126,8 +126,7 @@ def _select(t: Text, line: Line) -> None:
 def _call(t: Text, line: Line) -> None:
     if t.expand(line):
         return
-    name = f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}"
-    t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, [t.typed(s) for s in line.src]))
+    t.call(line, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src])
 
 
 def _convert(t: Text, line: Line) -> None:
@@ -135,8 +134,7 @@ def _convert(t: Text, line: Line) -> None:
     narrows = line.arg == "fptrunc" and line.dtype is dtypes.float16 and s.dtype is dtypes.float32
     if t.dialect.half and narrows:
         name = f"llvm.{t.dialect.half}.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
-        operands = [t.typed(s), 'metadata !"round.tonearest"']
-        t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, operands))
+        t.call(line, name, [t.typed(s), 'metadata !"round.tonearest"'])
         return
     t.put(line, f"{line.arg} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
 
@@ -144,7 +142,7 @@ def _convert(t: Text, line: Line) -> None:
 def _saturate(t: Text, line: Line) -> None:
     s = line.src[0]
     name = f"llvm.{line.arg}.sat.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
-    t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, [t.typed(s)]))
+    t.call(line, name, [t.typed(s)])
 
 
 def _splat(t: Text, line: Line) -> None:
@@ -283,23 +281,18 @@ def _join(t: Text, line: Line) -> None:
     t.put(line, f"phi {kind} [ {t.name(value)}, %{inside} ], [ {t.name(otherwise)}, %{before} ]")
 
 
-def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
-    def render(t: Text, line: Line) -> None:
-        assert isinstance(line.arg, int)
-        t.lines += of(t.dialect)(line.arg, t.name(line))
-
-    return render
-
-
-def _group(t: Text, line: Line) -> None:
+def _number(t: Text, line: Line) -> None:
+    """Add the instructions for an argument, or for the number of a workgroup or thread."""
+    if isinstance(line.arg, tuple):
+        number, pointers = line.arg
+        t.lines += t.dialect.variable(number, pointers, t.name(line))
+        return
     assert isinstance(line.arg, int)
-    t.lines += t.dialect.group(line.arg, t.name(line), t.groups[line.arg])
-
-
-def _variable(t: Text, line: Line) -> None:
-    assert isinstance(line.arg, tuple)
-    number, pointers = line.arg
-    t.lines += t.dialect.variable(number, pointers, t.name(line))
+    if line.op == "group":
+        t.lines += t.dialect.group(line.arg, t.name(line), t.groups[line.arg])
+    else:
+        read = t.dialect.pointer if line.op == "argument" else t.dialect.thread
+        t.lines += read(line.arg, t.name(line))
 
 
 RENDERERS: dict[str, Callable[[Text, Line], None]] = {
@@ -309,10 +302,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "splat": _splat, "vector": _vector, "shuffle": _shuffle, "any": _any,
     "scratch": _scratch, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
-    "if": _if, "endif": _endif, "join": _join, "variable": _variable,
-    "argument": _number(lambda d: d.pointer),
-    "group": _group,
-    "thread": _number(lambda d: d.thread),
+    "if": _if, "endif": _endif, "join": _join,
+    **dict.fromkeys(("argument", "variable", "group", "thread"), _number),
     "token": lambda _t, _line: None,
     **llvm_bundles.RENDERERS,
     **llvm_device.RENDERERS,

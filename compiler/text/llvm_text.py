@@ -13,7 +13,7 @@ from compiler.dtype import DType, dtypes
 from compiler.emit.linear import POINTER, Line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from compiler.targets.nvptx.expansion import Expansion
     from compiler.targets.shared.dialect import Dialect
@@ -171,6 +171,16 @@ class Text:
             kinds = ", ".join([a[: _type_end(a)] for a in arguments])
             self.declared[f"declare {result} @{name}({kinds})"] = None
         return f"call {result} @{name}({', '.join(arguments)})"
+
+    def call(self, line: Line, name: str, arguments: Sequence[str]) -> None:
+        """Add the call of an intrinsic whose result is the line's register."""
+        register = self.names[line] = f"%v{line.id}"
+        self.lines.append(f"  {register} = {self.intrinsic(_TYPES[line.dtype, line.lanes], name, arguments)}")
+
+    def add(self, text: Iterable[str], declared: str) -> None:
+        """Add lines, and the declaration of the intrinsic that they call."""
+        self.lines += text
+        self.declared[declared] = None
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
