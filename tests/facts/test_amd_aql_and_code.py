@@ -10,6 +10,9 @@ from drivers.amd.layouts import aql, code
 from tests.facts import amd_aql, amd_code, amd_pm4
 from tests.facts.layout_probe import Leaf, bit_ranges, expected, leaves
 
+Fields = tuple[tuple[int, int, str], ...]
+"""Offset, size and name of each field."""
+
 if TYPE_CHECKING:
     import enum
 
@@ -28,7 +31,7 @@ def ranges(layout: type[BitStruct]) -> dict[str, tuple[int, int]]:
     }
 
 
-def packet(fields: amd_aql.Fields, *parts: str, **renamed: tuple[int, int]) -> dict[str, tuple[int, int]]:
+def packet(fields: Fields, *parts: str, **renamed: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Return the bits of a table's fields in capitals, with the header's parts; `parts` are left out."""
     found = {}
     for name, leaf in expected(fields).items():
@@ -135,7 +138,7 @@ def test_packets_are_found_by_type_and_format():
         (code.HiddenArguments, amd_code.HIDDEN_ARGUMENTS, amd_code.HIDDEN_BYTES),
     ],
 )
-def test_structures(layout: type[Struct], fields: amd_aql.Fields, size: int):
+def test_structures(layout: type[Struct], fields: Fields, size: int):
     assert size == layout.SIZE
     assert leaves(layout) == expected(fields)
 

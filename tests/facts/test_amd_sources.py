@@ -9,6 +9,9 @@ import pytest
 
 from tests.facts import amd_aql, amd_code, amd_kfd_header, amd_pm4, amd_sdma
 
+Fields = tuple[tuple[int, int, str], ...]
+"""Offset, size and name of each field."""
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sources-amd.md"
 
 
@@ -110,7 +113,7 @@ def test_every_field_of_an_sdma_packet_has_a_row(name: str):
         ("amd_queue_t", amd_aql.QUEUE),
     ],
 )
-def test_every_field_of_an_aql_structure_has_a_row(name: str, fields: amd_aql.Fields):
+def test_every_field_of_an_aql_structure_has_a_row(name: str, fields: Fields):
     rows = packets("AQL")[name]
     assert {field: f"{at} / {size}" for at, size, field in fields}.items() <= rows.items()
 

@@ -6,6 +6,9 @@ import pytest
 
 from tests.facts import amd_aql, amd_code, amd_faults, amd_kfd, amd_matrix, amd_pm4, amd_sdma, amd_topology
 
+Fields = tuple[tuple[int, int, str], ...]
+"""Offset, size and name of each field."""
+
 
 def test_request_word_is_direction_size_type_and_number():
     for name in amd_kfd.IOCTLS:
@@ -56,7 +59,7 @@ def test_out_fields_are_fields():
         (amd_code.HIDDEN_ARGUMENTS, amd_code.HIDDEN_BYTES),
     ],
 )
-def test_fields_of_a_struct_follow_each_other_within_its_size(fields: amd_kfd.Fields, size: int):
+def test_fields_of_a_struct_follow_each_other_within_its_size(fields: Fields, size: int):
     for (offset, width, name), (following, _, _) in pairwise([*fields, (size, 0, "end")]):
         assert offset + width <= following, name
     assert len({name for _, _, name in fields}) == len(fields)
@@ -126,7 +129,7 @@ def test_one_dword_nop_has_the_largest_count():
         *((fields, amd_sdma.DWORDS.get(name, 8)) for name, fields in amd_sdma.PACKETS.items()),
     ],
 )
-def test_fields_of_a_packet_lie_apart_inside_it(fields: dict[str, amd_sdma.Field], dwords: int):
+def test_fields_of_a_packet_lie_apart_inside_it(fields: dict[str, tuple[int, int, int]], dwords: int):
     for (dword, _, hi), (following, lo, _) in pairwise(sorted(fields.values())):
         assert (dword, hi) < (following, lo)
     assert all(dword < dwords and lo <= hi < 32 for dword, lo, hi in fields.values())

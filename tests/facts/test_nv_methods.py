@@ -94,11 +94,11 @@ def test_methods_match_the_vendor_headers(
         (dma.RemapComponents, facts.REMAP_COMPONENTS),
     ],
 )
-def test_fields_of_a_word_match_the_vendor_headers(layout: type[BitStruct], bits: dict[str, facts.Bits]):
+def test_fields_of_a_word_match_the_vendor_headers(layout: type[BitStruct], bits: dict[str, tuple[int, int]]):
     assert bit_ranges(layout) == bits
 
 
-def full_word(bits: dict[str, facts.Bits]) -> bool:
+def full_word(bits: dict[str, tuple[int, int]]) -> bool:
     return set(bits.values()) == {(0, 31)}
 
 

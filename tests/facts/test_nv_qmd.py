@@ -8,7 +8,8 @@ from tests.facts import nv_controls, nv_cubin, nv_qmd_v03, nv_qmd_v04, nv_qmd_v0
 from tests.facts.layout_probe import bit_range
 
 FACTS = {"V03": nv_qmd_v03, "V04": nv_qmd_v04, "V05": nv_qmd_v05}
-ROWS = [(version, *row) for version, facts in FACTS.items() for row in facts.ROWS]
+ROWS = [(version, *row, *(0, None)[len(row) - 3 :]) for version, facts in FACTS.items() for row in facts.ROWS]
+"""Rows of the tables; a stride of 0 and no names are left out there."""
 
 
 def places(version: str, header_name: str) -> list[tuple[str, int]]:

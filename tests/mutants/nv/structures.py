@@ -19,7 +19,7 @@ from drivers.nv.layouts.rm_classes import (
     NVB0B5_ALLOCATION_PARAMETERS,
 )
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS
-from tests.facts.nv_escapes import ESCAPES
+from tests.facts import nv_escapes
 from tests.mutants.emulated import Block, Call
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def call(structs: Mapping[str, type[Struct]], request: int, argument: bytearray)
         command = COMMAND_STRUCTS[request]
         return Call(command.__name__, structs.get(command.__name__, command), encoded=False)
     name = Escape(Request.from_int(request).NR).name
-    struct = ESCAPES[name][1]
+    struct = nv_escapes.ESCAPES[name][1]
     layout = structs[struct] if struct is not None else None
     if layout is NVOS54_PARAMETERS:
         control = NVOS54_PARAMETERS.from_bytes(argument)
