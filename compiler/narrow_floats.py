@@ -8,7 +8,7 @@ an infinity nor a negative zero, whose code is their one NaN.
 Sources: OCP 8-bit Floating Point Specification 1.0 (float8_e4m3fn, float8_e5m2); Noune et al., "8-bit
 Numerical Formats for Deep Neural Networks", arXiv 2206.02915 (the "fnuz" types).
 
-Not here: the same conversions in kernels (`compiler.emit.float8_lines`). Next: `compiler.dtype`, the types.
+Not here: the same conversions in kernels (`compiler.emit.conversions`). Next: `compiler.dtype`, the types.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from compiler.dtype import dtypes
 from compiler.emit import conversions, indexing, isel, loop_limits
-from compiler.emit.block_extents import Extents
 from compiler.emit.builder import Builder
 from compiler.emit.indexing import Indexer
+from compiler.emit.loop_limits import Extents
 from compiler.emit.partials import Partials
 from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops

@@ -7,7 +7,7 @@ The rows of A (or columns of B) of a block belong to threads and operations in a
   neighbours, so that fragments are loaded and results are stored as vectors. `places` gives this order.
 - `MatrixFragments`: matrices of 8 x 8 values, from a ring of tiles. Rows (columns) are in natural order.
 
-Not here: tiles (`shared_tiles`, `tile_rings`), lane maps (`compiler.targets.shared.matrix`). Next:
+Not here: tiles (`shared_tiles`), lane maps (`compiler.targets.shared.matrix`). Next:
 `products`, the operations on fragments.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Protocol
 
-from compiler.emit.tile_rings import TileRing
+from compiler.emit.shared_tiles import TileRing
 from compiler.ir import index as symbolic
 from compiler.targets.shared.matrix import places
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import HALF, dtypes, register_type
 from compiler.emit.conversions import constant, rounded
+from compiler.emit.floats import fmod
 from compiler.emit.power import power
-from compiler.emit.remainder import fmod
 from compiler.emit.transcendental import DECOMPOSITIONS
 from compiler.ir.ops import ROWS
 from hcq.errors import CompileError

@@ -4,7 +4,7 @@ The parts of a chain of kernels are written for one block of rows, one after the
 
 Not here: the choice of the plan (`plan.tiling`), values on demand (`emitter`), loops of reductions
 (`reductions`), the results of a block (`results`), loads and stores (`accesses`), rows in scratch memory
-(`row_scratch`), which blocks a loop runs over (`block_extents`). Next: `emitter`, the state that the writers
+(`partials`), which blocks a loop runs over (`loop_limits`). Next: `emitter`, the state that the writers
 share.
 """
 

@@ -1,18 +1,22 @@
-"""Find limits of ranges: numbers known at launch, from which on the iterations of a loop have no effect.
+"""Which blocks and iterations a loop runs over: limits of ranges that are known at launch, and extents.
 
-A size that changes from launch to launch is two things in a kernel: a capacity, which is the size of the
-range, and a mask `coordinate < number`. The loop ends at the number where a reduction combines its identity
-under a false mask, or where no store needs the value (`Ops.WITHIN`). Limits only shorten loops: lanes of the
-last vector or block that a mask excludes stay masked. A store beyond the number, inside the capacity, writes
-any value.
+A limit is a number from which on the iterations of a loop have no effect. A size that changes from launch to
+launch is two things in a kernel: a capacity, the size of the range, and a mask `coordinate < number`.
+The loop ends at the number where a reduction combines its identity under a false mask, or where no store
+needs the value (`Ops.WITHIN`). Limits only shorten loops: lanes of the last vector or block that a mask
+excludes stay masked. A store beyond the number, inside the capacity, writes any value.
 
-Not here: the loops (`reductions`, `partials`, `staged_sum`). Next: `linearize`, which writes the limits.
+An extent is the blocks of an output range that the code at the cursor computes. It begins as all blocks.
+Workgroups divide it, a limit ends it earlier, and inside a loop it is the blocks of one iteration.
+
+Not here: the loops (`reductions`, `partials`, `staged_sum`), the parts of a range inside a block (`emitter`).
+Next: `linearize`, which writes the limits and the loops over blocks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.emit import indexing
@@ -20,14 +24,17 @@ from compiler.ir import fold
 from compiler.ir import index as symbolic
 from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.walk import bound_ranges, by_number, ordered
+from compiler.nest.loop_nest import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from compiler.emit.builder import Builder
+    from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import ScratchRow
+    from compiler.nest.loop_nest import Axis, LoopNest, ScratchRow
+
 
 Free = dict["UOp", frozenset["UOp"]]
 
@@ -221,3 +228,76 @@ def _below(found: dict[UOp, set[LoopLimit]], x: UOp, limit: LoopLimit) -> None:
         if all(c > 0 and atom.vmin >= 0 for atom, c in terms.items()):
             for atom, c in terms.items():
                 _below(found, atom, limit.below(c, plus))
+
+
+class Extent(NamedTuple):
+    """The blocks of one range."""
+
+    first: Line
+    """The number of the first block."""
+    end: Line
+    """The number after that of the last block."""
+    most: int
+    """The number of blocks at most."""
+
+
+class Extents(dict["UOp", Extent]):
+    """The extent of each output range of one kernel."""
+
+    def __init__(self, b: Builder, index: Indexer) -> None:
+        super().__init__()
+        self.b = b
+        self.index = index
+
+    def open(self, axis: Axis) -> None:
+        """Begin with all blocks of an axis."""
+        self[axis.range] = Extent(self.b.index(0), self.b.index(axis.count), axis.count)
+
+    def divide(self, plan: LoopNest) -> None:
+        """Restrict the extents to those of the workgroup; the last axis varies fastest with its number."""
+        every = [s for s in plan.steps if isinstance(s, Step) and s.kind == "group"]
+        for dim in sorted({s.dim for s in every}):
+            self._divide_along(dim, [s for s in every if s.dim == dim])
+
+    def _divide_along(self, dim: int, groups: list[Step]) -> None:
+        """Divide one dimension of the grid among the ranges that share it."""
+        b = self.b
+        rest = b.line("group", dtypes.int64, 1, (), dim)
+        counts = {step.range: self[step.range].most for step in groups}
+        for n, step in reversed(list(enumerate(groups))):
+            around = [s.size for s in groups[:n] if s.range is step.range]
+            number, pieces = rest, -(-(around[-1] if around else counts[step.range]) // step.size)
+            if n:
+                number = self.index.modulo(rest, pieces, signed=False)
+                rest = self.index.divide(rest, pieces, signed=False)
+            first, size = b.mul(number, step.size), step.size
+            if any(s.range is step.range for s in groups[n + 1 :]):
+                inner, _, size = self[step.range]
+                first = b.add(first, inner)
+            end = b.add(first, b.index(size))
+            if counts[step.range] % step.size:
+                end = b.call("smin", end, b.index(counts[step.range]))
+            self[step.range] = Extent(first, end, size)
+
+    def limit(self, axes: Iterable[Axis], limits: LoopLimits) -> Line | None:
+        """End each axis at its limit; return whether all have blocks left, None if no axis has a limit."""
+        b = self.b
+        some: Line | None = None
+        for axis in axes:
+            if axis.range in limits:
+                first, end, most = self[axis.range]
+                end = limits.blocks(axis.range, axis.block, end)
+                self[axis.range] = Extent(first, end, most)
+                some = b.both(some, b.cmp("slt", first, end))
+        return some
+
+    def narrow(self, r: UOp, first: Line, size: int, *, limited: bool) -> None:
+        """Restrict a range to the `size` blocks that begin with block `first`, and to its extent.
+
+        `limited` says that `limit` may have ended the extent: then `size` need not divide it.
+        """
+        b, (_, end, most) = self.b, self[r]
+        last = b.add(first, b.index(size))
+        if size > 1 and (most % size or limited):
+            last = b.call("smin", last, end)
+        self[r] = Extent(first, last, size)

@@ -1,40 +1,43 @@
-"""Write sums whose summed ranges are cut into pieces, with totals in scratch memory between the pieces.
+"""Values in scratch memory between loops: the totals of sums in pieces, and rows of values.
 
 A loop over pieces of a summed range (`nest.loop_nest.Step`) contains loops over blocks of output ranges. A
 block adds the products of the current piece to its totals, which start as zeros. After the last piece the
 loops over blocks run once more, without the copies: they load the totals, compute what follows, and store the
-outputs.
+outputs. The total of a block at counters c and unrolled positions u has its lanes at
+`(c * units + u) * lanes`.
 
-The total of a block at counters c and unrolled positions u has its lanes at `(c * units + u) * lanes`.
+The loop of a reduction stores the values of a row that the loop of an output loads again.
 
-Not here: which ranges are cut (`plan.contraction`), the sum of one piece (`reductions`). Next: `linearize`,
-the caller.
+Not here: which ranges are cut (`plan.contraction`), which rows are kept (`plan.row_reuse`), the sum of one
+piece (`reductions`). Next: `linearize` and `reductions`, the callers.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes, register_type
-from compiler.emit import isel
+from compiler.dtype import dtypes, register_type, storage_type
+from compiler.emit import conversions, isel
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.walk import bound_ranges
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from compiler.dtype import DType
-    from compiler.emit.block_extents import Extent
     from compiler.emit.builder import Builder
+    from compiler.emit.emitter import Emitter
     from compiler.emit.indexing import Indexer
     from compiler.emit.linear import Line
-    from compiler.emit.loop_limits import LoopLimits
+    from compiler.emit.loop_limits import Extent, LoopLimits
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import Axis
+    from compiler.nest.loop_nest import Axis, ScratchRow
 
 
 @dataclass(slots=True)
@@ -235,3 +238,50 @@ class Partials:
             self.b.line("load", totals.kind, totals.lanes, (address, totals.token))
             for address in self._addresses(totals)
         ]
+
+
+class RowScratch:
+    """The rows of one kernel's plan: each is filled by the loop of a REDUCE, and loaded for an output."""
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+        self.b = e.b
+        self.rows = e.plan.rows
+        self.twins = {row.twin: row for row in self.rows}
+        """For a value over an output range its row."""
+        e.readers.update(dict.fromkeys(self.twins, self.load))
+        self.tokens: dict[ScratchRow, Line] = {}
+        """For a filled row, the source that keeps its loads after the stores."""
+
+    def _memory(self, row: ScratchRow) -> Line:
+        """Return the address of a row, with room for a last vector beyond its end."""
+        kind = storage_type(register_type(row.source.dtype))
+        count = row.inner.arg[1] + self.e.plan.widest()
+        return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
+
+    def stores(self, family: Sequence[UOp]) -> list[Callable[[], None]]:
+        """Return for each row that a family of REDUCEs fills what stores its current value."""
+        return [partial(self._store, row) for row in self.rows if row.filler in family]
+
+    def _store(self, row: ScratchRow) -> None:
+        """Store the row's value at the current position of the reduction that runs over it."""
+        b, ix, value = self.b, self.e.index, self.e.value(row.source)
+        kind = storage_type(value.dtype)
+        address = ix.address(self._memory(row), ix.place(row.inner), kind)
+        b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
+
+    def filled(self, node: UOp) -> None:
+        """Keep the loads of the rows that a reduction has filled after its stores."""
+        for row in self.rows:
+            if row.inner in bound_ranges(node, self.e.free):
+                self.tokens[row] = self.b.line("token", dtypes.bool, 1)
+
+    def load(self, twin: UOp) -> Line:
+        """Load a value at the current output position from its row."""
+        b, ix, row = self.b, self.e.index, self.twins[twin]
+        self.e.value(row.filler)
+        kind = storage_type(register_type(row.source.dtype))
+        place = ix.place(row.outer)
+        lanes = place.lanes if place.stride else 1
+        stored = b.line("load", kind, lanes, (ix.address(self._memory(row), place, kind), self.tokens[row]))
+        return conversions.unpack(b, stored, register_type(row.source.dtype))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import register_type
 from compiler.emit import fragments
 from compiler.emit.linear import BundleProducts, LoadedFactor
-from compiler.emit.tile_rings import TileRing
+from compiler.emit.shared_tiles import TileRing
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.targets.shared.matrix import SharedProducts

@@ -7,7 +7,7 @@ of a family, at every unrolled output position. The order of additions depends o
 and target, never on the number of workers.
 
 Not here: the reduction across threads of a workgroup (`workgroup_reduce`), sums of tiles in shared memory
-(`staged_sum`), large reductions in two kernels (`compiler.schedule.split`). Next: `products`, the operations.
+(`staged_sum`), large reductions in two kernels (`compiler.schedule.scheduler`). Next: `products`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from compiler.emit import conversions, isel, linear, products
 from compiler.emit.accesses import rows_of
-from compiler.emit.row_scratch import RowScratch
+from compiler.emit.partials import RowScratch
 from compiler.emit.staged_sum import StagedSum
 from compiler.emit.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic

@@ -11,7 +11,7 @@ one barrier a round is enough. Operations that take tiles from shared memory sta
 after them.
 
 Not here: the choice of the tiles (`plan.shared_product`), other reductions (`reductions`, the caller).
-Next: `shared_tiles` and `tile_rings`, the copies; `products`, the operations.
+Next: `shared_tiles`, the copies; `products`, the operations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes, register_type
 from compiler.emit.products import Products
-from compiler.emit.shared_tiles import SharedTile
-from compiler.emit.tile_rings import TileRing
+from compiler.emit.shared_tiles import SharedTile, TileRing
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges

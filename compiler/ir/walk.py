@@ -1,7 +1,7 @@
 """Traversals of kernel ASTs: all nodes with sources first, and the ranges that each node depends on.
 
-Not here: traversals that rebuild a graph (`compiler.rewrite.range_merging`, `compiler.schedule.lower`). Next:
-`ops`, which defines RANGE and REDUCE.
+Not here: the passes that change a graph (`compiler.rewrite`, `compiler.schedule`). Next: `ops`, which defines
+RANGE and REDUCE.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from compiler.ir.ops import Ops
+from compiler.ir.uop import uop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from compiler.ir.uop import UOp
 
@@ -75,3 +76,20 @@ def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]
 def by_number(ranges: Iterable[UOp]) -> list[UOp]:
     """Return RANGEs in order of number: the same in every process."""
     return sorted(ranges, key=lambda r: int(r.arg[0]))
+
+
+def rebuilt(
+    nodes: Iterable[UOp], change: Callable[[UOp, tuple[UOp, ...]], UOp | None]
+) -> dict[UOp, UOp]:
+    """Return for each node the one in a changed graph; `nodes` are in order, sources first.
+
+    `change` makes it from the node and its new sources. Where that is None the operation stays as it is.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([done[s] for s in node.src])
+        made = change(node, src)
+        if made is None:
+            made = node if src == node.src else uop(node.op, node.dtype, src, node.arg)
+        done[node] = made
+    return done

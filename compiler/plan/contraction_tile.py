@@ -21,8 +21,7 @@ from compiler.nest.kernel_shape import inner_nodes, kind_along, weight
 from compiler.nest.loop_nest import Axis
 from compiler.nest.operand_roles import is_computed, loads_of
 from compiler.nest.register_tile import MOST_ROWS, tile
-from compiler.plan.in_place_reads import Window, lines_in_place, rows_in_place, window_of
-from compiler.plan.tap_windows import window_of_taps
+from compiler.plan.in_place_reads import Window, lines_in_place, rows_in_place, window_of, window_of_taps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from compiler.nest.kernel_shape import KernelShape, Kind
     from compiler.nest.loop_nest import Edge
     from compiler.nest.operand_roles import Contraction
-    from compiler.plan.tap_windows import TapWindow
+    from compiler.plan.in_place_reads import TapWindow
     from compiler.targets.shared.target import Target
     Kinds = dict[tuple[UOp, UOp, int], Kind]
 

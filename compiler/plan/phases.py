@@ -17,7 +17,7 @@ from compiler.dtype import dtypes, storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import by_number, ordered
+from compiler.ir.walk import by_number, ordered, rebuilt
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
 from compiler.plan.choice import PartsChoice
 from compiler.plan.proposal import Proposal, prepared
@@ -166,13 +166,12 @@ def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = 
     rows = ranges[-1]
     env = starts | {rows: symbolic.add(starts[rows], symbolic.loop(rows.arg[0], block))}
     made = replace_ranges(part, env)
-    done: dict[UOp, UOp] = {}
-    for n in ordered(made):
-        src = tuple([done[s] for s in n.src])
-        kept = externals is not None and n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg >= externals
-        if kept:
-            terms, _ = symbolic.terms_of(n.src[1])
-            within = {a: c for a, c in terms.items() if a not in starts.values()}
-            src = (src[0], symbolic.linear(within, 0), *src[2:])
-        done[n] = uop(n.op, n.dtype, src, n.arg)
-    return done[made]
+
+    def change(n: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if externals is None or n.op not in (Ops.LOAD, Ops.STORE) or n.src[0].arg < externals:
+            return None
+        terms, _ = symbolic.terms_of(n.src[1])
+        within = {a: c for a, c in terms.items() if a not in starts.values()}
+        return uop(n.op, n.dtype, (src[0], symbolic.linear(within, 0), *src[2:]), n.arg)
+
+    return rebuilt(ordered(made), change)[made]

@@ -14,7 +14,7 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
-from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, ordered, ranges_in, rebuilt
 
 
 def hoist_masks(ast: UOp) -> UOp:
@@ -28,14 +28,11 @@ def hoist_masks(ast: UOp) -> UOp:
     if not [node for node in nodes if node.op is Ops.REDUCE and _masked(node)]:
         return ast
     free = ranges_in(ast)
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple([done[s] for s in node.src])
-        made = node if src == node.src else uop(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.REDUCE and made is node:
-            made = _hoisted(node, free)
-        done[node] = made
-    return done[ast]
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return _hoisted(node, free) if node.op is Ops.REDUCE and src == node.src else None
+
+    return rebuilt(nodes, change)[ast]
 
 
 def _masked(node: UOp) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.ir import index as symbolic
 from compiler.ir.ops import INDEX, MASK, Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import bound_ranges, by_number, ordered, ranges_in
+from compiler.ir.walk import bound_ranges, by_number, ordered, ranges_in, rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,9 @@ def merge_masked_ranges(ast: UOp) -> UOp | None:
         if a in masks and b in masks:
             whole = symbolic.loop(b.arg[0], a.arg[1] * b.arg[1])
             flat = replace_ranges(ast, {a: symbolic.div(whole, b.arg[1]), b: symbolic.mod(whole, b.arg[1])})
-            if all(_plain(n.src[1]) for n in ordered(flat) if n.op in (Ops.LOAD, Ops.STORE)):
+            indices = [n.src[1] for n in ordered(flat) if n.op in (Ops.LOAD, Ops.STORE)]
+            atoms = [atom for index in indices for atom in symbolic.terms_of(index)[0]]
+            if all(atom.op is Ops.RANGE or atom.op is Ops.VAR for atom in atoms):
                 return flat
     return None
 
@@ -99,10 +101,6 @@ def _sums_lost(ast: UOp) -> bool:
     )
 
 
-def _plain(index: UOp) -> bool:
-    return all(atom.op is Ops.RANGE or atom.op is Ops.VAR for atom in symbolic.terms_of(index)[0])
-
-
 def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
     nodes = ordered(ast)
     ranges = [n for n in nodes if n.op is Ops.RANGE]
@@ -115,7 +113,8 @@ def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
     uses = [_uses(n) for n in sums]
     for a in ranges:
         for b in ranges:
-            if a is not b and reducers.get(a) == reducers.get(b) and _walk_as_one(a, b, uses):
+            as_one = a is not b and reducers.get(a) == reducers.get(b)
+            if as_one and all(u.get(a, 0) == u.get(b, 0) * b.arg[1] for u in uses):
                 return a, b
     return None
 
@@ -136,11 +135,6 @@ def _uses(node: UOp) -> dict[UOp, int]:
     if node.op is Ops.SUM:
         return {a: c for a, c in zip(node.src, node.arg[0], strict=True) if a.op is Ops.RANGE}
     return {s: 1 for s in node.src if s.op is Ops.RANGE}
-
-
-def _walk_as_one(a: UOp, b: UOp, uses: list[dict[UOp, int]]) -> bool:
-    size = b.arg[1]
-    return all(u.get(a, 0) == u.get(b, 0) * size for u in uses)
 
 
 def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
@@ -172,8 +166,4 @@ def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
 
 def replace_value(ast: UOp, old: UOp, new: UOp) -> UOp:
     """Return a kernel with the value `new` in place of the value `old`."""
-    done: dict[UOp, UOp] = {old: new}
-    for node in ordered(ast):
-        if node not in done:
-            done[node] = uop(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-    return done[ast]
+    return rebuilt(ordered(ast), lambda node, _src: new if node is old else None)[ast]

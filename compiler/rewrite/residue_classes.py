@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const, uop
-from compiler.ir.walk import by_number, ordered, ranges_in
+from compiler.ir.walk import by_number, ordered, ranges_in, rebuilt
 from compiler.rewrite.range_merging import replace_ranges, replace_value
 
 if TYPE_CHECKING:
@@ -163,16 +163,16 @@ def _without_remainders(ast: UOp) -> UOp:
 
     A load whose mask has become false is replaced by 0.
     """
-    done: dict[UOp, UOp] = {}
-    for n in ordered(ast):
-        src = tuple([done[s] for s in n.src])
-        if n.op is Ops.LOAD and len(n.src) > 2:
-            if src[2] is symbolic.FALSE:
-                done[n] = const(0, n.dtype)
-                continue
-            src = src[:2] if src[2] is symbolic.TRUE else (src[0], _decided(src[1], src[2]), src[2])
-        done[n] = uop(n.op, n.dtype, src, n.arg)
-    return done[ast]
+
+    def change(n: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if n.op is not Ops.LOAD or len(src) < 3:
+            return None
+        if src[2] is symbolic.FALSE:
+            return const(0, n.dtype)
+        src = src[:2] if src[2] is symbolic.TRUE else (src[0], _decided(src[1], src[2]), src[2])
+        return uop(n.op, n.dtype, src, n.arg)
+
+    return rebuilt(ordered(ast), change)[ast]
 
 
 def _decided(index: UOp, mask: UOp) -> UOp:

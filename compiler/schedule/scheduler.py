@@ -1,11 +1,17 @@
 """From tensor graphs to kernels, in an order that respects their loads and stores.
 
-Not here: machine code (`compiler.compile`). Next: `fusion`, which decides what nodes share a kernel; `lower`,
-which makes a kernel's AST.
+A large reduction to few elements is split in two: partial results first, then their reduction. In one kernel,
+workers could share it only with synchronisation. The split depends on the shape and the target, not on the
+number of workers, so this number does not change the rounding of a sum.
+
+Not here: machine code (`compiler.compile`), the loops of a reduction inside one kernel
+(`compiler.emit.reductions`). Next: `fusion`, which decides what nodes share a kernel; `lower`, which makes a
+kernel's AST.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from compiler import collector
@@ -13,20 +19,20 @@ from compiler.ir import graph
 from compiler.ir.fold import identity
 from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
-from compiler.ir.uop import uop
+from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import rebuilt
 from compiler.schedule.analysis import Evaluation, FusionLimits, KernelDraft, param_of
 from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
-from compiler.schedule.split import split_reductions
 from hcq.config import config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.ir.uop import UOp
     from compiler.targets.shared.target import Target
+
 
 __all__ = ["BufRef", "FusionLimits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
 
@@ -111,16 +117,15 @@ def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
     order = postorder(outputs)
     if not any([0 in x.shape for x in order]):  # noqa: C419 - a list is faster
         return list(outputs)
-    new: dict[UOp, UOp] = {}
-    for x in order:
+
+    def change(x: UOp, _src: tuple[UOp, ...]) -> UOp | None:
         if 0 in x.shape:
-            new[x] = x
-        elif x.src and 0 in x.src[0].shape:
-            value = identity(x.arg[0], x.dtype).arg if x.op is Ops.REDUCE else 0
-            new[x] = graph.full(value, x.shape, x.dtype)
-        else:
-            src = tuple([new[s] for s in x.src])
-            new[x] = x if src == x.src else uop(x.op, x.dtype, src, x.arg)
+            return x
+        if not x.src or 0 not in x.src[0].shape:
+            return None
+        return graph.full(identity(x.arg[0], x.dtype).arg if x.op is Ops.REDUCE else 0, x.shape, x.dtype)
+
+    new = rebuilt(order, change)
     return [new[x] for x in outputs]
 
 
@@ -231,3 +236,57 @@ def _reads_elsewhere(kernel: KernelDraft, assign: UOp, readers: Sequence[Evaluat
     ref, at = assigned_place(assign, kernel.index_of(assign.shape))
     own = Buffers({}, ())
     return any(own.load(e.node, e.index) != (ref, at) for e in readers if e.kernel is kernel)
+
+
+_MOST_PARTS = 256
+"""The most partial results of one result."""
+_LEAST = 1024
+"""The fewest elements of a partial result, unless the reduction has fewer than twice as many."""
+_MOST_PARTS_THREADED = 1024
+"""The most partial results of one result, if results are too few for the processors of a device."""
+_LEAST_THREADED = 256
+"""The fewest elements of a partial result in that case."""
+_WORTH = 32
+"""The fewest elements for which a second kernel pays in that case, as a multiple of `FusionLimits.split`."""
+
+
+def split_reductions(outputs: Sequence[UOp], limits: FusionLimits) -> list[UOp]:
+    """Return the outputs with every large reduction to few elements split in two."""
+    order = postorder(outputs)
+    cuts = {x: cut for x in order if x.op is Ops.REDUCE and (cut := _cut(x, limits)) is not None}
+    if not cuts:
+        return list(outputs)
+
+    def change(x: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return _two_steps(src[0], x.arg, *cuts[x]) if x in cuts else None
+
+    new = rebuilt(order, change)
+    return [new[x] for x in outputs]
+
+
+def _cut(x: UOp, limits: FusionLimits) -> tuple[int, int] | None:
+    """Return the axis to cut and the number of parts, or None if the reduction stays whole."""
+    shape = x.src[0].shape
+    axes = x.arg[1]
+    if not shape:
+        return None
+    length, results = prod([shape[a] for a in axes]), prod(x.shape)
+    enough = limits.groups if len(shape) - 1 in axes else limits.outputs
+    if results * 2 <= enough and length * results >= limits.split * _WORTH:
+        most = min(_MOST_PARTS_THREADED, -(-enough // results), max(1, length // _LEAST_THREADED))
+    elif results < limits.few_rows and length >= limits.split:
+        most = min(_MOST_PARTS, max(2, length // _LEAST))
+    else:
+        return None
+    # For each axis the largest number of equal parts that is not too large; of two equal ones the first axis.
+    parts, axis = max([(n, -a) for a in axes for n in range(1, most + 1) if shape[a] % n == 0])
+    return (-axis, parts) if parts > 1 else None
+
+
+def _two_steps(source: UOp, arg: tuple[str, tuple[int, ...]], axis: int, parts: int) -> UOp:
+    """Return the reduction `arg` in two steps: all but the parts of a cut axis, then the parts."""
+    op, axes = arg
+    shape = source.shape
+    cut = graph.reshape(source, (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :]))
+    partial = graph.reduce(cut, op, [a + (a >= axis) for a in axes])
+    return graph.reduce(graph.contiguous(partial), op, (axis - sum(1 for a in axes if a < axis),))

@@ -14,8 +14,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from compiler.text import llvm_bundles, llvm_device, streamed
-from compiler.text.llvm_text import Text, constant_text, suffix, type_text
+from compiler.text import llvm_bundles, llvm_device
+from compiler.text.llvm_text import (
+    STREAMED,
+    Text,
+    constant_text,
+    streamed_places,
+    streamed_versions,
+    suffix,
+    type_text,
+)
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -327,8 +335,8 @@ def render(
 
     `lines` must have passed `linear.verify`. Raises `CompileError` for a line that has no text on the target.
     """
-    places = streamed.places(lines)
-    text = Text(dialect, groups, streamed.LABEL if places else "entry")
+    places = streamed_places(lines)
+    text = Text(dialect, groups, STREAMED if places else "entry")
     for line in lines:
         renderer = RENDERERS.get(line.op)
         if renderer is None:
@@ -337,7 +345,7 @@ def render(
     head = dialect.entry(name, pointers, variables)
     functions: list[str] = []
     if places:
-        functions, text.lines = streamed.versions(text, name, head, places)
+        functions, text.lines = streamed_versions(text, name, head, places)
     body = "\n".join(text.lines)
     absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
     footer = dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent)

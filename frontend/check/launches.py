@@ -29,8 +29,7 @@ import numpy as np
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
-from compiler.schedule.scheduler import limits_on, share_assigned, without_empties
-from compiler.schedule.split import split_reductions
+from compiler.schedule.scheduler import limits_on, share_assigned, split_reductions, without_empties
 from compiler.targets import target_of
 from frontend.check.evaluation import evaluate
 from frontend.check.interpreter import Array, Bounded, TooLargeError, from_bytes, kept_as

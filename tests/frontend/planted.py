@@ -45,7 +45,7 @@ CHAINS, SCHEDULER, LOWER = (
     "compiler.schedule.scheduler",
     "compiler.schedule.lower",
 )
-TILES, PARTS, TAPS = (f"compiler.plan.winograd_{x}" for x in ("tiles", "parts", "taps"))
+PARTS = "compiler.plan.winograd_parts"
 PICTURES = "x, w = a(4, 32, 28, 28), a(32, 32, 3, 3)\nx.conv2d(w, padding=1).realize()"
 GRADIENT = """
 x, w, g = a(8, 32, 28, 28), a(32, 32, 3, 3), a(8, 32, 28, 28)
@@ -97,11 +97,11 @@ MISTAKES: dict[str, Mistake] = {
         "env[one.summed] = symbolic.dot((inner,), (one.stride,), 0)", STRIDED,
     ),
     "parts of a split maximum added": one(
-        "compiler.schedule.split", "graph.reduce(graph.contiguous(partial), op, ",
+        "compiler.schedule.scheduler", "graph.reduce(graph.contiguous(partial), op, ",
         "graph.reduce(graph.contiguous(partial), Ops.ADD, ", "a(1 << 17).max().realize()",
     ),
     "parts of a split sum cut short": one(
-        "compiler.schedule.split", "    return graph.reduce(graph.contiguous(partial), op, ",
+        "compiler.schedule.scheduler", "    return graph.reduce(graph.contiguous(partial), op, ",
         "    graph.contiguous = lambda x: graph.shrink(x, [(0, n - 1) for n in x.shape])\n"
         "    return graph.reduce(graph.contiguous(partial), op, ", "a(1 << 17).sum().realize()",
     ),
@@ -129,11 +129,11 @@ MISTAKES: dict[str, Mistake] = {
         LOWER, "known.setdefault(mask, {})) is zero:", "known.setdefault(mask, {})) is not None:",
         "(a(5).pad(((1, 1),)) + 1).shrink(((0, 6),)).pad(((0, 2),)).realize()",
     ),
-    "transform of a picture": one(TILES, "sub(d, b), sub(b, e)]", "sub(b, d), sub(b, e)]", PICTURES),
-    "transform of filters": one(PARTS, "sub(ends, b), HALF), d]", "sub(ends, b), HALF), a]", PICTURES),
-    "transform of results": one(PARTS, "sub(m[1], m[2]), m[3])", "sub(m[1], m[2]), m[2])", PICTURES),
-    "half in the filters": one(TILES, "HALF = const(0.5,", "HALF = const(0.501,", PICTURES),
-    "total of the gradient of filters": one(TAPS, "sub(ends, m[3])", "add(ends, m[3])", GRADIENT),
+    "transform of a picture": one(PARTS, "_sub(d, b), _sub(b, e)]", "_sub(b, d), _sub(b, e)]", PICTURES),
+    "transform of filters": one(PARTS, "_sub(ends, b), _HALF), d]", "_sub(ends, b), _HALF), a]", PICTURES),
+    "transform of results": one(PARTS, "_sub(_sub(m[1], m[2]), m[3])", "_sub(_sub(m[1], m[2]), m[2])", PICTURES),
+    "half in the filters": one(PARTS, "_HALF = const(0.5,", "_HALF = const(0.501,", PICTURES),
+    "total of the gradient of filters": one(PARTS, "_sub(ends, m[3])", "_add(ends, m[3])", GRADIENT),
     "reader ordered after the store in place": one(
         SCHEDULER, "        for k in before:\n            grouping.order.after(k, writer)\n", "",
         "x, z, w = a(300), a(40, 300), a(300)\n"

@@ -8,22 +8,26 @@ variable. They are read from memory, not preloaded into registers. There are no 
 kernels do not use the packet, the queue or the grid size. Pointers keep their address spaces, so no access is
 flat. Instructions that a processor lacks are not emitted (`lanes`), and are refused (`intrinsics`).
 
-Not here: text that is the same for every target (`compiler.text.llvm_ir`), loading (`drivers.amd.code`).
+The memory sizes of a kernel are read from its descriptor, whose symbol is the kernel's name with `.kd`.
+Source: LLVM's AMDGPUUsage, "Kernel Descriptor".
+
+Not here: text that is the same for every target (`compiler.text.llvm_ir`), loading, registers and relocations
+(`drivers.amd.code`).
 Next: `rows`, the processors.
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 
 from compiler import llvm
 from compiler.targets.amdgcn import intrinsics, lanes, matrix
-from compiler.targets.amdgcn.code_object import memory_of
 from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
 from compiler.text import render_llvm
-from hcq.errors import UnsupportedError
+from hcq.errors import CompileError, UnsupportedError
 
 THREADS = 256
 """The most threads of a workgroup."""
@@ -182,3 +186,31 @@ def target(arch: str) -> Target:
         emit=functools.partial(_emit, choice),
         memory=memory_of,
     )
+
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMTAB = 2
+_SIZES = struct.Struct("<II")
+"""The first words of the descriptor: bytes of LDS of a workgroup, private bytes of a thread."""
+
+
+def memory_of(code: bytes, name: str) -> tuple[int, int]:
+    """Return (static bytes of LDS of a workgroup, private bytes of a thread) of the kernel `name`.
+
+    `code` is an unlinked object from LLVM. Raises `CompileError` if it has no such kernel.
+    """
+    wanted = f"{name}.kd".encode() + b"\0"
+    head = _HEADER.unpack_from(code)
+    sections = [_SECTION.unpack_from(code, head[6] + k * _SECTION.size) for k in range(head[12])]
+    for table in sections:
+        if table[1] != _SYMTAB:
+            continue
+        names = sections[table[6]][4]
+        for at in range(table[4], table[4] + table[5], _SYMBOL.size):
+            text, _, _, section, value, _ = _SYMBOL.unpack_from(code, at)
+            if code.startswith(wanted, names + text):
+                group, private = _SIZES.unpack_from(code, sections[section][4] + value)
+                return group, private
+    raise CompileError(f"LLVM made no kernel descriptor of the name {name}.kd")

@@ -14,7 +14,7 @@ import functools
 from dataclasses import dataclass
 
 from compiler import llvm
-from compiler.targets.nvptx import float_division, int_division, matrix, sqrt, staging
+from compiler.targets.nvptx import float_division, int_division, matrix, sqrt
 from compiler.targets.shared.dialect import Dialect
 from compiler.targets.shared.target import Target
 from compiler.text import render_llvm
@@ -110,7 +110,7 @@ DIALECT = Dialect(
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
     matrix=matrix.text,
-    staging=staging.STAGING,
+    staging=matrix.STAGING,
     shared_space=SHARED_SPACE,
     expansions=EXPANSIONS,
     footer=_FOOTER,
