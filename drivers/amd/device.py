@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd import code, context, faults, topology
 from drivers.amd.context import InterruptEvent
+from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.events import Events
 from drivers.amd.info import device_info
 from drivers.amd.layouts.chips import Generation, by_version
@@ -28,12 +29,11 @@ from drivers.amd.queues import Doorbells, Packets, QueueFacts
 from drivers.amd.quirks import DEFAULT, AmdQuirks
 from drivers.amd.rings import AnyEncoder, AnyRing, Rings
 from drivers.amd.shared_memory import AmdSharedMemory
-from drivers.amd.uploader import AmdUploader
 from drivers.kernel import PAGE, tracker_of, view_at
-from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
+from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, FaultReport, UnsupportedError, UsageError
-from hcq.idle import STANDSTILL_S, SpentTime, Standstill
+from hcq.idle import STANDSTILL_S
 from hcq.profile import Clock, tie
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class AmdDevice:
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
         self._prove_s = STANDSTILL_S if emulated else PROVE_S
-        self._emulated = emulated
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._lost = False
@@ -126,7 +125,7 @@ class AmdDevice:
                 fault=self.fault,
                 reports=process.unfinished,
             )
-            self._uploader = self._new_uploader()
+            self._uploader = self._new_uploader(emulated=emulated)
             stack.callback(self._uploader.close)
             stack.callback(self._rings.close)
             self._shared = AmdSharedMemory(process, gpu, name=self.name)
@@ -144,18 +143,16 @@ class AmdDevice:
             choices=self.choices,
         )
 
-    def _new_uploader(self) -> AmdUploader:
+    def _new_uploader(self, *, emulated: bool) -> Uploader:
         ring = self._rings.service()
         try:
-            return AmdUploader(
+            return Uploader(
                 ring,
                 self.memories.system(MEMORY_BYTES, label="staging memory", zeroed=False),
                 self.memories.free,
                 self.fault,
-                target=self.target,
-                fence_mtype=self.choices.fence_mtype,
-                timeout_s=STANDSTILL_S if self._emulated else TIMEOUT_S,
-                clock=Standstill if self._emulated else SpentTime,
+                SdmaEncoder(self._rings.context()).uploads(),
+                emulated=emulated,
             )
         except BaseException:
             ring.close()
@@ -364,7 +361,7 @@ class AmdDevice:
             self._rings.start()
             self._fault = None
             try:
-                self._uploader.prove(self._prove_s)
+                self._uploader.run((), self._prove_s)
             except BringUpError as error:
                 self._fault = before
                 raise BringUpError(

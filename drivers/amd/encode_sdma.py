@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
 from drivers.amd.layouts import sdma
+from drivers.shared.uploader import CopyEngine
 from hcq import commands as neutral
 from hcq.errors import UnsupportedError, UsageError
 
@@ -42,6 +43,11 @@ FENCE_ADDRESS: Final = 1
 FENCE_VALUE: Final = 3
 POLL_VALUE: Final = 3
 """Indices, in the words of a fence and of a poll, of the address and the value."""
+_LATE: Final = "the driver's copy queue ran no packet"
+_LATE_HINT: Final = (
+    "the doorbell did not reach the GPU, or its scheduler (MES or HWS) does not run the queue: `dmesg | "
+    "grep -E 'amdgpu|kfd'`; `python -m tools.bringup --device amd` shows the step"
+)
 _TIME_BYTES: Final = 8
 _FENCE_AT: Final = 16
 """Offset in bytes, in the aligned record of a timestamp, of the slot of the fence after it."""
@@ -127,6 +133,15 @@ class SdmaEncoder:
             DATA=value,
             COUNT=size - 4,
         )
+
+    def uploads(self) -> CopyEngine:
+        """Return the engine of the driver's own copies, of at most one piece each."""
+
+        def signalled(words: Words, va: int, value: int) -> Words:
+            words = (*words, *self.fence(va, value))
+            return words + _PADDING[-len(words) % sdma.ALIGN_WORDS]
+
+        return CopyEngine(copy=self.copy_words, signalled=signalled, late=_LATE, hint=_LATE_HINT)
 
     def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
         value = command.value

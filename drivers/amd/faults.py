@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from drivers.amd.events import Report
     from drivers.amd.memory import AmdMemory
     from drivers.amd.program import AmdProgram
-    from drivers.memorymap import MemoryMap
+    from drivers.shared.memorymap import MemoryMap
 
 _PAGE: Final = 4096
 _COUNTER: Final = re.compile(r"; pc (0x[0-9a-f]+)")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from drivers import kernel as kernels
 from drivers.amd.layouts.kfd import MMIO_REMAP_BYTES, MemFlags, MemKind, MmioRemap
 from drivers.amd.refusals import small_bar
-from drivers.memorymap import MemoryMap
+from drivers.shared.memorymap import MemoryMap
 from hcq.errors import BringUpError, DriverError, OutOfMemoryError, size_text
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A device is opened with one `AmdQuirks`, which selects a value for each field. T
 other values and reports which of them work. Docstrings name the driver that uses a value.
 
 Not here: values that follow from the target (`layouts.chips`), reading and printing values
-(`drivers.choices`), the search (`tools.bringup.ladder`).
+(`drivers.shared.choices`), the search (`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from drivers.choices import alternatives, known, read
+from drivers.shared.choices import alternatives, known, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

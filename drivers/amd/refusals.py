@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
-from drivers.pci import undriven
+from drivers.shared.pci import undriven
 from hcq.errors import DriverError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -148,23 +149,18 @@ class Rings:
             return found
 
     def _new_encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
-        facts = self._facts
         if kind is QueueKind.COPY:
-            return SdmaEncoder(
-                QueueContext(
-                    target=facts.target, geometry=facts.geometry, choices=facts.choices, event=self._event
-                )
-            )
+            return SdmaEncoder(self.context(self._event))
         scratch = self._scratch[index]
-        context = QueueContext(
-            target=facts.target,
-            geometry=facts.geometry,
-            choices=facts.choices,
-            event=self._event,
-            scratch=lambda: scratch.backing,
-            launched=self.launched.append,
+        context = replace(
+            self.context(self._event), scratch=lambda: scratch.backing, launched=self.launched.append
         )
         return Pm4Encoder(context) if self.compute_packets is Packets.PM4 else AqlEncoder(context)
+
+    def context(self, event: InterruptEvent | None = None) -> QueueContext:
+        """Return the data for encoders of copy queues."""
+        facts = self._facts
+        return QueueContext(target=facts.target, geometry=facts.geometry, choices=facts.choices, event=event)
 
     def open(self) -> list[AnyRing]:
         """Return the open rings, the driver's own first."""

@@ -33,12 +33,10 @@ from drivers.nv.shared_memory import NvSharedMemory
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
-from drivers.nv.uploader import NvUploader
 from drivers.nv.vaspace import NvVaSpace
-from drivers.uploader import MEMORY_BYTES, TIMEOUT_S
+from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
-from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 from hcq.profile import Clock, tie
 
 if TYPE_CHECKING:
@@ -104,13 +102,13 @@ class NvDevice:
             self._local = LocalMemory(self.gpu, self.memories)
             ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
             stack.callback(ring.close)
-            self._uploader = NvUploader(
+            self._uploader = Uploader(
                 ring,
                 self.memories.host(MEMORY_BYTES, label="staging memory"),
                 self.memories.free,
                 self.fault,
-                timeout_s=STANDSTILL_S if emulated else TIMEOUT_S,
-                clock=Standstill if emulated else SpentTime,
+                push.UPLOADS,
+                emulated=emulated,
             )
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
@@ -131,7 +129,7 @@ class NvDevice:
                 visible = spec.host_visible or spec.coherent
                 memory = self.memories.vram(size, label=f"{size} bytes of video memory", host_visible=visible)
                 try:
-                    self._uploader.zero(memory.va, memory.size)
+                    self._uploader.run(push.fill(memory.va, 0, memory.size))
                 except BaseException:
                     self.memories.free(memory)
                     raise

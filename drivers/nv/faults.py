@@ -38,13 +38,13 @@ from hcq.errors import DriverError, FaultKind, FaultReport, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drivers.memorymap import MemoryMap
     from drivers.nv.channel import Channel
     from drivers.nv.layouts.fault import NvNotification
     from drivers.nv.memory import NvMemory
     from drivers.nv.program import NvProgram
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles, NvGpu
+    from drivers.shared.memorymap import MemoryMap
 
 Access = Literal["read", "write", "execute", "atomic"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
-from drivers.memorymap import MemoryMap
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
     PITCH_KIND,
@@ -28,6 +27,7 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
 )
 from drivers.nv.vaspace import HUGE, NvVaSpace
+from drivers.shared.memorymap import MemoryMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

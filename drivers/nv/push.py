@@ -14,6 +14,7 @@ from drivers.nv import vaspace
 from drivers.nv.layouts import compute, dma
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
+from drivers.shared.uploader import CopyEngine
 
 if TYPE_CHECKING:
     from drivers.nv.quirks import NvQuirks
@@ -145,6 +146,20 @@ def copy_signal(va: int, value: int, launch: int = LAUNCH_SIGNAL) -> Words:
     return (_COPY_SEMAPHORE, va >> 32, va & _LOW, value, _COPY_LAUNCH, launch)
 
 
+def _signalled(words: Words, va: int, value: int) -> Words:
+    return (*words, *copy_signal(va, value))
+
+
+UPLOADS: Final = CopyEngine(
+    copy=copy,
+    signalled=_signalled,
+    late="the driver's copy channel did not finish",
+    hint=(
+        "the doorbell did not reach the GPU, or its firmware (GSP) does not run the channel: `dmesg | grep "
+        "NVRM`; `python -m tools.bringup` tries other doorbells and rings (rung 12 and on)"
+    ),
+)
+"""The driver's own copies and fills."""
 COPY_SIGNAL_VALUE: Final = 3
 """Index of the value in the words of `copy_signal`."""
 

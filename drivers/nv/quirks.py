@@ -8,7 +8,7 @@ Such drivers differ from the defaults here in several values at once, so the lad
 rung fails, and then restores as many defaults as it can. "nv:hopper-launch" opens a device with a preset.
 `docs/sources.md` grades the evidence for each preset.
 
-Not here: reading and printing values (`drivers.choices`), the search (`tools.bringup.ladder`).
+Not here: reading and printing values (`drivers.shared.choices`), the search (`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from drivers.choices import alternatives, known, read, value_text
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA, TYPE_GRID_GPC_CGA
+from drivers.shared.choices import alternatives, known, read, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

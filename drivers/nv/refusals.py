@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from drivers.nv.layouts.branches import BRANCHES
 from drivers.nv.layouts.chips import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
 from drivers.nv.layouts.status import CAUSES, UNUSABLE, NvStatus, status_name
-from drivers.pci import undriven
+from drivers.shared.pci import undriven
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.amd.context import Geometry, QueueContext
+from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.layouts.chips import CHIPS
-from drivers.amd.uploader import AmdUploader
-from drivers.nv.uploader import NvUploader
-from drivers.uploader import MEMORY_BYTES
+from drivers.nv import push
+from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.errors import BringUpError
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def uploader(vendor: str, gpu: Gpu) -> Any:
     gpu.slot = (stage := memoryview(bytearray(MEMORY_BYTES)))[:4].cast("I")
     memory = SimpleNamespace(va=1 << 32, view=stage)
     if vendor == "nv":
-        return NvUploader(gpu, memory, free, no_fault, clock=gpu.make)
-    return AmdUploader(gpu, memory, free, no_fault, target=CHIPS["gfx1100"], fence_mtype=True, clock=gpu.make)
+        return Uploader(gpu, memory, free, no_fault, push.UPLOADS, clock=gpu.make)
+    context = QueueContext(target=CHIPS["gfx1100"], geometry=Geometry(compute_units=1, engines=1))
+    return Uploader(gpu, memory, free, no_fault, SdmaEncoder(context).uploads(), clock=gpu.make)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

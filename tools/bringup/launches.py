@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from drivers.choices import describe
+from drivers.shared.choices import describe
 from hcq.driver import BufferSpec, Place
 from hcq.errors import HcqError
 from tools.bringup.checks import Checks, RungError

@@ -11,8 +11,8 @@ import pytest
 from drivers.amd import decode, encode, encode_aql, encode_sdma, quirks
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.layouts import aql, code, pm4, sdma
-from drivers.choices import describe
 from drivers.kernel import view_at
+from drivers.shared.choices import describe
 from hcq.commands import Barrier, Command, Copy, Exec, Scope, SetSignal, Timestamp
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError

@@ -9,7 +9,7 @@ from drivers.amd.layouts import chips, registers
 from drivers.amd.layouts.chips import CHIPS, Generation
 from drivers.amd.layouts.registers import TMPRING
 from drivers.amd.layouts.topology import target_name
-from drivers.choices import describe
+from drivers.shared.choices import describe
 from hcq.errors import UnsupportedError, UsageError
 from tests.facts import amd_code, amd_pm4, amd_topology
 from tests.facts.layout_probe import bit_range, bit_ranges

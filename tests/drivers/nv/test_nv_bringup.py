@@ -282,9 +282,9 @@ def test_an_emulated_gpu_that_is_not_known_is_refused_with_those_that_are(name: 
 
 
 def test_a_variant_of_the_real_driver_names_choices():
-    from drivers.choices import describe
     from drivers.nv import DRIVER
     from drivers.nv.quirks import DEFAULT
+    from drivers.shared.choices import describe
 
     with pytest.raises(UsageError, match=r"stack=high\|low"):
         DRIVER.open(0, "sm_90")

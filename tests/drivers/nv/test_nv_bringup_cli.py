@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.choices import value_text
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse
+from drivers.shared.choices import value_text
 from tests.limits import HANG_S
 from tests.support.nv.scripted import ScriptedKernel
 from tools.bringup import command

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.choices import changes, describe, value_text
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, PRESETS, parse
+from drivers.shared.choices import changes, describe, value_text
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError

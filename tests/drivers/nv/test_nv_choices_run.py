@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from compiler.targets.nvptx import assembler
-from drivers.choices import value_text
 from drivers.nv.quirks import ALTERNATIVES, parse
+from drivers.shared.choices import value_text
 from emulator.devices import NV
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place

@@ -11,12 +11,12 @@ import pytest
 from compiler.targets.nvptx import assembler
 from drivers.elf import Elf
 from drivers.kernel import view_at
-from drivers.memorymap import MemoryMap
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
 from drivers.nv.lines import LineTable
 from drivers.nv.memory import NvMemory
+from drivers.shared.memorymap import MemoryMap
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind

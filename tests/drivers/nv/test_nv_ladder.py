@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.choices import describe, value_text
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, fitting, parse
+from drivers.shared.choices import describe, value_text
 from hcq.errors import SignalTimeout
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice

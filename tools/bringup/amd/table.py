@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from drivers.amd.quirks import ALTERNATIVES, AmdQuirks, parse
-from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
+from drivers.shared.choices import changes, describe
 from tools.bringup import launches
 from tools.bringup.amd import rungs as low
 from tools.bringup.amd import rungs_compute as high

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from drivers.choices import changes, describe
 from drivers.kernel import LinuxKernel
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, NvQuirks, fitting, parse
+from drivers.shared.choices import changes, describe
 from emulator.nv.machine.variants import check_variant
 from tools.bringup import launches
 from tools.bringup.emulated import split

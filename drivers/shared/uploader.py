@@ -1,6 +1,6 @@
 """The driver's own copies on a GPU, which upload code: a call waits until the GPU has done them.
 
-Not here: the words of a copy (`drivers.nv.uploader`, `drivers.amd.uploader`), copies that users submit, which
+Not here: the words of a copy (`drivers.nv.push`, `drivers.amd.encode_sdma`), copies that users submit, which
 are commands of a queue (`hcq.commands`).
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hcq.errors import BringUpError, DeviceFault, FaultReport
-from hcq.idle import SpentTime
+from hcq.idle import STANDSTILL_S, SpentTime, Standstill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ SLOT_BYTES: Final = 4096
 MEMORY_BYTES: Final = SLOT_BYTES + STAGE_BYTES
 """Size of the staging memory."""
 TIMEOUT_S: Final = 20.0
-"""Default seconds, of the uploader's `clock`, that one copy or fill may take."""
+"""Seconds that one copy or fill may take on a real GPU."""
 _VALUES: Final = (1 << 31) - 1
 """Number of signal values, which begin at 1: 0 says that the GPU has not finished."""
 
@@ -54,21 +55,30 @@ class ServiceRing(Protocol):
         """Release the ring."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEngine:
+    """A vendor's copy engine."""
+
+    copy: Callable[[int, int, int], tuple[int, ...]]
+    """(target, source, bytes) -> words that copy between device addresses."""
+    signalled: Callable[[tuple[int, ...], int, int], tuple[int, ...]]
+    """(words, address, value) -> the words, then those that store a u32 there when the words are done."""
+    late: str
+    """What the error of a timeout says did not happen in time."""
+    hint: str
+    """Usual causes of a timeout, and the commands that tell them apart."""
+
+
 class Uploader:
     """Synchronous copies into device memory. Thread-safe. It owns its ring and its staging memory.
 
-    Calls raise `DeviceFault` if `fault` returns a report, `BringUpError` if the GPU does not finish within
-    `timeout_s`. `clock` returns a new clock in seconds for each copy or fill. By default it measures the CPU
-    time that the calling thread spends polling, so that a loaded host causes no false timeout; for an
-    emulated GPU the time for which the GPU's threads stand still (`hcq.idle.Standstill`).
+    Calls raise `DeviceFault` if `fault` returns a report, `BringUpError` if the GPU does not finish in time.
+    `clock` returns a new clock in seconds for each copy or fill. By default it measures the CPU time that the
+    calling thread spends polling, so that a loaded host causes no false timeout; for an `emulated` GPU the
+    time for which the GPU's threads stand still (`hcq.idle.Standstill`).
 
     `stage` has `MEMORY_BYTES` bytes that the host can access; `free` frees it.
     """
-
-    LATE: str
-    """What the error of a timeout says did not happen in time."""
-    HINT: str
-    """Usual causes of a timeout, and the commands that tell them apart."""
 
     def __init__(
         self,
@@ -76,14 +86,16 @@ class Uploader:
         stage: StagingMemory,
         free: Callable[[Any], object],
         fault: Callable[[], FaultReport | None],
+        engine: CopyEngine,
         *,
-        timeout_s: float = TIMEOUT_S,
-        clock: Callable[[], Callable[[], float]] = SpentTime,
+        emulated: bool = False,
+        clock: Callable[[], Callable[[], float]] | None = None,
     ) -> None:
         self.ring = ring
         self._stage, self._free = stage, free
-        self._fault = fault
-        self._timeout_s, self._clock = timeout_s, clock
+        self._fault, self._engine = fault, engine
+        self._timeout_s = STANDSTILL_S if emulated else TIMEOUT_S
+        self._clock = clock or (Standstill if emulated else SpentTime)
         self._lock = threading.Lock()
         self._value = 0
         """The signal value of the last copy or fill."""
@@ -97,31 +109,26 @@ class Uploader:
             for start in range(0, len(data), STAGE_BYTES):
                 part = data[start : start + STAGE_BYTES]
                 self._bytes[: len(part)] = part
-                self._run(self._copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
+                self._run(self._engine.copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
 
-    def _copy(self, target: int, source: int, size: int) -> tuple[int, ...]:
-        """Return the words that copy `size` bytes between device addresses."""
-        raise NotImplementedError
-
-    def _signalled(self, words: tuple[int, ...], value: int) -> tuple[int, ...]:
-        """Return words, then those that store `value` at the start of the stage when the words are done."""
-        raise NotImplementedError
+    def run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
+        """Send words and wait until they are done; `timeout_s` None: the default."""
+        with self._lock:
+            self._run(words, timeout_s)
 
     def _run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
-        """Send words and wait until they are done; `timeout_s` None: the default. The lock is held."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         self._value = value = self._value % _VALUES + 1
         self._slot[0] = 0
-        self.ring.send(self._signalled(words, value))
+        self.ring.send(self._engine.signalled(words, self._stage.va, value))
         clock = self._clock()
         while self._slot[0] != value:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
             if clock() > timeout_s:
-                raise BringUpError(
-                    f"{self.LATE} in {timeout_s:.1f} s: {self.ring.stuck()}\nhint: {self.HINT}"
-                )
+                engine, stuck = self._engine, self.ring.stuck()
+                raise BringUpError(f"{engine.late} in {timeout_s:.1f} s: {stuck}\nhint: {engine.hint}")
             time.sleep(0)
 
     def close(self) -> None:
