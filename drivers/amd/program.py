@@ -28,6 +28,7 @@ from drivers.amd.layouts.aql import LDS_APERTURE_HI, PACKET_BYTES, SCRATCH_APERT
 from drivers.amd.layouts.chips import AmdChip, Generation
 from drivers.amd.layouts.code import HiddenArguments
 from drivers.amd.layouts.registers import RSRC1
+from drivers.shared.kernels import check_arguments, check_stack
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Dim3, KernelImage, Residency
 
@@ -68,29 +69,6 @@ class AmdProgram:
     `aql`: the device's compute queues take AQL packets, not PM4. `geometry` is for `residency` only. Raises
     `UnsupportedError` or `UsageError` if the GPU cannot run the kernel (`check`, `launch.Pm4Launch`).
     """
-
-    __slots__ = (
-        "_geometry",
-        "_target",
-        "arguments",
-        "block_bytes",
-        "handle",
-        "hidden",
-        "hidden_counts",
-        "image",
-        "kernarg_at",
-        "kernel",
-        "launch",
-        "max_threads",
-        "packet_at",
-        "rare",
-        "scratch_bytes",
-        "shapes",
-        "sites",
-        "size",
-        "va",
-        "what",
-    )
 
     def __init__(
         self,
@@ -285,55 +263,14 @@ def check(image: KernelImage, kernel: AmdKernelFacts, target: AmdChip, group_byt
         raise UnsupportedError(
             f"kernel {image.name}: waves of {kernel.wave} lanes, {target.name} has {target.waves}"
         )
-    if (
-        kernel.properties.USES_DYNAMIC_STACK
-        and image.scratch_bytes <= kernel.fields.private_segment_fixed_size
-    ):
-        raise UnsupportedError(
-            f"kernel {image.name}: the code does not say how much stack it needs\n"
-            "hint: give KernelImage.scratch_bytes, or compile without recursion and indirect calls"
-        )
+    static = kernel.fields.private_segment_fixed_size
+    check_stack(image, bounded=not kernel.properties.USES_DYNAMIC_STACK or image.scratch_bytes > static)
     explicit = [one for one in kernel.arguments or () if not one.hidden]
+    for one in explicit:
+        if one.kind not in _NUMBERS:
+            raise UnsupportedError(f"kernel {image.name}: an argument is a {one.kind}, which no slot holds")
     end = max((one.offset + one.size for one in explicit), default=0)
-    if end > image.kernarg_size:
-        raise UsageError(
-            f"kernel {image.name}: the code reads {end} bytes of arguments, its image declares "
-            f"{image.kernarg_size}"
-        )
+    check_arguments(image, end, None if kernel.arguments is None else explicit)
     hidden = min((one.offset for one in kernel.arguments or () if one.hidden), default=image.kernarg_size)
     if hidden < max((slot.offset + slot.size for slot in image.args), default=0):
         raise UsageError(f"kernel {image.name}: its slots reach into the arguments of the driver at {hidden}")
-    if kernel.arguments is not None:
-        _check_slots(image, kernel)
-
-
-def _check_slots(image: KernelImage, kernel: AmdKernelFacts) -> None:
-    """Raise `UsageError` if argument slots contradict the arguments of the code.
-
-    An argument of 1, 2, 4 or 8 bytes is one slot; one of another size may consist of several. Raises
-    `UnsupportedError` for an argument that no slot can hold.
-    """
-    explicit = {one.offset: one for one in kernel.arguments or () if not one.hidden}
-    layout = ", ".join(f"{one.size} at {one.offset}" for one in explicit.values())
-    hint = f"\nhint: the code takes these bytes: {layout or 'none'}"
-    for one in explicit.values():
-        if one.kind not in _NUMBERS:
-            raise UnsupportedError(f"kernel {image.name}: an argument is a {one.kind}, which no slot holds")
-    left = dict(explicit)
-    for slot in image.args:
-        record = max(
-            (one for one in explicit.values() if one.offset <= slot.offset),
-            key=lambda one: one.offset,
-            default=None,
-        )
-        within = record is not None and slot.offset + slot.size <= record.offset + record.size
-        whole = record is None or record.size not in (1, 2, 4, 8) or slot.size == record.size
-        if record is None or not within or not whole:
-            raise UsageError(
-                f"kernel {image.name}, argument slot {slot.name}: {slot.size} bytes at {slot.offset} are no "
-                f"argument of the code{hint}"
-            )
-        left.pop(record.offset, None)
-    if left:
-        at = next(iter(left))
-        raise UsageError(f"kernel {image.name}: no slot gives the argument of the code at {at}{hint}")

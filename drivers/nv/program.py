@@ -21,6 +21,7 @@ from drivers.nv.layouts.cubin import (
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
 from drivers.nv.qmd import Descriptor, NvLaunchable, residency, resident_warps
+from drivers.shared.kernels import check_arguments, check_stack
 from hcq.commands import check_cluster
 from hcq.errors import UnsupportedError, UsageError
 
@@ -41,8 +42,6 @@ _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
 """Fields of constant bank 0 that hold the number of workgroups, along an axis where a cluster has one."""
 _ONE: Final = (1, 1, 1)
-_SLOT_SIZES: Final = (1, 2, 4, 8)
-"""Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +59,6 @@ class NvProgram:
 
     Raises `UnsupportedError` or `UsageError` if the GPU cannot run it (`check`, `qmd.carveouts`).
     """
-
-    __slots__ = (
-        "_bank0",
-        "_gpu",
-        "_info",
-        "_launchable",
-        "_windows",
-        "arguments",
-        "bank0_bytes",
-        "bank_at",
-        "bank_shift",
-        "bank_word_at",
-        "descriptor",
-        "dynamic_shared",
-        "group_counts",
-        "image",
-        "kernel",
-        "local_bytes",
-        "max_threads",
-        "memory",
-        "shapes",
-        "stack_pointer",
-    )
 
     def __init__(  # noqa: PLR0917 - the parts of one kernel
         self,
@@ -275,63 +251,16 @@ def check(image: KernelImage, kernel: NvKernelFacts, gpu: NvGpu) -> type[Struct]
     # Code runs on its own architecture and on later members of its family.
     if kernel.sm // 10 != own // 10 or kernel.sm > own:
         raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
-    if kernel.stack_bytes == UNBOUNDED_STACK and not image.scratch_bytes:
-        raise UnsupportedError(
-            f"kernel {image.name}: the code does not say how much stack it needs\n"
-            "hint: give KernelImage.scratch_bytes, or compile without recursion and indirect calls"
-        )
+    check_stack(image, bounded=kernel.stack_bytes != UNBOUNDED_STACK or image.scratch_bytes > 0)
     if kernel.parameter_base != layout.SIZE:
         raise UsageError(
             f"kernel {image.name}: its parameters start at {kernel.parameter_base:#x} of constant bank 0, "
             f"{layout.SIZE:#x} was expected for {gpu.sm}: another assembler generation?"
         )
-    if kernel.parameter_bytes > image.kernarg_size:
-        raise UsageError(
-            f"kernel {image.name}: the code reads {kernel.parameter_bytes} bytes of arguments, "
-            f"its image declares {image.kernarg_size}"
-        )
-    if kernel.parameters:
-        _check_slots(image, kernel)
+    records = sorted(kernel.parameters, key=lambda record: record.ordinal)
+    check_arguments(image, kernel.parameter_bytes, records or None)
     if kernel.registers > MAX_REGISTERS:
         raise UsageError(
             f"kernel {image.name}: {kernel.registers} registers for each thread; the most is {MAX_REGISTERS}"
         )
     return layout
-
-
-def _check_slots(image: KernelImage, kernel: NvKernelFacts) -> None:
-    """Raise `UsageError` if argument slots contradict the parameters of the assembled code.
-
-    A parameter of 1, 2, 4 or 8 bytes is one slot; one of another size, passed by value, may consist of
-    several.
-    """
-    left = {record.offset: record for record in kernel.parameters}
-    for ordinal, slot in enumerate(image.args):
-        record = max(
-            (one for one in kernel.parameters if one.offset <= slot.offset),
-            key=lambda one: one.offset,
-            default=None,
-        )
-        seen = f"{slot.size} bytes at {slot.offset}"
-        what = f"kernel {image.name}, argument slot {ordinal} ({slot.name})"
-        if record is None or slot.offset >= record.offset + record.size:
-            raise UsageError(f"{what}: seen {seen}, where the code has no parameter\n{_hint(kernel)}")
-        within = slot.offset + slot.size <= record.offset + record.size
-        same = slot.offset == record.offset and slot.size == record.size
-        if not (within if record.size not in _SLOT_SIZES else same):
-            raise UsageError(
-                f"{what}: wanted parameter {record.ordinal} of the code, {record.size} bytes at "
-                f"{record.offset}, seen {seen}\n{_hint(kernel)}"
-            )
-        left.pop(record.offset, None)
-    if left:
-        record = next(iter(left.values()))
-        raise UsageError(
-            f"kernel {image.name}: wanted an argument slot for parameter {record.ordinal} of the code, "
-            f"{record.size} bytes at {record.offset}, seen none\n{_hint(kernel)}"
-        )
-
-
-def _hint(kernel: NvKernelFacts) -> str:
-    layout = ", ".join(f"{one.size} at {one.offset}" for one in kernel.parameters)
-    return f"hint: the code takes these bytes: {layout}"

@@ -216,23 +216,6 @@ class Descriptor:
     Raises `UsageError` if the kernel's shared memory exceeds every carve-out.
     """
 
-    __slots__ = (
-        "_carveout",
-        "_carveouts",
-        "_choices",
-        "_dependent",
-        "_gpu",
-        "_kernel",
-        "_pointer",
-        "bank0",
-        "dialect",
-        "grid",
-        "layout",
-        "target",
-        "template",
-        "threads",
-    )
-
     def __init__(self, gpu: NvGpu, choices: NvQuirks, kernel: NvLaunchable) -> None:
         self._gpu, self._kernel, self._choices = gpu, kernel, choices
         # One public launch leaves the carve-outs unset, for a kernel that declares no shared memory.

@@ -308,7 +308,7 @@ def program_of(arch: str, case: str = "plain", **changes: Any) -> AmdProgram:
 def test_images_that_contradict_their_code_are_refused():
     slot = image("gfx1100").args
     for changes, text in (
-        ({"args": slot[:2]}, "no slot gives the argument of the code at 16"),
+        ({"args": slot[:2]}, "wanted an argument slot for parameter 2 of the code, 4 bytes at 16"),
         ({"args": (*slot[:2], dataclasses.replace(slot[2], size=8))}, "8 bytes at 16"),
         ({"args": (*slot, ArgSlot("more", ArgKind.INT, 20, 4))}, "4 bytes at 20"),
         ({"kernarg_size": 16, "args": slot[:2]}, "reads 20 bytes"),
