@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
 from drivers.amd.layouts import sdma
-from drivers.shared.uploader import CopyEngine
+from drivers.shared.uploader import CopyWords
 from hcq import commands as neutral
 from hcq.errors import UnsupportedError, UsageError
 
@@ -134,14 +134,14 @@ class SdmaEncoder:
             COUNT=size - 4,
         )
 
-    def uploads(self) -> CopyEngine:
+    def uploads(self) -> CopyWords:
         """Return the engine of the driver's own copies, of at most one piece each."""
 
         def signalled(words: Words, va: int, value: int) -> Words:
             words = (*words, *self.fence(va, value))
             return words + _PADDING[-len(words) % sdma.ALIGN_WORDS]
 
-        return CopyEngine(copy=self.copy_words, signalled=signalled, late=_LATE, hint=_LATE_HINT)
+        return CopyWords(copy=self.copy_words, signalled=signalled, late=_LATE, hint=_LATE_HINT)
 
     def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
         value = command.value

@@ -14,7 +14,7 @@ from drivers.nv import vaspace
 from drivers.nv.layouts import compute, dma
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
-from drivers.shared.uploader import CopyEngine
+from drivers.shared.uploader import CopyWords
 
 if TYPE_CHECKING:
     from drivers.nv.quirks import NvQuirks
@@ -150,7 +150,7 @@ def _signalled(words: Words, va: int, value: int) -> Words:
     return (*words, *copy_signal(va, value))
 
 
-UPLOADS: Final = CopyEngine(
+UPLOADS: Final = CopyWords(
     copy=copy,
     signalled=_signalled,
     late="the driver's copy channel did not finish",

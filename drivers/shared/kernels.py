@@ -18,7 +18,7 @@ _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""
 
 
-class Parameter(Protocol):
+class CodeParameter(Protocol):
     """One parameter of the code; offset and size are in bytes."""
 
     @property
@@ -36,7 +36,7 @@ def check_stack(image: KernelImage, *, bounded: bool) -> None:
         )
 
 
-def check_arguments(image: KernelImage, read: int, parameters: Sequence[Parameter] | None) -> None:
+def check_arguments(image: KernelImage, read: int, parameters: Sequence[CodeParameter] | None) -> None:
     """Raise `UsageError` if the argument slots of an image contradict its code, which reads `read` bytes.
 
     A parameter of 1, 2, 4 or 8 bytes is one slot; one of another size, passed by value, may consist of

@@ -56,8 +56,8 @@ class ServiceRing(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEngine:
-    """A vendor's copy engine."""
+class CopyWords:
+    """The words of a vendor's copy engine, and its texts."""
 
     copy: Callable[[int, int, int], tuple[int, ...]]
     """(target, source, bytes) -> words that copy between device addresses."""
@@ -86,7 +86,7 @@ class Uploader:
         stage: StagingMemory,
         free: Callable[[Any], object],
         fault: Callable[[], FaultReport | None],
-        engine: CopyEngine,
+        engine: CopyWords,
         *,
         emulated: bool = False,
         clock: Callable[[], Callable[[], float]] | None = None,
