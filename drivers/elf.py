@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hcq.errors import HcqError, UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 
 class ElfError(UsageError):

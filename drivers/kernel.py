@@ -20,17 +20,14 @@ import os
 import select
 import sys
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
+from hcq.counters import Counters
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.counters import Counters
-    from hcq.hardware import BufferTracker
+from hcq.hardware import BufferTracker
 
 PAGE = _mmap.PAGESIZE
 """Size of a page in bytes."""

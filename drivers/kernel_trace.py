@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from drivers.kernel import PROT_READ, PROT_WRITE, Kernel, Mapping, Mmio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.counters import Counters
+from hcq.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from hcq.errors import HcqError
 from hcq.signal import POLL_S, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hcq.errors import HcqError
 
 
 class Backpressure:

@@ -6,16 +6,13 @@ Not here: encoding and sending them (`queue`), the checks of the validation laye
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from hcq.commands import Command, Wait, Write, operands
 from hcq.errors import UsageError, UsageTypeError
+from hcq.params import Word
 from hcq.signal import ANY_VALUE, LOST, Point, Signal, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hcq.params import Word
 
 MOST_PENDING: Final = 16
 """Commands that `prepend` collects before they get a submission of their own."""

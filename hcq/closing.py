@@ -9,18 +9,15 @@ the memory and the programs.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from hcq.driver import DriverDevice, Ring
 from hcq.errors import DeviceFault, FaultReport, SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.driver import DriverDevice, Ring
-    from hcq.retired import Retired
-    from hcq.signal import Point
+from hcq.retired import Retired
+from hcq.signal import Point
 
 CLOSE_S = 10.0
 """Seconds that `close` waits for work in flight before it stops the queues."""

@@ -12,14 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hcq.errors import CacheWarning, UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 
 def _flag(name: str, text: str) -> bool:

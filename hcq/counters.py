@@ -18,16 +18,14 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from hcq.counters_table import table
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 @dataclass(slots=True)

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import count
-from typing import TYPE_CHECKING
 
 from hcq.config import Config, process_environment, read, variables
+from hcq.driver import DeviceInfo, Driver
 from hcq.errors import HcqError, UsageError
 from hcq.registry import DriverEntry, drivers
 from hcq.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from hcq.driver import DeviceInfo, Driver
 
 _INSTALL = "install hcq again; in a checkout: pip install -e ."
 _EXTRAS = re.compile(r"""extra\s*==\s*["'](\w+)["']""")

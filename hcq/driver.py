@@ -13,21 +13,18 @@ docs/writing-a-driver.md; `drivers.cpu`, the simplest driver.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from hcq.commands import Command
+from hcq.counters import Counters
+from hcq.errors import FaultReport
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, Place, QueueKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.commands import Command
-    from hcq.counters import Counters
-    from hcq.errors import FaultReport
-    from hcq.profile import Clock
-    from hcq.program import DriverProgram, KernelImage
-    from hcq.pushbuffer import PushBuffer
+from hcq.profile import Clock
+from hcq.program import DriverProgram, KernelImage
+from hcq.pushbuffer import PushBuffer
 
 __all__ = [
     "Allocation",

@@ -6,14 +6,11 @@ It is the lowest module of the model. Not here: the interface of drivers, which 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 LIMITS: Final = {
     "max_threads": "threads of a workgroup; 0: the device runs no kernels",

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TASKS = Path("/proc/self/task")
 _RUNNABLE = frozenset("RD")

@@ -8,16 +8,13 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from hcq.commands import Command, Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from hcq.memory import Buffer
-    from hcq.params import Param
-    from hcq.signal import Point
+from hcq.memory import Buffer
+from hcq.params import Param
+from hcq.signal import Point
 
 
 class Recorded(Protocol):

@@ -11,18 +11,14 @@ Not here: packing arguments (`kernargs`), the parameters (`params`), replays (`h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from hcq.commands import Command, check_ranges, opened
 from hcq.errors import UsageError, UsageTypeError
 from hcq.hardware import BufferSpec, Place
 from hcq.memory import Buffer, Owner
 from hcq.params import Param, Value, check_reach, look_up, piece, reaches, resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hcq.pushbuffer import PushBuffer
+from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20
 """Bytes of the ring of a queue, unless `Config.ring_bytes` says otherwise."""

@@ -13,17 +13,14 @@ import functools
 import operator
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
 
 from hcq.errors import UsageError
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Param, Word, as_expr
 from hcq.program import ArgKind, ArgSlot, KernArgs, KernelImage, Program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
 
 _CODES = {
     (ArgKind.POINTER, 8): "Q",

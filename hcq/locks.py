@@ -15,12 +15,10 @@ Not here: the finalizer of a device, which warns and closes (`device`). Next: `q
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from threading import RLock
+from threading import RLock
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 

@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from hcq.errors import UsageError, UsageTypeError
+from hcq.hardware import Allocation, BufferSpec
+from hcq.heap import Block, Chunk, FreeList
 from hcq.locks import DROP, NOTHING
+from hcq.signal import Point, Refusal
 from hcq.uncopied import refuse_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hcq.hardware import Allocation, BufferSpec
-    from hcq.heap import Block, Chunk, FreeList
-    from hcq.signal import Point, Refusal
 
 
 class Owner(Protocol):

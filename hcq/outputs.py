@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Protocol
 
 from hcq.locks import unless_taken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from threading import RLock
 
 
 class Output(Protocol):

@@ -10,16 +10,12 @@ Not here: the code that writes values at a replay (`hcq.replay.relocations`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hcq.errors import UsageError, UsageTypeError
 from hcq.memory import Buffer, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _FLOATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 

@@ -7,16 +7,13 @@ trace's file (`reports`). Next: docs/profiling.md.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from hcq.commands import Command, Timestamp
 from hcq.errors import UsageTypeError
 from hcq.signal import Stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 
 @dataclass(frozen=True, slots=True)

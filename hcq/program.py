@@ -6,24 +6,21 @@ Not here: making images (`compiler.compile`, docs/kernel-by-hand.md), packing ar
 from __future__ import annotations
 
 import enum
+from array import array
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.hardware import DeviceInfo
 from hcq.locks import DROP, NOTHING
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Word
+from hcq.signal import Point
 from hcq.uncopied import refuse_copy
-
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable
-
-    from hcq.hardware import DeviceInfo
-    from hcq.signal import Point
 
 Dim3 = tuple[int, int, int]
 _OFFSET = attrgetter("offset")

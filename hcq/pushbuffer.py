@@ -7,15 +7,12 @@ Not here: the words, which each driver encodes (`hcq.driver.Encoder`); patching 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import MutableSequence, Sequence
+from typing import Protocol
 
 from hcq.errors import UsageError
+from hcq.layout import BitStruct
 from hcq.params import Expr, Param, Patch, as_expr
-
-if TYPE_CHECKING:
-    from collections.abc import MutableSequence, Sequence
-
-    from hcq.layout import BitStruct
 
 
 class ArgumentMemory(Protocol):

@@ -16,14 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from hcq.config import config
+from hcq.device import Device
+from hcq.driver import DeviceInfo, Driver, DriverDevice
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from hcq.device import Device
-    from hcq.driver import DeviceInfo, Driver, DriverDevice
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hcq.counters import Counters
-    from hcq.profile import Span
+from hcq.counters import Counters
+from hcq.profile import Span
 
 _traces: dict[str, list[Span]] = {}
 """The spans traced so far, by file, of all devices of the process."""

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol
 
+from hcq.driver import DriverDevice
 from hcq.heap import Heap
 from hcq.program import DeferredUnloads
 from hcq.signal import Point, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-
-    from hcq.driver import DriverDevice
 
 
 class Replayable(Protocol):

@@ -27,16 +27,13 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hcq.config import config
 from hcq.errors import CacheWarning
 from hcq.trust import RefusedError, Trust
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_BYTES = 64 << 20
 """The largest file that is read or written."""

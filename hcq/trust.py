@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Protocol
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LINKS = 40

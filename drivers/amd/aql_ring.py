@@ -16,19 +16,16 @@ Not here: the part that all rings share, and rings of other packets (`ring`); th
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
 from drivers.amd.layouts import aql
+from drivers.amd.memory import AmdMemories, AmdMemory
+from drivers.amd.queues import HwQueue
 from drivers.amd.ring import HardwareRing, no_reports
 from drivers.kernel import view_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from drivers.amd.memory import AmdMemories, AmdMemory
-    from drivers.amd.queues import HwQueue
-    from hcq.errors import FaultReport
+from hcq.errors import FaultReport
 
 Run: TypeAlias = "array[int] | memoryview"
 """Packets, as words of 32 bits."""

@@ -9,11 +9,13 @@ Next: `program`. Source: LLVM AMDGPUUsage, ELF code object; ROCr's loader.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd import metadata
 from drivers.amd.layouts import chips
+from drivers.amd.layouts.chips import AmdChip
 from drivers.amd.layouts.code import (
     ABI_NAMES,
     ABI_V5,
@@ -38,19 +40,16 @@ from drivers.elf import (
     ElfError,
     ElfKind,
     ElfMachine,
+    ElfSite,
+    Formula,
     Image,
+    Placement,
     malformed,
     place_sections,
     place_segments,
 )
+from drivers.elf import Relocation as ElfRelocation
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.amd.layouts.chips import AmdChip
-    from drivers.elf import ElfSite, Formula, Placement
-    from drivers.elf import Relocation as ElfRelocation
 
 _THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO, Relocation.GOTPCREL32_HI})
 """Relocations that store the distance to a table entry; the entry holds the symbol's address."""

@@ -9,14 +9,12 @@ Next: `ring`, which sends the words.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from drivers.amd.layouts import aql, pm4, pm4_generations, registers, sdma
 from hcq.layout import MISSING, BitStruct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 Named: TypeAlias = "Callable[[int], str]"
 """Returns the name of an address in a dump."""

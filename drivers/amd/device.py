@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from drivers.amd import code, context, faults, topology
 from drivers.amd.context import InterruptEvent
@@ -24,25 +25,21 @@ from drivers.amd.layouts.chips import Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
 from drivers.amd.memory import AmdMemories, AmdMemory
+from drivers.amd.process import AmdProcess
 from drivers.amd.program import AmdProgram
 from drivers.amd.queues import Doorbells, Packets, QueueFacts
 from drivers.amd.quirks import DEFAULT, AmdQuirks
 from drivers.amd.rings import AnyEncoder, AnyRing, Rings
 from drivers.amd.shared_memory import AmdSharedMemory
+from drivers.amd.topology import AmdGpu
 from drivers.kernel import PAGE, tracker_of, view_at
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
+from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S
 from hcq.profile import Clock, tie
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from drivers.amd.process import AmdProcess
-    from drivers.amd.topology import AmdGpu
-    from hcq.counters import Counters
-    from hcq.program import DriverProgram, KernelImage
+from hcq.program import DriverProgram, KernelImage
 
 PROVE_S: Final = 2.0
 """Seconds that a recovered GPU may take to run its first packet."""

@@ -12,20 +12,16 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from drivers.amd.device import AmdDevice
+from drivers.amd.process import AmdProcess
+from drivers.amd.quirks import AmdQuirks
+from drivers.kernel import Kernel
 from hcq.config import config
+from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drivers.amd.device import AmdDevice
-    from drivers.amd.process import AmdProcess
-    from drivers.amd.quirks import AmdQuirks
-    from drivers.kernel import Kernel
-    from hcq.driver import DeviceInfo, Tool
 
 _NODE = "/dev/kfd"
 

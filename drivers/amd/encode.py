@@ -14,23 +14,20 @@ Not here: the words of each packet sequence (`packets`, `launch`), AQL queues (`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from drivers.amd import packets
+from drivers.amd.context import QueueContext
 from drivers.amd.launch import PACKET_KERNARG
 from drivers.amd.layouts.pm4 import MAX_DMA_BYTES, MAX_IB_WORDS, NOP_COUNT_ONE_DWORD, Header
 from drivers.amd.layouts.registers import PROGRAM_SHIFT
 from drivers.amd.program import BLOCK_ALIGN, AmdProgram
 from hcq import commands as neutral
+from hcq.commands import Command
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from drivers.amd.context import QueueContext
-    from hcq.commands import Command
-    from hcq.params import Word
-    from hcq.pushbuffer import PushBuffer
+from hcq.params import Word
+from hcq.pushbuffer import PushBuffer
 
 _LOW: Final = 0xFFFF_FFFF
 _ACCESSES: Final = frozenset({neutral.Exec, neutral.Copy, neutral.Fill, neutral.Write})

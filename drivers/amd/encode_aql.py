@@ -14,20 +14,17 @@ Not here: PM4 words (`encode`), rings (`aql_ring`). Source: ROCr's hsa.h; tinygr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
+from drivers.amd.context import QueueContext
 from drivers.amd.encode import Pm4Encoder, add
 from drivers.amd.layouts import pm4
 from drivers.amd.layouts.aql import PACKET_WORDS, FenceScope, Header, Pm4Ib
 from hcq import commands as neutral
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from drivers.amd.context import QueueContext
-    from hcq.commands import Command
-    from hcq.params import Word
-    from hcq.pushbuffer import PushBuffer
+from hcq.commands import Command
+from hcq.params import Word
+from hcq.pushbuffer import PushBuffer
 
 MAX_INLINE: Final = 64
 """The most inline PM4 dwords of a vendor packet."""

@@ -9,21 +9,18 @@ Not here: PM4 (`encode`), rings (`ring`), the packets' fields (`drivers.amd.layo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
+from drivers.amd.context import QueueContext
 from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
 from drivers.amd.layouts import sdma
 from drivers.shared.uploader import CopyWords
 from hcq import commands as neutral
+from hcq.commands import Command
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from drivers.amd.context import QueueContext
-    from hcq.commands import Command
-    from hcq.layout import BitStruct
-    from hcq.pushbuffer import PushBuffer
+from hcq.layout import BitStruct
+from hcq.pushbuffer import PushBuffer
 
 Words = tuple[int, ...]
 _LOW: Final = 0xFFFF_FFFF

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.layouts.events import (
     EventType,
@@ -19,11 +19,9 @@ from drivers.amd.layouts.events import (
     kfd_hsa_hw_exception_data,
     kfd_hsa_memory_exception_data,
 )
+from drivers.amd.memory import AmdMemories
+from drivers.amd.process import AmdProcess
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from drivers.amd.memory import AmdMemories
-    from drivers.amd.process import AmdProcess
 
 _ENTRY: Final = kfd_event_data.SIZE
 Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data

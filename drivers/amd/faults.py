@@ -11,10 +11,12 @@ Not here: waking a waiting thread (`events`), the line tables of code objects (`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from drivers.amd.events import Report
 from drivers.amd.layouts.aql import INACTIVE_TEXT, Inactive
 from drivers.amd.layouts.events import (
     EXCEPTION_TEXT,
@@ -26,15 +28,10 @@ from drivers.amd.layouts.events import (
     kfd_hsa_hw_exception_data,
     kfd_hsa_memory_exception_data,
 )
+from drivers.amd.memory import AmdMemory
+from drivers.amd.program import AmdProgram
+from drivers.shared.memorymap import MemoryMap
 from hcq.errors import FaultKind, FaultReport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from drivers.amd.events import Report
-    from drivers.amd.memory import AmdMemory
-    from drivers.amd.program import AmdProgram
-    from drivers.shared.memorymap import MemoryMap
 
 _PAGE: Final = 4096
 _COUNTER: Final = re.compile(r"; pc (0x[0-9a-f]+)")

@@ -5,13 +5,11 @@ Not here: reading the topology (`topology`), opening (`device`). Next: `hcq.hard
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from drivers.amd.layouts.chips import AmdChip
+from drivers.amd.topology import AmdGpu
 from hcq.driver import DeviceInfo
-
-if TYPE_CHECKING:
-    from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.topology import AmdGpu
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 from array import array
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from drivers.amd.layouts import events as events_
 from drivers.amd.layouts import kfd as layouts
@@ -18,11 +19,7 @@ from drivers.amd.layouts.topology import KFD_NODE
 from drivers.amd.refusals import node_error, old_kernel, refused
 from drivers.kernel import Kernel, address_of
 from hcq.errors import BringUpError, DriverError, size_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hcq.layout import Struct
+from hcq.layout import Struct
 
 _S = TypeVar("_S", bound="Struct")
 

@@ -10,19 +10,17 @@ Not here: argument blocks and kernels (`program`), packets (`drivers.amd.layouts
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd import packets
+from drivers.amd.code import AmdKernelFacts
 from drivers.amd.layouts import aql, registers
 from drivers.amd.layouts.chips import AmdChip, Scratch
 from drivers.amd.layouts.code import USER_SGPRS, Preload
 from drivers.amd.layouts.pm4 import DispatchDirect
+from drivers.amd.quirks import AmdQuirks
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from drivers.amd.code import AmdKernelFacts
-    from drivers.amd.quirks import AmdQuirks
-    from hcq.program import Dim3
+from hcq.program import Dim3
 
 DIMENSIONS: Final = 3
 (_GRID,) = aql.KernelDispatch.sites("GRID_SIZE_X")

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import io
 import posixpath
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from drivers.amd.layouts.code import Relocation
 from drivers.elf import ABSOLUTE, UNDEFINED, Elf, Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _DEBUG: Final = ".debug_"
 _LINES: Final = ".debug_line"

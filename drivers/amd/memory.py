@@ -13,17 +13,15 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers import kernel as kernels
+from drivers.amd.kfd import Kfd
 from drivers.amd.layouts.kfd import MMIO_REMAP_BYTES, MemFlags, MemKind, MmioRemap
 from drivers.amd.refusals import small_bar
+from drivers.kernel import Kernel, Mmio
 from drivers.shared.memorymap import MemoryMap
 from hcq.errors import BringUpError, DriverError, OutOfMemoryError, size_text
-
-if TYPE_CHECKING:
-    from drivers.amd.kfd import Kfd
-    from drivers.kernel import Kernel, Mmio
 
 HUGE: Final = 1 << 21
 """Bytes: memory of at least this size is aligned to it, so that the kernel uses large page-table entries."""

@@ -8,16 +8,13 @@ Source: the MessagePack specification; LLVM AMDGPUUsage, code object V5 metadata
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from drivers.amd.layouts.code import HIDDEN_PREFIX, NOTE_NAME, NOTE_TYPE
 from drivers.elf import Elf, SectionType
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _NUMBERS: Final = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",

@@ -9,14 +9,12 @@ Not here: the order of the sequences (`encode`), a kernel's launch (`launch`), t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.layouts import pm4
+from drivers.amd.layouts.chips import AmdChip
 from drivers.amd.layouts.pm4_generations import ACQUIRE, RELEASE, GcrCntl
-
-if TYPE_CHECKING:
-    from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.quirks import AmdQuirks
+from drivers.amd.quirks import AmdQuirks
 
 Words = tuple[int, ...]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from drivers.amd.kfd import Kfd, open_node
 from drivers.amd.layouts.chips import by_version
@@ -21,13 +21,9 @@ from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFl
 from drivers.amd.layouts.topology import RENDER_NODE
 from drivers.amd.memory import AddressSpan, AmdMemories, AmdMemory
 from drivers.amd.refusals import narrow_space, no_render_node
+from drivers.amd.topology import AmdGpu
+from drivers.kernel import Kernel
 from hcq.errors import BringUpError, HcqError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drivers.amd.topology import AmdGpu
-    from drivers.kernel import Kernel
 
 
 @dataclass(slots=True)

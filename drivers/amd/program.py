@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd import code, lines
+from drivers.amd.code import AmdKernelFacts
 from drivers.amd.context import Geometry, lane_bytes
 from drivers.amd.launch import (
     DIMENSIONS,
@@ -28,14 +29,11 @@ from drivers.amd.layouts.aql import LDS_APERTURE_HI, PACKET_BYTES, SCRATCH_APERT
 from drivers.amd.layouts.chips import AmdChip, Generation
 from drivers.amd.layouts.code import HiddenArguments
 from drivers.amd.layouts.registers import RSRC1
+from drivers.amd.quirks import AmdQuirks
 from drivers.shared.kernels import check_arguments, check_stack
 from hcq.errors import UnsupportedError, UsageError
+from hcq.params import Word
 from hcq.program import Dim3, KernelImage, Residency
-
-if TYPE_CHECKING:
-    from drivers.amd.code import AmdKernelFacts
-    from drivers.amd.quirks import AmdQuirks
-    from hcq.params import Word
 
 _BARRIERS: Final = 16
 """Barriers of a compute unit: the most workgroups of several waves (LLVM AMDGPUBaseInfo)."""

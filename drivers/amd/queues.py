@@ -12,11 +12,15 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from drivers.amd.context import Geometry, ScratchBacking
+from drivers.amd.kfd import Kfd
 from drivers.amd.layouts import aql, cwsr
+from drivers.amd.layouts.chips import AmdChip
 from drivers.amd.layouts.kfd import (
     DOORBELL_SLICE_BYTES,
     LDS_APERTURE,
@@ -25,17 +29,10 @@ from drivers.amd.layouts.kfd import (
     MmapOffset,
     QueueType,
 )
+from drivers.amd.memory import AmdMemories, AmdMemory
+from drivers.amd.quirks import AmdQuirks
 from drivers.kernel import PAGE, Mmio
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drivers.amd.context import Geometry, ScratchBacking
-    from drivers.amd.kfd import Kfd
-    from drivers.amd.layouts.chips import AmdChip
-    from drivers.amd.memory import AmdMemories, AmdMemory
-    from drivers.amd.quirks import AmdQuirks
 
 _WRITE_POINTER, _READ_POINTER = 0, 64
 """Offsets of the pointers in the pointer page of PM4 and SDMA queues, in bytes."""

@@ -7,18 +7,15 @@ Not here: faults of a running device (`faults`), targets that are not supported 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
+from drivers.kernel import Kernel
 from drivers.shared.pci import undriven
 from hcq.errors import DriverError, UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.kernel import Kernel
 
 _GROUPS: Final = "`render`, on older systems `video`"
 _LOG = "`dmesg | grep -E 'amdgpu|kfd'`"

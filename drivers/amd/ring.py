@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from drivers.amd.layouts import pm4, sdma
 from drivers.amd.queues import HwQueue, Packets
 from hcq.errors import DeviceFault, FaultReport, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.pushbuffer import PushBuffer
+from hcq.pushbuffer import PushBuffer
 
 _NAP_S: Final = 20e-6
 """Seconds between two reads of the read pointer of a full ring."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from drivers.amd.aql_ring import AqlRing
 from drivers.amd.context import InterruptEvent, QueueContext, ScratchMemory
@@ -18,17 +20,12 @@ from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES
+from drivers.amd.kfd import Kfd
+from drivers.amd.memory import AmdMemories
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
 from drivers.amd.ring import AmdRing
 from hcq.driver import QueueKind
 from hcq.errors import FaultReport, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from drivers.amd.kfd import Kfd
-    from drivers.amd.memory import AmdMemories
 
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
 AnyRing: TypeAlias = AmdRing | AqlRing

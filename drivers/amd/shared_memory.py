@@ -7,14 +7,11 @@ Not here: the device's own memory (`memory`), the mappings of host memory for se
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
+from drivers.amd.memory import AmdMemories, AmdMemory
+from drivers.amd.process import AmdProcess
+from drivers.amd.topology import AmdGpu
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from drivers.amd.memory import AmdMemories, AmdMemory
-    from drivers.amd.process import AmdProcess
-    from drivers.amd.topology import AmdGpu
 
 
 class AmdSharedMemory:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.context import Geometry
 from drivers.amd.layouts.drm import (
@@ -33,10 +34,6 @@ from drivers.amd.layouts.topology import (
 from drivers.amd.refusals import info_refused
 from drivers.kernel import Kernel, address_of
 from hcq.errors import BringUpError, DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _SCANS: Final = 8
 """The most scans of a topology that changes during each of them."""

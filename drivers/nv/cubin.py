@@ -12,10 +12,24 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from drivers.elf import ALLOC, UNDEFINED, Elf, ElfMachine, Image, Placement, SectionType, malformed
+from drivers.elf import (
+    ALLOC,
+    UNDEFINED,
+    Elf,
+    ElfMachine,
+    ElfSite,
+    Formula,
+    Image,
+    Placement,
+    SectionType,
+    malformed,
+)
+from drivers.elf import Relocation as ElfRelocation
+from drivers.elf import Section as ElfSection
 from drivers.nv.layouts.cubin import (
     PREFETCH_PAD,
     RELOCATION_WORD_OFFSET,
@@ -35,15 +49,8 @@ from drivers.nv.layouts.cubin import (
 )
 from drivers.nv.layouts.qmd import CONSTANT_BANKS
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from drivers.elf import ElfSite, Formula
-    from drivers.elf import Relocation as ElfRelocation
-    from drivers.elf import Section as ElfSection
-    from hcq.layout import BitStruct
-    from hcq.program import Dim3
+from hcq.layout import BitStruct
+from hcq.program import Dim3
 
 BANK_ALIGN: Final = 256
 """Alignment of an image and of its constant banks, in bytes: the largest that a descriptor version needs."""

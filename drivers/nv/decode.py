@@ -9,16 +9,12 @@ streams as text.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from drivers.nv.layouts import compute, dma, host
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
 from hcq.layout import MISSING, BitStruct, Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.kernel import PAGE, Kernel, tracker_of, view_at
 from drivers.nv import cubin, push
@@ -35,13 +35,11 @@ from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
 from drivers.nv.vaspace import NvVaSpace
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
+from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.profile import Clock, tie
-
-if TYPE_CHECKING:
-    from hcq.counters import Counters
-    from hcq.program import DriverProgram, KernelImage
+from hcq.program import DriverProgram, KernelImage
 
 _SPIN_S: Final = 50e-6
 _NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)

@@ -7,18 +7,15 @@ emulated page.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from drivers.kernel import Mmio
 from drivers.nv.layouts.chips import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
 from drivers.nv.quirks import DEFAULT, NvQuirks
-
-if TYPE_CHECKING:
-    from drivers.kernel import Mmio
-    from drivers.nv.rm import Rm
-    from drivers.nv.topology import Handles, NvGpu
-
+from drivers.nv.rm import Rm
+from drivers.nv.topology import Handles, NvGpu
 
 _ALL_ONES: Final = 0xFFFF_FFFF
 """The value of a load that no device answers. TIME_1 never has it: its upper three bits are 0 (nv.md 2.3)."""

@@ -7,20 +7,15 @@ Not here: initialising a GPU (`device`), the quirks that a device's name can set
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from drivers.kernel import Kernel
+from drivers.nv.device import NvDevice
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.rm import Card
 from hcq.config import config
 from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drivers.kernel import Kernel
-    from drivers.nv.device import NvDevice
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.rm import Card
-
 
 _ASSEMBLER = Tool(
     "PTX assembler",

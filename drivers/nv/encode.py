@@ -15,8 +15,11 @@ Not here: the words of each packet sequence (`push`), the descriptor (`qmd`), ri
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
@@ -24,20 +27,14 @@ from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
+from drivers.nv.qmd import Descriptor
+from drivers.nv.quirks import NvQuirks
 from hcq import commands as neutral
+from hcq.commands import Command
 from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from array import array
-    from collections import deque
-    from collections.abc import Callable, Sequence
-
-    from drivers.nv.qmd import Descriptor
-    from drivers.nv.quirks import NvQuirks
-    from hcq.commands import Command
-    from hcq.params import Expr, Param, Word
-    from hcq.pushbuffer import PushBuffer
+from hcq.params import Expr, Param, Word
+from hcq.pushbuffer import PushBuffer
 
 _LOW = 0xFFFF_FFFF
 

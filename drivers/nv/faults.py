@@ -10,11 +10,13 @@ Not here: polling the notifiers (`device`), the text for users (`hcq.faults.mess
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from drivers.elf import EXECUTE
 from drivers.nv import cubin
+from drivers.nv.channel import Channel
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.cubin import PTX_SECTION
 from drivers.nv.layouts.debugger import (
@@ -29,22 +31,17 @@ from drivers.nv.layouts.fault import (
     RC_UNKNOWN,
     WARP_ESR_INVALID_ADDRESS_SPACE,
     MmuFaultType,
+    NvNotification,
     RcCode,
 )
 from drivers.nv.layouts.rm_classes import NV83DE_ALLOC_PARAMETERS, RmClass
 from drivers.nv.lines import LineTable, ptx_line
+from drivers.nv.memory import NvMemory
+from drivers.nv.program import NvProgram
+from drivers.nv.rm import Rm
+from drivers.nv.topology import Handles, NvGpu
+from drivers.shared.memorymap import MemoryMap
 from hcq.errors import DriverError, FaultKind, FaultReport, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from drivers.nv.channel import Channel
-    from drivers.nv.layouts.fault import NvNotification
-    from drivers.nv.memory import NvMemory
-    from drivers.nv.program import NvProgram
-    from drivers.nv.rm import Rm
-    from drivers.nv.topology import Handles, NvGpu
-    from drivers.shared.memorymap import MemoryMap
 
 Access = Literal["read", "write", "execute", "atomic"]
 

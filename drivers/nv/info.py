@@ -5,13 +5,11 @@ Not here: the queries (`topology`), opening (`device`). Next: `hcq.hardware.Devi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.cubin import RESERVED_SHARED
+from drivers.nv.topology import NvGpu
 from hcq.driver import DeviceInfo
-
-if TYPE_CHECKING:
-    from drivers.nv.topology import NvGpu
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2

@@ -15,15 +15,12 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from drivers.elf import Elf, ElfError
 from drivers.nv.layouts.cubin import INSTRUCTION_BYTES, Section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _SECTION_SHIFT: Final = 32
 """A relocated address of the line program holds the section's index above this bit and the offset below."""

@@ -9,8 +9,9 @@ Not here: sub-allocation (`hcq.memory` requests whole pages), filling with zeros
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
 from drivers.nv.layouts.rm_classes import (
@@ -26,15 +27,11 @@ from drivers.nv.layouts.rm_classes import (
     Physicality,
     RmClass,
 )
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.rm import Rm
+from drivers.nv.topology import Handles
 from drivers.nv.vaspace import HUGE, NvVaSpace
 from drivers.shared.memorymap import MemoryMap
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.rm import Rm
-    from drivers.nv.topology import Handles
 
 _FLAGS: Final = (
     MemFlags.MAP_NOT_REQUIRED

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv import vaspace
+from drivers.nv.cubin import NvKernelFacts
 from drivers.nv.layouts.compute import LOCAL_STACK_RESERVE, LOCAL_THREAD_ALIGN
 from drivers.nv.layouts.cubin import (
     FIRST_SM_WITH_RESERVE,
@@ -20,22 +22,17 @@ from drivers.nv.layouts.cubin import (
     UNBOUNDED_STACK,
 )
 from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
+from drivers.nv.memory import NvMemory
 from drivers.nv.qmd import Descriptor, NvLaunchable, residency, resident_warps
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.topology import NvGpu
 from drivers.shared.kernels import check_arguments, check_stack
 from hcq.commands import check_cluster
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.nv.cubin import NvKernelFacts
-    from drivers.nv.memory import NvMemory
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.topology import NvGpu
-    from hcq.hardware import DeviceInfo
-    from hcq.layout import Struct
-    from hcq.params import Word
-    from hcq.program import Dim3, KernelImage, Residency
+from hcq.hardware import DeviceInfo
+from hcq.layout import Struct
+from hcq.params import Word
+from hcq.program import Dim3, KernelImage, Residency
 
 _SHAPES_KEPT: Final = 256
 """Launch shapes of one kernel that are cached; the cache is emptied when it is full."""

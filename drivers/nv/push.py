@@ -8,17 +8,15 @@ Next: `ring`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv import vaspace
 from drivers.nv.layouts import compute, dma
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.topology import NvGpu
 from drivers.shared.uploader import CopyWords
-
-if TYPE_CHECKING:
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.topology import NvGpu
 
 Words = tuple[int, ...]
 """Push-buffer words, 32 bits each."""

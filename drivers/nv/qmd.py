@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.qmd import (
@@ -35,15 +36,11 @@ from drivers.nv.layouts.qmd_values import (
     MembarType,
     SamplerIndex,
 )
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.topology import NvGpu
 from hcq.errors import UnsupportedError, UsageError
+from hcq.layout import BitStruct
 from hcq.program import Residency
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.topology import NvGpu
-    from hcq.layout import BitStruct
 
 _WORD = 0xFFFF_FFFF
 

@@ -13,17 +13,15 @@ Not here: reading and printing values (`drivers.shared.choices`), the search (`t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA, TYPE_GRID_GPC_CGA
 from drivers.shared.choices import alternatives, known, read, value_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,15 @@ Not here: faults of a running device (`faults`). Next: `rm` and `uvm`, which rai
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable
+from typing import NoReturn
 
+from drivers.kernel import Kernel
 from drivers.nv.layouts.branches import BRANCHES
 from drivers.nv.layouts.chips import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
 from drivers.nv.layouts.status import CAUSES, UNUSABLE, NvStatus, status_name
 from drivers.shared.pci import undriven
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from drivers.kernel import Kernel
 
 _OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES})
 _NO_DRIVER = "the node exists but has no driver: load the modules (modprobe nvidia nvidia-uvm)"

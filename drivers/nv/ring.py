@@ -12,18 +12,15 @@ import contextlib
 import time
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
 from drivers.nv.layouts.gpfifo import GpfifoEntry, Subchannel
+from drivers.nv.memory import NvMemories, NvMemory
 from hcq.errors import BringUpError, DeviceFault, DriverError, FaultReport, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from drivers.nv.memory import NvMemories, NvMemory
-    from hcq.pushbuffer import PushBuffer
+from hcq.pushbuffer import PushBuffer
 
 PUSH_BYTES: Final = 1 << 20
 """The default size of a ring's push-buffer memory."""

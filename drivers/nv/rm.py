@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from drivers.kernel import Kernel, Mapping, Mmio, address_of
 from drivers.nv.layouts import rm as layouts
@@ -22,11 +23,7 @@ from drivers.nv.layouts.rm import Escape, request
 from drivers.nv.layouts.rm_classes import OsDescriptorFlags, RmClass
 from drivers.nv.refusals import escape_error, node_error, refuse, unknown_branch
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hcq.layout import Struct
+from hcq.layout import Struct
 
 _S = TypeVar("_S", bound="Struct")
 

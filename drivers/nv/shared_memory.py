@@ -9,17 +9,13 @@ Not here: the mappings themselves, and the device's own memory (`memory`). Next:
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
+from drivers.nv.memory import NvMemories, NvMemory
+from drivers.nv.rm import Rm
+from drivers.nv.topology import NvGpu
 from hcq.errors import DriverError, UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from drivers.nv.memory import NvMemories, NvMemory
-    from drivers.nv.rm import Rm
-    from drivers.nv.topology import NvGpu
 
 
 class NvSharedMemory:

@@ -9,8 +9,6 @@ which calls `LocalMemory.ensure` for each loaded kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drivers.nv import push
 from drivers.nv.layouts.compute import (
     LOCAL_THREADS_PER_WARP,
@@ -18,10 +16,8 @@ from drivers.nv.layouts.compute import (
     LOCAL_TPC_ALIGN,
     LOCAL_WARP_ALIGN,
 )
-
-if TYPE_CHECKING:
-    from drivers.nv.memory import NvMemories, NvMemory
-    from drivers.nv.topology import NvGpu
+from drivers.nv.memory import NvMemories, NvMemory
+from drivers.nv.topology import NvGpu
 
 
 def sizes(gpu: NvGpu, bytes_per_thread: int) -> tuple[int, int]:

@@ -10,8 +10,9 @@ public facts.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from drivers.kernel import address_of
 from drivers.nv.layouts import chips, controls
@@ -24,12 +25,8 @@ from drivers.nv.layouts.rm_classes import (
 from drivers.nv.layouts.status import UNUSABLE
 from drivers.nv.quirks import DEFAULT, NvQuirks
 from drivers.nv.refusals import mig_mode, unsupported_gpu
+from drivers.nv.rm import Card, Rm
 from hcq.errors import BringUpError, DriverError, UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drivers.nv.rm import Card, Rm
 
 # Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, a kernel
 # driver with another layout of a reply would silently give wrong sizes or limits.

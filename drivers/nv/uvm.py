@@ -9,7 +9,7 @@ resource manager's own mappings.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drivers.nv.layouts import uvm as layouts
 from drivers.nv.layouts.status import NvStatus
@@ -17,9 +17,7 @@ from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAtt
 from drivers.nv.refusals import refuse
 from drivers.nv.rm import Rm, open_node
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from hcq.layout import Struct
+from hcq.layout import Struct
 
 NODE = "/dev/nvidia-uvm"
 

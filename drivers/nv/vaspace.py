@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import errno
 from bisect import insort
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, Kernel
 from hcq.errors import DriverError, OutOfMemoryError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 FIRST: Final = 0x10_0000_0000
 LAST: Final = 0xF0_0000_0000

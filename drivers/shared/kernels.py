@@ -5,14 +5,11 @@ Not here: reading code (`drivers.nv.cubin`, `drivers.amd.code`). Next: `drivers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hcq.program import KernelImage
+from hcq.program import KernelImage
 
 _SLOT_SIZES: Final = (1, 2, 4, 8)
 """Valid sizes of an argument slot in bytes (`hcq.program.ArgSlot`)."""

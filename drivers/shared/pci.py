@@ -7,12 +7,10 @@ files of /sys/bus/pci/devices.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from drivers.kernel import Kernel
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from drivers.kernel import Kernel
 
 _PCI: Final = "/sys/bus/pci/devices"
 _DISPLAY_CLASSES: Final = ("0x03", "0x12")

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from hcq.errors import BringUpError, DeviceFault, FaultReport
 from hcq.idle import STANDSTILL_S, SpentTime, Standstill
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 STAGE_BYTES: Final = 1 << 20
 """The most bytes of one copy."""
@@ -96,7 +93,7 @@ class Uploader:
         self._fault, self._engine = fault, engine
         self._timeout_s = STANDSTILL_S if emulated else TIMEOUT_S
         self._clock = clock or (Standstill if emulated else SpentTime)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._value = 0
         """The signal value of the last copy or fill."""
         assert stage.view is not None, "the host can access staging memory"
@@ -109,27 +106,24 @@ class Uploader:
             for start in range(0, len(data), STAGE_BYTES):
                 part = data[start : start + STAGE_BYTES]
                 self._bytes[: len(part)] = part
-                self._run(self._engine.copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
+                self.run(self._engine.copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
 
     def run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
         """Send words and wait until they are done; `timeout_s` None: the default."""
+        limit_s, engine = self._timeout_s if timeout_s is None else timeout_s, self._engine
         with self._lock:
-            self._run(words, timeout_s)
-
-    def _run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        self._value = value = self._value % _VALUES + 1
-        self._slot[0] = 0
-        self.ring.send(self._engine.signalled(words, self._stage.va, value))
-        clock = self._clock()
-        while self._slot[0] != value:
-            report = self._fault()
-            if report is not None:
-                raise DeviceFault(report)
-            if clock() > timeout_s:
-                engine, stuck = self._engine, self.ring.stuck()
-                raise BringUpError(f"{engine.late} in {timeout_s:.1f} s: {stuck}\nhint: {engine.hint}")
-            time.sleep(0)
+            self._value = value = self._value % _VALUES + 1
+            self._slot[0] = 0
+            self.ring.send(engine.signalled(words, self._stage.va, value))
+            clock = self._clock()
+            while self._slot[0] != value:
+                report = self._fault()
+                if report is not None:
+                    raise DeviceFault(report)
+                if clock() > limit_s:
+                    stuck = self.ring.stuck()
+                    raise BringUpError(f"{engine.late} in {limit_s:.1f} s: {stuck}\nhint: {engine.hint}")
+                time.sleep(0)
 
     def close(self) -> None:
         """Close the ring and free the staging memory."""

@@ -5,18 +5,14 @@ Not here: the error classes (`hcq.errors`), what is lost (`recovery`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hcq.commands import Exec, SetSignal, Wait
 from hcq.errors import FaultKind, FaultReport
 from hcq.inflight import commands_of
 from hcq.process import OpenDevice, OpenQueue, open_devices
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hcq.signal import Signal
+from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8
 """The most kernels that a report names when it cannot tell which one faulted."""

@@ -8,14 +8,10 @@ text (`messages`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from hcq.errors import DeviceFault, FaultReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 
 class FaultRefusal:

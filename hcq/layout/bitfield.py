@@ -5,14 +5,12 @@ Not here: the layouts that fields belong to (`bitstruct`); fields at byte offset
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from hcq.errors import UsageError
 from hcq.layout.base import MISSING, Site, typed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)

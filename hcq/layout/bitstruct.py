@@ -19,16 +19,14 @@ Not here: the fields (`bitfield`); byte-addressed blocks with text and nested st
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from hcq.errors import UsageError
 from hcq.layout.base import MISSING, RawLayout, Site, Violation, field_type, named, padded, show, unknown
 from hcq.layout.bitfield import REMOVED, Field, bits, pieces, refuse, split
 from hcq.layout.readers import Rules, bit_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:

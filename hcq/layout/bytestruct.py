@@ -16,15 +16,13 @@ Not here: bits within words (`bitstruct`), though a field may nest a `BitStruct`
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Protocol, Self, dataclass_transform
 
 from hcq.errors import UsageError
 from hcq.layout.base import RawLayout, Violation, field_type, named, padded, show, typed, unknown
 from hcq.layout.readers import ByteRules, byte_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Nestable(Protocol):

@@ -16,27 +16,23 @@ Not here: recording a graph (`hcq.graph`), one slot (`slot`), the values that a 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import RLock
 
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Timestamp, Wait, check_ranges
+from hcq.device import Device
 from hcq.errors import HcqError, UsageError, UsageTypeError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
+from hcq.queue import Queue
 from hcq.replay.relocations import compile_bind
+from hcq.replay.segment import Segment
 from hcq.replay.slot import ReplaySlot
 from hcq.signal import Point, Stamp, check_timeout
 from hcq.uncopied import refuse_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from threading import RLock
-
-    from hcq.device import Device
-    from hcq.queue import Queue
-    from hcq.replay.segment import Segment
 
 
 def _has_open_size(command: Command) -> bool:

@@ -9,15 +9,12 @@ Not here: relocations of ELF images (`drivers.elf`), the check of values (`hcq.p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hcq.memory import Buffer, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.params import Expr, Param, Value
+from hcq.params import Expr, Param, Value
 
 MASK64 = (1 << 64) - 1
 

@@ -6,11 +6,9 @@ Next: `hcq.graph`, which cuts a graph into segments; `executable`, which submits
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hcq.commands import Command
-    from hcq.queue import Queue
+from hcq.commands import Command
+from hcq.queue import Queue
 
 
 @dataclass(slots=True)

@@ -5,23 +5,19 @@ Not here: which slot a replay takes (`executable`), the values that it writes (`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from hcq.commands import Indirect
+from hcq.device import Device
 from hcq.errors import UsageError
 from hcq.inflight import Kept
+from hcq.memory import Buffer
+from hcq.params import Param, Patch, Value
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.relocations import Placed, elements
+from hcq.replay.segment import Segment
 from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded, stored_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.device import Device
-    from hcq.memory import Buffer
-    from hcq.params import Param, Patch, Value
-    from hcq.replay.segment import Segment
-    from hcq.signal import Point, Signal
+from hcq.signal import Point, Signal
 
 
 class ReplaySlot:

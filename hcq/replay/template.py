@@ -8,19 +8,16 @@ Not here: the prebuilt words (`slot`). Next: `hcq.queue`, which sends them.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from hcq.commands import Command, Indirect, SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.kernarg_ring import ARGUMENTS
+from hcq.memory import Buffer, Owner
 from hcq.params import Param, Patch
 from hcq.pushbuffer import PushBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hcq.memory import Buffer, Owner
-    from hcq.signal import Signal, Timeline
+from hcq.signal import Signal, Timeline
 
 ARENA_BYTES = 1 << 12
 """The first argument memory of an arena; each further one is twice as large."""

@@ -9,17 +9,13 @@ Not here: order between submissions (`hazards`, the user of this module).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from hcq.commands import Command, Touch
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Value, look_up
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from hcq.commands import Command, Touch
 
 
 class Intervals:

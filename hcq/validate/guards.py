@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from hcq.commands import Command, Exec, operands
 from hcq.errors import UsageError
+from hcq.heap import Block, FreeList
 from hcq.memory import Buffer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from hcq.heap import Block, FreeList
-    from hcq.params import Param, Value
-    from hcq.signal import Point
-    from hcq.validate.watch import ValidatedQueue
+from hcq.params import Param, Value
+from hcq.signal import Point
+from hcq.validate.watch import ValidatedQueue
 
 GUARD_BYTES: Final = 64
 _PATTERN: Final = bytes((151 * k + 0xA5) & 0xFF for k in range(GUARD_BYTES))

@@ -16,20 +16,16 @@ Not here: waits that nothing can end (`waits`); accesses inside one submission (
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hcq.commands import Command, SetSignal, Wait
 from hcq.errors import UsageError
+from hcq.memory import Buffer
+from hcq.params import Param, Value
+from hcq.signal import Signal
 from hcq.validate.accesses import Access, Intervals, UnorderedKernels, accesses, number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hcq.memory import Buffer
-    from hcq.params import Param, Value
-    from hcq.signal import Signal
-    from hcq.validate.watch import ValidatedQueue
+from hcq.validate.watch import ValidatedQueue
 
 Clock = dict[int, int]
 """`ValidatedQueue.number` -> position. Numbers instead of queues, so that clocks keep no device alive."""

@@ -20,25 +20,21 @@ import sys
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from hcq.callsite import user_line
 from hcq.commands import Command, Exec, operands
 from hcq.errors import OutOfMemoryError, UsageError
+from hcq.heap import Block, FreeList, Pool
+from hcq.memory import Buffer
+from hcq.params import Param, Value
 from hcq.process import in_children
+from hcq.signal import Point, Signal
 from hcq.validate.accesses import Access, accesses, number
 from hcq.validate.guards import GUARD_BYTES, Guards
 from hcq.validate.hazards import Draft, Ledger
 from hcq.validate.waits import HostWait, RoomWait, WaitGraph
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hcq.heap import Block, FreeList, Pool
-    from hcq.memory import Buffer
-    from hcq.params import Param, Value
-    from hcq.signal import Point, Signal
-    from hcq.validate.watch import ValidatedQueue
+from hcq.validate.watch import ValidatedQueue
 
 FREED_KEPT = 256
 """Freed buffers that a device remembers for fault reports."""

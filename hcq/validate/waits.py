@@ -17,18 +17,15 @@ Not here: the text of the wait graph (`hcq.faults.messages`). Next: `validator`,
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hcq.faults.messages import signal_name
 from hcq.process import open_devices
 from hcq.signal import LOST, Point, Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hcq.validate.hazards import Draft
-    from hcq.validate.watch import ValidatedQueue
+from hcq.validate.hazards import Draft
+from hcq.validate.watch import ValidatedQueue
 
 ANY = 1 << 65
 """The assumed value of a slot whose value is unknown; it satisfies every wait."""

@@ -6,13 +6,11 @@ Not here: the PM4 words that vendor packets run (`pm4`). Next: `drivers.amd.enco
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, Struct, bits, const, i64, optional, u32, u64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = (
     "HSA Platform System Architecture 1.2; ROCr hsa.h, amd_hsa_queue.h, amd_hsa_signal.h, core/inc/queue.h"

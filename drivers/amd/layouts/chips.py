@@ -14,16 +14,13 @@ SIMD), Linux 6.12 kfd_device.c and amdgpu_discovery.c (versions), ROCr amd_aql_q
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.layouts.topology import target_name
 from hcq.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _ALLOCATIONS: Final = 64
 """Units into which the vector registers of a SIMD are divided, on every target."""

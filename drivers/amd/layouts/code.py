@@ -6,13 +6,11 @@ Not here: the resource words in a descriptor (`registers`). Next: `drivers.amd.c
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, Struct, bits, i64, optional, u16, u32, u64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "LLVM 19 AMDGPUUsage: ELF code object, kernel descriptor, code object V5 metadata"
 

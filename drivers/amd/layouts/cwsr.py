@@ -12,14 +12,12 @@ Not here: the header's use, and the sizes of one GPU. Next: `drivers.amd.context
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import Struct, u32, u64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = (
     "Linux 6.12 drivers/gpu/drm/amd/amdkfd/kfd_queue.c, kfd_queue_ctx_save_restore_size; libhsakmt queues.c"

@@ -12,13 +12,11 @@ the render node (`drm`). Next: `drivers.amd.kfd`, the client.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, Struct, bits, const, optional, u32, u64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "Linux 6.12 include/uapi/linux/kfd_ioctl.h (KFD 1.17)"
 SOURCE_1_11 = "Linux 6.1 include/uapi/linux/kfd_ioctl.h (KFD 1.11)"

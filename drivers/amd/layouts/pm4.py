@@ -11,13 +11,11 @@ fields of registers (`registers`), packets of AQL queues (`aql`) and of copy eng
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, bits, const, optional
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "Linux 6.12 amdgpu nvd.h, soc15d.h; GPUOpen PAL, MEC PM4 packet headers of gfx9, gfx10/11, gfx12"
 

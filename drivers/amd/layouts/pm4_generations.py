@@ -8,14 +8,12 @@ Not here: packets that are alike on every generation (`pm4`). Next: `drivers.amd
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.amd.layouts import pm4
 from hcq.layout import BitStruct, bits, const, optional, removed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class AcquireMemGfx9(BitStruct, words=7, source=pm4.SOURCE):

@@ -9,13 +9,11 @@ Not here: the packets that set registers (`pm4`). Next: `drivers.amd.launch`, wh
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, bits, optional, removed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "Linux 6.12 asic_reg/gc: gc_9_4_3, gc_11_0_0 and gc_12_0_0 offset.h and sh_mask.h"
 DESCRIPTOR_SOURCE = "LLVM AMDGPUUsage, compute_pgm_rsrc1 to 3; Linux 6.12 asic_reg/gc sh_mask.h"

@@ -8,13 +8,11 @@ Not here: rings (`drivers.amd.ring`). Next: `drivers.amd.encode_sdma`, which wri
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, bits, const, optional, removed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SOURCE = "Linux 6.12 amdgpu vega10_sdma_pkt_open.h, navi10_sdma_pkt_open.h, sdma_v6_0_0_pkt_open.h; ROCr"
 

@@ -10,13 +10,11 @@ structures of its branch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from drivers.nv.layouts import controls, debugger, fault, gpfifo, rm, rm_classes, uvm
 from hcq.layout import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "open-gpu-kernel-modules 570.211.01, 580.142, 590.48.01, 595.45.04 (nv.md 1.5)"
 

@@ -8,16 +8,13 @@ Not here: the queries of a GPU (`drivers.nv.topology`). Next: docs/how-to/add-a-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.cubin import Bank0Sm80, Bank0Sm90, Bank0Sm100
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hcq.layout import Struct
+from hcq.layout import Struct
 
 SOURCE = "open-gpu-kernel-modules 570.86.15 to 595.45.04, g_gpu_class_list.c (nv.md 2.1)"
 

@@ -8,15 +8,13 @@ Not here: the launch descriptor (`qmd`), host methods (`host`). Next: `drivers.n
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.gpfifo import Method
 from drivers.nv.layouts.host import SetObject
 from hcq.layout import BitStruct, bits, optional
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "NVIDIA open-gpu-doc, clc6c0.h to clcdc0.h (nv.md 3.4)"
 

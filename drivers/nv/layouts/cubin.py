@@ -6,13 +6,11 @@ Not here: reading and relocating a cubin. Next: `drivers.nv.cubin`, which does i
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hcq.layout import BitStruct, Struct, bits, split, u8, u16, u32, u64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "measured with ptxas 12.9, 13.5 and nvdisasm (nv.md 5)"
 

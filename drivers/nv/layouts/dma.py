@@ -9,16 +9,14 @@ Not here: host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.compute import Upper17, Upper25
 from drivers.nv.layouts.gpfifo import Method
 from drivers.nv.layouts.host import SetObject
 from hcq.layout import BitStruct, bits, optional
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "NVIDIA open-gpu-doc, clc6b5.h to clcab5.h (nv.md 3.5)"
 

@@ -8,14 +8,12 @@ Not here: the debugger object's replies (`debugger`). Next: `drivers.nv.faults`,
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.status import RESET_GPU
 from hcq.layout import Struct, nested, u16, u32
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "open-gpu-kernel-modules 580.142, nvgputypes.h and nverror.h (nv.md 1.6, 6)"
 

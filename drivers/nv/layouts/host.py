@@ -6,14 +6,12 @@ Not here: the engines' own methods (`compute`, `dma`). Next: `drivers.nv.push`, 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.gpfifo import Method
 from hcq.layout import BitStruct, bits, optional
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SOURCE = "NVIDIA open-gpu-doc, clc36f.h to clc86f.h (nv.md 3.3)"
 

@@ -8,17 +8,14 @@ Not here: filling a descriptor, values of fields (`qmd_values`). Next: `drivers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.qmd_v03 import QmdV03
 from drivers.nv.layouts.qmd_v04 import QmdV04
 from drivers.nv.layouts.qmd_v05 import QmdV05
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hcq.layout import BitStruct
+from hcq.layout import BitStruct
 
 QMDS: Final[Mapping[str, type[BitStruct]]] = MappingProxyType({"V03": QmdV03, "V04": QmdV04, "V05": QmdV05})
 """Version -> layout."""

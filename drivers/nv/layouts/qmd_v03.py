@@ -6,8 +6,6 @@ All fields of the vendor's header are here, under its names. Addresses are split
 Not here: other versions (`qmd_v04`, `qmd_v05`), values of fields (`qmd_values`). Next: `drivers.nv.qmd`.
 """
 
-# ruff: noqa: TC001 - annotations are read at run time
-
 from __future__ import annotations
 
 from drivers.nv.layouts import qmd_values as values

@@ -7,7 +7,7 @@ Not here: the parameters of RM_ALLOC (`rm_classes`) and of RM_CONTROL (`controls
 `drivers.nv.rm`, the client.
 """
 
-# ruff: noqa: N801, N815, TC001 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

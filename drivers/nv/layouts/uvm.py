@@ -6,7 +6,7 @@ space that is registered with UVM, only these commands map memory.
 Not here: memory objects (`rm_classes`). Next: `drivers.nv.uvm`, the client.
 """
 
-# ruff: noqa: N801, N815, TC001 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 
