@@ -7,36 +7,20 @@ Not here: encoding and sending them (`queue`), the checks of the validation laye
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from hcq.commands import Command, Wait, Write, operands
 from hcq.errors import UsageError, UsageTypeError
 from hcq.params import Word
-from hcq.signal import ANY_VALUE, LOST, Point, Signal, Timeline
+from hcq.process import OpenDevice, OpenQueue
+from hcq.signal import ANY_VALUE, LOST, Point, Signal
 
 MOST_PENDING: Final = 16
 """Commands that `prepend` collects before they get a submission of their own."""
 
 
-class ClosingDevice(Protocol):
-    """The part of a device that pending commands use."""
-
-    close_epoch: int
-    """How many of its buffers were closed."""
-
-
-class BegunQueue(Protocol):
-    """The part of a queue whose submission begins with waits; `hcq.queue.Queue` implements it."""
-
-    timeline: Timeline
-
-    @property
-    def watch(self) -> object | None:
-        """The validation layer of its device; None without."""
-
-
 def waits_for(
-    queue: BegunQueue, after: Sequence[Point], poll_lost: Callable[[Signal, int], None]
+    queue: OpenQueue, after: Sequence[Point], poll_lost: Callable[[Signal, int], None]
 ) -> list[Wait]:
     """Return a Wait for each point of `after`, except the points of `queue`, whose submissions are in order.
 
@@ -68,7 +52,7 @@ class Prepended:
 
     __slots__ = ("_device", "_epoch", "commands")
 
-    def __init__(self, device: ClosingDevice) -> None:
+    def __init__(self, device: OpenDevice) -> None:
         self._device = device
         self.commands: list[Command] = []
         """The pending commands, with stores to buffers that were closed since `opened` was called."""

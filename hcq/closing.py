@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from hcq.driver import DriverDevice, Ring
+from hcq.driver import DriverDevice
 from hcq.errors import DeviceFault, FaultReport, SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
+from hcq.process import OpenQueue
 from hcq.retired import Retired
 from hcq.signal import Point
 
@@ -65,20 +66,8 @@ class Once:
         return result
 
 
-class ClosedQueue(Protocol):
-    """The part of a queue that closing uses; `hcq.queue.Queue` implements it."""
-
-    ring: Ring
-
-    def end(self) -> Point:
-        """Return the point at which all submissions so far are complete."""
-
-    def forget(self) -> None:
-        """Drop the records of work in flight."""
-
-
 def drain(
-    queues: Sequence[ClosedQueue],
+    queues: Sequence[OpenQueue],
     fault: Callable[[], FaultReport | None],
     timeout_s: float | None,
     clock: Callable[[], float],
@@ -124,7 +113,7 @@ def _wait(point: Point, timeout_s: float | None, clock: Callable[[], float]) -> 
             return
 
 
-def stop(driver: DriverDevice, queues: Sequence[ClosedQueue], retired: Retired) -> None:
+def stop(driver: DriverDevice, queues: Sequence[OpenQueue], retired: Retired) -> None:
     """Stop the rings, free all memory and programs, and close the driver's device.
 
     The device refuses all calls by now. If a step raises, the later steps are still done, and the last error

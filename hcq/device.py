@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hcq.driver import DriverDevice
-    from hcq.validate.watch import Watch
+    from hcq.validate.validator import Validator
 
 DEFAULT = BufferSpec()
 _EPOCHS = itertools.count()
@@ -69,7 +69,7 @@ class Device:
     """
 
     def __init__(
-        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False,
+        self, driver: DriverDevice, *, watch: Validator | None = None, trace: str = "", profile: bool = False,
         counters: str = "", emulated: bool = False,
     ) -> None:  # fmt: skip
         self.closed = False
@@ -171,7 +171,7 @@ class Device:
             return Buffer(self, block, tracked(block, free_list, size), size, spec, label)
         return Buffer(self, block, free_list, size, spec, label)
 
-    def _validated(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
+    def _validated(self, watch: Validator, pool: Pool, size: int, label: str) -> Buffer:
         """Return a buffer that the validation layer knows."""
         block, free_list = watch.take(pool, size, label)
         free_list = tracked(block, free_list, size)

@@ -14,20 +14,13 @@ from typing import NamedTuple, Protocol
 from hcq.commands import Command, Wait
 from hcq.memory import Buffer
 from hcq.params import Param
-from hcq.signal import Point
+from hcq.process import OpenQueue
 
 
 class Recorded(Protocol):
     """An object with commands; implemented by `hcq.replay.segment.Segment`."""
 
     commands: list[Command]
-
-
-class BusyQueue(Protocol):
-    """The part of a queue that this module uses; `hcq.queue.Queue` implements it."""
-
-    def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
-        """Return (point, objects kept alive) of every submission not known to be complete."""
 
 
 class Kept(NamedTuple):
@@ -53,7 +46,7 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
             yield from (one for one in kept if isinstance(one, Command))
 
 
-def awaited(queues: Iterable[BusyQueue]) -> Iterator[object]:
+def awaited(queues: Iterable[OpenQueue]) -> Iterator[object]:
     """Yield the devices of the signals that the work in flight in these queues still waits for."""
     for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
         if isinstance(command, Wait) and isinstance(command.value, int):

@@ -15,19 +15,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import FaultWarning, HcqError, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
+from hcq.memory import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hcq.commands import Command
     from hcq.driver import Ring
+    from hcq.hardware import DeviceInfo
     from hcq.heap import Heap
+    from hcq.pushbuffer import PushBuffer
     from hcq.signal import Point, Timeline
-    from hcq.validate.watch import Watch
 
 
 class OpenQueue(Protocol):
-    """A queue of an open device; `hcq.queue.Queue` implements it."""
+    """A queue of an open device, for the modules that it uses; `hcq.queue.Queue` implements it."""
 
+    number: int
+    """Unique among all queues that this process ever had."""
     label: str
     ring: Ring
     timeline: Timeline
@@ -36,16 +41,52 @@ class OpenQueue(Protocol):
     def device(self) -> OpenDevice:
         """The device that owns the queue."""
 
+    @property
+    def watch(self) -> object | None:
+        """The validation layer of its device; None without."""
+
+    @property
+    def ending_words(self) -> int:
+        """Number of words that end a direct submission."""
+
+    def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
+        """Append the words of commands to `pushbuffer`. The caller holds the queue's lock."""
+
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
         """Return (point, objects kept alive) of every submission not known to be complete."""
 
+    def sweep(self) -> None:
+        """Retire completed submissions."""
 
-class OpenDevice(Protocol):
-    """The part of an open device that other devices use; `hcq.device.Device` implements it."""
+    def oldest(self) -> Point | None:
+        """Return the point of the oldest submission in flight; None when none is known to be."""
 
-    name: str
-    watch: Watch | None
+    def end(self) -> Point:
+        """Return the point at which all submissions so far are complete."""
+
+    def forget(self) -> None:
+        """Drop the records of work in flight."""
+
+
+class WaitGraphs(Protocol):
+    """The part of the validation layer that other devices use (`hcq.validate.validator.Validator`)."""
+
+    check: bool
+    """Whether it checks submissions; otherwise it only reorders kernels."""
+
+    def wait_graph(self) -> list[str]:
+        """Return one line of text for each queue that cannot continue, with the reason."""
+
+
+class OpenDevice(Owner, Protocol):
+    """An open device, for the modules that it uses; `hcq.device.Device` implements it."""
+
+    info: DeviceInfo
     heap: Heap
+
+    @property
+    def watch(self) -> WaitGraphs | None:
+        """The validation layer, or None."""
 
     @property
     def queues(self) -> Sequence[OpenQueue]:

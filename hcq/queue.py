@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
-    from hcq.validate.watch import Watch
+    from hcq.validate.validator import Validator
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which no word of the submission is in the ring."""
@@ -83,7 +83,7 @@ class Queue:
         "watch",
     )
 
-    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Watch | None) -> None:
+    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Validator | None) -> None:
         self.device = device
         self.kind = kind
         self.index = index

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from hcq.driver import DriverDevice
 from hcq.heap import Heap
+from hcq.process import OpenQueue
 from hcq.program import DeferredUnloads
-from hcq.signal import Point, Timeline
+from hcq.signal import Point
 
 
 class Replayable(Protocol):
@@ -28,18 +29,6 @@ class Replayable(Protocol):
         """Drop the replays that a fault ended, after the device has recovered."""
 
 
-class SweptQueue(Protocol):
-    """The part of a queue that freeing uses; `hcq.queue.Queue` implements it."""
-
-    timeline: Timeline
-
-    def sweep(self) -> None:
-        """Retire completed submissions."""
-
-    def oldest(self) -> Point | None:
-        """Return the point of the oldest submission in flight; None when none is known to be."""
-
-
 class Retired:
     """The deferred frees of one device: it owns the device's heap, and its programs that are closed.
 
@@ -48,7 +37,7 @@ class Retired:
 
     def __init__(self, driver: DriverDevice, lock: AbstractContextManager[bool]) -> None:
         self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
-        self.queues: tuple[SweptQueue, ...] = ()
+        self.queues: tuple[OpenQueue, ...] = ()
         """The queues of the device; none yet while it opens, when memory may be short already."""
         self.deferred = False
         """Whether closed memory waits for work in flight."""
@@ -65,7 +54,7 @@ class Retired:
     def _deferred(self) -> None:
         self.deferred = True
 
-    def in_flight(self, queues: Iterable[SweptQueue] = ()) -> list[Point]:
+    def in_flight(self, queues: Iterable[OpenQueue] = ()) -> list[Point]:
         """Return the last point of each queue, of this device and `queues`, that has work in flight."""
         lines = [queue.timeline for queue in (*self.queues, *queues)]
         newest = [Point(line.signal, line.value) for line in lines]  # includes interrupted submissions

@@ -9,27 +9,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Protocol
 
 from hcq.commands import Command, Indirect, SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.kernarg_ring import ARGUMENTS
 from hcq.memory import Buffer, Owner
 from hcq.params import Param, Patch
+from hcq.process import OpenQueue
 from hcq.pushbuffer import PushBuffer
-from hcq.signal import Signal, Timeline
+from hcq.signal import Signal
 
 ARENA_BYTES = 1 << 12
 """The first argument memory of an arena; each further one is twice as large."""
-
-
-class EncodingQueue(Protocol):
-    """The part of a queue that encoding uses; `hcq.queue.Queue` implements it."""
-
-    timeline: Timeline
-
-    def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
-        """Append the words of commands to `pushbuffer`. The caller holds the queue's lock."""
 
 
 class ArgumentArena:
@@ -77,7 +68,7 @@ class SubmitTemplate:
 
     def __init__(
         self,
-        queue: EncodingQueue,
+        queue: OpenQueue,
         scratch: PushBuffer,
         *,
         body: Indirect | None = None,
@@ -126,7 +117,7 @@ class SubmitTemplate:
 
 
 def encoded(
-    queue: EncodingQueue, commands: Sequence[Command], scratch: PushBuffer
+    queue: OpenQueue, commands: Sequence[Command], scratch: PushBuffer
 ) -> tuple[Sequence[int], list[Patch], list[tuple[int, int]]]:
     """Encode into a scratch push buffer; return copies of its words, patches and calls."""
     scratch.clear()  # before, not after: an interrupted encoding leaves words there

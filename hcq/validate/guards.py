@@ -21,8 +21,8 @@ from hcq.errors import UsageError
 from hcq.heap import Block, FreeList
 from hcq.memory import Buffer
 from hcq.params import Param, Value
+from hcq.process import OpenQueue
 from hcq.signal import Point
-from hcq.validate.watch import ValidatedQueue
 
 GUARD_BYTES: Final = 64
 _PATTERN: Final = bytes((151 * k + 0xA5) & 0xFF for k in range(GUARD_BYTES))
@@ -101,9 +101,9 @@ class Guards:
         """Zones by the address of their buffer."""
         self.damages: deque[str] = deque()
         """Texts of overruns that no error has reported yet."""
-        self._checked: dict[ValidatedQueue, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
+        self._checked: dict[OpenQueue, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
         """(zones, (zone, kernel) of arguments) of the submission that each queue sends next."""
-        self._running: dict[ValidatedQueue, deque[tuple[Point, list[Zone]]]] = {}
+        self._running: dict[OpenQueue, deque[tuple[Point, list[Zone]]]] = {}
         """The zones that submissions in flight may damage, the oldest submission first."""
         self._retiring = threading.Lock()
 
@@ -122,7 +122,7 @@ class Guards:
         self.zones[block.va] = zone
         return zone
 
-    def record(self, queue: ValidatedQueue, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
+    def record(self, queue: OpenQueue, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
         """Remember the buffers that a submission names, to check their zones when it is complete."""
         named = [value for value in values.values() if isinstance(value, Buffer)]
         suspects: list[tuple[Zone, str]] = []
@@ -138,11 +138,11 @@ class Guards:
         zones = list(dict.fromkeys(_zones(named)))
         self._checked[queue] = zones, suspects
 
-    def not_sent(self, queue: ValidatedQueue) -> None:
+    def not_sent(self, queue: OpenQueue) -> None:
         """Drop the submission checked last on this queue, which was not sent."""
         self._checked.pop(queue, None)
 
-    def sent(self, queue: ValidatedQueue, point: Point) -> None:
+    def sent(self, queue: OpenQueue, point: Point) -> None:
         """Record that the submission checked last on this queue was sent; it ends at `point`."""
         zones, suspects = self._checked.pop(queue, ((), ()))
         for zone, name in suspects:

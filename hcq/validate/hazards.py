@@ -23,12 +23,12 @@ from hcq.commands import Command, SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Param, Value
+from hcq.process import OpenQueue
 from hcq.signal import Signal
 from hcq.validate.accesses import Access, Intervals, UnorderedKernels, accesses, number
-from hcq.validate.watch import ValidatedQueue
 
 Clock = dict[int, int]
-"""`ValidatedQueue.number` -> position. Numbers instead of queues, so that clocks keep no device alive."""
+"""`OpenQueue.number` -> position. Numbers instead of queues, so that clocks keep no device alive."""
 _PROMISES_KEPT = 256
 """The most promises remembered for one signal; the newest stay."""
 _DEAD_KEPT = 256
@@ -39,7 +39,7 @@ _DEAD_KEPT = 256
 class Past:
     """A submitted access, as an entry of its buffer's history. It does not reference the buffer."""
 
-    queue: ValidatedQueue
+    queue: OpenQueue
     tick: int
     begin: int
     end: int
@@ -52,7 +52,7 @@ class Promise:
     """A submitted SetSignal: the value it stores, and the clock that a Wait for it joins."""
 
     queue: int
-    """`ValidatedQueue.number`."""
+    """`OpenQueue.number`."""
     value: int
     clock: Clock
 
@@ -61,7 +61,7 @@ class Promise:
 class Draft:
     """The effects of a checked submission, entered into the ledger once it was sent."""
 
-    queue: ValidatedQueue
+    queue: OpenQueue
     label: str
     clock: Clock
     touched: dict[tuple[Buffer, int, bool], Intervals] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Draft:
 class Deferred:
     """A submission that was sent before its order was known; see the module."""
 
-    queue: ValidatedQueue
+    queue: OpenQueue
     label: str
     todo: Sequence[Command]
     values: Mapping[Param, Value]
@@ -92,7 +92,7 @@ class Ledger:
     """The submitted work of all validated devices that later submissions may conflict with."""
 
     def __init__(self) -> None:
-        self.clocks: weakref.WeakKeyDictionary[ValidatedQueue, Clock] = weakref.WeakKeyDictionary()
+        self.clocks: weakref.WeakKeyDictionary[OpenQueue, Clock] = weakref.WeakKeyDictionary()
         self.host: Clock = {}
         """The work that the host has observed to be complete."""
         self.history: weakref.WeakKeyDictionary[Buffer, list[Past]] = weakref.WeakKeyDictionary()
@@ -101,7 +101,7 @@ class Ledger:
         """Deferred submissions in the order in which they were sent."""
 
     def draft(
-        self, queue: ValidatedQueue, label: str, todo: list[Command], values: Mapping[Param, Value]
+        self, queue: OpenQueue, label: str, todo: list[Command], values: Mapping[Param, Value]
     ) -> Draft:
         """Check a submission against all earlier ones; return its effects.
 
@@ -119,7 +119,7 @@ class Ledger:
 
     def _checked(
         self,
-        queue: ValidatedQueue,
+        queue: OpenQueue,
         label: str,
         todo: Sequence[Command],
         values: Mapping[Param, Value],
@@ -159,7 +159,7 @@ class Ledger:
 
     def _must_defer(
         self,
-        queue: ValidatedQueue,
+        queue: OpenQueue,
         todo: Sequence[Command],
         values: Mapping[Param, Value],
         before: Iterable[Deferred],
@@ -284,7 +284,7 @@ class Ledger:
                 entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
                 entries.append(past)
 
-    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+    def drop_in_flight(self, queues: Sequence[OpenQueue]) -> None:
         """Drop the work in flight in these queues: it is complete or lost."""
         numbers = {queue.number for queue in queues}
         self.deferred = [deferred for deferred in self.deferred if deferred.queue not in queues]

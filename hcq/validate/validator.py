@@ -8,10 +8,8 @@ have a Barrier between them (`accesses`), and that queues which share memory are
 With a seed it also shuffles the kernels between two Barriers. Hardware may run them in any order, so this
 makes tests expose missing barriers.
 
-Next: `watch`, the protocol between devices and this layer.
+Next: `hcq.queue` and `hcq.device`, the callers.
 """
-
-# ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols
 
 from __future__ import annotations
 
@@ -28,13 +26,12 @@ from hcq.errors import OutOfMemoryError, UsageError
 from hcq.heap import Block, FreeList, Pool
 from hcq.memory import Buffer
 from hcq.params import Param, Value
-from hcq.process import in_children
+from hcq.process import OpenQueue, in_children
 from hcq.signal import Point, Signal
 from hcq.validate.accesses import Access, accesses, number
 from hcq.validate.guards import GUARD_BYTES, Guards
 from hcq.validate.hazards import Draft, Ledger
 from hcq.validate.waits import HostWait, RoomWait, WaitGraph
-from hcq.validate.watch import ValidatedQueue
 
 FREED_KEPT = 256
 """Freed buffers that a device remembers for fault reports."""
@@ -64,7 +61,7 @@ class Validator:
         in_children(forget)
         self.check = check
         self._random = random.Random(seed) if seed else None  # noqa: S311 - must be repeatable
-        self._drafts: dict[ValidatedQueue, Draft] = {}
+        self._drafts: dict[OpenQueue, Draft] = {}
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
         """(address, bytes, label) by buffer; an address may be reused before its entry is removed."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
@@ -76,7 +73,7 @@ class Validator:
 
     def check_submission(
         self,
-        queue: ValidatedQueue,
+        queue: OpenQueue,
         label: str,
         todo: list[Command],
         values: Mapping[Param, Value] | None,
@@ -98,7 +95,8 @@ class Validator:
             self.guards.record(queue, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: ValidatedQueue, point: Point) -> None:
+    def sent(self, queue: OpenQueue, point: Point) -> None:
+        """Record that the submission checked last on this queue was sent, and lies last in its ring."""
         if not self.check:
             return
         self.guards.sent(queue, point)
@@ -108,7 +106,8 @@ class Validator:
             _SHARED.waits.commit(draft, point)
             _SHARED.waits.unblock()  # it may have waited for ring space
 
-    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+    def drop_in_flight(self, queues: Sequence[OpenQueue]) -> None:
+        """Drop the work in flight in these queues, whose device recovered or is closed."""
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)
@@ -117,6 +116,7 @@ class Validator:
             _SHARED.waits.drop_in_flight(queues)
 
     def reorder(self, commands: list[Command]) -> list[Command]:
+        """Return the commands with each sequence of kernels without a barrier between them shuffled."""
         if self._random is None:
             return commands
         out: list[Command] = []
@@ -131,7 +131,7 @@ class Validator:
         self._random.shuffle(run)
         return out + run
 
-    def _lifetimes(self, queue: ValidatedQueue, command: Command) -> None:
+    def _lifetimes(self, queue: OpenQueue, command: Command) -> None:
         for buffer in operands(command):
             buffer.live()
             if not buffer.visible_to(queue.device):
@@ -139,7 +139,7 @@ class Validator:
         if isinstance(command, Exec) and command.program.closed:
             raise UsageError(f"{command.program!r} was launched after it was closed")
 
-    def _limits(self, queue: ValidatedQueue, command: Command, values: Mapping[Param, Value]) -> None:
+    def _limits(self, queue: OpenQueue, command: Command, values: Mapping[Param, Value]) -> None:
         if isinstance(command, Exec):
             _check_launch(queue, command, [number(word, values) for word in command.groups])
         touched = list(accesses(command, values))  # raises for a range outside its buffer
@@ -150,12 +150,17 @@ class Validator:
                 raise UsageError(f"{access.what} within {access.root!r}: {begins}")
 
     def check_wait(self, signal: Signal, value: int) -> None:
+        """Record that this thread waits for a slot >= `value`. Raises `UsageError` for a deadlock."""
         if not self.check:
             return
         wait = HostWait(signal, value)
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
-    def check_room(self, queue: ValidatedQueue, until: int) -> None:
+    def check_room(self, queue: OpenQueue, until: int) -> None:
+        """Record that this thread waits until the queue has read `until` units of its ring (`Ring.taken`).
+
+        Raises `UsageError` for a deadlock.
+        """
         if not self.check:
             return
         self._block(RoomWait(queue, until), f"{queue.label} has no room for a submission, and none can come")
@@ -172,27 +177,33 @@ class Validator:
                 )
 
     def wait_ended(self) -> None:
+        """Record that this thread has stopped waiting."""
         if self.check:
             _SHARED.waits.unblock()
 
     def host_observed(self, signal: Signal, value: int) -> None:
+        """Order later submissions after the work that raised the slot of `signal` to `value`."""
         if self.check:
             with _SHARED.lock:
                 _SHARED.ledger.host_observed(signal, value)
             self.guards.check_finished()
 
     def check_overruns(self) -> None:
+        """Check all guard zones of the device. Raises `UsageError` if a buffer was overrun."""
         self.guards.check_all()
         self.raise_overruns()
 
     def raise_overruns(self) -> None:
+        """Raise `UsageError` if overruns were found that no error has reported yet."""
         self.guards.raise_overruns()
 
     def wait_graph(self) -> list[str]:
+        """Return one line of text for each queue that cannot continue, with the reason."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.simulate())
 
-    def not_sent(self, queue: ValidatedQueue) -> None:
+    def not_sent(self, queue: OpenQueue) -> None:
+        """Drop the submission checked last on this queue, which was not sent."""
         self.guards.not_sent(queue)
         with _SHARED.lock:
             self._drafts.pop(queue, None)
@@ -214,6 +225,7 @@ class Validator:
         return block, self.guards.add_zone(block, free_list, size, label) if guard else free_list
 
     def allocated(self, buffer: Buffer) -> None:
+        """Record a buffer for fault reports, and the line that drops it."""
         known = buffer.va, buffer.size, buffer.label
 
         finalizing = sys.is_finalizing  # a local: modules are empty when the interpreter ends
@@ -228,6 +240,7 @@ class Validator:
         self._live[weakref.ref(buffer, dropped)] = known
 
     def nearest(self, va: int) -> str:
+        """Return a text that names the buffer nearest to `va`; an open one before a freed one."""
         best: tuple[int, int, str] | None = None
         for rank, (start, size, text) in enumerate(self._ranges()):
             distance = max(start - va, va - (start + size) + 1, 0)
@@ -254,7 +267,7 @@ def _lines(lines: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in lines)
 
 
-def _check_aligned(queue: ValidatedQueue, access: Access) -> None:
+def _check_aligned(queue: OpenQueue, access: Access) -> None:
     """Raise `UsageError` if the address or size of an access is no multiple of its alignment."""
     begin, align = access.root.va + access.begin, access.align
     if begin % align or (access.end - access.begin) % align:
@@ -264,7 +277,7 @@ def _check_aligned(queue: ValidatedQueue, access: Access) -> None:
         )
 
 
-def _check_launch(queue: ValidatedQueue, command: Exec, groups: list[int]) -> None:
+def _check_launch(queue: OpenQueue, command: Exec, groups: list[int]) -> None:
     """Raise `UsageError` for a launch outside the limits of the kernel or the device."""
     image, limits = command.program.image, queue.device.info.limits
     threads = command.threads[0] * command.threads[1] * command.threads[2]

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hcq.faults.messages import signal_name
-from hcq.process import open_devices
+from hcq.process import OpenQueue, open_devices
 from hcq.signal import LOST, Point, Signal
 from hcq.validate.hazards import Draft
-from hcq.validate.watch import ValidatedQueue
 
 ANY = 1 << 65
 """The assumed value of a slot whose value is unknown; it satisfies every wait."""
@@ -46,7 +45,7 @@ class HostWait(NamedTuple):
 class RoomWait(NamedTuple):
     """The wait of a thread for space in a ring."""
 
-    queue: ValidatedQueue
+    queue: OpenQueue
     until: int
     """The units of the ring that must have been read before there is space; counted as `Ring.taken`."""
 
@@ -58,7 +57,7 @@ class RoomWait(NamedTuple):
 class Pending:
     """A submission in flight."""
 
-    queue: ValidatedQueue
+    queue: OpenQueue
     label: str
     events: list[tuple[bool, Signal, int]]
     """(whether it waits, signal, slot value) in order."""
@@ -74,7 +73,7 @@ class Outcome:
 
     reached: dict[Signal, int] = field(default_factory=dict)
     """The slot values that signals reached."""
-    blocked: dict[ValidatedQueue, tuple[Pending, Signal, int]] = field(default_factory=dict)
+    blocked: dict[OpenQueue, tuple[Pending, Signal, int]] = field(default_factory=dict)
     """Queue -> (submission that blocks it, signal that this waits for, slot value)."""
 
 
@@ -92,7 +91,7 @@ class WaitGraph:
         self._pending = [one for one in self._pending if not one.point.passed()]
         self._pending.append(Pending(draft.queue, draft.label, events, point, draft.queue.ring.taken))
 
-    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+    def drop_in_flight(self, queues: Sequence[OpenQueue]) -> None:
         """Drop the work in flight in these queues, which is complete or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
@@ -107,7 +106,7 @@ class WaitGraph:
     def simulate(self) -> Outcome:
         """Execute the waits and stores of all queues until no queue can advance; return the state then."""
         out = Outcome()
-        lines: dict[ValidatedQueue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
+        lines: dict[OpenQueue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
         for pending in self._pending:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
         at = dict.fromkeys(lines, 0)
