@@ -9,7 +9,7 @@ Counts are exact for the instructions that the emulated GPU executes: PTX on `nv
 `amd-emu`. Times and occupancy that follow from them are estimates, which no GPU has confirmed: they are
 *uncalibrated*.
 
-Not here: what counts (`emulator.shared`), the rates of GPUs behind the estimates (`emulator.shared.boards`).
+Not here: what counts (`emulator.shared`), the rates of GPUs behind the estimates (`emulator.shared.counts`).
 Next: docs/counters.md.
 """
 

@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from drivers.nv import vaspace
@@ -254,7 +255,7 @@ def check(image: KernelImage, kernel: NvKernelFacts, gpu: NvGpu) -> type[Struct]
             f"kernel {image.name}: its parameters start at {kernel.parameter_base:#x} of constant bank 0, "
             f"{layout.SIZE:#x} was expected for {gpu.sm}: another assembler generation?"
         )
-    records = sorted(kernel.parameters, key=lambda record: record.ordinal)
+    records = sorted(kernel.parameters, key=attrgetter("ordinal"))
     check_arguments(image, kernel.parameter_bytes, records or None)
     if kernel.registers > MAX_REGISTERS:
         raise UsageError(
