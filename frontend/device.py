@@ -114,17 +114,26 @@ class TensorDevice:
             queue.prepend(stores)
             return buffer
         buffer = self.alloc(size, label=label)
+        self.write_into(buffer, 0, data)
+        return buffer
+
+    def write_into(self, buffer: hcq.Buffer, at: int, data: bytes | memoryview) -> None:
+        """Copy `data` to byte `at` of a buffer that no submission uses yet, for all later ones.
+
+        The caller may reuse `data` at once. Raises as `hcq.Device.alloc`.
+        """
+        size, queue = len(data), self.queue
         if not size:
-            return buffer
+            return
         if self.direct:
-            buffer.borrow()[:size] = data
-            return buffer
+            buffer.borrow()[at : at + size] = data
+            return
         staging = self.hcq.alloc(size, self._visible, label="staging")
         staging.borrow()[:size] = data
         copies = self.hcq.copies[0] if self.hcq.copies else queue
-        point = copies.submit(copies.record(label="upload").copy(buffer, staging, size))
+        part = buffer.view(at, size) if at else buffer
+        point = copies.submit(copies.record(label="upload").copy(part, staging, size))
         queue.prepend(queue.record(label="after upload"), after=[point])
-        return buffer
 
     def write_small(self, data: bytes) -> hcq.Buffer:
         """Return new host-visible memory that contains `data`, for a few bytes that kernels read in place."""

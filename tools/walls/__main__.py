@@ -95,15 +95,16 @@ def written(limits: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     out += [f'"{pair}" = {runs}' for pair, runs in found["clones"].items()]
     out += ["", f"# {SECTIONS['rooms']}", "[rooms]"]
     for room, row in limits["rooms"].items():
-        out.append(f'{room} = {{ ceiling = {row["ceiling"]}, goal = {row["goal"]}, why = "{row["why"]}" }}')
+        key = json.dumps(room) if "/" in room else room
+        out.append(f'{key} = {{ ceiling = {row["ceiling"]}, goal = {row["goal"]}, why = "{row["why"]}" }}')
     return "\n".join(out) + "\n"
 
 
 def table(limits: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """Return the rooms as text: lines, ceiling, goal, and why the ceiling is above the goal."""
-    head = f"{'room':<10}{'lines':>9}{'ceiling':>9}{'goal':>9}  why"
+    head = f"{'room':<13}{'lines':>9}{'ceiling':>9}{'goal':>9}  why"
     rows = [
-        f"{room:<10}{found['rooms'][room]:>9,}{row['ceiling']:>9,}{row['goal']:>9,}  {row['why']}"
+        f"{room:<13}{found['rooms'][room]:>9,}{row['ceiling']:>9,}{row['goal']:>9,}  {row['why']}"
         for room, row in limits["rooms"].items()
     ]
     return "\n".join([head, *rows]) + "\n"

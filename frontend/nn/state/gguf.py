@@ -25,11 +25,6 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
-
-    Bytes = np.ndarray[Any, Any]
-    Floats = np.ndarray[Any, Any]
-
 
 _FOURBIT: Final = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The values of the four-bit codes of IQ4_NL and IQ4_XS (`kvalues_iq4nl`)."""
@@ -45,142 +40,124 @@ class Packing(NamedTuple):
     """Elements of a block."""
     size: int
     """Bytes of a block."""
-    read: Callable[[Bytes], Floats]
-    """Returns the float32 values (n, elements) of n blocks (n, size)."""
+    read: Callable[[Tensor], Tensor]
+    """Returns the values (..., elements) of blocks (..., size) of uint8, float32; lazy."""
 
 
-def _half(b: Bytes, at: int) -> Floats:
-    """Return the float16 at byte `at` of each block, as float32 (n, 1)."""
-    found: Floats = b[:, at : at + 2].copy().view("<f2").astype("float32")
-    return found
+def _half(b: Tensor, at: int) -> Tensor:
+    """Return the float16 at byte `at` of each block, as float32 (..., 1)."""
+    return b[..., at : at + 2].bitcast(dtypes.float16).cast(dtypes.float32)
 
 
-def _bits(b: Bytes, begin: int, end: int, width: int, run: int) -> Bytes:
-    """Return the fields of `width` bits in bytes begin..end of each block, (n, fields).
+def _bits(b: Tensor, begin: int, end: int, width: int, run: int) -> Tensor:
+    """Return the fields of `width` bits in bytes begin..end of each block, (..., fields).
 
     Of each run of `run` bytes come first the lowest fields of all bytes, then the next fields, and so on.
     """
-    import numpy as np  # noqa: PLC0415 - only where such files are read
-
-    shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    runs = b[:, begin:end].reshape(len(b), (end - begin) // run, 1, run)  # no -1: there may be no blocks
-    fields = runs >> shifts & np.uint8((1 << width) - 1)
-    found: Bytes = fields.reshape(len(b), (end - begin) * 8 // width)
-    return found
+    lead, count = b.shape[:-1], 8 // width
+    runs = b[..., begin:end].reshape(*lead, (end - begin) // run, 1, run)
+    shifts = (Tensor.arange(count, dtype=dtypes.uint8, device=b.device) * width).reshape(count, 1)
+    return ((runs >> shifts) & ((1 << width) - 1)).reshape(*lead, (end - begin) * count)
 
 
-def _signed(q: Bytes, offset: int) -> Floats:
-    found: Floats = (q.astype("int8") - offset).astype("float32")
-    return found
+def _signed(q: Tensor, offset: int) -> Tensor:
+    return (q.cast(dtypes.int8) - offset).cast(dtypes.float32)
 
 
-def _scaled(scale: Floats, q: Any, least: Floats) -> Floats:
-    """Return scale * q + least; each block has one scale and one least value."""
-    found: Floats = scale * q.astype("float32") + least
-    return found
+def _floats(q: Tensor) -> Tensor:
+    return q.cast(dtypes.float32)
 
 
-def _q4_0(b: Bytes) -> Floats:
+def _q4_0(b: Tensor) -> Tensor:
     return _half(b, 0) * _signed(_bits(b, 2, 18, 4, 16), 8)
 
 
-def _q4_1(b: Bytes) -> Floats:
-    return _scaled(_half(b, 0), _bits(b, 4, 20, 4, 16), _half(b, 2))
+def _q4_1(b: Tensor) -> Tensor:
+    return _half(b, 0) * _floats(_bits(b, 4, 20, 4, 16)) + _half(b, 2)
 
 
-def _fifth(b: Bytes, at: int) -> Bytes:
+def _fifth(b: Tensor, at: int) -> Tensor:
     """Return for element i bit i of the 32-bit word at byte `at`, as 16 or 0."""
-    import numpy as np  # noqa: PLC0415 - only where such files are read
-
-    found: Bytes = np.unpackbits(b[:, at : at + 4], axis=1, bitorder="little") << np.uint8(4)
-    return found
+    return _bits(b, at, at + 4, 1, 1) << 4
 
 
-def _q5_0(b: Bytes) -> Floats:
+def _q5_0(b: Tensor) -> Tensor:
     return _half(b, 0) * _signed(_bits(b, 6, 22, 4, 16) | _fifth(b, 2), 16)
 
 
-def _q5_1(b: Bytes) -> Floats:
-    q = _bits(b, 8, 24, 4, 16) | _fifth(b, 4)
-    return _scaled(_half(b, 0), q, _half(b, 2))
+def _q5_1(b: Tensor) -> Tensor:
+    return _half(b, 0) * _floats(_bits(b, 8, 24, 4, 16) | _fifth(b, 4)) + _half(b, 2)
 
 
-def _q8_0(b: Bytes) -> Floats:
-    return _half(b, 0) * _signed(b[:, 2:34].copy().view("int8"), 0)
+def _q8_0(b: Tensor) -> Tensor:
+    return _half(b, 0) * _floats(b[..., 2:34].bitcast(dtypes.int8))
 
 
-def _grouped(q: Any, scale: Floats, least: Floats | None = None) -> Floats:
-    """Return scale * q - least; each scale and least value (n, groups) is that of neighbouring elements."""
-    groups = q.reshape(len(q), scale.shape[1], q.shape[1] // scale.shape[1]).astype("float32")
-    y = scale[:, :, None] * groups
-    if least is not None:
-        y -= least[:, :, None]
-    found: Floats = y.reshape(q.shape)
-    return found
+def _grouped(q: Tensor, scale: Tensor, least: Tensor | None = None) -> Tensor:
+    """Return scale * q - least; each scale and least value (..., groups) is that of neighbouring elements."""
+    groups = q.cast(dtypes.float32).reshape(*scale.shape, q.shape[-1] // scale.shape[-1])
+    y = scale.unsqueeze(-1) * groups
+    return (y if least is None else y - least.unsqueeze(-1)).reshape(*q.shape)
 
 
-def _q2_k(b: Bytes) -> Floats:
-    scale, least = _half(b, 80) * (b[:, :16] & 15), _half(b, 82) * (b[:, :16] >> 4)
-    return _grouped(_bits(b, 16, 80, 2, 32), scale.astype("float32"), least.astype("float32"))
+def _q2_k(b: Tensor) -> Tensor:
+    scale, least = _half(b, 80) * _floats(b[..., :16] & 15), _half(b, 82) * _floats(b[..., :16] >> 4)
+    return _grouped(_bits(b, 16, 80, 2, 32), scale, least)
 
 
-def _q3_k(b: Bytes) -> Floats:
+def _q3_k(b: Tensor) -> Tensor:
     low, high = _bits(b, 96, 104, 4, 8), _bits(b, 104, 108, 2, 4)
-    scale = _half(b, 108) * _signed(low | high << 4, 32)
-    quarter = _bits(b, 32, 96, 2, 32).astype("int8") - 4 * (1 - _bits(b, 0, 32, 1, 32).astype("int8"))
-    return _grouped(quarter, scale)
+    scale = _half(b, 108) * _signed(low | (high << 4), 32)
+    return _grouped(_signed(_bits(b, 32, 96, 2, 32) | (_bits(b, 0, 32, 1, 32) << 2), 4), scale)
 
 
-def _six(b: Bytes, at: int) -> tuple[Floats, Floats]:
+def _six(b: Tensor, at: int) -> tuple[Tensor, Tensor]:
     """Return the eight 6-bit scales and eight 6-bit least values in the twelve bytes from `at` on."""
-    import numpy as np  # noqa: PLC0415 - only where such files are read
-
-    s = b[:, at : at + 12]
-    first, second, third = s[:, :4], s[:, 4:8], s[:, 8:]
-    scale = np.concatenate([first & 63, third & 15 | first >> 6 << 4], 1)
-    least = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], 1)
-    return scale.astype("float32"), least.astype("float32")
+    first, second, third = (b[..., at + n : at + n + 4] for n in (0, 4, 8))
+    scale = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=-1)
+    least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=-1)
+    return _floats(scale), _floats(least)
 
 
-def _q4_k(b: Bytes) -> Floats:
+def _q4_k(b: Tensor) -> Tensor:
     scale, least = _six(b, 4)
     return _grouped(_bits(b, 16, 144, 4, 32), _half(b, 0) * scale, _half(b, 2) * least)
 
 
-def _q5_k(b: Bytes) -> Floats:
+def _q5_k(b: Tensor) -> Tensor:
     scale, least = _six(b, 4)
-    q = _bits(b, 48, 176, 4, 32) | _bits(b, 16, 48, 1, 32) << 4
+    q = _bits(b, 48, 176, 4, 32) | (_bits(b, 16, 48, 1, 32) << 4)
     return _grouped(q, _half(b, 0) * scale, _half(b, 2) * least)
 
 
-def _q6_k(b: Bytes) -> Floats:
-    scale = _half(b, 208) * b[:, 192:208].copy().view("int8").astype("float32")
-    return _grouped(_signed(_bits(b, 0, 128, 4, 64) | _bits(b, 128, 192, 2, 32) << 4, 32), scale)
+def _q6_k(b: Tensor) -> Tensor:
+    scale = _half(b, 208) * _floats(b[..., 192:208].bitcast(dtypes.int8))
+    return _grouped(_signed(_bits(b, 0, 128, 4, 64) | (_bits(b, 128, 192, 2, 32) << 4), 32), scale)
 
 
-def _chosen(values: tuple[int, ...], codes: Bytes) -> Floats:
-    import numpy as np  # noqa: PLC0415 - only where such files are read
+def _chosen(values: tuple[int, ...], codes: Tensor) -> Tensor:
+    """Return the values of four-bit codes, packed as the bytes of two 64-bit words, as float32."""
+    words = struct.unpack("<2Q", struct.pack("<16b", *values))
+    low, high = (Tensor.full((1,), w, dtype=dtypes.uint64, device=codes.device) for w in words)
+    word = (codes < 8).where(low, high)
+    byte = (word >> ((codes & 7).cast(dtypes.uint64) * 8)).cast(dtypes.uint8)
+    return _floats(byte.bitcast(dtypes.int8))
 
-    found: Floats = np.array(values, dtype="float32")[codes]
-    return found
 
-
-def _iq4_nl(b: Bytes) -> Floats:
+def _iq4_nl(b: Tensor) -> Tensor:
     return _half(b, 0) * _chosen(_FOURBIT, _bits(b, 2, 18, 4, 16))
 
 
-def _iq4_xs(b: Bytes) -> Floats:
-    high = _bits(b, 2, 4, 2, 1)
-    low = _bits(b, 4, 8, 4, 1)
-    scale = _half(b, 0) * _signed(low | high << 4, 32)
+def _iq4_xs(b: Tensor) -> Tensor:
+    scale = _half(b, 0) * _signed(_bits(b, 4, 8, 4, 1) | (_bits(b, 2, 4, 2, 1) << 4), 32)
     return _grouped(_chosen(_FOURBIT, _bits(b, 8, 136, 4, 16)), scale)
 
 
-def _mxfp4(b: Bytes) -> Floats:
-    e = b[:, :1].astype("uint32")
-    tiny = 0x0020_0000 << (e & 1)  # 2 ** -128 and 2 ** -127 are subnormal
-    scale = ((e - (e > 0)) << 23) * (e > 1) + tiny * (e < 2)
-    return scale.astype("uint32").view("float32") * _chosen(_E2M1, _bits(b, 1, 17, 4, 16))
+def _mxfp4(b: Tensor) -> Tensor:
+    e = b[..., :1].cast(dtypes.int32)
+    tiny = (e & 1) * 0x0020_0000 + 0x0020_0000  # 2 ** -128 and 2 ** -127 are subnormal
+    scale = (e > 1).where((e - 1) * 0x0080_0000, tiny).bitcast(dtypes.float32)
+    return scale * _chosen(_E2M1, _bits(b, 1, 17, 4, 16))
 
 
 PACKINGS: Final = {
@@ -302,11 +279,8 @@ class GgufFile(TensorFile):
         """Return bytes of a tensor as a tensor of a shape; quantised blocks become float32."""
         if e.packing is None:
             return super().tensor(e, raw, shape)
-        import numpy as np  # noqa: PLC0415 - only where such files are read
-
-        with np.errstate(all="ignore"):  # a scale may be any float16
-            found = e.packing.read(np.frombuffer(raw, np.uint8).reshape(-1, e.packing.size))
-        return Tensor(found.reshape(shape), device=self.device)
+        blocks = Tensor(raw, dtype=dtypes.uint8, device=self.device).reshape(-1, e.packing.size)
+        return e.packing.read(blocks).reshape(shape).realize()
 
 
 def _described(c: _Cursor) -> tuple[str, tuple[int, ...], int, int]:

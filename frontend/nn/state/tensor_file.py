@@ -12,7 +12,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from compiler.dtype import DType
 from frontend.tensor import Tensor
@@ -21,7 +21,13 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import hcq
+    from frontend.device import TensorDevice
     from frontend.nn.state.gguf import Packing
+
+
+_PIECE: Final = 1 << 26
+"""The most bytes that are copied to a device at once."""
 
 
 class TensorEntry(NamedTuple):
@@ -62,12 +68,23 @@ class Contents(io.BufferedReader):
         while begin < end:
             found.append(os.pread(self.fileno(), end - begin, begin))
             begin += len(found[-1])
-            if not found[-1]:
-                raise UsageError(
-                    f"{self.path} was cut off while it was open: wanted bytes {part.start} to {end}, it has "
-                    f"{os.fstat(self.fileno()).st_size}"
-                )
+            self._refuse_end(len(found[-1]), end)
         return b"".join(found)
+
+    def read_into(self, memory: memoryview, begin: int) -> None:
+        """Fill a view of memory with the bytes from `begin` on."""
+        end = begin + len(memory)
+        while memory:
+            count = os.preadv(self.fileno(), [memory], begin)
+            memory, begin = memory[count:], begin + count
+            self._refuse_end(count, end)
+
+    def _refuse_end(self, count: int, end: int) -> None:
+        if not count:
+            raise UsageError(
+                f"{self.path} was cut off while it was open: wanted bytes up to {end}, it has "
+                f"{os.fstat(self.fileno()).st_size}"
+            )
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return the next `size` bytes, fewer at the end; -1 or None: all.
@@ -121,6 +138,18 @@ class TensorFile(Mapping[str, Tensor]):
         if self._data is None:
             raise UsageError(f"{self.path} is closed; read its tensors inside the with block")
         return self._data[begin:end]
+
+    def read_into(self, device: TensorDevice, buffer: hcq.Buffer, at: int, begin: int, end: int) -> None:
+        """Copy bytes begin..end of the file to byte `at` of a buffer that no submission uses yet.
+
+        Of a device whose memory the host addresses they are read in place. Raises as `raw`, and as
+        `TensorDevice.write_into`.
+        """
+        if self._data is not None and device.direct:
+            self._data.read_into(buffer.borrow()[at : at + end - begin], begin)
+            return
+        for piece in range(begin, end, _PIECE):
+            device.write_into(buffer, at + piece - begin, self.raw(piece, min(end, piece + _PIECE)))
 
     def __getitem__(self, name: str) -> Tensor:
         e = self.entries[name]

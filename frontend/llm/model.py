@@ -1,0 +1,271 @@
+"""Language models: logits of ids, and generated ids.
+
+Tokens run through captured graphs: one for a single token of each sequence, one for a chunk of 16, one for a
+chunk of 128. Each serves all positions, since the slot of the cache is a bound variable. The tokens of a
+prompt, but for the last, run in chunks; the last one gives the first logits.
+
+Not here: computing (`block`), texts (`tokenizer`). Next: `sampling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from frontend.autograd.grad_modes import no_grad
+from frontend.capture.jit import TinyJit
+from frontend.llm.block import KeyValueCache
+from frontend.llm.sampling import Sampling
+from frontend.tensor import Tensor
+from frontend.variable import Variable
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from frontend.llm.block import Decoder
+    from frontend.llm.description import Description
+
+CHUNKS: Final = (128, 16)
+"""Tokens of each sequence that run at once through a prompt."""
+_LEAST_SLOTS: Final = 256
+
+
+class Session:
+    """A cache of a batch with its captured graphs, and the tokens that are in it."""
+
+    def __init__(self, decoder: Decoder, batch: int, slots: int) -> None:
+        import numpy as np  # noqa: PLC0415 - only where models run
+
+        self.decoder, self.batch, self.slots = decoder, batch, slots
+        self.cache = KeyValueCache(decoder.d, batch, slots, decoder.device)
+        self.graphs: dict[tuple[int, bool], TinyJit[Any, Any]] = {}
+        """(tokens, whether logits are wanted) -> the graph."""
+        self.ids = np.zeros((batch, slots), np.int32)
+        self.starts = np.zeros(batch, np.int32)
+        self.end = 0
+        """Slots that are filled."""
+
+    def run(self, at: int, tokens: int, *, scored: bool) -> Tensor | None:
+        """Run the tokens of the slots from `at` on.
+
+        Return their logits (batch, tokens, vocabulary) if scored, else None.
+        """
+        graph = self.graphs.get((tokens, scored))
+        if graph is None:
+            call = partial(_scored if scored else _filled, self.decoder, self.cache)
+            graph = self.graphs[tokens, scored] = TinyJit(call)
+        device = self.decoder.device
+        slot = Variable(f"slot{tokens}", 0, self.slots - tokens).bind(at, device=device)
+        ids = Tensor(self.ids[:, at : at + tokens].copy(), device=device).realize()
+        starts = Tensor(self.starts.copy(), device=device).realize()
+        with no_grad():
+            found: Tensor | None = graph(ids, slot, starts)
+        return found
+
+    def begin(self, prompts: Sequence[Sequence[int]], spare: int) -> int:
+        """Put prompts into the slots, so that all end in the same one; return the first slot to run.
+
+        All but the last `spare` tokens run in chunks. Slots that hold the same tokens need not run again.
+        """
+        longest = max(map(len, prompts))
+        same = self._same(prompts[0]) if spare and self.batch == 1 else 0
+        if same:
+            first = int(self.starts[0])
+            self.ids[0, first : first + longest] = prompts[0]
+            self.end = first + longest
+            return first + min(same, longest - spare)
+        self.end = -(longest - spare) % CHUNKS[-1] + longest
+        self.ids[:] = 0
+        for i, prompt in enumerate(prompts):
+            self.starts[i] = self.end - len(prompt)
+            self.ids[i, self.starts[i] : self.end] = prompt
+        return 0
+
+    def _same(self, prompt: Sequence[int]) -> int:
+        """Return how many tokens of a prompt lie in the slots already; 0 if there is no room for the rest."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        first = int(self.starts[0])
+        held = self.ids[0, first : max(first, self.end - 1)]  # the last one has not run
+        count = min(len(held), len(prompt))
+        differs = np.flatnonzero(held[:count] != np.array(prompt[:count], np.int32))
+        return int(differs[0]) if len(differs) else count
+
+    def chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield (slot, tokens) of the calls that run the slots begin..end.
+
+        The first may repeat slots before `begin`, which gives the same values again.
+        """
+        most, least = CHUNKS
+        while end - begin >= most:
+            yield begin, most
+            begin += most
+        rest = -(-(end - begin) // least) * least
+        if rest > end:
+            yield from ((at, 1) for at in range(begin, end))
+        else:
+            yield from ((at, least) for at in range(end - rest, end, least))
+
+
+def _filled(decoder: Decoder, cache: KeyValueCache, ids: Tensor, slot: Any, starts: Tensor) -> None:
+    decoder.hidden(ids, slot, starts, cache)
+
+
+def _scored(decoder: Decoder, cache: KeyValueCache, ids: Tensor, slot: Any, starts: Tensor) -> Tensor:
+    return decoder.logits(decoder.hidden(ids, slot, starts, cache))
+
+
+class LanguageModel:
+    """A language model on a device; made by `load`.
+
+    Threads: calls from several threads are safe; each generation has a cache of its own.
+    """
+
+    def __init__(self, decoder: Decoder, path: str) -> None:
+        self.decoder, self.path = decoder, path
+        self._idle: Session | None = None
+        """The session of the last generation, whose graphs and cache the next one may use."""
+
+    @property
+    def description(self) -> Description:
+        """What the model is, without its weights."""
+        return self.decoder.d
+
+    def logits(self, ids: Sequence[int]) -> Tensor:
+        """Return the logits (len(ids), vocabulary) float32 after each of some tokens.
+
+        Raises `UsageError` for no ids, more ids than the model has positions, and an id outside the
+        vocabulary; `UsageTypeError` for ids that are no whole numbers.
+        """
+        prompt = self._checked([ids], "logits")[0]
+        session = self._session(1, len(prompt))
+        session.begin([prompt], 0)
+        parts = []
+        for at, tokens in session.chunks(0, session.end):
+            found = session.run(at, tokens, scored=True)
+            assert found is not None  # scored
+            parts.append(found[0])
+        self._idle = session
+        whole = parts[0].cat(*parts[1:], axis=0) if len(parts) > 1 else parts[0]
+        return whole[whole.shape[0] - len(prompt) :]
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[int] | None = None,
+    ) -> Iterator[int]:
+        """Yield the ids that follow some ids, one by one, as they are computed.
+
+        `temperature`, `top_k` and `top_p` are those of `Sampling`; 0 takes the most probable token. Equal
+        seeds give equal texts; None: another text each time. Ends after `max_tokens`, at the model's last
+        position, and at an id of `stop` (None: those that the model's settings name), which is not yielded.
+
+        Raises at the call as `logits`, and as `Sampling`.
+        """
+        batch = self.generate_batch(
+            [ids], max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+            stop=stop,
+        )  # fmt: skip
+        return (token for step in batch for token in step if token is not None)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[int] | None = None,
+    ) -> Iterator[list[int | None]]:
+        """Yield the next id of each of several texts of any lengths, None for those that have ended.
+
+        The ids of a text do not depend on the other texts, but for rounding; its chances are drawn from
+        (seed, its number). Arguments, ends and errors are those of `generate`.
+        """
+        import numpy as np  # noqa: PLC0415 - only where models run
+
+        checked = self._checked(prompts, "generate")
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        if type(max_tokens) is not int or max_tokens < 0:
+            raise UsageError(f"generate, max_tokens: wanted a whole number of at least 0, saw {max_tokens!r}")
+        ends = frozenset(self.description.stops if stop is None else stop)
+        sequence = np.random.SeedSequence(seed)
+        draws = [np.random.default_rng(part) for part in sequence.spawn(len(checked))]
+        return self._generated(checked, max_tokens, ends, sampling, draws)
+
+    def _generated(
+        self,
+        prompts: list[list[int]],
+        most: int,
+        ends: frozenset[int],
+        sampling: Sampling,
+        draws: list[np.random.Generator],
+    ) -> Iterator[list[int | None]]:
+        counts = [min(most, self.description.context - len(p)) for p in prompts]
+        session = self._session(len(prompts), max(map(len, prompts)) + max(counts))
+        begin = session.begin(prompts, 1)
+        for at, count in session.chunks(begin, session.end - 1):
+            session.run(at, count, scored=count == 1)
+        try:
+            for step in range(max(counts)):
+                found = session.run(session.end - 1, 1, scored=True)
+                assert found is not None  # scored
+                tokens: list[int | None] = [None] * len(prompts)
+                for i, row in enumerate(found.numpy()[:, 0]):
+                    if step < counts[i]:
+                        chosen = sampling.choose(row, draws[i])
+                        tokens[i] = None if chosen in ends else chosen
+                        counts[i] = 0 if chosen in ends else counts[i]
+                if all(t is None for t in tokens):
+                    return
+                session.ids[:, session.end] = [t or 0 for t in tokens]
+                session.end += 1
+                yield tokens
+        finally:
+            self._idle = session
+
+    def _session(self, batch: int, tokens: int) -> Session:
+        """Return a session with slots for some tokens: the idle one if it fits, which is then in use."""
+        wanted = tokens + CHUNKS[-1]
+        session, self._idle = self._idle, None
+        if session is None or session.batch != batch or session.slots < wanted:
+            slots = max(_LEAST_SLOTS, 1 << (wanted - 1).bit_length())
+            session = Session(self.decoder, batch, slots)
+        return session
+
+    def _checked(self, prompts: Sequence[Sequence[int]], what: str) -> list[list[int]]:
+        """Return prompts as lists of ids. Raises as `logits`."""
+        d, found = self.description, []
+        if not len(prompts):
+            raise UsageError(f"{what}: wanted at least one list of ids, saw none")
+        for given in prompts:
+            prompt = [_id(n, what) for n in given]
+            if not 0 < len(prompt) <= d.context:
+                raise UsageError(f"{what}: wanted 1 to {d.context} ids, saw {len(prompt)}")
+            if outside := [n for n in prompt if not 0 <= n < d.vocabulary]:
+                raise UsageError(f"{what}: the id {outside[0]} is outside the vocabulary of {d.vocabulary}")
+            found.append(prompt)
+        return found
+
+    def __repr__(self) -> str:
+        d = self.description
+        return (
+            f"<LanguageModel {d.family} of {len(d.layers)} layers, width {d.width}, on {self.decoder.device}>"
+        )
+
+
+def _id(value: Any, what: str) -> int:
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise UsageTypeError(f"{what}: wanted ids as whole numbers, saw {value!r}") from None

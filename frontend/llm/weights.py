@@ -1,0 +1,199 @@
+"""Weights as a file has them: matrices of bfloat16, float16, float32 or quantised blocks, in device memory.
+
+A weight is read once from its file into device memory, and stays in the file's form. Products convert its
+elements to float32 as they load them (`WeightMatrix.floats` is a lazy expression that the product's kernel
+contains), so no second copy of a weight exists. Matrices of one form that have the same input, such as those
+of queries, keys and values, are read behind each other into one block, and are one product.
+
+Not here: formats of files (`folder`). Next: `block`, which computes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from compiler.dtype import DType, dtypes
+from frontend.device import Device
+from frontend.evaluation.expr import leaf_expr
+from frontend.evaluation.storage import Leaf
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.nn.state.gguf import Packing
+    from frontend.nn.state.tensor_file import TensorEntry, TensorFile
+
+
+class Source(Protocol):
+    """Weights by name, of files that are open."""
+
+    @property
+    def device(self) -> str:
+        """The name of the device that weights are read to."""
+        ...
+
+    def find(self, name: str) -> Stored | None:
+        """Return the weight of a name, None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A weight in files: its parts behind each other, of one dtype or packing, and the shape of the whole.
+
+    `columns`: matrices are stored as (inputs, outputs), `shape` is so, too.
+    """
+
+    parts: tuple[tuple[TensorFile, TensorEntry], ...]
+    shape: tuple[int, ...]
+    columns: bool = False
+
+    @property
+    def form(self) -> tuple[DType, Packing | None, bool]:
+        """Return dtype, packing and order. Weights of one form can be read into one block."""
+        entry = self.parts[0][1]
+        return entry.dtype, entry.packing, self.columns
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum([e.end - e.begin for _, e in self.parts])
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMatrix:
+    """A matrix (outputs, inputs) in memory, or with a leading axis one for each expert."""
+
+    data: Tensor
+    """The elements; of a packing (..., outputs, blocks, bytes of a block) uint8."""
+    packing: Packing | None = None
+    columns: bool = False
+    """Whether `data` is (inputs, outputs)."""
+
+    def floats(self, data: Tensor | None = None) -> Tensor:
+        """Return the elements, or those of a part of `data`, as a lazy float32 tensor."""
+        data = self.data if data is None else data
+        if self.packing is not None:
+            return self.packing.read(data).flatten(-2)
+        return data if data.dtype is dtypes.float32 else data.cast(dtypes.float32)
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return x (..., inputs) times the transposed matrix, (..., outputs) float32."""
+        w = self.floats()
+        return x @ (w if self.columns else w.transpose(-1, -2))
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the rows, or the matrices of experts, of ids (...): (..., *rest) float32."""
+        return self.floats(self.data[ids])
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Matrices of one input, and their biases."""
+
+    parts: tuple[tuple[WeightMatrix, Tensor | None, tuple[int, ...]], ...]
+    """WeightMatrix, bias or None, and the numbers of outputs that it is divided into."""
+
+    def __call__(self, x: Tensor) -> list[Tensor]:
+        """Return the outputs for x (..., inputs), float32, divided as the parts say."""
+        out: list[Tensor] = []
+        for matrix, bias, sizes in self.parts:
+            y = matrix.product(x)
+            y = y if bias is None else y + bias
+            out += [y] if len(sizes) == 1 else y.split(list(sizes), -1)
+        return out
+
+
+def _placed(source: Source, each: Sequence[Stored], shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """Return weights, read behind each other into one block of device memory, as a tensor of a shape."""
+    device = Device[source.device]
+    buffer = device.alloc(sum([s.size for s in each]))
+    at = 0
+    for file, e in [part for s in each for part in s.parts]:
+        file.read_into(device, buffer, at, e.begin, e.end)
+        at += e.end - e.begin
+    return Tensor.of_part((leaf_expr(shape, dtype, device.name), (Leaf(buffer),)))
+
+
+def _is(stored: Stored, name: str, shape: tuple[int, ...]) -> Stored:
+    found = (*stored.shape[:-2], *reversed(stored.shape[-2:])) if stored.columns else stored.shape
+    if found != shape:
+        raise UsageError(
+            f"{stored.parts[0][0].path}: wanted the shape {shape} for {name}, saw {found}\n"
+            "hint: the settings of the model are those of another one, or the file is damaged"
+        )
+    return stored
+
+
+def needed(source: Source, name: str, shape: tuple[int, ...]) -> Stored:
+    """Return the weight of a name. Raises `UsageError` if it is missing or has another shape."""
+    stored = source.find(name)
+    if stored is None:
+        raise UsageError(f"{source}: it has no weight {name}, which the model of its settings needs")
+    return _is(stored, name, shape)
+
+
+def vector(source: Source, name: str, size: int) -> Tensor:
+    """Return a weight (size,), as float32. Raises as `needed`."""
+    stored = needed(source, name, (size,))
+    found = _placed(source, [stored], (size,), stored.form[0])
+    return found.cast(dtypes.float32).realize()
+
+
+def matrix(
+    source: Source, names: Sequence[str], rows: Sequence[int], inputs: int, *, lead: tuple[int, ...] = ()
+) -> WeightMatrix:
+    """Return matrices (rows, inputs) one below the other, all of one form. Raises as `needed`."""
+    each = [needed(source, n, (*lead, r, inputs)) for n, r in zip(names, rows, strict=True)]
+    dtype, packing, columns = each[0].form
+    total = sum(rows)
+    if packing is not None:
+        shape = (*lead, total, inputs // packing.elements, packing.size)
+        return WeightMatrix(_placed(source, each, shape, dtypes.uint8), packing)
+    if not dtype.is_float or dtype.bits < 16:
+        raise UsageError(f"{source}: {names[0]} has the dtype {dtype.name}; wanted floats of 16 or 32 bits")
+    shape = (*lead, inputs, total) if columns else (*lead, total, inputs)
+    return WeightMatrix(_placed(source, each, shape, dtype), None, columns)
+
+
+def linear(source: Source, names: Sequence[str], rows: Sequence[int], inputs: int) -> Projection:
+    """Return the matrices of some names (each with rows and inputs), as few products as their forms allow.
+
+    Raises as `needed`.
+    """
+    runs: list[tuple[list[str], list[int]]] = []
+    last: object = None
+    for name, count in zip(names, rows, strict=True):
+        form = needed(source, f"{name}.weight", (count, inputs)).form
+        if form != last or form[2]:  # matrices (inputs, outputs) do not lie one behind the other
+            runs.append(([], []))
+        last = form
+        runs[-1][0].append(name)
+        runs[-1][1].append(count)
+    each = []
+    for run, counts in runs:
+        made = matrix(source, [f"{n}.weight" for n in run], counts, inputs)
+        each.append((made, _biases(source, run, counts), tuple(counts)))
+    return Projection(tuple(each))
+
+
+def _biases(source: Source, names: Sequence[str], rows: Sequence[int]) -> Tensor | None:
+    """Return the biases of some matrices in a row, 0 for those without; None if none has one."""
+    if all(source.find(f"{n}.bias") is None for n in names):
+        return None
+    found = [
+        vector(source, f"{n}.bias", r)
+        if source.find(f"{n}.bias") is not None
+        else Tensor.zeros(r, dtype=dtypes.float32, device=source.device)
+        for n, r in zip(names, rows, strict=True)
+    ]
+    return found[0] if len(found) == 1 else found[0].cat(*found[1:], axis=0).realize()
+
+
+def divided(source: Source, name: str, sizes: Sequence[int], inputs: int) -> Projection:
+    """Return the matrix of one name whose outputs are divided into some sizes. Raises as `needed`."""
+    total = sum(sizes)
+    made = matrix(source, [f"{name}.weight"], [total], inputs)
+    return Projection(((made, _biases(source, [name], [total]), tuple(sizes)),))

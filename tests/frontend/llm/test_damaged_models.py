@@ -1,0 +1,125 @@
+"""Damaged settings and weights of language models are refused with an error that names the file."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frontend import llm
+from hcq.errors import UnsupportedError, UsageError
+from tests.frontend.llm.test_language_models import WANT, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REFUSED = (UsageError, UnsupportedError)
+
+
+def refused(folder: Path, match: str) -> None:
+    with pytest.raises(REFUSED, match=match) as seen:
+        llm.load(folder)
+    assert str(folder) in str(seen.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"model_type": "unknown"}, "wanted a model_type of llama, .*saw 'unknown'"),
+        ({"model_type": ["llama"]}, "model_type"),
+        ({"hidden_act": "relu6"}, "activation"),
+        ({"num_attention_heads": 0}, "whole number"),
+        ({"num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": None}, "5 heads do not divide"),
+        ({"num_key_value_heads": 3}, "3 heads of keys"),
+        ({"hidden_size": "64"}, "whole number"),
+        ({"hidden_size": 128}, "wanted the shape"),
+        ({"num_hidden_layers": 3}, "no weight .*attn"),
+        ({"num_hidden_layers": 1 << 40}, "whole number"),
+        ({"vocab_size": 97}, "wanted the shape"),
+        ({"rms_norm_eps": "nan"}, "number"),
+        ({"eos_token_id": "2"}, "token id"),
+        ({"tie_word_embeddings": 1}, "true or false"),
+        ({"layer_types": ["full_attention"]}, "list of 2 kinds"),
+        ({"layer_types": ["linear_attention"] * 2}, "linear_attention"),
+        ({"layer_types": ["sliding_attention"] * 2}, "sliding_window"),
+        ({"rope_parameters": []}, "object"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "factor"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "original_max"),
+        ({"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor"),
+        ({"rope_parameters": {"rope_theta": -1}}, "rope_theta"),
+    ],
+)
+def test_settings_that_no_model_has_are_refused(changed: dict[str, Any], match: str, tmp_path: Path):
+    write(tmp_path, "llama 2", **changed)
+    with pytest.raises(REFUSED, match=match):
+        llm.load(tmp_path)
+
+
+def test_a_folder_without_its_files_is_refused(tmp_path: Path):
+    with pytest.raises(OSError, match=r"config\.json"):
+        llm.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    refused(tmp_path, "no JSON")
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    refused(tmp_path, "no JSON")
+    (tmp_path / "config.json").write_text("[]")
+    refused(tmp_path, "object")
+    (tmp_path / "config.json").write_text(json.dumps(WANT["llama 2"]["config"]))
+    refused(tmp_path, "hint: .*safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "../b.safetensors"}}')
+    refused(tmp_path, "no file within the folder")
+    index.write_text('{"weight_map": ["a"]}')
+    refused(tmp_path, "weight_map")
+
+
+def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path):
+    write(tmp_path, "llama 2")
+    want = llm.load(tmp_path).logits([1, 2, 3]).numpy()
+    (tmp_path / "model.safetensors").rename(tmp_path / "part-1.safetensors")
+    names = dict.fromkeys(WANT["llama 2"]["shapes"], "part-1.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    assert llm.load(tmp_path).logits([1, 2, 3]).numpy().tobytes() == want.tobytes()
+    assert llm.load(tmp_path).description.vocabulary == 96
+
+
+def test_damaged_weights_are_refused_or_read(tmp_path: Path):
+    """60 files cut off, or with bytes of the header changed: an error of ours, or a model."""
+    write(tmp_path, "llama 2")
+    path, rng = tmp_path / "model.safetensors", random.Random(1)
+    whole, refusals = path.read_bytes(), 0
+    header = 8 + int.from_bytes(whole[:8], "little")
+    for i in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(header)] = rng.randrange(32, 127)
+        path.write_bytes(whole[: rng.randrange(len(whole))] if i % 3 == 0 else damaged)
+        try:
+            llm.load(tmp_path)
+        except REFUSED:
+            refusals += 1
+    assert refusals > 40
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"ids": []}, "1 to 512 ids"),
+        ({"ids": [96]}, "outside the vocabulary"),
+        ({"ids": [-1]}, "outside the vocabulary"),
+        ({"ids": ["a"]}, "whole numbers"),
+        ({"ids": [0] * 513}, "1 to 512 ids"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_the_call(given: dict[str, Any], match: str, tmp_path: Path):
+    model = llm.load(write(tmp_path, "llama 2"))
+    with pytest.raises(UsageError, match=match):
+        model.generate(**{"ids": [1], **given})
