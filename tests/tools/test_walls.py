@@ -28,7 +28,7 @@ KNOT = {
     "compiler/plan/a.py": "from compiler.emit import maths\n",
     "compiler/emit/maths.py": "def late():\n    from compiler.targets.rows import ROW\n    return ROW\n",
     "compiler/targets/rows.py": "import compiler.plan.a\nROW = 1\n",
-    "compiler/schedule/order.py": "from compiler.plan.a import x\n",
+    "compiler/schedule/fusion.py": "from compiler.plan.a import x\n",
 }
 
 
