@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from hcq.driver import BufferSpec
 from hcq.errors import OutOfMemoryError, UsageError
 from hcq.heap import CHUNK_BYTES, LARGE_BYTES, size_class
 from hcq.registry import wrap
-from tests.hcq.fake import ADD, ONE, FakeDevice
+from tests.hcq.fake import ADD, FakeDevice
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -41,11 +40,6 @@ def test_live_buffers_never_overlap(wanted: list[tuple[int, int]]):
         assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
 
 
-def test_memory_of_a_dropped_buffer_is_reused_immediately(device: Device):
-    va = device.alloc(1000).va
-    assert device.alloc(1001).va == va
-
-
 def test_small_buffers_share_pages_and_large_ones_do_not(device: Device, fake: FakeDevice):
     before = len(fake.memory)
     small = [device.alloc(256) for _ in range(100)]
@@ -54,13 +48,6 @@ def test_small_buffers_share_pages_and_large_ones_do_not(device: Device, fake: F
     assert len(fake.memory) == before + 3
     assert max(b.va for b in small) - min(b.va for b in small) < CHUNK_BYTES
     assert large[0].va != large[1].va
-
-
-def test_a_view_shares_the_bytes_and_keeps_its_root(device: Device):
-    view = device.alloc(256).view(64, 32).view(8)
-    assert (view.size, view.offset) == (24, 72)
-    view.host()[:] = b"x" * 24
-    assert bytes(view.root.host()[71:97]) == b"\0" + b"x" * 24 + b"\0"
 
 
 def test_a_view_outside_its_buffer_is_refused(device: Device):
@@ -109,20 +96,6 @@ def test_a_use_of_a_closed_buffer_reports_where_it_was_closed(device: Device):
         buffer.view(0)
 
 
-@pytest.mark.sampled(2)
-def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(device: Device, fake: FakeDevice):
-    fake.hold = True
-    a, b = device.alloc(256), device.alloc(256)
-    va = a.va
-    device.compute.submit(device.compute.record().copy(b, a))
-    a.close()
-    assert device.alloc(256).va != va
-    fake.run()
-    device.sweep()
-    gc.collect()
-    assert va in {device.alloc(256).va, *(buffer.va for buffer in [device.alloc(256) for _ in range(3)])}
-
-
 def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device, fake: FakeDevice):
     """A thread has read where to note it, and appends it when the other thread has looked there."""
     point = device.compute.timeline.last
@@ -169,23 +142,6 @@ def test_memory_of_a_buffer_closed_while_idle_is_reused_immediately(device: Devi
     va = buffer.va
     buffer.close()
     assert device.alloc(256).va == va
-
-
-def test_work_in_flight_keeps_dropped_buffers(device: Device, fake: FakeDevice):
-    fake.hold = True
-    program = device.load(ADD)
-    out = device.alloc(256)
-    a = device.alloc(256)
-    a.host()[:] = b"\x05" * 256
-    device.compute.submit(
-        device.compute.record().exec(program, program.args(out, a, a), groups=(256, 1, 1), threads=ONE)
-    )
-    va = a.va
-    del a
-    others = [device.alloc(256) for _ in range(8)]
-    assert va not in {other.va for other in others}
-    fake.run()
-    assert bytes(out.host()) == b"\x0a" * 256
 
 
 @pytest.mark.sampled(2)

@@ -44,16 +44,6 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_an_exit_with_busy_queues_is_clean():
-    done = child("""
-        gate = device.signal(host_set=True)
-        buffer = device.alloc(64)
-        queue.submit(queue.record().fill(buffer, 1), after=[gate.at(1)])
-        fake.close = lambda: print("closed")
-    """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
-
-
 def test_an_exit_waits_for_work_that_ends():
     done = child("""
         gate = device.signal(host_set=True)
@@ -63,21 +53,6 @@ def test_an_exit_waits_for_work_that_ends():
         fake.close = lambda: print(buffer.size, fake.encoded[-1], fake.rings[0].packets)
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "64 SetSignal deque([])\n", "")
-
-
-def test_ctrl_c_ends_a_wait():
-    done = child("""
-        gate = device.signal(host_set=True)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # none where SIGINT is ignored
-        main = os.getpid()
-        try:
-            threading.Timer(0.2, lambda: os.kill(main, signal.SIGINT)).start()
-            gate.wait(1)
-        except KeyboardInterrupt:
-            print("interrupted")
-        device.close()
-    """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
 def test_a_forked_child_is_refused_and_its_parent_continues():
@@ -266,15 +241,6 @@ def test_close_is_idempotent_and_releases_everything():
             call()
 
 
-def test_close_waits_for_work_in_flight():
-    fake = FakeDevice()
-    device = wrap(fake)
-    point = device.compute.submit(device.compute.record())
-    assert not point.done()
-    device.close()
-    assert point.passed()
-
-
 def test_close_stops_work_that_does_not_end_with_a_warning():
     fake = FakeDevice()
     device = wrap(fake)
@@ -310,35 +276,6 @@ def test_a_closed_device_ends_waits_for_its_signals():
         with pytest.raises(UsageError, match="fake:1 is closed"):
             point.wait(timeout_s=HANG_S)
         gate._words[gate._index] = 1
-
-
-@pytest.mark.slow
-def test_sixteen_threads_open_use_and_close_devices():
-    errors: list[BaseException] = []
-    start = threading.Barrier(16)
-
-    def work(number: int) -> None:
-        try:
-            start.wait()
-            for _ in range(8):
-                fake = FakeDevice(index=number)
-                with wrap(fake) as device:
-                    signals = [device.signal(number) for _ in range(200)]
-                    a, b = device.alloc(64), device.alloc(64)
-                    point = device.compute.submit(device.compute.record().fill(a, number))
-                    device.copies[0].submit(device.copies[0].record().copy(b, a), after=[point]).wait()
-                    assert b.host()[0] == number
-                    assert {signal.value for signal in signals} == {number}
-                assert fake.hosts == {}
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
 
 
 def test_closing_while_other_threads_submit_is_clean():

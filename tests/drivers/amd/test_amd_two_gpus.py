@@ -9,7 +9,6 @@ import pytest
 
 from drivers.amd.layouts.kfd import MemFlags
 from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED
-from emulator.devices import AMD
 from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
@@ -149,16 +148,3 @@ def test_host_memory_is_mapped_once_into_each_gpu():
             a.map_host(host.va + 1, 4096)
     kernel.munmap(host.va, 65536)
     assert kernel.leaks() == []
-
-
-@pytest.mark.parametrize("spec", [BufferSpec(), HOST], ids=["video memory", "host memory"])
-def test_one_emulated_gpu_copies_from_memory_of_the_other(spec: BufferSpec):
-    """A copy between two GPUs of one machine, ordered by a signal of the first."""
-    variant = "gfx1100+gfx1100"
-    with Device(AMD.open(0, variant)) as a, Device(AMD.open(1, variant)) as b:
-        there, here = a.alloc(4096, spec), b.alloc(4096, HOST)
-        there.map_to(b)
-        one, other = a.copies[0], b.copies[0]
-        filled = one.submit(one.record().fill(there, 0x1234_5678, 4096))
-        other.submit(other.record().copy(here, there), after=[filled]).wait(timeout_s=HANG_S)
-        assert set(here.host().cast("I")) == {0x1234_5678}

@@ -131,28 +131,3 @@ def test_memory_of_another_vendor_is_refused():
         with pytest.raises(UnsupportedError, match=r"cannot map memory of cpu:0.*\n.*through host memory"):
             a.driver.map_peer(memory, cpu.driver)
         cpu.driver.free(memory)
-
-
-def test_a_queue_waits_for_a_signal_of_another_device():
-    with pair() as (_, a, b):
-        gate = a.signal(host_set=True)
-        point = a.copies[0].submit(a.copies[0].record())
-        b.copies[0].submit(b.copies[0].record(), after=[point]).wait(timeout_s=HANG_S)
-        gate.value = 1
-        b.copies[0].submit(b.copies[0].record().wait(gate.at(1))).wait(timeout_s=HANG_S)
-
-
-def test_two_emulated_gpus_exchange_data_through_memory_of_one():
-    """The emulated GPUs have no link: a copy is staged in host memory that both map, ordered by a signal."""
-    with hcq.open("nv-emu") as a, hcq.open("nv-emu") as b:
-        source, target = a.alloc(4096), b.alloc(4096)
-        stage, back = a.alloc(4096, HOST), b.alloc(4096, HOST)
-        stage.map_to(b)
-        queue = a.copies[0]
-        done = queue.submit(queue.record().fill(source, 0x1234_5678, 4096).copy(stage, source))
-        other = b.copies[0]
-        copies = other.record().copy(target, stage).copy(back, target)
-        other.submit(copies, after=[done]).wait(timeout_s=HANG_S)
-        assert set(back.host().cast("I")) == {0x1234_5678}
-        with pytest.raises(UnsupportedError, match="through host memory"):
-            source.map_to(b)
