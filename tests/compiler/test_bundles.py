@@ -120,57 +120,11 @@ def test_a_bundle_that_is_no_square_is_not_transposed():
         text_of(b)
 
 
-def test_a_panel_that_is_transposed_takes_a_few_lines():
-    made = steps(products(256), target_of(X86))
-    ops = [line.op for line in made.lines]
-    assert "shuffle" not in ops
-    assert ops.count("load_rows") == ops.count("transpose") == 1
-    copy = next(line for line in made.lines if line.op == "store_rows")
-    assert copy.src[1].op == "transpose"
-    assert made.ir.count("shufflevector") >= 64
-
-
-def test_the_products_of_a_round_are_one_line():
-    made = steps(products(256), target_of(X86))
-    ops = [line.op for line in made.lines]
-    (line,) = [line for line in made.lines if line.op == "products"]
-    tile = linear.count_of(line)
-    assert tile >= 16
-    assert made.ir.count("@llvm.fma.v16f32(") == tile + 1, "and its declaration"
-    assert made.ir.count("= phi <16 x float>") == tile
-    assert "splat" not in ops
-    assert len(ops) < 100
-
-
-def test_results_without_a_mask_are_stored_by_one_line():
-    made = steps(products(256), target_of(X86))
-    (line,) = [line for line in made.lines if line.op == "products"]
-    *_, last = [one for one in made.lines if one.op == "store_rows"]
-    assert last.src[1].op == "bundle"
-    assert linear.count_of(last.src[1]) == linear.count_of(line)
-    assert "store" not in [one.op for one in made.lines]
-
-
 def test_a_masked_factor_is_written_by_single_lines():
     i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
     x, y = load(1, i * 64 + k, mask=i + k < 100), load(2, k * 64 + j)
     made = steps(sink(store(0, i * 64 + j, reduce(op("MUL", x, y), "ADD", k))), target_of(X86))
     assert "llvm.fma" in made.ir
-
-
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64])
-def test_each_element_is_loaded_once_and_spread_once(dtype: DType):
-    i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
-    left, right = load(1, i * 64 + k, dtype), load(2, k * 64 + j, dtype)
-    if dtype is dtypes.float16:
-        left, right = [op("CAST", x, dtype=F32) for x in (left, right)]
-    ast = sink(store(0, i * 64 + j, reduce(op("MUL", left, right), "ADD", k)))
-    made = steps(ast, target_of(X86))
-    (line,) = [line for line in made.lines if line.op == "products"]
-    assert isinstance(line.arg, linear.BundleProducts)
-    elements = next(factor for factor in line.arg if factor.lanes == 1)
-    inside = next(part for part in made.ir.split("br i1") if "@llvm.fma." in part)
-    assert inside.count("insertelement") == len(set(elements.places))
 
 
 def filled(b: Builder, count: int) -> Line:
@@ -216,17 +170,3 @@ def test_bundles_of_different_sizes_are_not_added():
     b.line("store_rows", F32, 4, (pointer(b), both), (0, 4))
     with pytest.raises(CompileError, match="two bundles of one size"):
         text_of(b)
-
-
-def test_sums_that_a_loop_finishes_are_stored_as_one_bundle():
-    """A long epilogue loops over rows: it loads the sums, which are stored as one bundle."""
-    i, j, k = loop(0, 64), loop(1, 64), loop(2, 64)
-    total = reduce(op("MUL", load(1, i * 64 + k), load(2, k * 64 + j)), "ADD", k)
-    value = total
-    for _ in range(12):
-        value = op("ADD", op("MUL", value, value), total)
-    made = steps(sink(store(0, i * 64 + j, value)), target_of(X86))
-    assert made.plan.looped is not None
-    kept = next(line for line in made.lines if line.op == "store_rows")
-    assert kept.src[1].op == "result"
-    assert "row" not in [line.op for line in made.lines]

@@ -96,7 +96,3 @@ def test_totals_of_many_columns_are_kept_for_a_part_of_them() -> None:
 )
 def test_other_sums_are_not_cut(ast: UOp) -> None:
     assert cut(steps(ast, TARGET)) == []
-
-
-def test_sums_of_matrices_in_the_caches_are_not_cut() -> None:
-    assert cut(steps(column_sums(1, 100, 256), target_of("x86_64-v3"))) == []

@@ -73,22 +73,6 @@ def test_products_of_all_sizes_and_layouts(m, n, k, layout, arch):
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4 * np.sqrt(k))
 
 
-def test_panels_follow_the_layout_of_the_operands():
-    def axes(layout: str) -> list[int]:
-        plan = planned(matmul(512, 512, 512, layout))
-        assert plan is not None
-        return [int(s.axis.arg[0]) for s in stages(plan)]
-
-    assert axes("ab") == [1]
-    assert axes("Ab") == [1], "a block of rows lies side by side"
-    turned = planned(matmul(512, 512, 512, "aB"))
-    assert turned is not None
-    assert [s.turn for s in stages(turned)] == [8]
-    small = planned(matmul(64, 64, 64))
-    assert small is not None
-    assert stages(small) == []
-
-
 def test_register_tiles_fit_the_registers():
     for arch, registers in (("x86_64-v3", 16), ("x86_64-v4", 32), ("aarch64-v8", 32)):
         target = target_of(arch)
@@ -97,26 +81,6 @@ def test_register_tiles_fit_the_registers():
                 rows, vectors = register_tile.tile(m, n, target.vector_bytes // 4, target, first=first)
                 assert rows * vectors + vectors + 1 <= registers
                 assert rows <= m
-
-
-def test_columns_of_a_small_matrix_are_covered_by_one_tile():
-    """100 columns are 6.25 vectors of 16: two tiles of four would compute a quarter of them twice."""
-    for k, vectors in ((100, 7), (4000, 4)):  # 40 KB of columns, and 1.6 MB
-        plan = planned(matmul(100, 100, k), "x86_64-v4")
-        assert plan is not None
-        assert [a.upcast for a in plan.axes][1] == vectors
-
-
-def test_other_kernels_are_left_to_the_general_planner():
-    i, j, r = loop(0, 64), loop(1, 64), loop(2, 64)
-    largest = sink(store(0, i * 64 + j, reduce(product(64, 64, 64), "MAX", r)))
-    assert planned(largest) is None
-    one_operand = op("MUL", load(1, i * 64 + r), load(1, i * 64 + r))
-    assert planned(sink(store(0, i, reduce(one_operand, "ADD", r)))) is None
-    assert planned(matmul(4, 4, 4)) is None, "too little work"
-    updated = op("ADD", load(0, i * 64 + j), reduce(product(64, 64, 64), "ADD", r))
-    assert planned(sink(store(0, i * 64 + j, updated))) is None, "no value may be stored twice"
-    assert planned(matmul(64, 64, 64), "sm_90a") is None, "threads, no vectors"
 
 
 def test_the_choice_among_equal_ranges_is_the_first_by_number():
@@ -235,13 +199,6 @@ def test_groups_do_not_change_the_sums(k):
         results.append((plan.launch()[0][0], out))
     assert results[0][0] != results[1][0], "both plans have as many workgroups"
     np.testing.assert_array_equal(results[0][1], results[1][1])
-
-
-@pytest.mark.parametrize(("size", "cores", "wanted"), [(48, 2, 1), (100, 1, 1), (100, 2, 2), (256, 2, 8)])
-def test_every_core_has_a_workgroup_of_a_short_product(size, cores, wanted):
-    """Long ones have several for each core."""
-    _, plan = lower(matmul(size, size, size), dataclasses.replace(target_of("x86_64-v3"), cores=cores))
-    assert math.prod(plan.launch()[0]) == wanted
 
 
 def cuts(ast: UOp, arch: str = ARCH) -> dict[int, int]:

@@ -38,15 +38,6 @@ def test_pictures_without_borders(shape: Convolution, arch: str) -> None:
     shape.check(arch)
 
 
-def test_a_picture_is_read_in_place_where_few_lines_hold_all_that_a_tile_multiplies() -> None:
-    for arch in ("x86_64-v3", "x86_64-v4"):
-        plan = Convolution(16, 32, 24, 32, 5).plan(arch)
-        rows = next(a for a in plan.axes if a.upcast > 1 and a.lanes == 1)
-        assert [s.axis.arg[1] for s in stages(plan)] == [32], "only the filters are copied"
-        assert rows.size == 20
-        assert rows.upcast in (5, 10), "all rows are of use"
-
-
 def test_lines_of_neighbours_along_rows() -> None:
     x, c, p, q = loop(0, 20), loop(1, 32), loop(2, 5), loop(3, 5)
     picture = (c * 24 + p) * 24 + x + q
@@ -105,23 +96,6 @@ def test_workgroups_of_one_picture_copy_their_rows_of_it() -> None:
         shape.check(ARCH, one)
 
 
-def test_a_padded_picture_is_copied_once_with_its_border() -> None:
-    plan = Convolution(128, 32, 36, 32, 5, padding=2).plan("x86_64-v4")
-    (window,) = [s for s in stages(plan) if s.window]
-    assert [side.size for side in window.window] == [32, 40, 40]
-    assert "stage(r3,window,32,40,40)" in plan.text()
-
-
-def test_a_window_of_which_few_rows_exceed_the_cache_is_no_window() -> None:
-    plan = Convolution(8, 2048, 56, 64, 3, padding=1).plan("x86_64-v4")
-    assert not any(s.window for s in stages(plan))
-
-
-def test_filters_are_copied_along_all_their_taps_at_once() -> None:
-    plan = Convolution(16, 32, 24, 32, 3).plan("x86_64-v4")
-    assert [(s.flat, s.turn) for s in stages(plan)] == [(True, 16)]
-
-
 def test_sides_of_a_window() -> None:
     shape = Convolution(2, 7, 21, 48, 3, stride=2, padding=1)
     value = shape.ast().src[0].src[2].src[0].src[0]
@@ -165,13 +139,6 @@ def test_results_and_operands_across_the_vectors_are_transposed_in_registers(
     got = run(ast, {1: image, 2: weights, 3: added}, outputs, arch=arch)
     np.testing.assert_array_equal(got[0].reshape(want.shape), want)
     np.testing.assert_array_equal(got[4].reshape(want.shape), (want * want).astype(stored_as(dtype)))
-
-
-def test_results_along_rows_of_a_tile_need_no_scatter() -> None:
-    target = target_of("x86_64-v4")
-    ast = Convolution(128, 32, 36, 32, 5, padding=2).ast()
-    assert "stage(r3,window" in planned(ast, target)[1].text()
-    assert "masked.scatter" not in lower(ast, target)[0]
 
 
 def test_a_window_that_exceeds_half_of_the_cache_is_copied_in_parts() -> None:

@@ -73,20 +73,6 @@ def test_the_loop_over_exponentials_of_a_softmax_fetches_the_next_row() -> None:
     assert "llvm.prefetch" in steps_for(softmax_like()).ir
 
 
-def test_every_line_of_the_next_rows_is_fetched_once() -> None:
-    made = steps_for(centred())
-    (ahead,) = made.plan.ahead
-    rows, columns = made.plan.axes
-    assert ahead.distance == COLUMNS * rows.block
-    fetched = [line for line in made.lines if line.op == "prefetch"]
-    assert len(fetched) == rows.block * columns.block * 4 // 64
-
-
-def test_short_rows_are_fetched_several_rows_ahead() -> None:
-    (ahead,) = steps_for(centred(1024, 64)).plan.ahead
-    assert ahead.distance * 4 >= 2048
-
-
 @pytest.mark.parametrize(
     ("ast", "cache"),
     [

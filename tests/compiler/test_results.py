@@ -18,7 +18,7 @@ from compiler.nest.operand_roles import candidates
 from compiler.pipeline import arguments, planned, to_lines
 from compiler.plan import contraction
 from compiler.plan.choice import ProductChoice
-from compiler.plan.proposal import KernelForm, prepared
+from compiler.plan.proposal import prepared
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, number, op, proposed, reduce, run, sink, store, stored_as
@@ -98,19 +98,6 @@ def operands(m: int, n: int, k: int, dtype: str = "float32") -> dict[int, np.nda
     return {slot: rng.standard_normal(shape).astype(dtype) for slot, shape in shapes.items()}
 
 
-def test_long_results_are_written_once_and_short_ones_for_every_position():
-    for ast, looped in ((with_gelu(64, 64, 64), True), (with_relu(64, 64, 64), False)):
-        plan = plan_of(ast, "x86_64-v4")
-        assert ("results: loop over r0" in plan.text()) == looped
-        assert (plan.looped is not None) == looped
-        rows, columns = [axis.upcast for axis in plan.axes]
-        lines = to_lines(ast, plan, arguments(ast))
-        positions = columns if looped else rows * columns
-        assert dump(lines).count("[fdiv]") == (positions if looped else 0)
-        stored = sum(len(line.arg) for line in lines if line.op == "store_rows")
-        assert stored == positions + looped * rows * columns
-
-
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize(
     ("m", "n", "k"),
@@ -164,35 +151,12 @@ def test_copies_by_vectors_of_padded_pictures_are_the_same(arch):
         assert tried > 2
 
 
-def test_copies_that_transpose_several_vectors_are_loops():
-    i, j, r = loop(0, 128), loop(1, 768), loop(2, 256)
-    ast = sink(store(0, i * 768 + j, reduce(op("MUL", load(1, i * 256 + r), load(2, j * 256 + r)), "ADD", r)))
-    plan = plan_of(ast, "x86_64-v4")
-    (stage,) = [s for s in plan.steps if isinstance(s, Stage)]
-    assert (stage.axis, stage.turn, stage.looped) == (j, 16, True)
-    assert "stage(r1,turned 16,looped)" in plan.text()
-    lines = to_lines(ast, plan, arguments(ast))
-    assert [line.op for line in lines].count("transpose") == 1
-
-
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (50, 70)])
 def test_results_that_are_transposed_have_the_same_values(m, n, arch):
     given = operands(m, n, 600)
     given[4] = np.ascontiguousarray(given[4].T)
     same(with_gelu(m, n, 600, turned=True), given, {0: (m * n, dtypes.float32)}, arch)
-
-
-def test_results_that_are_transposed_have_all_rows_at_once():
-    kernel, target = KernelForm(with_gelu(64, 64, 600, turned=True)), target_of("x86_64-v4")
-    looped = {}
-    for vectors in (1, 2):
-        choice = ProductChoice(rows=8, vectors=vectors)
-        made = contraction.by_choice(kernel, target, choice)
-        assert made is not None
-        assert [axis.lanes for axis in made.plan.axes] == [1, 16]
-        looped[vectors] = made.plan.looped
-    assert looped == {1: None, 2: loop(1, 64)}
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64], ids=lambda d: d.name)

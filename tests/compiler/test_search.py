@@ -10,8 +10,7 @@ import pytest
 from compiler import show
 from compiler.compile import compile_kernel, compile_many, compile_uncached
 from compiler.ir.serialize import kernel_key
-from compiler.nest.loop_nest import Step
-from compiler.pipeline import planned, planned_by
+from compiler.pipeline import planned_by
 from compiler.plan.choice import (
     ProductChoice,
     SplitChoice,
@@ -162,25 +161,3 @@ def test_kernels_are_compiled_and_shown_by_their_winner_only_with_beam(tmp_path:
             assert compile_many([ast], ARCH)[0].image.code == by_choice
             assert show.forms(ast, ARCH, level=3).plan == planned_by(ast, target, choice)[1]
         assert compile_kernel(ast, ARCH).image.code == estimated
-
-
-def test_a_row_added_to_a_matrix_runs_along_the_rows_of_the_matrix() -> None:
-    """With columns outermost every vector is in another line of memory: six times as slow."""
-    i, j = loop(0, 1000), loop(1, 64)
-    ast = sink(store(0, i * 64 + j, op("ADD", load(1, i * 64 + j), load(2, j))))
-    _, plan = planned(ast, target_of(LEVEL))
-    loops = [int(s.range.arg[0]) for s in plan.steps if isinstance(s, Step) and s.kind == "loop"]
-    assert loops == sorted(loops)
-
-
-def test_maxima_of_rows_run_side_by_side_and_short_sums_one_by_one() -> None:
-    """The next row's sum overlaps; the larger of two floats takes three steps, so several rows do."""
-    i, r = loop(0, 1000), loop(1, 512)
-    plans = {}
-    for name in ("ADD", "MAX"):
-        ast = sink(store(0, i, reduce(load(1, i * 512 + r), name, r)))
-        _, plans[name] = planned(ast, target_of(LEVEL))
-        assert next(iter(plans[name].reductions.values())).lanes > 1
-    assert plans["MAX"].axes[0].upcast > 1
-    assert plans["ADD"].axes[0].upcast == 1
-    assert next(iter(plans["ADD"].reductions.values())).unroll == 2

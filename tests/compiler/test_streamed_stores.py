@@ -11,7 +11,6 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from compiler.nest.loop_nest import Step
 from compiler.pipeline import steps
 from compiler.targets import target_of
 from tests.compiler.host_kernel import HostKernel
@@ -93,34 +92,6 @@ def test_stores_at_places_that_are_not_aligned_are_not_streamed() -> None:
     shifted = sink(store(0, i + 1, load(1, i)))
     assert "!nontemporal" not in steps_for(shifted).ir
     assert "!nontemporal" not in steps_for(copied(61, 67, scale=True)).ir
-
-
-def norm_like(rows: int, columns: int) -> UOp:
-    i, j, k, m = loop(0, rows), loop(1, columns), loop(2, columns), loop(3, columns)
-    mean = reduce(load(1, i * columns + k), "ADD", k)
-
-    def centred(place: UOp) -> UOp:
-        return op("SUB", load(1, i * columns + place), mean)
-
-    spread = reduce(op("MUL", centred(m), centred(m)), "ADD", m)
-    scaled = op("MUL", op("MUL", centred(j), op("RECIP", spread)), load(2, j))
-    return sink(store(0, i * columns + j, op("ADD", scaled, load(3, j))))
-
-
-def test_blocks_of_results_that_bypass_the_caches_divide_the_rows() -> None:
-    through, past = steps_for(norm_like(64, 1040), cache=0).plan, steps_for(norm_like(64, 1040)).plan
-    assert through.axes[1].edge == "overlap"
-    assert past.streamed
-    assert past.axes[1].edge == "exact"
-
-
-def test_transposed_blocks_store_whole_lines_and_read_neighbouring_ones() -> None:
-    plan = steps_for(copied(256, 256, turned=True)).plan
-    rows, columns = plan.axes
-    assert plan.text().endswith("stores bypass the caches")
-    assert 4 * columns.block >= 64
-    loops = [s for s in plan.steps if isinstance(s, Step) and s.kind == "loop"]
-    assert loops == [Step("loop", rows.range, 4), Step("loop", columns.range), Step("loop", rows.range)]
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (40, 56), (24, 16), (61, 67), (8, 1024), (129, 8)])

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from compiler.ir import index as symbolic
-from compiler.nest.loop_nest import Stage
-from compiler.pipeline import planned
 from compiler.targets import target_of
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
@@ -115,12 +113,3 @@ def test_a_picture_that_exceeds_the_cache_is_copied_in_pieces_of_rows() -> None:
     assert any("loop(r5," in plan.text() for _, plan in plans)
     for plan in plans:
         shape.check(ARCH, plan)
-
-
-def test_the_planned_gradient_of_filters_of_5_x_5_copies_a_picture_once() -> None:
-    for shape in (Gradient(128, 32, 24, 32, 5), Gradient(64, 32, 16, 64, 5, padding=2)):
-        plan = planned(shape.ast(), target_of("x86_64-v4"))[1]
-        (window,) = [s for s in plan.steps if isinstance(s, Stage) and s.window]
-        assert [side.size for side in window.window] == [32, shape.out + 4, shape.out + 4]
-        names = [str(s) for s in plan.text().split() if s.startswith(("stage", "loop"))]
-        assert [n.split("(")[0] for n in names].index("stage") < names.index("loop(r2,1)")

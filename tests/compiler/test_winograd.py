@@ -16,7 +16,6 @@ from compiler.pipeline import lower, planned, planned_by
 from compiler.plan import tiling, winograd
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
 from compiler.plan.proposal import KernelForm, prepared
-from compiler.plan.proposers import IN_PARTS, Proposer, fastest
 from compiler.plan.winograd_roles import convolution_of
 from compiler.schedule.scheduler import schedule
 from compiler.search.space import Space
@@ -84,16 +83,6 @@ def test_blocks_that_do_not_divide_the_rows_overlap() -> None:
     (made,) = winograd.propose(prepared(case.ast()), replace(target, cores=1, l2_bytes=3 << 16))
     assert (made.plan.axes[-1].edge, made.plan.axes[-1].block) == ("overlap", 7)
     case.check("x86_64-v3", (made.ast, made.plan))
-
-
-def test_a_convolution_has_no_plan_beside_a_faster_sum() -> None:
-    kernel, target = prepared(LARGE.ast()), two_cores()
-    (made,) = winograd.propose(kernel, target)
-    for times, used in ((0.1, False), (10, True)):
-        direct = replace(made, nanoseconds=made.nanoseconds * times)
-        row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
-        found = fastest((row, *IN_PARTS), kernel, target)
-        assert (found is not None and found.nanoseconds == made.nanoseconds) is used
 
 
 def test_large_convolution_is_planned_in_parts_unless_the_setting_forbids_it() -> None:

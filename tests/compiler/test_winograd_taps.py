@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from compiler.pipeline import lower, planned, planned_by
-from compiler.plan import winograd
 from compiler.plan.choice import WinogradChoice
 from compiler.plan.proposal import prepared
-from compiler.plan.proposers import IN_PARTS, Proposer, fastest
 from compiler.plan.winograd_roles import gradient_of
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -72,16 +70,6 @@ def computed(x: np.ndarray, g: np.ndarray, padding: int, *, arch: str, cores: in
     return room[:-64].reshape(filters, channels, 3, 3)
 
 
-def test_a_gradient_has_no_plan_beside_a_faster_sum() -> None:
-    kernel, target = prepared(kernel_of(SIZES[0])), replace(target_of("x86_64-v3"), cores=2)
-    (made,) = winograd.propose_taps(kernel, target)
-    for times, used in ((0.1, False), (10, True)):
-        direct = replace(made, nanoseconds=made.nanoseconds * times)
-        row = Proposer(propose=lambda *_, direct=direct: iter((direct,)))
-        found = fastest((row, *IN_PARTS), kernel, target)
-        assert (found is not None and found.nanoseconds == made.nanoseconds) is used
-
-
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("sizes", SIZES)
@@ -110,20 +98,6 @@ def test_large_gradient_is_planned_in_pieces_unless_the_setting_forbids_it() -> 
     assert plan.pieces[2] % 32 == 0, "pieces do not overlap"
     with override(winograd=False):
         assert not planned(ast, replace(target_of("x86_64-v4"), cores=2))[1].phases
-
-
-def test_gradients_with_few_filters_are_sums_of_windows() -> None:
-    target = replace(target_of("x86_64-v4"), cores=2)
-    plan = planned(kernel_of((16, 256, 28, 16, 1)), target)[1]
-    assert not plan.phases
-    assert "window,256" in plan.text()
-
-
-def test_filters_are_divided_until_the_matrices_of_a_block_are_near() -> None:
-    target = replace(target_of("x86_64-v4"), cores=1)
-    plan = planned(kernel_of((8, 128, 56, 128, 1)), target)[1]
-    assert (plan.axes[0].block, plan.launch()[0][0]) == (32, 4)
-    assert not planned(kernel_of((1, 256, 28, 256, 1)), target)[1].pieces
 
 
 @pytest.mark.parametrize(
