@@ -19,7 +19,7 @@ from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import ordered
-from compiler.nest import nest_check
+from compiler.nest import merge_check, nest_check
 from compiler.plan.proposal import prepared
 from compiler.plan.proposers import best, chosen
 from hcq.errors import CompileError
@@ -117,13 +117,15 @@ def steps(
     prune, verify), `Target.render`. `text` is that of `kernel_key`, for callers that have it. Raises
     `CompileError` if the plan or the lines do not pass their check.
     """
-    args, name = arguments(ast), kernel_name(ast, text)
+    args, name, given = arguments(ast), kernel_name(ast, text), ast
     if plan is None:
         ast, plan = planned(ast, target) if choice is None else planned_by(ast, target, choice)
     if plan.threads > 1:
         nest_check.verify(plan, target)
     if plan.phases:
         nest_check.verify_parts(ast, plan)
+    if plan.online is not None and given.arg:
+        merge_check.verify_merged(given, ast, plan.online)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()
     ir = target.render(lines, name, (len(args.access), len(args.variables)), target, groups, threads)

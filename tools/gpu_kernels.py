@@ -5,7 +5,8 @@
     python -m tools.gpu_kernels --count 256              # also count what kernels of that size execute there
     python -m tools.gpu_kernels --plans --listing kernels    # loop nests, and a file of assembly for each
 
-The table has a row for each kernel (products, a softmax, a layer norm, a transpose) and architecture.
+The table has a row for each kernel (products, a softmax, a layer norm, a transpose, attention of SIZE tokens
+in two heads of 64, also causal) and architecture.
 Registers and spills come from the assembler: records of the cubin, or LLVM's metadata of AMD code; -1 where
 no assembler for PTX is installed. Bank conflicts are the passes of a warp's accesses to shared memory beyond
 the least number, each access counted once (`tools.bank_conflicts`).
@@ -38,7 +39,7 @@ import numpy as np
 from compiler import llvm
 from compiler.dtype import DType, dtypes
 from compiler.pipeline import steps
-from compiler.schedule.scheduler import schedule
+from compiler.schedule.scheduler import limits_on, schedule
 from compiler.targets import target_of
 from compiler.targets.nvptx.assembler import assemble, available
 from compiler.targets.nvptx.target import ptx
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compiler.ir.uop import UOp
+    from compiler.targets.shared.target import Target
 
 DEVICES = {
     "sm_80": "nv-emu:sm_80", "sm_90a": "nv-emu", "sm_120a": "nv-emu:sm_120",
@@ -63,10 +65,13 @@ DEVICES = {
 }  # fmt: skip
 """Architecture -> the emulated GPU that runs it."""
 TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
-KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose")
+KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose", "attention_f16",
+           "causal_f16")  # fmt: skip
 BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0,
-             "transpose": 0.0}  # fmt: skip
+             "transpose": 0.0, "attention_f16": 2.0, "causal_f16": 2.0}  # fmt: skip
 """The largest error that `--check` allows a kernel, in units of the last place of its largest result."""
+HEADS, HEAD = 2, 64
+"""Heads of attention, and values of a row of each."""
 CHECKED = 80
 """The size of the kernels that `--check` runs."""
 _MATRIX = re.compile(r"mma\.sync|wgmma\.mma_async|v_wmma|v_mfma")
@@ -132,11 +137,13 @@ class Listing:
 
 
 def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarray]:
-    """Return the expression of a kernel of `KERNELS` over random square matrices, and its result in float64.
+    """Return the expression of a kernel of `KERNELS` over random matrices, and its result in float64.
 
     The operands are rounded to the kernel's type first, so the result is exact for them up to float64.
     """
     rng = np.random.default_rng(0)
+    if kernel in ("attention_f16", "causal_f16"):
+        return _attention(rng, size, device, causal=kernel == "causal_f16")
     values = [rng.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
     name, _, kind = kernel.partition("_")
     dtype = TYPES[kind or "f32"]
@@ -146,15 +153,30 @@ def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarr
     return OURS[work](*operands), REFERENCE[work](*exact)
 
 
+def _attention(
+    rng: np.random.Generator, size: int, device: str, *, causal: bool
+) -> tuple[Tensor, np.ndarray]:
+    """Return attention of float16 and its result in float64."""
+    values = [rng.standard_normal((1, HEADS, size, HEAD)).astype(np.float32) for _ in range(3)]
+    q, k, v = (_stored(x, dtypes.float16, device) for x in values)
+    a, b, c = (t.cast("float32").numpy().astype(np.float64) for t in (q, k, v))
+    scores = a @ b.swapaxes(-1, -2) / HEAD**0.5
+    if causal:
+        scores = np.where(np.tril(np.ones((size, size), bool)), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    exact: np.ndarray = weights / weights.sum(-1, keepdims=True) @ c
+    return q.scaled_dot_product_attention(k, v, is_causal=causal), exact
+
+
 def _stored(values: np.ndarray, dtype: DType, device: str) -> Tensor:
     tensor = Tensor(values, device=device)
     return (tensor if dtype is dtypes.float32 else tensor.cast(dtype.name)).realize()
 
 
-def kernel_of(kernel: str, size: int) -> UOp:
-    """Return the AST of a kernel for square operands."""
+def kernel_of(kernel: str, size: int, target: Target) -> UOp:
+    """Return the AST of a kernel for operands of a size."""
     tensor, _ = graph(kernel, size)
-    items = schedule(uops([(tensor.expr, tuple(range(len(tensor.leaves))))]))
+    items = schedule(uops([(tensor.expr, tuple(range(len(tensor.leaves))))]), limits=limits_on(target))
     return items[-1].ast
 
 
@@ -163,7 +185,8 @@ def made(kernel: str, arch: str, size: int) -> tuple[Made, Listing]:
 
     Raises `CompileError` as `steps` does.
     """
-    target, ast = target_of(arch), kernel_of(kernel, size)
+    target = target_of(arch)
+    ast = kernel_of(kernel, size, target)
     compiled = steps(ast, target)
     ir, plan = compiled.ir, compiled.plan
     found = conflicts(compiled.lines, target.warp)

@@ -50,7 +50,7 @@ class Emitter:
         self.limits = loop_limits.LoopLimits(self.b, loop_limits.find(ast, self.free, plan.rows))
         turn = max([s.turn for s in plan.steps if isinstance(s, Stage)], default=1)
         self.partials = Partials(self.b, self.index, self.limits, turn)
-        self.axes: dict[UOp, Axis] = {axis.range: axis for axis in plan.axes}
+        self.axes: dict[UOp, Axis] = {axis.range: axis for axis in plan.every_axis()}
         self.units: dict[UOp, UOp] = {}
         """For a RANGE of the AST the range of its unrolled positions, its unit."""
         self.lanes: dict[UOp, UOp] = {}

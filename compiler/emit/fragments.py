@@ -70,7 +70,7 @@ def of_tiles(
     op = e.plan.matrix
     if isinstance(rows, TileRing) and isinstance(columns, TileRing):
         assert op is not None
-        lane = _matrix_lane(e)
+        lane = matrix_lane(e)
         m, n, _ = op.shape
         return (
             MatrixFragments(e, op, rows, op.a, op.d.row, m, lane),
@@ -80,10 +80,7 @@ def of_tiles(
     assert not isinstance(columns, TileRing)
     if op is None:
         return VectorFragments(e, rows), VectorFragments(e, columns)
-    number = e.index.fresh(op.lanes)
-    thread = e.thread()
-    more = e.plan.threads > op.lanes
-    e.index.bound[number] = e.index.modulo(thread, op.lanes, signed=False) if more else thread
+    number = lane_number(e, op)
     right = WordFragments(e, op, columns, op.b, op.d.column, number)
     return WordFragments(e, op, rows, op.a, op.d.row, number), right
 
@@ -242,7 +239,15 @@ class MatrixFragments:
         return at, register
 
 
-def _matrix_lane(e: Emitter) -> tuple[UOp, UOp, UOp]:
+def lane_number(e: Emitter, op: MatrixOp) -> UOp:
+    """Return a range bound to the thread's number among the lanes of an operation."""
+    number, thread = e.index.fresh(op.lanes), e.thread()
+    more = e.plan.threads > op.lanes
+    e.index.bound[number] = e.index.modulo(thread, op.lanes, signed=False) if more else thread
+    return number
+
+
+def matrix_lane(e: Emitter) -> tuple[UOp, UOp, UOp]:
     """Return ranges bound to the lane's row in a matrix, and to two digits of the number of its matrix."""
     ix, thread = e.index, e.thread()
     row, low, high = ix.fresh(SIDE), ix.fresh(2), ix.fresh(2)

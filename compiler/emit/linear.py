@@ -70,6 +70,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "prefetch": (1, "pointer"),
     "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
     "barrier": (0, "waits for all threads of the workgroup; the token of loads that must stay after it"),
+    "phase": (0, "the scheduler moves nothing across it, so that fewer registers are in use at once"),
     "matrix": (-1, "operation arg on the words of A, of B, one a register, and the accumulators: new ones"),
     "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
     "commit": (0, "makes a group of the copies since the last one"),
@@ -109,7 +110,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
 
 EFFECTS = frozenset((
     "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
-    "issue", "settle", "store_rows",
+    "issue", "settle", "phase", "store_rows",
 ))  # fmt: skip
 READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows", "products"))
 _STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))

@@ -53,10 +53,11 @@ class Linearizer:
     def run(self) -> Builder:
         """Write the whole kernel, and return its builder."""
         e, plan = self.e, self.plan
-        for axis in plan.axes:
+        for axis in plan.every_axis():
             self._open_axis(axis)
         for reduction in plan.reductions.values():
-            self._open_reduction(reduction)
+            if reduction.ranges[-1] not in e.axes:
+                self._open_reduction(reduction)
         e.extents.divide(plan)
         here = self._limited()
         looped = {s.range for s in plan.steps if isinstance(s, Step) and s.kind == "loop"}

@@ -100,22 +100,25 @@ class Products:
             high, upper = self.rows.place(row)
             for unit in range(self.columns.axis.upcast):
                 found = [self.columns.place(at) for at in range(unit * lanes, unit * lanes + lanes)]
-                yield (row, unit), self._vector([(sums[high * wide + n], upper + left) for n, left in found])
+                sources = [(sums[high * wide + n], upper + left) for n, left in found]
+                yield (row, unit), vector_of(self.b, sources)
 
-    def _vector(self, sources: list[tuple[Line, int]]) -> Line:
-        """Return the vector of one lane of each source; their number is a power of two."""
-        source, first = sources[0]
-        if sources == [(source, first + n) for n in range(len(sources))]:
-            if source.lanes == len(sources):
-                return source
-            if len(sources) == 1:
-                return self.b.line("extract", source.dtype, 1, (source,), first)
-            return self.b.shuffle(source, source, range(first, first + len(sources)))
-        if len(sources) == 2:
-            (x, low), (y, high) = sources
-            return self.b.shuffle(x, y, (low, x.lanes + high))
-        half = len(sources) // 2
-        return self.b.shuffle(self._vector(sources[:half]), self._vector(sources[half:]), range(len(sources)))
+
+
+def vector_of(b: Builder, sources: list[tuple[Line, int]]) -> Line:
+    """Return the vector of one lane of each source; their number is a power of two."""
+    source, first = sources[0]
+    if sources == [(source, first + n) for n in range(len(sources))]:
+        if source.lanes == len(sources):
+            return source
+        if len(sources) == 1:
+            return b.line("extract", source.dtype, 1, (source,), first)
+        return b.shuffle(source, source, range(first, first + len(sources)))
+    if len(sources) == 2:
+        (x, low), (y, high) = sources
+        return b.shuffle(x, y, (low, x.lanes + high))
+    half = len(sources) // 2
+    return b.shuffle(vector_of(b, sources[:half]), vector_of(b, sources[half:]), range(len(sources)))
 
 
 def multiply_add(b: Builder, op: MatrixOp | None, x: Line, y: Line, total: Line) -> Line:

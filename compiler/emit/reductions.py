@@ -7,7 +7,7 @@ of a family, at every unrolled output position. The order of additions depends o
 and target, never on the number of workers.
 
 Not here: the reduction across threads of a workgroup (`workgroup_reduce`), sums of tiles in shared memory
-(`staged_sum`), large reductions in two kernels (`compiler.schedule.scheduler`). Next: `products`.
+(`staged_sum`, `online_sum`), large reductions in two kernels (`schedule.scheduler`). Next: `products`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from compiler.emit import conversions, isel, linear, products
 from compiler.emit.accesses import rows_of
+from compiler.emit.online_sum import OnlineSum
 from compiler.emit.partials import RowScratch
 from compiler.emit.staged_sum import StagedSum
 from compiler.emit.workgroup_reduce import Total, over_threads
@@ -101,6 +102,9 @@ class Reductions:
     def _write(self, node: UOp) -> None:
         """Write the loops of a REDUCE, and record its values."""
         e = self.e
+        if e.plan.online is not None:
+            OnlineSum(e, self.memory, e.plan.online).run()
+            return
         if e.plan.reductions[bound_ranges(node, e.free)].staged:
             StagedSum(e, self.memory, node).run()
             return

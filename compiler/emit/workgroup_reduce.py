@@ -50,7 +50,7 @@ def over_threads(b: Builder, totals: Sequence[Total], threads: int, warp: int) -
         step //= 2
     while step:
         values = [
-            isel.combine(b, *total[:2], value, _exchanged(b, value, step, min(threads, warp)))
+            isel.combine(b, *total[:2], value, exchanged(b, value, step, min(threads, warp)))
             for total, value in zip(totals, values, strict=True)
         ]
         step //= 2
@@ -89,7 +89,7 @@ def _through_memory(b: Builder, values: Sequence[Line], step: int, threads: int)
     return others
 
 
-def _exchanged(b: Builder, value: Line, step: int, active: int) -> Line:
+def exchanged(b: Builder, value: Line, step: int, active: int) -> Line:
     """Return the value of the thread of the same warp whose index differs in `step`, by 32-bit exchanges."""
 
     def swap(word: Line) -> Line:

@@ -291,6 +291,35 @@ class KeptMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Online:
+    """How a softmax between two products is computed in one loop over blocks of keys.
+
+    The scores of a block are in registers. Exponentials are relative to the largest score so far, and the
+    sums of the blocks before are scaled when a larger one is found. The first shared stage is that of the
+    queries, which stays; those of keys and of values follow.
+    """
+
+    axis: Axis
+    """The range of the keys, as the columns of a block's scores."""
+    scores: UOp
+    """The REDUCE of the first product."""
+    score: UOp
+    """The value of which the exponential is taken: `scores` with scale and masks."""
+    largest: UOp
+    """The REDUCE of the largest score."""
+    total: UOp
+    """The REDUCE of the sum of exponentials."""
+    weighted: UOp
+    """The REDUCE of the second product."""
+    turned: bool
+    """Whether both products are transposed: keys @ queries, values @ weights."""
+    held: bool
+    """Whether the fragments of queries stay in registers."""
+    ahead: bool
+    """Whether the operands of the next step of a product are read before the operations of a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopNest:
     """How a kernel is computed. The AST and this plan are all that `emit.linearize` needs."""
 
@@ -318,9 +347,15 @@ class LoopNest:
     """The matrices between the parts."""
     pieces: tuple[UOp, int, int] | None = None
     """The variable of a piece's first value, its size, and the number of pieces; None without pieces."""
+    online: Online | None = None
+    """The softmax between two products; None for any other kernel."""
     looped: UOp | None = None
     """The output range whose unrolled positions share the operations after the sums, in a loop. None: each
     position has lines of its own."""
+
+    def every_axis(self) -> tuple[Axis, ...]:
+        """Return the axes of the outputs, and that of the keys of a softmax between products."""
+        return self.axes if self.online is None else (*self.axes, self.online.axis)
 
     def widest(self) -> int:
         """Return the number of lanes of the widest vector of axes and reductions; 1 without any."""
@@ -343,7 +378,7 @@ class LoopNest:
     def text(self) -> str:
         """Return the plan as readable text, one line for each part."""
         lines = []
-        for axis in self.axes:
+        for axis in self.every_axis():
             number, size = axis.range.arg
             parts = "".join([f" threads {t.size} by {t.stride}" for t in axis.threads])
             lines.append(f"r{number}[{size}]:{parts} upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
@@ -356,6 +391,9 @@ class LoopNest:
             lines.append(
                 f"reduce {order}:{threads} lanes {reduction.lanes} unroll {reduction.unroll}{staged}"
             )
+        if self.online is not None:
+            turned = ", turned" * self.online.turned
+            lines.append(f"online softmax along r{self.online.axis.range.arg[0]}{turned}")
         if self.looped is not None:
             lines.append(f"results: loop over r{self.looped.arg[0]}")
         if self.matrix is not None:

@@ -53,16 +53,20 @@ def register_estimate(plan: LoopNest) -> int:
     """Return the 32-bit registers of a thread for sums of tiles in shared memory; 0 for other plans."""
     if not any(r.staged for r in plan.reductions.values()):
         return 0
-    return prod([a.upcast * a.lanes for a in plan.axes])
+    sums = prod([a.upcast * a.lanes for a in plan.axes])
+    if plan.online is None:
+        return sums
+    rows = plan.shared_stages()[0].axis  # the queries
+    return sums + plan.online.axis.upcast * prod([a.upcast for a in plan.axes if a.range is rows])
 
 
 def shared_estimate(plan: LoopNest) -> int:
     """Return the bytes of shared memory of the tiles of a plan."""
-    blocks = {a.range: a.block for a in plan.axes}
-    staged = max([r.staged for r in plan.reductions.values()], default=0)
+    blocks = {a.range: a.block for a in plan.every_axis()}
+    staged = {reduction.ranges: reduction.staged for reduction in plan.reductions.values()}
     total = 0
     for stage in plan.shared_stages():
-        values = staged if stage.across is None else blocks[stage.across]
+        values = staged[stage.ranges] if stage.across is None else blocks[stage.across]
         total += tile_bytes(stage, blocks[stage.axis], values)
     return total
 
@@ -91,7 +95,8 @@ def _limits(plan: LoopNest, target: Target) -> Iterator[str]:
     if register_estimate(plan) > target.thread_registers:
         wanted, seen = target.thread_registers, register_estimate(plan)
         yield f"wanted at most {wanted} registers of sums on {target.arch}, saw {seen}"
-    for stage in plan.shared_stages():
+    stages = plan.shared_stages()
+    for stage in stages if plan.online is None else stages[1:]:  # the tile of queries is copied once
         least = 2 if stage.mechanism == "asynchronous copies" else 1
         if stage.depth < least or (least == 1 and stage.depth > 1):
             yield f"wanted {least} tiles {'or more ' * (least > 1)}with {stage.mechanism}, saw {stage.depth}"

@@ -97,7 +97,7 @@ def block_axis(  # noqa: PLR0917  # in the order of the fields of Axis
 def _splits(p: Product) -> Iterator[BlockSplit]:
     """Yield the candidates of multiply-adds: vectors of 4 columns where the results allow it."""
     for ty, tx, high, wide in THREAD_TILES:
-        lanes = 4 if _vectors(p, 4) else 1
+        lanes = 4 if has_vectors(p, 4) else 1
         run = min(4, high)
         rows = block_axis(p.rows, high, 1, (Threads(ty, tx, run),), run, ty * run)
         columns = block_axis(p.columns, wide // lanes, lanes, (Threads(tx, 1, 4),), 4 // lanes, 4 * tx)
@@ -115,7 +115,7 @@ def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[BlockSp
         column_strides, width, warp_columns = places(op.d.column, wide)
         if width > 8 or mine > 16:
             continue
-        lanes = width if _vectors(p, width) else 1
+        lanes = width if has_vectors(p, width) else 1
         for wy, wx in WARPS:
             rows = block_axis(
                 p.rows, mine, 1,
@@ -152,7 +152,7 @@ def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Bloc
     (row_lanes, row_register), (column_lanes, column_register) = (
         sorted(digits, key=lambda d: d.of != "lane") for digits in (op.d.row, op.d.column)
     )
-    lanes = column_register.size if _vectors(p, column_register.size) else 1
+    lanes = column_register.size if has_vectors(p, column_register.size) else 1
     for high, wide in WARP_TILES:
         for wy, wx in WARPS:
             rows = block_axis(
@@ -185,7 +185,7 @@ def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Bloc
 def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
     """Yield the candidates with an operation of a warpgroup, whose tiles are rows of `PANEL` values."""
     m, n, _ = op.shape
-    lanes = 2 if _vectors(p, 2) else 1
+    lanes = 2 if has_vectors(p, 2) else 1
     for wy, wx in ((2, 1), (1, 1), (1, 2)):
         rows = block_axis(
             p.rows, 2, 1,
@@ -212,7 +212,7 @@ def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
             )  # fmt: skip
 
 
-def _vectors(p: Product, lanes: int) -> bool:
+def has_vectors(p: Product, lanes: int) -> bool:
     """Return whether results, and what an epilogue loads, can be vectors along the columns."""
     nodes = list(p.kernel.ast.src)
     nodes += [n for n in inner_nodes([s.src[2] for s in p.kernel.ast.src]) if n.op is Ops.LOAD]

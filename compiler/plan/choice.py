@@ -1,9 +1,9 @@
 """A choice: the few numbers from which a planner makes one plan of a kernel, as data with a text form.
 
 A plan holds nodes of its kernel; a choice holds numbers of ranges and sizes, so that it can be stored, sent
-to another process, and changed by one step. `tiling`, `contraction`, `shared_product`, `transposes`,
-`phases` and `winograd` each make plans of one class of choices; the zeros and empty tuples of a choice leave
-a factor to the planner's estimate.
+to another process, and changed by one step. `tiling`, `contraction`, `shared_product`, `online_product`,
+`transposes`, `phases` and `winograd` each make plans of one class of choices; the zeros and empty tuples of
+a choice leave a factor to the planner's estimate.
 
 Not here: plans (`nest.loop_nest`), which choices a kernel has (`compiler.search.space`). Next: `proposers`.
 """
@@ -89,6 +89,20 @@ class StagedChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineChoice:
+    """A softmax between two products in one loop over the keys: a plan of `online_product`."""
+
+    warps: int = 4
+    """Warps along the rows."""
+    high: int = 1
+    """Operations of a warp along the rows."""
+    keys: int = 64
+    """Keys of a block."""
+    depth: int = 1
+    """Tiles of keys and of values in flight; from 2 on they are copied asynchronously."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedChoice:
     """Tiles in shared memory of a kernel that transposes: the one plan of `transposes`."""
 
@@ -103,10 +117,12 @@ class WinogradChoice:
     """Products of transformed tiles of a convolution: the one plan of `winograd`."""
 
 
-Choice: TypeAlias = SplitChoice | ProductChoice | StagedChoice | TurnedChoice | PartsChoice | WinogradChoice
+Choice: TypeAlias = (
+    SplitChoice | ProductChoice | StagedChoice | OnlineChoice | TurnedChoice | PartsChoice | WinogradChoice
+)
 _KINDS: Mapping[str, type[Choice]] = {
-    "split": SplitChoice, "product": ProductChoice, "staged": StagedChoice, "turned": TurnedChoice,
-    "parts": PartsChoice, "winograd": WinogradChoice,
+    "split": SplitChoice, "product": ProductChoice, "staged": StagedChoice, "online": OnlineChoice,
+    "turned": TurnedChoice, "parts": PartsChoice, "winograd": WinogradChoice,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

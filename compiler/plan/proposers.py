@@ -4,8 +4,8 @@ A row names a planner, the targets that it plans for, and how much faster than t
 before its own must be. That margin is there because estimates are uncertain. For each form of a kernel the
 planners of products and of splits are compared first, and the better proposal is that of the form.
 
-Not here: the plans (`contraction`, `shared_product`, `phases`, `tiling`, `transposes`, `winograd`), other
-choices than the estimated ones (`compiler.search.space`). Next: `compiler.pipeline`, the caller.
+Not here: the plans (`contraction`, `shared_product`, `online_product`, `phases`, `tiling`, `transposes`,
+`winograd`), other choices than the estimated ones (`compiler.search.space`). Next: `compiler.pipeline`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from compiler.nest.loop_nest import Stage
-from compiler.plan import contraction, phases, shared_product, tiling, transposes, winograd
+from compiler.plan import contraction, online_product, phases, shared_product, tiling, transposes, winograd
 from compiler.plan.choice import (
+    OnlineChoice,
     PartsChoice,
     ProductChoice,
     SplitChoice,
@@ -85,7 +86,8 @@ OF_EVERY_FORM = (
 )
 """Planners of a form: products, and splits of ranges, of which every kernel has one."""
 CERTAIN = (
-    Proposer(propose=_chain, certain=True),
+    Proposer(propose=_chain, on="host", certain=True),
+    Proposer(propose=online_product.propose, on="gpu", certain=True),
     Proposer(propose=shared_product.propose, on="gpu", sums=True, certain=True),
     Proposer(propose=transposes.propose, on="gpu", certain=True),
 )
@@ -144,6 +146,8 @@ def chosen(kernel: KernelForm, target: Target, choice: Choice) -> Proposal | Non
     """
     if isinstance(choice, StagedChoice):
         return shared_product.by_choice(kernel, target, choice)
+    if isinstance(choice, OnlineChoice):
+        return online_product.by_choice(kernel, target, choice)
     if isinstance(choice, SplitChoice | ProductChoice):
         form = kernel.changed(choice.form, target)
         if form is None:

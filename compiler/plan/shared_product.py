@@ -116,9 +116,9 @@ def _planned(  # two callers, with all of them  # noqa: PLR0917  # two callers
     pack = 2 if op is not None else 1
     axes = (split.rows, split.columns)
     stages = [
-        _ring(p, value, axis, split, words)
+        ring(p, value, axis, split.threads, 2 * words, depth=split.depth, panels=split.group is not None)
         if split.depth > 1
-        else _stage(p, value, axis, split.threads, pack, target, words)
+        else tile(p, value, axis, split.threads, target, words, pack=pack)
         for value, axis in zip(operands, axes, strict=True)
     ]
     rows, columns = stages
@@ -181,32 +181,37 @@ def strip(rows: Axis, columns: Axis, cores: int) -> int:
     return best if best and loaded(best) <= STRIP_GAIN * loaded(1) else 0
 
 
-def _ring(p: Product, value: UOp, axis: Axis, split: BlockSplit, words: int) -> Stage | None:
-    """Return how an operand's tiles are copied asynchronously; None where its rows are not whole pieces."""
-    summed = 2 * words
+def ring(
+    p: Product, value: UOp, axis: Axis, threads: int, summed: int, *, depth: int, panels: bool = False
+) -> Stage | None:
+    """Return how an operand's tiles of `summed` values of the sum are copied asynchronously.
+
+    With `panels` their rows are cut for operations that read shared memory. None where the rows are not whole
+    pieces.
+    """
     for along, r, inner, outer in (
         ("sum", p.k, summed, axis.block), ("axis", axis.range, axis.block, summed),
     ):  # fmt: skip
-        if split.group is not None and inner % PANEL:
+        if panels and inner % PANEL:
             continue
         pieces = inner // PIECE
-        if not p.in_row(value, r, PIECE) or split.threads % pieces or outer % (split.threads // pieces):
+        if not p.in_row(value, r, PIECE) or threads % pieces or outer % (threads // pieces):
             continue
         count = min(pieces, PIECE)
         run = PIECE // count
         swizzle = Swizzle(run, count, PIECE) if count > 1 else None
         return Stage(
             value, axis.range, (p.k,), "asynchronous copies",
-            Layout(swizzle=swizzle, panel=PANEL if split.group is not None else 0), split.depth, PIECE,
+            Layout(swizzle=swizzle, panel=PANEL if panels else 0), depth, PIECE,
             "sum" if along == "sum" else "axis",
         )  # fmt: skip
     return None
 
 
-def _stage(  # noqa: PLR0917  # one caller
-    p: Product, value: UOp, axis: Axis, threads: int, pack: int, target: Target, words: int
+def tile(  # noqa: PLR0917  # in the order of a stage's fields
+    p: Product, value: UOp, axis: Axis, threads: int, target: Target, words: int, *, pack: int
 ) -> Stage | None:
-    """Return how an operand's tile is copied; None if the threads do not divide the tile.
+    """Return how an operand's tile of words is copied; None if the threads do not divide the tile.
 
     A thread loads along the direction in which the operand lies in memory, as much as one access can.
     """

@@ -70,7 +70,11 @@ def _softmax(ast: UOp) -> UOp | None:
 
     Return None if the kernel computes anything else.
     """
-    value, free = ast.src[0].src[2], ranges_in(ast)
+    return _along(ast.src[0].src[2], ranges_in(ast))
+
+
+def _along(value: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp | None:
+    """Return the range along the rows of a softmax, a value of a kernel; None for any other value."""
     if value.op is not Ops.DIV or value.dtype is not _F32:
         return None
     top, total = value.src
@@ -214,6 +218,132 @@ class _Writer:
         """Return the last part, with the weighted values divided by the sum."""
         value = uop(Ops.DIV, _F32, (self._load(self.values, self._place()), self._load(self.total)))
         return (replace_value(self.last, self.node, value),)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A chain as one kernel, with its reductions over the keys."""
+
+    ast: UOp
+    scores: UOp
+    """The sum of products inside the score, for each key."""
+    score: UOp
+    """The value of which the exponential is taken."""
+    largest: UOp
+    """The largest score of a row."""
+    total: UOp
+    """The sum of exponentials."""
+    weighted: UOp
+    """The sum of weighted values."""
+
+
+def merged(chain: UOp) -> Merged | None:
+    """Return a chain of three parts as one kernel; None if the middle part is no softmax of whole rows.
+
+    product, softmax, product → `sum(exp(s - max(s)) * v) / sum(exp(s - max(s)))`, with the score s in place
+    of the loads. The three reductions run over the keys, and can share a loop (`LoopNest.online`). Weights
+    that are rounded are rounded before the division. `nest.merge_check.verify_merged` checks the result.
+    """
+    scores, middle, last = chain.src
+    weights = _weights(middle)
+    sums = [n for n in ordered(last) if n.op is Ops.REDUCE]
+    if any(n.op is Ops.INDEXOF for n in ordered(chain)):
+        return None
+    if weights is None or len(sums) != 1 or len(sums[0].arg[1]) != 1:
+        return None
+    shared, (node,) = chain.arg[1], sums
+    (key,) = bound_ranges(node, ranges_in(last))
+    load = next((s for s in node.src[0].src if s.op is Ops.LOAD and s.src[0].arg == weights.slot), None)
+    inner = _within_row(scores.src[0].src[1], shared)
+    if load is None or inner is None or _within_row(load.src[1], shared) is not key:
+        return None
+    if not inner.arg[1] == weights.along.arg[1] == key.arg[1]:
+        return None
+    first = 1 + max(n.arg[0] for n in ordered(last) if n.op is Ops.RANGE)
+    others = [n for n in ordered(scores) if n.op is Ops.RANGE and n.arg[0] >= shared and n is not inner]
+    env = {r: symbolic.loop(first + k, r.arg[1]) for k, r in enumerate(others)} | {inner: key}
+    s = replace_ranges(scores, env).src[0].src[2]
+    other = symbolic.loop(first + len(others), key.arg[1])
+    largest = uop(Ops.REDUCE, _F32, (replace_ranges(s, {key: other}),), ("MAX", (other.arg[0],)))
+    top = _exp(s, largest)
+    value, total, weighted = _quotient(top, node, load, weights)
+    products = [n for n in ordered(s) if n.op is Ops.REDUCE]
+    if len(products) != 1 or len(products[0].arg[1]) != 1:
+        return None
+    return Merged(replace_value(last, node, value), products[0], s, largest, total, weighted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What the middle part of a chain stores."""
+
+    slot: int
+    along: UOp
+    """The range along the rows."""
+    rounded: tuple[UOp, ...]
+    """The conversions of the weights, innermost first."""
+    seen: bool
+    """Whether the weights of a row of which every score is -inf are 0."""
+
+
+def _weights(middle: UOp) -> _Weights | None:
+    """Return what a part stores, if it is a softmax of whole rows of another part's results."""
+    if len(middle.src) != 1:
+        return None
+    store, rounded = middle.src[0], list[UOp]()
+    value = store.src[2]
+    while value.op is Ops.CAST and value.dtype.is_float:
+        rounded.insert(0, value)
+        value = value.src[0]
+    seen = value.op is Ops.WHERE and value.src[1].op is Ops.CONST and value.src[1].arg == 0
+    if seen:
+        unseen, _, value = value.src
+        if unseen.op is not Ops.EQ or unseen.src[1].arg != -math.inf or unseen.src[0].op is not Ops.REDUCE:
+            return None
+        value = _without(value, unseen)
+    free = ranges_in(_sink(uop(Ops.STORE, dtypes.void, (*store.src[:2], value))))
+    along = _along(value, free)
+    if along is None:
+        return None
+    x = value.src[0].src[0].src[0]
+    places = [symbolic.terms_of(at)[0].get(along) for at in (x.src[1], store.src[1])]
+    same = len(x.src) == 2 and len(store.src) == 3 and x.src[1] is store.src[1]
+    return _Weights(store.src[0].arg, along, tuple(rounded), seen) if same and places == [1, 1] else None
+
+
+def _without(value: UOp, unseen: UOp) -> UOp:
+    """Return a value as it is where `unseen`, one of its conditions, is false."""
+    done: dict[UOp, UOp] = {}
+    for n in ordered(value):
+        src = tuple([done[s] for s in n.src])
+        plain = n.op is Ops.WHERE and n.src[0] is unseen
+        done[n] = src[2] if plain else uop(n.op, n.dtype, src, n.arg)
+    return done[value]
+
+
+def _within_row(index: UOp, shared: int) -> UOp | None:
+    """Return the range that counts the places in a row, one by one; None if there is no such range."""
+    terms, constant = symbolic.terms_of(index)
+    own = [(r, c) for r, c in terms.items() if r.op is not Ops.RANGE or r.arg[0] >= shared]
+    return own[0][0] if not constant and len(own) == 1 and own[0][1] == 1 else None
+
+
+def _quotient(top: UOp, node: UOp, load: UOp, weights: _Weights) -> tuple[UOp, UOp, UOp]:
+    """Return the value of the last part's sum `node`, with exponentials in place of the loaded weights.
+
+    The others are the sum of exponentials, and that of weighted values.
+    """
+    total, largest = uop(Ops.REDUCE, _F32, (top,), node.arg), top.src[0].src[1]
+    rounded = top
+    for cast in weights.rounded:
+        rounded = uop(Ops.CAST, cast.dtype, (rounded,))
+    factors = tuple([rounded if f is load else f for f in node.src[0].src])
+    value = uop(Ops.REDUCE, node.dtype, (uop(Ops.MUL, node.src[0].dtype, factors),), node.arg)
+    found = uop(Ops.MUL, _F32, (value, uop(Ops.DIV, _F32, (const(1.0, _F32), total))))
+    if weights.seen:
+        none = uop(Ops.EQ, dtypes.bool, (largest, const(-math.inf, _F32)))
+        found = uop(Ops.WHERE, _F32, (none, const(0.0, _F32), found))
+    return found, total, value
 
 
 def _sink(*stores: UOp) -> UOp:

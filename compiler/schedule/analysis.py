@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from compiler.ir.movement import Index
     from compiler.ir.uop import UOp
+    from compiler.targets.shared.target import Target
 
 EXPENSIVE: Final = 16
 """A value that costs more gets a buffer instead of being computed twice."""
@@ -324,6 +325,8 @@ class FusionLimits:
     """The most earlier kernels of the same shape that a store may join."""
     chains: bool = False
     """Whether a kernel may be a chain of products and a function of rows between them."""
+    threaded: Target | None = None
+    """The target with threads whose plans a chain must fit. None: rows must be short, or in pieces."""
 
 
 class Evaluation:

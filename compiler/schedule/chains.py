@@ -25,7 +25,7 @@ from compiler.rewrite.range_merging import replace_ranges, split_ranges
 from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from compiler.schedule.item import BufRef
 
@@ -47,8 +47,13 @@ class _Shared:
         return symbolic.dot([symbolic.loop(k, n) for k, n in enumerate(self.sizes)], self.strides)
 
 
-def join_chains(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
-    """Return the schedule with every chain as one item, at the place of its last part."""
+def join_chains(
+    items: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None = None
+) -> list[ScheduleItem]:
+    """Return the schedule with every chain as one item, at the place of its last part.
+
+    `fits` returns whether a chain may be one; by default its rows must be short, or computed in pieces.
+    """
     writers: dict[BufRef, int] = {}
     readers: dict[BufRef, list[int]] = {}
     for n, item in enumerate(items):
@@ -66,7 +71,7 @@ def join_chains(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
         chain = _chain(items, n, only) if _is_product(item.ast) else None
         # If the last product of a chain were the first one of the next, neither would compute it.
         if chain is not None and made.keys().isdisjoint(chain) and _may_wait(items, chain):
-            joined = _joined([items[k] for k in chain])
+            joined = _joined([items[k] for k in chain], fits)
             if joined is not None:
                 made[n] = joined
                 gone.update(chain[:-1])
@@ -115,7 +120,7 @@ def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> boo
     return not loads & stored
 
 
-def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
+def _joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -> ScheduleItem | None:
     """Return the chain of some items as one item; None if the rows of its matrices do not match."""
     externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
     kept = [part.writes[0] for part in parts[:-1]]
@@ -145,9 +150,10 @@ def _joined(parts: Sequence[ScheduleItem]) -> ScheduleItem | None:
     assert shared is not None
     if not _all_stored(asts, len(externals), len(shared.sizes)):
         return None
-    if sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes) and not keys_of(asts):
-        return None
     ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
+    long = sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes)
+    if (long and not keys_of(asts)) if fits is None else not fits(ast):
+        return None
     return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))), parts[-1].values)
 
 

@@ -11,6 +11,7 @@ kernel's AST.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import rebuilt
+from compiler.plan import online_product
 from compiler.schedule.analysis import Evaluation, FusionLimits, KernelDraft, param_of
 from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
@@ -96,7 +98,10 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
                 temps += 1
     buffers = Buffers(refs, in_place)
     items = _needed([lower(kernel, buffers) for kernel in kernels])
-    return join_chains(items) if limits.chains else items
+    if not limits.chains:
+        return items
+    target = limits.threaded
+    return join_chains(items, None if target is None else partial(online_product.fits, target=target))
 
 
 def limits_on(target: Target) -> FusionLimits:
@@ -104,7 +109,10 @@ def limits_on(target: Target) -> FusionLimits:
     if target.threads == 1:
         return FusionLimits(chains=target.chains)
     return FusionLimits(
-        chains=target.chains, groups=GROUPS_PER_CORE * target.cores, outputs=THREADS_PER_CORE * target.cores
+        chains=bool(target.matrix),
+        threaded=target,
+        groups=GROUPS_PER_CORE * target.cores,
+        outputs=THREADS_PER_CORE * target.cores,
     )
 
 

@@ -15,9 +15,9 @@ from math import prod
 from typing import TYPE_CHECKING, cast
 
 from compiler.nest.operand_roles import candidates
-from compiler.plan import contraction, proposers
+from compiler.plan import contraction, online_product, proposers
 from compiler.plan.block_splits import all_splits
-from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice
+from compiler.plan.choice import OnlineChoice, ProductChoice, SplitChoice, StagedChoice
 from compiler.plan.cost import LINES
 from compiler.plan.matrix_product import operands, product_of
 from compiler.plan.proposal import prepared
@@ -47,12 +47,13 @@ class Space:
     """The choices of one kernel on one target, as proposals: each with its plan."""
 
     def __init__(self, ast: UOp, target: Target) -> None:
-        """Raises `UsageError` for a chain of kernels (`compiler.schedule.chains`), which has one plan."""
-        if ast.arg:
+        """Raises `UsageError` for a chain in parts (`compiler.schedule.chains`), which has one plan."""
+        if ast.arg and target.threads == 1:
             raise UsageError("wanted a kernel of one part, saw a chain of several; try BEAM=0 for it")
         self.target = target
         self.kernel = prepared(ast)
-        made = {form: self.kernel.changed(form, target) for form in proposers.FORMS}
+        forms = () if ast.arg else proposers.FORMS
+        made = {form: self.kernel.changed(form, target) for form in forms}
         self.forms = {form: kernel for form, kernel in made.items() if kernel is not None}
 
     def candidate(self, choice: Choice) -> Proposal | None:
@@ -70,7 +71,9 @@ class Space:
     def moves(self, choice: Choice) -> list[Proposal]:
         """Return the candidates that differ from a choice in one factor; none of a choice without factors."""
         found: Iterable[Choice] = ()
-        if isinstance(choice, StagedChoice):
+        if isinstance(choice, OnlineChoice):
+            found = online_product.every_choice(self.kernel.ast, self.target)
+        elif isinstance(choice, StagedChoice):
             found = self._staged_moves(choice)
         elif isinstance(choice, ProductChoice):
             found = self._product_moves(choice)
@@ -241,6 +244,7 @@ def distinct(found: Iterable[Proposal]) -> list[Proposal]:
             plan.rows,
             plan.threads,
             plan.matrix,
+            plan.online,
         )
         if one.choice not in seen and key not in seen:
             out.append(one)

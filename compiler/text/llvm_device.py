@@ -115,6 +115,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
     "publish": lambda t, line: t.lines.append(f"  {_staging(t, line).publish}"),
     "issue": _issue, "settle": _settle,
+    "phase": lambda t, _line: t.lines.extend([f"  {t.dialect.phase}"] if t.dialect.phase else []),
     "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
 }  # fmt: skip
 """Operation -> the function that adds its text."""

@@ -529,5 +529,6 @@ def test_sums_to_few_results_are_split_to_keep_a_device_with_threads_busy():
 
 def test_limits_of_a_target_follow_from_its_processors():
     gpu, host = target_of("sm_90a"), limits_on(target_of("x86_64-v3"))
-    assert limits_on(gpu) == FusionLimits(groups=4 * gpu.cores, outputs=1024 * gpu.cores)
+    wanted = FusionLimits(chains=True, threaded=gpu, groups=4 * gpu.cores, outputs=1024 * gpu.cores)
+    assert limits_on(gpu) == wanted
     assert (host.groups, host.outputs, host.chains) == (0, 0, True)

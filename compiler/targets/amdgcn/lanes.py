@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compiler.targets.amdgcn.rows import Row
 
-QUAD_PERM = {1: 0xB1, 2: 0x4E}
-"""Distance -> control word: `quad_perm:[1,0,3,2]` and `[2,3,0,1]`."""
+QUAD_PERM = {0: 0xE4, 1: 0xB1, 2: 0x4E}
+"""Distance -> control word: `quad_perm:[0,1,2,3]`, `[1,0,3,2]` and `[2,3,0,1]`."""
 ROW_ROTATE_8 = 0x128
 """The control word of `row_ror:8`."""
 ROW_XMASK = 0x160
@@ -47,7 +47,7 @@ def reach(row: Row, wave: int) -> int:
 def exchange(row: Row, register: str, word: str, distance: int) -> list[str]:
     """Return instructions that read into a register the word of the lane whose index differs by `distance`.
 
-    The distance is a power of two below `reach`.
+    The distance is a power of two below `reach`, or 0 for a copy.
     """
     control = dpp_control(row, distance)
     if control is not None:

@@ -67,6 +67,7 @@ declare i32 @llvm.amdgcn.workgroup.id.x()
 declare i32 @llvm.amdgcn.workgroup.id.y()
 declare i32 @llvm.amdgcn.workgroup.id.z()
 declare void @llvm.amdgcn.s.barrier()
+declare void @llvm.amdgcn.sched.barrier(i32 immarg)
 LANES
 attributes #0 = { nounwind "amdgpu-flat-work-group-size"="THREADS,THREADS" "uniform-work-group-size" ABSENT }
 !llvm.module.flags = !{!2}
@@ -121,6 +122,7 @@ def dialect(choice: Choice) -> Dialect:
         group=_group,
         thread=lambda axis, register: _number(f"workitem.id.{'xyz'[axis]}", register),
         barrier=BARRIER,
+        phase="call void @llvm.amdgcn.sched.barrier(i32 0)",
         exchange=lambda register, word, distance, _threads: lanes.exchange(
             choice.row, register, word, distance
         ),

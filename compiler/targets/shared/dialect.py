@@ -55,6 +55,8 @@ class Dialect:
     """(axis, register) -> instructions for the thread's index in its workgroup as i64."""
     barrier: str = ""
     """The instruction at which all threads of a workgroup wait; "" on a target without threads."""
+    phase: str = ""
+    """The instruction across which LLVM's scheduler moves nothing; "" where a later assembler schedules."""
     ordered: tuple[str, str] = ("", "")
     """The instruction that orders stores which bypass the caches before the kernel's return, and its
     declaration; empty if these stores are ordered like all others."""
