@@ -77,7 +77,7 @@ class Tensor(Methods, Exchange):
 
         A number becomes a constant. Lists, bytes and arrays are copied to the device by this call. Another
         tensor gives a tensor of its value, which shares memory until one of the two is written. `dtype` None:
-        that of the array; for Python data float32 for floats, int32 (int64 where needed) for integers, bool
+        that of the array; for Python data float32 for floats, int64 for integers, bool
         for bools. `device` is a name such as "cpu" or "nv:0"; None: the default device, or that of the
         tensor.
 
@@ -110,7 +110,7 @@ class Tensor(Methods, Exchange):
                 self.epoch = made.epoch
                 made.used = True
         elif hasattr(data, "scalar") and hasattr(data, "part"):  # a bound variable
-            made = data.scalar(self.of_part(data.part))
+            made = casts.cast(data.scalar(self.of_part(data.part)), "int64")
             self.expr, self.leaves = part = made.expr, made.leaves
         else:
             self.expr, self.leaves = part = creation.part_of_data(data, wanted, device)

@@ -21,7 +21,7 @@ from compiler.emit.indexing import Indexer
 from compiler.emit.loop_limits import Extents
 from compiler.emit.partials import Partials
 from compiler.ir import index as symbolic
-from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.ops import BINARY, COMPARE, UNARY, Ops
 from compiler.ir.walk import by_number, ranges_in
 from compiler.nest.loop_nest import Stage
 from hcq.errors import CompileError
@@ -93,7 +93,11 @@ class Emitter:
             return read(node)
         op, src = node.op, node.src
         if op in BINARY:
-            return isel.binary(self.b, op, node.dtype, self.value(src[0]), self.value(src[1]))
+            x, y = self.value(src[0]), self.value(src[1])
+            if op in COMPARE and x.dtype is dtypes.int64 and x.lanes != y.lanes:
+                x, y = self._short(src[0], x, y)
+                y, x = self._short(src[1], y, x)
+            return isel.binary(self.b, op, node.dtype, x, y)
         if op in UNARY:
             return isel.unary(self.b, op, node.dtype, self.value(src[0]))
         handler = self.handlers.get(op)
@@ -102,6 +106,21 @@ class Emitter:
         if op not in _HANDLERS:
             raise CompileError(f"wanted a value of a kernel, saw the operation {op}")
         return _HANDLERS[op](self, node)
+
+    def _short(self, node: UOp, x: Line, y: Line) -> tuple[Line, Line]:
+        """Return an int64 vector and a single value for a comparison, in int32 if the vector was so before.
+
+        The single value is limited to one less than the least and one more than the greatest of the vector's
+        node: the comparison stays the same.
+        """
+        b, kind = self.b, dtypes.int32
+        if (x.op, x.arg) != ("convert", "sext") or x.src[0].dtype is not kind or y.lanes > 1:
+            return x, y
+        low, high = node.vmin - 1, node.vmax + 1
+        if low < kind.min or high > kind.max:
+            return x, y
+        limited = b.call("smin", b.call("smax", y, b.index(low)), b.index(high))
+        return x.src[0], b.convert("trunc", limited, kind)
 
     def finish(self, node: UOp, total: Line) -> None:
         """Record a reduction's value at the current position."""

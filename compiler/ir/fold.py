@@ -3,7 +3,8 @@
 The scheduler builds values bottom-up through `alu`. It folds constants and applies the rule of the operation,
 a function in the table `RULES`. No rule changes a bit of a result, not even of signed zeros: `x + 0.0` is
 kept, because it makes 0.0 of -0.0; `x - 0.0` and `x * 1.0` become x. Integer arithmetic on coordinates
-becomes index arithmetic. A rule returns None if it does not apply.
+becomes index arithmetic; other arithmetic of int64 is in int32 where the result is the same (`narrowing`). A
+rule returns None if it does not apply.
 
 `combine` makes REDUCE nodes. A range on which the value does not depend needs no loop: a sum over it is a
 multiplication, a product a power.
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import index as symbolic
-from compiler.ir.ops import Ops
+from compiler.ir import narrowing
+from compiler.ir.ops import COMPARE, Ops
 from compiler.ir.scalar import compute
 from compiler.ir.uop import UOp, const, uop
 
@@ -41,6 +43,12 @@ def alu(op: str, dtype: DType, src: Sources) -> UOp:
         found = rule(dtype, src)
         if found is not None:
             return found
+    if src[-1].dtype is dtypes.int64 and op in narrowing.OPERATIONS:
+        narrow = narrowing.narrowed(op, src)
+        if narrow is not None:
+            if op in COMPARE:
+                return alu(op, dtype, narrow)
+            return alu(Ops.CAST, dtype, (alu(op, dtypes.int32, narrow),))
     return uop(op, dtype, src)
 
 
@@ -262,8 +270,8 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
     """CAST to the same dtype → x; CAST CAST x → CAST x if the intermediate dtype has every value of x.
 
-    The second rule does not apply to integer → float → integer if the last dtype lacks a value of x: a cast
-    of a float saturates, a cast of an integer wraps.
+    A coordinate is converted from int32 if it fits. The second rule does not apply to integer → float →
+    integer if the last dtype lacks a value of x: a cast of a float saturates, a cast of an integer wraps.
     """
     x = src[0]
     if x.dtype is dtype:
@@ -273,7 +281,9 @@ def fold_cast(dtype: DType, src: Sources) -> UOp | None:
         if not (first.dtype.is_int and x.dtype.is_float and dtype.is_int) or _holds(dtype, first):
             return alu(Ops.CAST, dtype, x.src)
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
-        return _coordinate(dtype, x.src[0])
+        found = _coordinate(dtype, x.src[0])
+        narrow = narrowing.short(x) if x.dtype is dtypes.int64 and found is None else None
+        return found if narrow is None else alu(Ops.CAST, dtype, (narrow,))
     return None
 
 
@@ -399,12 +409,15 @@ def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
     """Return the reduction of value over ranges; bit n of `used` is set if value depends on range n.
 
     Other ranges are left out of the REDUCE. For them ADD multiplies the result by the product of their sizes,
-    and MUL raises it to that power; MAX and MIN keep it.
+    and MUL raises it to that power; MAX and MIN keep it. What fits int32 is reduced in it.
     """
-    kept = tuple([r.arg[0] for r in ranges if used >> r.arg[0] & 1])
+    looped = [r for r in ranges if used >> r.arg[0] & 1]
     times = math.prod([r.arg[1] for r in ranges if not used >> r.arg[0] & 1])
-    if kept:
-        value = uop(Ops.REDUCE, value.dtype, (value,), (op, kept))
+    if looped:
+        short = narrowing.narrowed_sum(op, value, looped)
+        x = value if short is None else short
+        x = uop(Ops.REDUCE, x.dtype, (x,), (op, tuple([r.arg[0] for r in looped])))
+        value = alu(Ops.CAST, value.dtype, (x,))
     if times == 1 or op is Ops.MAX or op is Ops.MIN:
         return value
     return _times(value, times) if op is Ops.ADD else _power(value, times)

@@ -84,6 +84,31 @@ def _bounds_mod(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
     return LIMITS[dtype]
 
 
+def corners(op: str, a: UOp, b: UOp) -> Bounds:
+    """Return the least and the greatest ADD, SUB or MUL of two integers, by their bounds; it may overflow."""
+    if op is Ops.ADD:
+        return a.vmin + b.vmin, a.vmax + b.vmax
+    if op is Ops.SUB:
+        return a.vmin - b.vmax, a.vmax - b.vmin
+    every = (a.vmin * b.vmin, a.vmin * b.vmax, a.vmax * b.vmin, a.vmax * b.vmax)
+    return min(every), max(every)
+
+
+def _bounds_of_corners(op: str) -> Callable[[DType, tuple[UOp, ...], Any], Bounds]:
+    def bounds(dtype: DType, src: tuple[UOp, ...], _arg: Any) -> Bounds:
+        low, high = corners(op, *src)
+        limits = LIMITS[dtype]
+        return (low, high) if limits[0] <= low and high <= limits[1] else limits
+
+    return bounds
+
+
+def _bounds_reduce(dtype: DType, src: tuple[UOp, ...], arg: Any) -> Bounds:
+    """Return the bounds of the source for MAX and MIN of a kernel, whose ranges are never empty."""
+    x = src[0]
+    return (x.vmin, x.vmax) if arg[0] in (Ops.MAX, Ops.MIN) and not x.shape else LIMITS[dtype]
+
+
 def _order_indexof(src: tuple[UOp, ...], arg: Any) -> int:
     text = (*[_structure(s) for s in src], *[3 * n + 1 for n in arg])
     return (1 << 33) + (hash(text) & 0xFFFFFFFF)
@@ -144,6 +169,11 @@ BOUNDS: Final[dict[str, Callable[[DType, tuple[UOp, ...], Any], Bounds]]] = {
          Ops.AFTER),
         _bounds_of_first,
     ),
+    **{op: _bounds_of_corners(op) for op in (Ops.ADD, Ops.SUB, Ops.MUL)},
+    Ops.WHERE: lambda _dtype, src, _arg: (min(src[1].vmin, src[2].vmin), max(src[1].vmax, src[2].vmax)),
+    Ops.MAX: lambda _dtype, src, _arg: (max(src[0].vmin, src[1].vmin), max(src[0].vmax, src[1].vmax)),
+    Ops.MIN: lambda _dtype, src, _arg: (min(src[0].vmin, src[1].vmin), min(src[0].vmax, src[1].vmax)),
+    Ops.REDUCE: _bounds_reduce,
     Ops.MOD: _bounds_mod,
     Ops.IOTA: lambda _dtype, _src, arg: (0, max(0, arg[0][arg[1]] - 1)),
 }  # fmt: skip

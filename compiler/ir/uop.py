@@ -144,13 +144,11 @@ def _create(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
     node.arg = arg
     rule = SHAPE.get(op)
     node.shape = () if rule is None else rule(src, arg)
-    bound = BOUNDS.get(op)
-    if bound is not None:
-        node.vmin, node.vmax = bound(dtype, src, arg)
-    elif dtype.kind == "float":
+    if dtype.kind == "float":
         node.vmin = node.vmax = 0
     else:
-        node.vmin, node.vmax = LIMITS[dtype]
+        bound = BOUNDS.get(op)
+        node.vmin, node.vmax = LIMITS[dtype] if bound is None else bound(dtype, src, arg)
     order = ORDER.get(op)
     node.order = 0 if order is None else order(src, arg)
     _created += 1

@@ -26,6 +26,8 @@ MOST_STRIDE = 4
 Kind = Literal["same", "row", "strided", "scattered"]
 """The lanes of an access along a range: one element, adjacent, a few elements apart, or anything else."""
 
+_RARE = 16
+"""An int64 value is rare if it is computed this much less often than the most frequent values."""
 PROBE = 1 << 19
 """The number of the first range that `kind_along` makes."""
 
@@ -156,8 +158,23 @@ def analyse(ast: UOp) -> KernelShape:
         _by_ranges(outside, free),
         bool(reads & writes),
         masks,
-        max([register_type(n.dtype).itemsize for n in values], default=4),
+        _widest(ast, values, free),
     )
+
+
+def _widest(ast: UOp, values: list[UOp], free: Mapping[UOp, frozenset[UOp]]) -> int:
+    """Return the bytes of the widest value in a register.
+
+    An int64 value does not count if it is rare, as a row's label beside the elements of the row, or if it is
+    only the form in which a narrower one is stored.
+    """
+    wide = [n for n in values if n.dtype.is_int and n.dtype.bits == 64]
+    if wide:
+        times = {n: math.prod([r.arg[1] for r in free[n]]) for n in values}
+        often = max(times.values()) // _RARE
+        stored = {s.src[2] for s in ast.src if s.src[2].op is Ops.CAST}
+        values = [n for n in values if n not in wide or (times[n] > often and n not in stored)]
+    return max([register_type(n.dtype).itemsize for n in values], default=4)
 
 
 def _by_ranges(nodes: Iterable[UOp], free: Mapping[UOp, frozenset[UOp]]) -> dict[frozenset[UOp], float]:

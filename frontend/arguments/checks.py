@@ -173,7 +173,7 @@ def number_dtype(value: object, beside: DType) -> DType:
     """Return the dtype that a Python number takes beside a tensor of the dtype `beside`, as in PyTorch.
 
     It is `beside` if that is of the number's kind or a higher one (bool < integer < float); else float32 for
-    a float and int32 for an int. Raises `UsageTypeError` for no number, `UsageError` for an int beside a
+    a float and int64 for an int. Raises `UsageTypeError` for no number, `UsageError` for an int beside a
     float beyond the range of float64.
     """
     if isinstance(value, float):
@@ -181,7 +181,7 @@ def number_dtype(value: object, beside: DType) -> DType:
     if isinstance(value, int) and not isinstance(value, bool):
         if beside.is_float:
             representable(value)
-        return dtypes.int32 if beside is dtypes.bool else beside
+        return dtypes.int64 if beside is dtypes.bool else beside
     if isinstance(value, bool):
         return beside
     raise UsageTypeError(f"wanted a tensor or a number, saw {value!r}")

@@ -1,6 +1,6 @@
 """Creation functions of the array API standard.
 
-Without `dtype`, floats are float32, whole numbers int32 (int64 where a value needs it), and bools bool.
+Without `dtype`, floats are float32, whole numbers int64, and bools bool.
 Without `device`, the device is the default one. A negative size and an unknown device raise `UsageError`.
 
 Not here: casts (`data_types`), changes of shape (`manipulation`).

@@ -154,7 +154,7 @@ class Info:
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """Return the dtypes of Python numbers and of indices, the same on all devices; none is complex."""
         del device
-        return {"real floating": dtypes.float32, "integral": dtypes.int32, "indexing": dtypes.int32}
+        return {"real floating": dtypes.float32, "integral": dtypes.int64, "indexing": dtypes.int64}
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
         """Return the dtypes of a kind (see `isdtype`) by name, alike on all devices; None: all dtypes."""

@@ -162,7 +162,7 @@ def matrix_rank(
     rtol: Tensor | float | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """Return, as int32, how many singular values exceed both `rtol` times the greatest one and `atol`.
+    """Return, as int64, how many singular values exceed both `rtol` times the greatest one and `atol`.
 
     Without either, `rtol` is the larger side of the matrix times the dtype's eps. With `hermitian` only the
     lower triangles are read. `atol`, its other name `tol`, and `hermitian` are PyTorch's.
@@ -174,7 +174,7 @@ def matrix_rank(
     least, share = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (atol, rtol))
     limit = (s.amax(-1, True) if s.shape[-1] else s.sum(-1, True)) * share
     large: Tensor = s > (limit if least is None else limit.maximum(least))
-    return large.sum(-1, dtype="int32")
+    return large.sum(-1)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -252,7 +252,7 @@ def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - the field
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """Return the sum of diagonal `offset` of the last two axes; integers below 32 bits give 32 bits."""
+    """Return the sum of diagonal `offset` of the last two axes; integers give 64 bits."""
     return x.diagonal(offset, -2, -1).sum(-1, dtype=sum_dtype(x.dtype) if dtype is None else dtype)
 
 

@@ -97,7 +97,7 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
             f"repeat: wanted {flat.shape[a]} counts that are not negative, one for each element, saw {counts}"
         )
     at = [i for i, n in enumerate(counts) for _ in range(n)]
-    return flat.take(Tensor(at, dtype="int32", device=x.device), a)
+    return flat.take(Tensor(at, dtype="int64", device=x.device), a)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:

@@ -1,6 +1,6 @@
 """Reductions, sums along an axis, sorting, searching and sets of the array API standard.
 
-`axis` None reduces over all axes, and a NaN among the values gives NaN. Indices and counts are int32, the
+`axis` None reduces over all axes, and a NaN among the values gives NaN. Indices and counts are int64, the
 namespace's default for them.
 
 Not here: products of matrices (`linalg`).
@@ -33,14 +33,14 @@ def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """Return the dtype of sums and products of a dtype: narrower integers and bools have 32 bits."""
-    if dtype is dtypes.bool or (dtype.is_int and dtype.bits < 32):
-        return dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
+    """Return the dtype of sums and products of a dtype: integers and bools have 64 bits."""
+    if dtype is dtypes.bool or dtype.is_int:
+        return dtypes.uint64 if dtype.kind == "uint" else dtypes.int64
     return dtype
 
 
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the sum over axes; bools and integers below 32 bits give 32 bits, unless `dtype` is given."""
+    """Return the sum over axes; bools and integers give 64 bits, unless `dtype` is given."""
     return x.sum(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
 
 
@@ -70,8 +70,8 @@ def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return how many values over axes are not zero, as int32."""
-    return (x != 0).sum(axis, keepdims, INDEX)
+    """Return how many values over axes are not zero, as int64."""
+    return (x != 0).sum(axis, keepdims)
 
 
 def _running(x: Tensor, axis: int | None, dtype: Any, initial: bool, what: str, start: int) -> Tensor:  # noqa: PLR0917 - internal
@@ -199,7 +199,3 @@ def unique_values(x: Tensor, /) -> Tensor:
     found: Any = x.unique()
     values: Tensor = found
     return values
-
-
-INDEX = dtypes.int32
-"""The dtype of indices and counts."""

@@ -51,19 +51,12 @@ def suited(value: Number, dtype: DType) -> Number:
     return int(value)
 
 
-def index_dtype(count: int) -> DType:
-    """Return the dtype of numbers up to `count`: int32, or int64 above 2**31 - 1."""
-    return dtypes.int32 if count <= dtypes.int32.max else dtypes.int64
-
-
 def coordinate(like: T, shape: Shape, axis: int) -> T:
-    """Return for each element of a shape its coordinate along one axis, on the device of `like`.
+    """Return for each element of a shape its coordinate (int64) along one axis, on the device of `like`.
 
-    The dtype is int32, or int64 for an axis of more than 2**31 - 1 elements.
+    Kernels compute with it in 32 bits where its bounds allow (`compiler.ir.fold.narrowed`).
     """
-    return make(
-        like, (source_expr(Ops.IOTA, (shape, axis), index_dtype(shape[axis]), like.expr.device), ())
-    )
+    return make(like, (source_expr(Ops.IOTA, (shape, axis), dtypes.int64, like.expr.device), ()))
 
 
 def spread(x: T, shape: tuple[int, ...]) -> T:

@@ -37,7 +37,7 @@ def described(t: TensorBase) -> str:
 def shown(t: Any, *, flowing: bool = False) -> str:
     """Return the values of a tensor as text.
 
-    The dtype is named unless it is float32, int32 or bool, the device unless it is the default one. With
+    The dtype is named unless it is float32, int64 or bool, the device unless it is the default one. With
     `flowing` (gradients flow through the tensor to one with requires_grad) the text has `grad_fn`, as in
     PyTorch. Computes a pending tensor. Inside a captured function or a traced method, and where the value
     cannot be computed, returns the text of `described`.
@@ -49,7 +49,7 @@ def shown(t: Any, *, flowing: bool = False) -> str:
         values = t.tolist()
     except HcqError:
         return described(t)
-    more = [] if e.dtype.name in {"float32", "int32", "bool"} else [f"dtype={e.dtype.name}"]
+    more = [] if e.dtype.name in {"float32", "int64", "bool"} else [f"dtype={e.dtype.name}"]
     if e.device != Device.named(None):
         more.append(f"device={e.device!r}")
     wanted = hasattr(t, "state") and bool(t.state.wanted)

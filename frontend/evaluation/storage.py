@@ -211,7 +211,6 @@ def read(e: TensorExpr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
 
 
 _PLAIN: Final = frozenset({bool, int, float})
-_INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
 
 
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
@@ -258,14 +257,14 @@ def _plain(x: Any) -> Any:
 def dtype_of(numbers: list[Any]) -> DType:
     """Return the dtype of a list of numbers.
 
-    It is float32 if one is a float, bool if all are bools, else int32, or int64 where needed.
+    It is float32 if one is a float, bool if all are bools, else int64.
     """
     kinds = set(map(type, numbers))
     if float in kinds or not numbers:
         return dtypes.float32
     if kinds == {bool}:
         return dtypes.bool
-    return dtypes.int32 if min(numbers) in _INT32 and max(numbers) in _INT32 else dtypes.int64
+    return dtypes.int64
 
 
 def pack(numbers: list[Any], dtype: DType) -> bytes:

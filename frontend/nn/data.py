@@ -186,7 +186,7 @@ def collate(samples: Sequence[Any]) -> Any:
     """Return samples joined along a new first axis, as NumPy arrays.
 
     Tuples and mappings are joined part by part. Texts and bytes become a list. Python's floats become
-    float32, ints int32 or, where needed, int64. Raises `UsageError` for arrays of different shapes and for
+    float32, ints int64. Raises `UsageError` for arrays of different shapes and for
     tuples of different lengths, `IndexError` for no samples.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
@@ -208,10 +208,7 @@ def collate(samples: Sequence[Any]) -> Any:
             "hint: pass collate_fn=, which pads or lists them"
         )
     joined = np.stack(arrays)
-    kinds = {int: np.int32, float: np.float32}  # of Python's numbers, as `Tensor` has them
-    if type(first) in kinds and (type(first) is float or abs(joined).max() < 2**31):
-        joined = joined.astype(kinds[type(first)])
-    return joined
+    return joined.astype(np.float32) if type(first) is float else joined  # as `Tensor` has Python's floats
 
 
 def _tensors(value: Any, device: str | None) -> Any:

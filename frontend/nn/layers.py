@@ -232,7 +232,7 @@ class EmbeddingBag(Embedding):
                 raise UsageError(f"EmbeddingBag: wanted where each bag starts, saw the shape {starts.shape}")
             bags = starts.shape[0] - self.include_last_offset
             places = Tensor.arange(index.shape[0], device=index.device)
-            number = (places.unsqueeze(1) >= starts[:bags].unsqueeze(0)).sum(1, dtype="int32") - 1
+            number = (places.unsqueeze(1) >= starts[:bags].unsqueeze(0)).sum(1) - 1
         found = super().forward(index.reshape(-1))
         member = number.unsqueeze(0) == Tensor.arange(bags, device=index.device).unsqueeze(1)
         if self.padding_idx is not None:

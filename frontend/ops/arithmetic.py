@@ -87,7 +87,7 @@ def _floordiv(x: T, y: T) -> T:
         wide = dtypes.float32 if dtype.bits == 16 else dtype
         return convert(_float_floordiv(convert(x, wide), convert(y, wide)), dtype)
     if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     return apply(Ops.FLOORDIV, None, x, limited(y, Divisor("floordiv")))
 
 
@@ -96,7 +96,7 @@ def _mod(x: T, y: T) -> T:
         rest, opposed = _remainder(x, y)
         return apply(Ops.WHERE, None, opposed, apply(Ops.ADD, None, rest, y), rest)
     if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     return apply(Ops.MOD, None, x, limited(y, Divisor("mod")))
 
 
@@ -213,7 +213,7 @@ def pow(self: T, exponent: T | Number) -> T:
         return _power(*agree("pow", self, exponent))
     dtype = self.expr.dtype
     if isinstance(exponent, int) and not dtype.is_float:
-        x = convert(self, dtypes.int32) if dtype is dtypes.bool else self
+        x = convert(self, dtypes.int64) if dtype is dtypes.bool else self
         if exponent < 0:
             raise UsageError(
                 f"{dtype.name} to the power {exponent} is no whole number; make the base a float"
@@ -237,5 +237,5 @@ def rpow(self: T, base: T | Number) -> T:
 
 def _power(x: T, y: T) -> T:
     if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     return apply(Ops.POW, None, x, y)

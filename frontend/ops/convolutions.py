@@ -227,7 +227,7 @@ def _rest(n: int, begun: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 class Pooled(NamedTuple, Generic[T]):
-    """The greatest values of windows, and their indices in the flattened last axes (int32)."""
+    """The greatest values of windows, and their indices in the flattened last axes (int64)."""
 
     values: T
     indices: T

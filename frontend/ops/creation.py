@@ -47,14 +47,14 @@ def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:
 
 
 def default_dtype(value: object) -> DType:
-    """Return the dtype of a Python number: bool, int32 (int64 where needed) or float32.
+    """Return the dtype of a Python number: bool, int64 or float32.
 
     Raises `UsageError` for no number.
     """
     if isinstance(value, bool):
         return dtypes.bool
     if isinstance(value, int):
-        return dtypes.int32 if dtypes.int32.min <= value <= dtypes.int32.max else dtypes.int64
+        return dtypes.int64
     if isinstance(value, float):
         return dtypes.float32
     raise UsageError(f"wanted a number, saw {value!r}")
@@ -126,7 +126,7 @@ def full(
 ) -> T:
     """Return a tensor of a shape, one number or a sequence, whose elements all are one number.
 
-    Without `dtype` it is that of the number: bool, int32 (int64 where needed) or float32; with an integer
+    Without `dtype` it is that of the number: bool, int64 or float32; with an integer
     dtype the number is truncated. The tensor has no memory until it is realized. Raises `UsageError` for a
     negative size and for a number that does not fit the dtype.
     """
@@ -192,8 +192,8 @@ def arange(
 ) -> T:
     """Return start, start + step, ...: values below stop, or above it for a negative step.
 
-    One number is stop, and start is 0. Without `dtype`, three whole numbers give int32 (int64 where needed),
-    others float32. With an integer dtype start, stop and step are truncated. Raises `UsageError` for a step
+    One number is stop, and start is 0. Without `dtype`, three whole numbers give int64, others
+    float32. With an integer dtype start, stop and step are truncated. Raises `UsageError` for a step
     of 0, numbers that are not finite, values that do not fit the dtype, and bool; `UsageTypeError` without a
     number.
     """
@@ -203,9 +203,7 @@ def arange(
     first, last = (0, begin) if stop is None else (begin, stop)
     start, stop, step = _finite("arange", first, last, step)
     found = element_type(dtype) or (
-        dtypes.float32
-        if any(isinstance(v, float) for v in (start, stop, step))
-        else default_dtype(max(start, stop, key=abs))
+        dtypes.float32 if any(isinstance(v, float) for v in (start, stop, step)) else dtypes.int64
     )
     if found is dtypes.bool:
         raise UsageError("arange gives numbers, wanted a dtype of numbers, saw bool; compare the result")
@@ -217,7 +215,7 @@ def arange(
     last = start + (count - 1) * step
     if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")
-    place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
+    place = coordinate(_scalar(cls, 0, dtypes.int64, device), (count,), 0)
     made = add(mul(convert(place, found), suited(step, found)), suited(start, found))
     return marked(made, requires_grad)
 
@@ -255,7 +253,7 @@ def linspace(
         raise UsageError("linspace gives numbers, wanted a dtype of numbers, saw bool; compare the result")
     if not found.is_float:
         start, stop = int(start), int(stop)
-    made = cast(_between(_scalar(cls, 0, dtypes.int32, device), float(start), float(stop), steps), found)
+    made = cast(_between(_scalar(cls, 0, dtypes.int64, device), float(start), float(stop), steps), found)
     return marked(made, requires_grad)
 
 
@@ -282,7 +280,7 @@ def eye(
     `dtype` is float32 by default. Raises `UsageError` for a negative size.
     """
     shape = shape_of((rows, rows if columns is None else columns), "eye")
-    like = _scalar(cls, 0, dtypes.int32, device)
+    like = _scalar(cls, 0, dtypes.int64, device)
     diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
     return marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
 
@@ -320,7 +318,7 @@ def empty_like(self: T, *, dtype: DType | str | None = None, device: str | None 
 
 @accepts_aliases
 def one_hot(self: T, classes: int = -1) -> T:
-    """Return for each integer of self a row of `classes` numbers (int32): 1 at its index, 0 elsewhere.
+    """Return for each integer of self a row of `classes` numbers (int64): 1 at its index, 0 elsewhere.
 
     The result is (*shape, classes). Without `classes` (-1) the values are read, and there are as many as the
     greatest integer plus one. An integer outside raises `UsageIndexError` where the host knows it, or under
@@ -343,12 +341,11 @@ def one_hot(self: T, classes: int = -1) -> T:
 @composite
 def _one_hot(self: T, limit: IndexLimit) -> T:
     index = limited(self, limit)
-    if index.expr.dtype.bits <= 8:
-        index = convert(index, dtypes.int32)
+    index = convert(index, dtypes.int64)
     shape = (*self.expr.shape, limit.high)
-    place = convert(coordinate(self, shape, len(shape) - 1), index.expr.dtype)
+    place = coordinate(self, shape, len(shape) - 1)
     row = apply(Ops.EXPAND, shape, reshape(index, (*self.expr.shape, 1)))
-    return convert(apply(Ops.EQ, None, place, row), dtypes.int32)
+    return convert(apply(Ops.EQ, None, place, row), dtypes.int64)
 
 
 def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | None, device: str | None) -> T:

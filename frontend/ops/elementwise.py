@@ -44,9 +44,8 @@ def result_dtype(*operands: TensorBase | Number) -> DType:
     higher. Operands of one kind are combined by `compiler.dtype.promote`. So `half * Tensor(0.5)` and
     `half * 0.5` are float16, `int8 + tensor(1000)` is int8, and `int8 * 0.5` is float32.
 
-    Differences from PyTorch: a Python int beside bool gives int32 (in PyTorch int64). Unsigned integers of 16
-    to 64 bits promote, where PyTorch refuses them: with a signed integer to the signed dtype that holds both,
-    uint64 with a signed integer to float64, as in NumPy.
+    A difference from PyTorch: unsigned integers of 16 to 64 bits promote, where PyTorch refuses them: with a
+    signed integer to the signed dtype that holds both, uint64 with a signed integer to float64, as in NumPy.
     """
     wide: DType | None = None
     scalar: DType | None = None

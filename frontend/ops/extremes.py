@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Extreme(NamedTuple, Generic[T]):
-    """The greatest or least values along an axis, and their indices (int32)."""
+    """The greatest or least values along an axis, and their indices (int64)."""
 
     values: T
     indices: T
@@ -77,7 +77,7 @@ def max(self: T, axis: T | tuple[int, ...]) -> T: ...
 def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:
     """Return the greatest value of all; along one axis the pair `(values, indices)`; NaN if there is one.
 
-    Values have the dtype of self, indices are int32. An index is that of the first NaN, else of the first
+    Values have the dtype of self, indices are int64. An index is that of the first NaN, else of the first
     greatest element. The gradient of `values` goes to that element; the gradient of the greatest value of all
     is shared evenly by the elements that equal it. With a tensor in place of the axis, return `maximum`.
 

@@ -100,8 +100,8 @@ def tan(self: T) -> T:
 
 @method
 def square(self: T) -> T:
-    """Return self * self; bools give int32."""
-    return mul(convert(self, dtypes.int32), self) if self.expr.dtype is dtypes.bool else mul(self, self)
+    """Return self * self; bools give int64."""
+    return mul(convert(self, dtypes.int64), self) if self.expr.dtype is dtypes.bool else mul(self, self)
 
 
 @method
@@ -178,14 +178,14 @@ def logical_not(self: T) -> T:
 def fmod(self: T, other: T | Number) -> T:
     """Return the remainder of the quotient rounded towards zero: it has the sign of self, as in C.
 
-    Bools give int32. An integer divisor 0 raises as in `div`.
+    Bools give int64. An integer divisor 0 raises as in `div`.
     """
     x, y = agree("fmod", self, other)
     if x.expr.dtype.is_float:
         whole = truncdiv(x, y)
         return ruled("fmod", apply(Ops.FMOD, None, x, y), x, y, whole)
     if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     rest = mod(x, y)  # of floor division: it has the sign of y; |x| would wrap for the least number
     other_sign = apply(Ops.NE, None, lt(x, 0), lt(y, 0))
     return where(apply(Ops.AND, None, other_sign, ne(rest, 0)), sub(rest, y), rest)

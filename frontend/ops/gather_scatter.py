@@ -24,7 +24,7 @@ from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Shape, axis_of, broadcast, whole
 from frontend.arguments.conversion import converting, flag, read
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import Number, constant, convert, coordinate, index_dtype, suited
+from frontend.evaluation.constants import Number, constant, convert, coordinate, suited
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.arithmetic import div, floordiv, mod
@@ -285,7 +285,7 @@ def _scatter_reduce(self: T, axis: int, index: T, src: T, how: str, own: bool) -
     every = cat(where(hit, rows, neutral), apply(Ops.RESHAPE, (*before, n, 1), first), axis=rank)
     found = fold(_REDUCTIONS[how], every, (rank,), keepdim=False)
     if how == "mean":
-        count = add(total(hit, -1, dtype=index_dtype(m)), 1 if own else 0)
+        count = add(total(hit, -1), 1 if own else 0)
         count = where(lt(count, 1), 1, count)
         found = div(found, count) if dtype.is_float else floordiv(found, count)
     found = where(some, convert(found, dtype), held)
@@ -400,7 +400,7 @@ def masked_select(self: T, mask: T, *, size: int | None = None, fill_value: floa
 def nonzero(
     self: T, *, as_tuple: bool = False, size: int | None = None, fill_value: int = 0
 ) -> T | tuple[T, ...]:
-    """Return the coordinates (int32) of the elements that are not zero: (elements, axes).
+    """Return the coordinates (int64) of the elements that are not zero: (elements, axes).
 
     With `as_tuple`, return a vector for each axis. self is computed, unless `size` gives the number of rows:
     rows beyond it are left out, and missing ones hold `fill_value`. Raises `UsageError` for a negative size,
@@ -420,10 +420,10 @@ def nonzero(
         axes = [where(lt(flat, 0), fill_value, axis) for axis in each]
     count = 0 if axes else int(bool(self.item())) if size is None else size
     if as_tuple:
-        return tuple(axes) or (convert(coordinate(self, (count,), 0), dtypes.int32),)
+        return tuple(axes) or (coordinate(self, (count,), 0),)
     if axes:
         return stack(axes, axis=1)
-    return convert(coordinate(self, (count, 0), 1), dtypes.int32)
+    return coordinate(self, (count, 0), 1)
 
 
 def _length(what: str, size: int) -> int:
@@ -437,13 +437,13 @@ def _first_places(self: T, size: int) -> T:
     """Return the first `size` indices at which a flattened mask is true, then -1."""
     n = prod(self.expr.shape)
     flat = reshape(self, n)
-    order = argsort(convert(invert(flat), dtypes.int32)) if n else convert(flat, dtypes.int32)
+    order = argsort(invert(flat)) if n else convert(flat, dtypes.int64)
     held = where(getitem(flat, order), order, -1) if n else order
     return pad(part(held, 0, 0, min(size, n)), ((0, max(0, size - n)),), -1)
 
 
 def argwhere(self: T) -> T:
-    """Return the coordinates (int32) of the elements that are not zero, one in each row; see `nonzero`."""
+    """Return the coordinates (int64) of the elements that are not zero, one in each row; see `nonzero`."""
     found: Any = nonzero(self)
     made: T = found
     return made
@@ -451,7 +451,7 @@ def argwhere(self: T) -> T:
 
 @converting
 def nonzero_static(self: T, *, size: int | None = None, fill_value: int = -1) -> T:
-    """Return `size` rows of coordinates (int32) as `nonzero`; missing rows hold `fill_value`.
+    """Return `size` rows of coordinates (int64) as `nonzero`; missing rows hold `fill_value`.
 
     Raises `UsageError` without a size.
     """

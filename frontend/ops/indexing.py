@@ -21,7 +21,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.checks import Shape, broadcast, whole, whole_or_none
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import convert, coordinate, index_dtype, number_like, spread
+from frontend.evaluation.constants import convert, coordinate, number_like, spread
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
@@ -110,23 +110,29 @@ def take_moving(x: T, key: Any) -> tuple[T, Any]:
     return x, rest
 
 
+def _places(start: T, n: int) -> T:
+    """Return the coordinates of an axis of n elements in the dtype of `start`, int64 where that lacks one."""
+    place = coordinate(start, (n,), 0)
+    return convert(place, start.expr.dtype) if n <= start.expr.dtype.max else place
+
+
 @composite
 def take_from(x: T, start: T, size: int, axis: int) -> T:
     """Return `size` elements of an axis from `start` on; those outside the axis are 0."""
-    return apply(Ops.GATHER, axis, x, add(coordinate(x, (size,), 0), start))
+    return apply(Ops.GATHER, axis, x, add(_places(start, size), start))
 
 
 @composite
 def place_at(x: T, value: T, start: T, axis: int) -> T:
     """Return value, whose axis is shorter than that of x, at `start` of an axis as long, with 0 outside."""
-    return apply(Ops.GATHER, axis, value, sub(coordinate(x, (x.expr.shape[axis],), 0), start))
+    return apply(Ops.GATHER, axis, value, sub(_places(start, x.expr.shape[axis]), start))
 
 
 @composite
 def only_at(x: T, new: T, start: T, size: int, axis: int) -> T:
     """Return the elements of new for start <= i < start + size of an axis, those of x elsewhere."""
     n = x.expr.shape[axis]
-    place = sub(coordinate(x, (n,), 0), start)
+    place = sub(_places(start, n), start)
     inside = mul(lt(place, size), lt(number_like(place, -1), place))
     shape = tuple([n if i == axis else 1 for i in range(len(x.expr.shape))])
     return where(apply(Ops.RESHAPE, shape, inside), new, x)
@@ -150,8 +156,7 @@ def places_of(mask: T) -> list[T]:
     known: Any = mask
     kind: Any = mask.__class__
     found = known.numpy().nonzero() if mask.expr.shape else ()
-    sizes = zip(found, mask.expr.shape, strict=True)
-    return [kind(at.astype(index_dtype(n).name), device=mask.expr.device) for at, n in sizes]
+    return [kind(at, device=mask.expr.device) for at in found]
 
 
 def unmasked(x: TensorBase, key: Any) -> Any:
@@ -357,7 +362,7 @@ def with_tensors(x: TensorBase, key: Any) -> Any:
 
 def _with_tensor(x: TensorBase, part: Any) -> Any:
     if isinstance(part, (list, tuple, range)):
-        return x.operand(part) if part else x.of_part(part_of_data([], dtypes.int32, x.expr.device))
+        return x.operand(part) if part else x.of_part(part_of_data([], dtypes.int64, x.expr.device))
     return x.operand(part) if type(part).__module__ == "numpy" else part
 
 

@@ -223,7 +223,7 @@ def repeat_interleave(
         return _repeated(x, counts[0], a)
     make: Any = self.__class__
     places = [i for i, count in enumerate(counts) for _ in range(count)]
-    index: T = make(places, dtype="int32", device=x.expr.device)
+    index: T = make(places, dtype="int64", device=x.expr.device)
     return _chosen(x, index, a)
 
 

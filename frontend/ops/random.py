@@ -213,7 +213,7 @@ def randint(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return whole numbers, low <= x < high; `dtype` is int32 by default.
+    """Return whole numbers, low <= x < high; `dtype` is int64 by default.
 
     PyTorch's positional forms `randint(high, (2, 3))` and `randint(low, high, (2, 3))` are accepted, too.
 
@@ -226,7 +226,7 @@ def randint(
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")
-    found = element_type(dtype) or dtypes.int32
+    found = element_type(dtype) or dtypes.int64
     refuse_beyond("randint", low, high, found)
     return _randint(_draw(cls, device), low, span, shape_of(shape, "randint"), found)
 
@@ -366,7 +366,7 @@ def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None 
 
 
 def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return the numbers 0 to n - 1 in random order; `dtype` is int32 by default."""
+    """Return the numbers 0 to n - 1 in random order; `dtype` is int64 by default."""
     (count,) = shape_of((whole(n, "randperm"),), "randperm")
     order = argsort(rand(cls, count, dtype=dtypes.float64, device=device))
     return cast(order, element_type(dtype) or order.expr.dtype)
@@ -374,7 +374,7 @@ def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: 
 
 @accepts_aliases
 def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return indices (int32) drawn with these weights, of a vector or of each row of a matrix.
+    """Return indices (int64) drawn with these weights, of a vector or of each row of a matrix.
 
     Without `replacement` no index is drawn twice: weights of 0 are drawn only after all others. Raises
     `UsageError` for another number of axes, for integers, and for fewer than one sample or, without
@@ -402,7 +402,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
     chance = rand(self.__class__, (*shape[:-1], num_samples), device=self.expr.device)
     mark = unsqueeze(mul(chance, narrow(bounds, -1, shape[-1] - 1, 1)), -1)
     passed = ge(mark, unsqueeze(bounds, -2))
-    return total(passed, -1, dtype=dtypes.int32)
+    return total(passed, -1)
 
 
 def bernoulli(self: T, p: float | None = None) -> T:

@@ -348,7 +348,7 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
     shape = x.expr.shape
     a = axis_of(axis, shape or (1,), what)
     if not shape:
-        return constant(x, 0, dtypes.int32, ())
+        return constant(x, 0, dtypes.int64, ())
     _filled(x, (a,), what)
     best = spread(fold(op, x, (a,), keepdim=True), shape)
     place = coordinate(x, shape, a)
@@ -365,7 +365,7 @@ def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
 
 @method
 def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:
-    """Return the index (int32) of the greatest value along an axis (None: of the flattened tensor).
+    """Return the index (int64) of the greatest value along an axis (None: of the flattened tensor).
 
     Of equal values it is the first; a NaN counts as greatest. The axis stays with size 1 when `keepdim`.
     Raises `UsageIndexError` for an axis without elements.
@@ -375,7 +375,7 @@ def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:
 
 @method
 def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:
-    """Return the index (int32) of the least value along an axis (None: of the flattened tensor).
+    """Return the index (int64) of the least value along an axis (None: of the flattened tensor).
 
     Of equal values it is the first; a NaN counts as least. The axis stays with size 1 when `keepdim`. Raises
     `UsageIndexError` for an axis without elements.

@@ -68,7 +68,7 @@ def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
 
 
 class RunningExtreme(NamedTuple, Generic[T]):
-    """Running extremes along an axis, and the indices (int32) of the last elements that attain them."""
+    """Running extremes along an axis, and the indices (int64) of the last elements that attain them."""
 
     values: T
     indices: T
@@ -102,7 +102,7 @@ def _places(self: T, op: str, axis: int, what: str) -> T:
     shape = self.expr.shape
     a = axis_of(axis, shape or (1,), what)
     if not shape:
-        return constant(self, 0, dtypes.int32, ())
+        return constant(self, 0, dtypes.int64, ())
     x = convert(self, dtypes.int32) if self.expr.dtype is dtypes.bool else self
     order = (*[i for i in range(len(shape)) if i != a], a)
     row = apply(Ops.PERMUTE, order, x)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final, Generic, NamedTuple
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import axis_of, whole
@@ -24,7 +24,6 @@ from frontend.evaluation.constants import (
     constant,
     convert,
     coordinate,
-    index_dtype,
     number_like,
     widened_float,
 )
@@ -41,7 +40,7 @@ BLOCK: Final = 512
 
 
 class Sorted(NamedTuple, Generic[T]):
-    """Values in order, and their indices along the axis (int32)."""
+    """Values in order, and their indices along the axis (int64)."""
 
     values: T
     indices: T
@@ -54,7 +53,7 @@ def sort(
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> Sorted[T]:
-    """Return the named tuple (values, indices): the values in order along an axis, and their indices (int32).
+    """Return the named tuple (values, indices): the values in order along an axis, and their indices (int64).
 
     A NaN is the greatest of all, as in PyTorch: last, or first when descending. Equal values keep their
     order; `stable` has no effect. Realized together, both are computed once. Raises `UsageIndexError` for an
@@ -74,10 +73,10 @@ def argsort(
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> T:
-    """Return the indices (int32) that sort an axis; see `sort`."""
+    """Return the indices (int64) that sort an axis; see `sort`."""
     a = axis_of(axis, self.expr.shape or (1,), "argsort")
     if not self.expr.shape:
-        return constant(self, 0, dtypes.int32, ())
+        return constant(self, 0, dtypes.int64, ())
     return _from_last(_order(_keys(self, a, descending=descending)), a)
 
 
@@ -101,7 +100,7 @@ def topk(
     largest: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     sorted: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; they always are
 ) -> Sorted[T]:
-    """Return (values, indices): the k greatest (or least) values along an axis, and their indices (int32).
+    """Return (values, indices): the k greatest (or least) values along an axis, and their indices (int64).
 
     The greatest (or least) comes first; `sorted` has no effect. A NaN counts as greatest; of equal values the
     first comes first. Raises `UsageError` for k outside 0..size, `UsageIndexError` for an axis that does not
@@ -169,16 +168,17 @@ def _ranks(keys: T) -> T:
     earlier = apply(Ops.LT, None, coordinate(keys, square, rank), coordinate(keys, square, rank - 1))
     tie = apply(Ops.AND, None, apply(Ops.EQ, None, other, own), earlier)
     before = apply(Ops.OR, None, apply(Ops.LT, None, other, own), tie)
-    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, index_dtype(shape[-1])))
+    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, dtypes.int32))
 
 
 def _of_rank(ranks: T, k: int) -> T:
     """Return the indices of the elements of the last axis that have the ranks 0 to k - 1."""
+    ranks = convert(ranks, dtypes.int32)
     shape = ranks.expr.shape
     whole = (*shape[:-1], k, shape[-1])
     rank = len(shape)
     own = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (*shape[:-1], 1, shape[-1]), ranks))
-    hit = apply(Ops.EQ, None, own, coordinate(ranks, whole, rank - 1))
+    hit = apply(Ops.EQ, None, own, convert(coordinate(ranks, whole, rank - 1), dtypes.int32))
     return apply(Ops.REDUCE, (Ops.ADD, (rank,)), where(hit, coordinate(ranks, whole, rank), 0))
 
 
@@ -218,9 +218,8 @@ def _lengthened(keys: T, n: int) -> T:
 def _within_row(places: T, length: int) -> T:
     """Return indices in blocks of a length, (..., blocks, indices), as indices in the row."""
     shape = places.expr.shape
-    block = convert(coordinate(places, shape, len(shape) - 2), index_dtype(shape[-2] * length))
-    start = apply(Ops.MUL, None, block, constant(places, length, block.expr.dtype, shape))
-    return apply(Ops.ADD, None, convert(places, block.expr.dtype), start)
+    block = coordinate(places, shape, len(shape) - 2)
+    return apply(Ops.ADD, None, places, apply(Ops.MUL, None, block, number_like(block, length)))
 
 
 def _order(keys: T) -> T:
@@ -267,9 +266,8 @@ def _merge(keys: T, size: int) -> T:
     shape = keys.expr.shape
     count = prod(shape)
     flat = apply(Ops.RESHAPE, (count,), keys)
-    dtype = index_dtype(count)
-    place = convert(coordinate(keys, shape, len(shape) - 1), dtype)
-    start = _starts(keys, dtype)
+    place = coordinate(keys, shape, len(shape) - 1)
+    start = _starts(keys)
     right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), number_like(place, size))
     surplus = apply(Ops.SUB, None, place, number_like(place, size))
 
@@ -292,16 +290,16 @@ def _merge(keys: T, size: int) -> T:
     none_left = apply(Ops.NOT, None, apply(Ops.LT, None, left, number_like(place, size)))
     is_right = apply(Ops.OR, None, none_left, right_first(apply(Ops.ADD, None, start, left), left))
     at = apply(Ops.SUB, None, apply(Ops.ADD, None, place, number_like(place, size)), left)
-    return convert(apply(Ops.WHERE, None, is_right, at, left), index_dtype(shape[-1]))
+    return apply(Ops.WHERE, None, is_right, at, left)
 
 
-def _starts(keys: T, dtype: DType) -> T:
+def _starts(keys: T) -> T:
     """Return, for each element, the index of the first element of its row in the flattened tensor."""
     shape = keys.expr.shape
-    start = constant(keys, 0, dtype, shape)
+    start = constant(keys, 0, dtypes.int64, shape)
     for i, n in enumerate(shape[:-1]):
-        row = convert(coordinate(keys, shape, i), dtype)
-        start = apply(Ops.ADD, None, apply(Ops.MUL, None, start, number_like(start, n)), row)
+        start = apply(Ops.MUL, None, start, number_like(start, n))
+        start = apply(Ops.ADD, None, start, coordinate(keys, shape, i))
     return apply(Ops.MUL, None, start, number_like(start, shape[-1]))
 
 

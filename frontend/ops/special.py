@@ -261,9 +261,9 @@ def _exponent(self: T) -> T:
     shape = bits.expr.shape
     field = apply(Ops.SHR, None, bits, constant(bits, 52, dtypes.int64, shape))
     field = apply(Ops.AND, None, field, constant(bits, 0x7FF, dtypes.int64, shape))
-    found = sub(convert(field, dtypes.int32), where(tiny, 1022 + 54, 1022))
+    found = sub(field, where(tiny, 1022 + 54, 1022))
     plain = lt(absolute(x), math.inf)
-    return where(plain, where(eq(x, 0.0), 0, found), 0)
+    return convert(where(plain, where(eq(x, 0.0), 0, found), 0), dtypes.int32)
 
 
 @composite

@@ -20,7 +20,7 @@ from compiler.dtype import dtypes
 from frontend.arguments.checks import axis_of, whole
 from frontend.arguments.conversion import converting, flag, number, shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, convert, coordinate, index_dtype, narrowed, widened
+from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened
 from frontend.ops import creation, reductions
 from frontend.ops.arithmetic import div, floordiv
 from frontend.ops.elementwise import clip, eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
@@ -35,7 +35,7 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
 class Ordered(NamedTuple, Generic[T]):
-    """A value chosen along an axis by its position in ascending order, and its index (int32)."""
+    """A value chosen along an axis by its position in ascending order, and its index (int64)."""
 
     values: T
     indices: T
@@ -54,7 +54,7 @@ def _of_rank(x: T, rank: T | int, a: int, keepdim: bool) -> Ordered[T]:
     A tensor of ranks has size 1 on that axis.
     """
     if not x.expr.shape:
-        return Ordered(x, constant(x, 0, dtypes.int32, ()))
+        return Ordered(x, constant(x, 0, dtypes.int64, ()))
     order = argsort(x, a)
     wanted = (*x.expr.shape[:a], 1, *x.expr.shape[a + 1 :])
     at = part(order, a, rank, rank + 1) if isinstance(rank, int) else gather(order, a, expand(rank, wanted))
@@ -108,7 +108,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     a = _axis(self, axis, "nanmedian")
     if not self.expr.shape:
         return _of_rank(self, 0, a, keepdim)
-    count = reductions.sum(eq(self, self), a, keepdim=True, dtype=index_dtype(self.expr.shape[a]))
+    count = reductions.sum(eq(self, self), a, keepdim=True)
     return _of_rank(self, floordiv(maximum(sub(count, 1), 0), 2), a, keepdim)
 
 
@@ -206,9 +206,7 @@ def mode(self: T, axis: int = -1, keepdim: bool = False) -> Ordered[T]:
         return _of_rank(self, 0, a, keepdim)
     row = movedim(sort(self, a).values, a, -1)
     same = eq(unsqueeze(row, -1), unsqueeze(row, -2))
-    best = reductions.argmax(
-        reductions.sum(same, -1, dtype=index_dtype(row.expr.shape[-1])), -1, keepdim=True
-    )
+    best = reductions.argmax(reductions.sum(same, -1), -1, keepdim=True)
     value = gather(row, -1, best)
     own = movedim(self, a, -1)
     place = coordinate(own, own.expr.shape, len(own.expr.shape) - 1)
@@ -241,7 +239,7 @@ def _distinct(row: T, inverse: Any, counts: bool) -> tuple[T, ...] | T:
     mask = _runs(row)
     found = [masked_select(row, mask)]
     if inverse is not None:
-        found.append(inverse(sub(cumsum(mask, 0, index_dtype(mask.expr.shape[0])), 1)))
+        found.append(inverse(sub(cumsum(mask, 0), 1)))
     if counts:
         found.append(_counted(mask, found[0].expr.shape[0]))
     return tuple(found) if len(found) > 1 else found[0]
@@ -262,7 +260,7 @@ def _distinct_parts(x: T, axis: int, inverse: bool, counts: bool, *, in_order: b
             back[k] = group
     make: Any = x.__class__
     lists = [[order[k] for k in starts], *([back] if inverse else []), *([sizes] if counts else [])]
-    first, *rest = [make(v, dtype=dtypes.int32, device=x.expr.device) for v in lists]
+    first, *rest = [make(v, dtype=dtypes.int64, device=x.expr.device) for v in lists]
     found = index_select(x, a, first)
     return (found, *rest) if rest else found
 
@@ -313,7 +311,7 @@ def unique_consecutive(
 def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
     """Return how often each number from 0 on occurs in a vector of integers, or the sum of its weights.
 
-    Computes self: the size is the greatest number + 1, at least `minlength`. Counts are int32, sums of
+    Computes self: the size is the greatest number + 1, at least `minlength`. Counts are int64, sums of
     weights float32 for float32 weights, else float64. Raises `UsageError` for negative numbers, and for
     weights of another shape.
     """
@@ -331,8 +329,8 @@ def bincount(self: T, weights: T | None = None, minlength: int = 0) -> T:
     size = max(int(minlength), int(reductions.max(self).item()) + 1 if n else 0)
     if weights is not None and weights.expr.dtype is not dtypes.float32:
         weights = convert(weights, dtypes.float64)
-    each = constant(self, 1, dtypes.int32, (n,)) if weights is None else weights
-    return scatter_add(constant(self, 0, each.expr.dtype, (size,)), 0, convert(self, dtypes.int32), each)
+    each = constant(self, 1, dtypes.int64, (n,)) if weights is None else weights
+    return scatter_add(constant(self, 0, each.expr.dtype, (size,)), 0, self, each)
 
 
 @converting
@@ -438,16 +436,17 @@ def searchsorted(
     side: str | None = None,
     sorter: T | None = None,
 ) -> T:
-    """Return the indices (int32) before which values are to be inserted into a sorted vector.
+    """Return the indices before which values are to be inserted into a sorted vector.
 
+    They are int64, with `out_int32` int32.
     self is a vector, or has a sorted row for each row of `values`. The index is the first possible one, with
     `right` or side="right" the last. If self is not sorted, `sorter` has the indices that sort it. Each value
-    takes n operations. `out_int32` has no effect. Raises `UsageError` for shapes that do not fit, and for
+    takes n operations. Raises `UsageError` for shapes that do not fit, and for
     `right` beside side="left".
     """
     if side not in {None, "left", "right"} or (side == "left" and right):
         raise UsageError(f"searchsorted: wanted one side, left or right, saw {side!r} and right={right}")
-    flag(out_int32, "searchsorted, out_int32")
+    found = dtypes.int32 if flag(out_int32, "searchsorted, out_int32") else dtypes.int64
     if sorter is not None:
         self = gather(self, -1, sorter)
     shape, given = self.expr.shape, values.expr.shape
@@ -459,12 +458,12 @@ def searchsorted(
     before = (le if last else lt)(row, each)
     if each.expr.dtype.is_float:  # NaN is behind all numbers
         before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
-    return reductions.sum(before, -1, dtype=index_dtype(shape[-1]))
+    return reductions.sum(before, -1, dtype=found)
 
 
 @converting
 def bucketize(self: T, boundaries: T, *, out_int32: bool = False, right: bool = False) -> T:
-    """Return the index (int32) of each element of self among sorted boundaries: see `searchsorted`."""
+    """Return the index of each element of self among sorted boundaries: see `searchsorted`."""
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 

@@ -25,7 +25,6 @@ from frontend.evaluation.constants import (
     constant,
     convert,
     coordinate,
-    index_dtype,
     number_like,
     spread,
     stopped,
@@ -407,7 +406,7 @@ def masked_scatter(self: T, mask: T, source: T) -> T:
     if not prod(shape) or not count:
         return x
     flat = reshape(wanted, (prod(shape),))
-    place = add(cumsum(flat, 0, index_dtype(prod(shape))), -1)
+    place = add(cumsum(flat, 0), -1)
     at = where(flat, place, number_like(place, count))
     taken = apply(Ops.GATHER, 0, reshape(source, (count,)), at)
     return where(wanted, reshape(taken, shape), x)

@@ -12,7 +12,7 @@ The index is int32 or int64. Its other axes are those of the first source, or al
 use the same indices. An index out of range reads 0 and adds nothing. `lower_take`, `lower_sum` and
 `lower_last` express these primitives by compiler operations.
 
-SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis (int32).
+SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis.
 Without it, every position v is compared with every index: n * m comparisons for m values. With it, the values
 are read in that order, so that equal indices form a run. Each of about log m / log `_WAYS` kernels adds up to
 `_WAYS` partial sums of a run; a bisection finds the end of the run of each v, where the sum is read. Values
@@ -66,24 +66,18 @@ def lower_take(x: UOp, index: UOp, axis: int) -> UOp:
     if prod(_others(wanted, axis)) == 1:
         return graph.gather(x, graph.reshape(index, (wanted[axis],)), axis)
     n, total = shape[axis], prod(shape)
-    if total > index.dtype.max:
-        index = graph.cast(index, dtypes.int64)
-    dtype = index.dtype
-
-    def number(value: int) -> UOp:
-        return graph.full(value, wanted, dtype)
-
+    dtype = dtypes.int32 if total <= dtypes.int32.max else dtypes.int64
     flat: UOp | None = None
     for i, size in enumerate(shape):
-        place = index if i == axis else graph.cast(graph.iota(wanted, i), dtype)
+        place = graph.cast(index if i == axis else graph.iota(wanted, i), dtype)
         if flat is not None:
-            place = graph.binary(Ops.ADD, graph.binary(Ops.MUL, flat, number(size)), place)
+            times = graph.binary(Ops.MUL, flat, graph.full(size, wanted, dtype))
+            place = graph.binary(Ops.ADD, times, place)
         flat = place
     assert flat is not None  # a shape without axes has one element, and no other axes
-    inside = graph.binary(
-        Ops.AND, graph.binary(Ops.LT, number(-1), index), graph.binary(Ops.LT, index, number(n))
-    )
-    at = graph.where(inside, flat, number(-1))
+    least, beyond = (graph.full(value, wanted, index.dtype) for value in (-1, n))
+    inside = graph.binary(Ops.AND, graph.binary(Ops.LT, least, index), graph.binary(Ops.LT, index, beyond))
+    at = graph.where(inside, flat, graph.full(-1, wanted, dtype))
     picked = graph.gather(graph.reshape(x, (total,)), graph.reshape(at, (prod(wanted),)), 0)
     return graph.reshape(picked, wanted)
 
@@ -148,7 +142,8 @@ def _last_of_runs(index: UOp, order: UOp, axis: int, n: int) -> UOp:
     """Return LAST_INDEX with a stable order: the last element of each run of equal indices."""
     at = _ends(graph.contiguous(lower_take(index, order, axis)), axis, n)
     none = graph.binary(Ops.LT, at, _whole(0, at.shape))
-    return graph.where(none, _whole(-1, at.shape), lower_take(order, at, axis))
+    last = graph.cast(lower_take(order, at, axis), dtypes.int32)
+    return graph.where(none, _whole(-1, at.shape), last)
 
 
 def _ends(keys: UOp, axis: int, n: int) -> UOp:

@@ -117,8 +117,8 @@ def test_other_types_raise_a_type_error_that_names_the_parameter(name: str):
         (lambda _: Tensor.uniform(3, low=5, high=3), "saw 5 and 3"),
         (lambda _: Tensor([1]).one_hot(-2), "no negative sizes"),
         (lambda x: x.masked_fill(x > 2, "a"), "value .* a tensor, .* or a number"),
-        (lambda _: Tensor([1, 2]).masked_fill(Tensor([True, False]), math.nan), "does not fit int32"),
-        (lambda _: Tensor([1, 2]).full_like(1 << 40), "does not fit int32"),
+        (lambda _: Tensor([1, 2]).masked_fill(Tensor([True, False]), math.nan), "does not fit int64"),
+        (lambda _: Tensor([1, 2]).full_like(1 << 63), "does not fit int64"),
     ],
 )
 def test_invalid_choice_values_are_refused(call: Callable[[Any], Any], message: str):

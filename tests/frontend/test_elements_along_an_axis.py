@@ -133,7 +133,7 @@ def test_variables_out_of_range_are_refused():
         x.scatter(0, Tensor([0]), 1.0)
     with pytest.raises(UsageError, match="at least as long as in the index"):
         x.scatter(1, index, Tensor([[1.0]]))
-    with pytest.raises(UsageError, match=r"src is int32, self is float32; cast"):
+    with pytest.raises(UsageError, match=r"src is int64, self is float32; cast"):
         x.scatter_add(1, index, Tensor([[1, 2]]))
     with pytest.raises(UsageError, match="must hold integers, saw float32"):
         x.gather(1, Tensor([[0.5]]))

@@ -90,7 +90,7 @@ def test_bits():
     same(~Tensor(I), ~I)
     same(Tensor(I) << 3, I << 3)
     same(Tensor(I) >> 1, I >> 1)
-    same(1 << Tensor([1, 4]), np.array([2, 16], np.int32))
+    same(1 << Tensor([1, 4]), np.array([2, 16], np.int64))
 
 
 def test_reflected_operators_with_numbers():
@@ -132,7 +132,7 @@ def test_python_numbers_take_the_dtype_of_the_tensor():
     assert (Tensor([1], dtype=dtypes.int8) + 1).dtype is dtypes.int8
     assert (Tensor([1], dtype=dtypes.int8) + 1.5).dtype is dtypes.float32
     assert (Tensor([1.0], dtype=dtypes.float16) * 2.5).dtype is dtypes.float16
-    assert (Tensor([True]) + 1).dtype is dtypes.int32
+    assert (Tensor([True]) + 1).dtype is dtypes.int64
 
 
 def test_numbers_that_do_not_fit_wrap_around_as_in_pytorch():
@@ -143,7 +143,7 @@ def test_numbers_that_do_not_fit_wrap_around_as_in_pytorch():
 def test_bools_are_joined_and_neither_subtracted_nor_negated():
     same(Tensor([True, False]) + Tensor([True, False]), np.array([True, False]))
     same(Tensor([True, False]) + True, np.array([True, True]))
-    same(Tensor([True, True]) + 1, np.array([2, 2], np.int32))
+    same(Tensor([True, True]) + 1, np.array([2, 2], np.int64))
     for wrong in (
         lambda: Tensor([True]) - Tensor([True]),
         lambda: Tensor([True]) - True,
@@ -194,7 +194,7 @@ def test_powers_of_tensors_follow_the_signs():
 
 
 def test_powers_of_integers():
-    same(Tensor([2, -3, 5]) ** 3, np.array([8, -27, 125], np.int32))
+    same(Tensor([2, -3, 5]) ** 3, np.array([8, -27, 125], np.int64))
     with pytest.raises(UsageError, match="float"):
         Tensor([2]) ** -1
 
@@ -239,5 +239,5 @@ def test_constants_keep_their_class_and_sign():
     assert (x * 1).dtype is dtypes.float32
     assert math.copysign(1, (Tensor([0.0]) * -1.0 + -0.0).item()) == -1
     assert math.copysign(1, (Tensor([0.0]) * -1.0 + 0.0).item()) == 1
-    assert (Tensor([1]) * 2).dtype is dtypes.int32
+    assert (Tensor([1]) * 2).dtype is dtypes.int64
     assert (Tensor([1]) * 2.0).dtype is dtypes.float32

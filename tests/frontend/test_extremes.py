@@ -101,7 +101,7 @@ def test_extremes_along_an_axis_return_values_and_indices(
     values, indices = got
     assert values is got[0]
     assert indices is got.indices
-    assert indices.dtype is dtypes.int32
+    assert indices.dtype is dtypes.int64
 
 
 @pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)

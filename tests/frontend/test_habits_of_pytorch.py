@@ -239,7 +239,7 @@ def test_circular_padding_continues_with_what_was_not_cut_off(padding: tuple[int
     [
         ({"fweights": [1.5, 1.0, 1.0]}, "fweights: wanted whole numbers, saw float32"),
         ({"fweights": [True, True, False]}, "fweights: wanted whole numbers, saw bool"),
-        ({"aweights": [1, 1, 2]}, "aweights: wanted floats, saw int32"),
+        ({"aweights": [1, 1, 2]}, "aweights: wanted floats, saw int64"),
         ({"fweights": [-1, 1, 2]}, "fweights: wanted weights from 0 on"),
         ({"aweights": [-1.0, 1.0, 2.0]}, "aweights: wanted weights from 0 on"),
         ({"aweights": [float("nan"), 1.0, 2.0]}, "aweights: wanted weights from 0 on"),
@@ -258,12 +258,12 @@ def test_weights_of_covariances_are_checked(names: dict[str, Any], message: str)
 def test_settings_do_not_change_the_dtype_of_integers_and_weights_that_of_halves():
     x = Tensor([[1, 2], [3, 4]])
     padded = F.pad(x, (0, 1), "constant", 1.7)
-    assert (padded.dtype.name, padded.tolist()) == ("int32", [[1, 2, 1], [3, 4, 1]])
+    assert (padded.dtype.name, padded.tolist()) == ("int64", [[1, 2, 1], [3, 4, 1]])
     assert F.pad(x > 1, (0, 1), "constant", 0.5).tolist() == [[False, True, True], [True, True, True]]
     with pytest.raises(UsageError, match="300 does not fit int8"):
         F.pad(x.cast("int8"), (0, 1), "constant", 300)
     rows = F.embedding(Tensor([1, 1]), x, scale_grad_by_freq=True)
-    assert (rows.dtype.name, rows.tolist()) == ("int32", [[3, 4], [3, 4]])
+    assert (rows.dtype.name, rows.tolist()) == ("int64", [[3, 4], [3, 4]])
     half = x.cast("bfloat16")
     assert half.cov(aweights=Tensor([0.5, 1.0])).dtype.name == "float32"
     assert half.cov(fweights=Tensor([2, 1])).dtype.name == "bfloat16"

@@ -371,4 +371,4 @@ def test_dropout_keeps_the_mean_and_acts_in_training_only():
 
 
 def test_one_hot():
-    same(Tensor([[0, 2], [1, 1]]).one_hot(3), np.eye(3, dtype=np.int32)[[[0, 2], [1, 1]]])
+    same(Tensor([[0, 2], [1, 1]]).one_hot(3), np.eye(3, dtype=np.int64)[[[0, 2], [1, 1]]])

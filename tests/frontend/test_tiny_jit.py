@@ -207,7 +207,7 @@ def test_other_shapes_and_dtypes_are_refused():
     home = re.escape(Device.DEFAULT)
     with pytest.raises(UsageError, match=rf"captured as float32\[2\] on {home}, seen float32\[3\] on {home}"):
         f(vec(1.0, 2.0, 3.0))
-    with pytest.raises(UsageError, match=r"seen int32\[2\]"):
+    with pytest.raises(UsageError, match=r"seen int64\[2\]"):
         f(Tensor([1, 2]))
     with pytest.raises(UsageError, match="captured with arguments"):
         f(vec(1.0, 2.0), vec(1.0))

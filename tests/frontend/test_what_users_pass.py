@@ -20,7 +20,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
         ([np.float64(1.5), np.float64(2.25)], np.float32),
         ([1, np.float64(2.25)], np.float32),
         ([[np.float32(1.5)], [2]], np.float32),
-        ([np.int64(3), np.uint8(4)], np.int32),
+        ([np.int32(3), np.uint8(4)], np.int64),
         ([np.int64(1 << 40), 1], np.int64),
         ([np.bool_(True), False], np.bool_),
         ([np.array(1.5), np.float16(2)], np.float32),

@@ -48,9 +48,9 @@ def along(m: Maker) -> None:
     axis = m.r.randrange(x.ndim)
     rows = [
         (f"{{0}}.sort({axis})[0]", f"np.sort({{0}}, {axis}, kind='stable')"),
-        (f"{{0}}.argsort({axis})", f"np.argsort({{0}}, {axis}, kind='stable').astype('int32')"),
-        (f"{{0}}.argmax({axis})", f"np.argmax({{0}}, {axis}).astype('int32')"),
-        (f"{{0}}.argmin({axis})", f"np.argmin({{0}}, {axis}).astype('int32')"),
+        (f"{{0}}.argsort({axis})", f"np.argsort({{0}}, {axis}, kind='stable').astype('int64')"),
+        (f"{{0}}.argmax({axis})", f"np.argmax({{0}}, {axis}).astype('int64')"),
+        (f"{{0}}.argmin({axis})", f"np.argmin({{0}}, {axis}).astype('int64')"),
     ]
     if x.dtype.kind in "iu":
         wide, as_wide = "{0}.cast('int64')", "{0}.astype('int64')"

@@ -121,7 +121,7 @@ def select(m: Maker) -> None:
         (f"{{0}}.count_nonzero({axis})", f"np.count_nonzero({{0}}, {axis}).astype('int64')"),
         (f"{{0}}.repeat_interleave(2, {axis})", f"np.repeat({{0}}, 2, {axis})"),
         (f"{{0}}.index_select({axis}, Tensor({[0, n - 1]}))", f"np.take({{0}}, {[0, n - 1]}, {axis})"),
-        (f"{{0}}.sort({axis})[1]", f"np.argsort({{0}}, {axis}, kind='stable').astype('int32')"),
+        (f"{{0}}.sort({axis})[1]", f"np.argsort({{0}}, {axis}, kind='stable').astype('int64')"),
         (f"{{0}}.topk(1, {axis}, largest=False)[0]", f"np.sort({{0}}, {axis}).take([0], {axis})"),
         ("{0}.where({0} > 2, 1)", "np.where({0} > 2, {0}, np.array(1, {0}.dtype))"),
         ("({0} > 1).logical_xor({0} < 5)", "np.logical_xor({0} > 1, {0} < 5)"),
