@@ -15,7 +15,7 @@ from emulator.amd.machine.variants import Machines
 from emulator.nv.machine import variants
 
 if TYPE_CHECKING:
-    from emulator.shared.boards import Board
+    from emulator.shared.counts import Board
 
 NV: Final = NvDriver(
     "nv-emu",

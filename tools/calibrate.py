@@ -7,7 +7,7 @@ The command prints one line of JSON for each kernel: the shortest of the measure
 ratio of the two. On an emulated GPU the time is that of the emulation: `emulated` is true, and the ratio has
 no meaning.
 
-Not here: the rates behind the estimates (`emulator.shared.boards`). Next: docs/counters.md; `tools.hardware_run`,
+Not here: the rates behind the estimates (`emulator.shared.counts`). Next: docs/counters.md; `tools.hardware_run`,
 which has this as a stage.
 """
 
@@ -25,7 +25,7 @@ from compiler.targets import target_of
 from compiler.targets.nvptx.assembler import assemble
 from compiler.targets.nvptx.target import ptx
 from emulator.devices import boards
-from emulator.shared.boards import estimates
+from emulator.shared.counts import estimates
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError, UsageError
 from tools.arguments import command, device_name, positive, reported
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.layouts import cwsr
 from drivers.amd.layouts.chips import CHIPS, AmdChip, Generation
 from drivers.amd.layouts.kfd import GATES, QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_9_4_3
-from emulator.shared.boards import Board
-from emulator.shared.counts import MultiprocessorLimits
+from emulator.shared.counts import Board, MultiprocessorLimits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
-from emulator.shared.boards import Board
-from emulator.shared.counts import MultiprocessorLimits
+from emulator.shared.counts import Board, MultiprocessorLimits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -7,31 +7,126 @@ Strong accesses whose scope is wider than a workgroup do not race with one anoth
 checked, because different workgroups may access different bytes of one dword. A store that may be plain
 (`addresses.UNMARKED`) counts as strong against strong accesses, and as plain against others.
 
-Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`). Next: `shadow_order`, races within one
-workgroup.
+Races between the warps of one workgroup have a shadow of their own, `MAP_ENTRY.order`: two u32 for each dword, the clocks of
+its last store and of its last read. A clock is compared only if the dword's cell says that the same workgroup made that
+access; the vector clocks of the warps (`clocks`) then say whether the access came before. A store that does not change
+memory does not race with other stores. Targets of copies in flight are there, too.
+
+Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`). Next: `shadow_shared`.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
+# ruff: noqa: PLR0917 - a lane's access has as many parts
+
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from emulator.ir.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNMARKED, search
+from emulator.ir.addresses import ATOMIC, CLUSTERED, NARROW, READ, STRONG, UNCHANGED, UNMARKED, search
 from emulator.ir.findings import i32, i64, report_conflict
 from emulator.ir.library import helper
 from emulator.ir.report import ReportKind
 from emulator.ir.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from emulator.ir.vector import IrValue, Spilled
-from emulator.sanitizers import group_order
-from emulator.sanitizers.clocks import LANDED
+from emulator.sanitizers import clocks, group_order
+from emulator.sanitizers.clocks import CLOCK, COPY, IN_FLIGHT, LANDED, STRONG_CLOCK
 from emulator.sanitizers.group_order import PARTY, STRONG_PARTY, UNMARKED_PARTY
-from emulator.sanitizers.shadow_order import Warps, touch_page
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
     from emulator.ir.vector import CodeBuilder
+
+_UNMARKED_CLOCK: Final = STRONG_CLOCK << 1
+"""The bit that is set with STRONG_CLOCK in the clock of a store that may be plain (`addresses.UNMARKED`)."""
+SAME_GROUP: Final = 1 << 47
+"""The bit that is set in the party of a reported race if the party is a `place_of` word of the same
+workgroup."""
+_PAGE = 4096
+
+
+def touch_page(c: CodeBuilder, cell: IrValue) -> None:
+    """Append a write that changes nothing, if a cell of shadow memory begins a page.
+
+    If the first access to a page were a read, it would map a page of zeros, and the next write would fault
+    again.
+    """
+    begins = c.op("and", c.let("i64", f"ptrtoint {cell} to i64"), _PAGE - 1)
+    with c.when(c.icmp("eq", begins, 0), likely=False):
+        c.let("{ i32, i1 }", f"cmpxchg volatile {cell}, i32 0, i32 0 monotonic monotonic, align 4")
+
+
+class Warps:
+    """The check and the record of the warps that access a dword, for all lanes of one access."""
+
+    def __init__(self, one: GlobalAccess) -> None:
+        c = one.c
+        self.one = one
+        self.party = WARP.load(c, one.warp, "party")
+        self.first = c.op("sub", self.party, WARP.load(c, one.warp, "index"))
+        self.strong = c.icmp("ne", c.op("and", one.access, ATOMIC | STRONG), 0)
+        self.writes, self.lands = c.icmp("ne", one.kind, READ), c.icmp("eq", one.kind, LANDED)
+        now = c.load("i32", clocks.clock(c, one.group, self.party, self.party))
+        now = c.select(c.icmp("eq", one.kind, COPY), i32(IN_FLIGHT), now)
+        self.unmarked = c.icmp("ne", c.op("and", one.access, UNMARKED), 0)
+        weak = c.select(self.unmarked, i32(STRONG_CLOCK | _UNMARKED_CLOCK), i32(0))
+        self.now = c.op("or", now, c.select(self.strong, i32(STRONG_CLOCK), weak))
+        unchanged = c.icmp("ne", c.op("and", one.access, UNCHANGED), 0)
+        self.no_store = c.op("or", self.lands, unchanged)
+
+    def check(
+        self,
+        shadow: IrValue,
+        dword: IrValue,
+        lane: IrValue,
+        address: IrValue,
+        stored: tuple[IrValue, IrValue],
+        read: tuple[IrValue, IrValue],
+    ) -> None:
+        """Append the check and the record of a lane's access to a dword.
+
+        `stored` and `read` describe the last store and read of the dword: an i1, whether this workgroup made
+        it, and its `place_of` word.
+        """
+        c, writes = self.one.c, self.writes
+        at = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 3))} to ptr")
+        with c.otherwise(writes):
+            c.store(self.now, c.gep(at, 4))
+        with c.when(writes):
+            touch_page(c, at)
+        self._check(at, stored, self.no_store, lane, address)
+        with c.when(c.op("and", writes, c.not_(self.lands))):
+            self._check(c.gep(at, 4), read, IrValue("i1", "false"), lane, address)
+            c.store(self.now, at)
+        landing = c.op("and", c.op("and", self.lands, stored[0]), c.icmp("eq", c.load("i32", at), IN_FLIGHT))
+        with c.when(landing):
+            c.store(self.now, at)
+
+    def _check(
+        self, at: IrValue, made: tuple[IrValue, IrValue], exempt: IrValue, lane: IrValue, address: IrValue
+    ) -> None:
+        """Report a conflict with the access whose stamp is at `at`, if another warp made it without order."""
+        one, c = self.one, self.one.c
+        own, place = made
+        stamp = c.load("i32", at)
+        then = c.op("and", stamp, CLOCK)
+        marked = c.icmp("eq", c.op("and", stamp, STRONG_CLOCK | _UNMARKED_CLOCK), STRONG_CLOCK)
+        both = c.op("and", self.strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+        both = c.op("or", both, c.op("and", self.unmarked, marked))
+        away = c.icmp("eq", then, IN_FLIGHT)
+        with c.when(c.op("and", c.op("and", own, c.icmp("ne", stamp, 0)), c.not_(exempt))):
+            with c.when(c.op("and", away, c.icmp("ne", one.kind, COPY)), likely=False):
+                one.conflict(ReportKind.COPY_IN_FLIGHT, lane, address, i32(0))
+            with c.when(c.not_(c.op("or", both, away))):
+                thread = c.op("and", c.op("sub", place, 1), 1023)
+                other = c.op("add", self.first, c.op("udiv", thread, one.lib.lanes))
+                known = c.load("i32", clocks.clock(c, one.group, self.party, other))
+                late = c.op("and", c.icmp("ne", other, self.party), c.icmp("ugt", then, known))
+                with c.when(late, likely=False):
+                    whom = c.op("or", c.resize(place, 64), SAME_GROUP)
+                    one.conflict(ReportKind.GLOBAL_RACE, lane, address, whom)
+
 
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
 """Byte offsets of the u32 fields in a cell of global memory.
@@ -62,7 +157,9 @@ class GlobalAccess:
     group: IrValue
 
     @classmethod
-    def of(cls, lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, size: IrValue, access: IrValue) -> GlobalAccess:
+    def of(
+        cls, lib: Library, c: CodeBuilder, warp: IrValue, site: IrValue, size: IrValue, access: IrValue
+    ) -> GlobalAccess:
         """Append the loads that all lanes share."""
         kind = c.op("and", access, STRONG - 1)
         thread, group = WARP.load(c, warp, "thread"), WARP.load(c, warp, "group")
@@ -106,7 +203,14 @@ class _Entry:
 
 @helper("emu.watch.global", "ptr, i64 each, mask, i32, i32, i32", core=True)
 def watch_global(
-    lib: Library, c: CodeBuilder, warp: IrValue, addresses: IrValue, mask: IrValue, site: IrValue, size: IrValue, access: IrValue
+    lib: Library,
+    c: CodeBuilder,
+    warp: IrValue,
+    addresses: IrValue,
+    mask: IrValue,
+    site: IrValue,
+    size: IrValue,
+    access: IrValue,
 ) -> None:
     """`emu.watch.global(warp, addresses, mask, site, size, access)`: check and update the shadows of each lane's access."""
     checks = lib.checks
@@ -130,7 +234,9 @@ def watch_global(
                     note_party.note(entry.part("touched"), entry.part("order"), at, lane, address)
 
 
-def _note_initialised(one: GlobalAccess, shadow: IrValue, offset: IrValue, lane: IrValue, address: IrValue) -> None:
+def _note_initialised(
+    one: GlobalAccess, shadow: IrValue, offset: IrValue, lane: IrValue, address: IrValue
+) -> None:
     """Append the check and the record of written bytes. A dword that was written before takes one comparison."""
     c, kind, size = one.c, one.kind, one.size
     relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
@@ -203,7 +309,9 @@ class _Parties:
         self.lanes_before = c.op("mul", WARP.load(c, one.warp, "index"), lib.lanes)
         self.in_group = Warps(one) if lib.checks.global_races and lib.checks.shared_races else None
 
-    def note(self, shadow: IrValue, ordered: IrValue, dword: IrValue, lane: IrValue, address: IrValue) -> None:
+    def note(
+        self, shadow: IrValue, ordered: IrValue, dword: IrValue, lane: IrValue, address: IrValue
+    ) -> None:
         """Append the check and the record of a lane's access to a dword of an entry with these shadows."""
         one, c, lib = self.one, self.one.c, self.one.lib
         me, strong, writes = self.me, self.strong, self.writes

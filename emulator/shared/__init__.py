@@ -7,7 +7,7 @@
   `machine_report` holds their findings.
 - The kernel driver: `emulated_kernel` (open files), `device_files` (system calls), `surprises` (injected
   failures), `rejections` (refused values of quirks).
-- Measurement: `counts` and `boards` (counters, roofline), `accuracy` (inexact instructions).
+- Measurement: `counts` (counters, roofline), `accuracy` (inexact instructions).
 
 Not here: how kernels run (`emulator.simt`), findings about a kernel (`emulator.ir.report`). Next:
 `emulator.nv`, the emulated NVIDIA GPU, which is built from these modules.

@@ -39,7 +39,7 @@ _MANY_BYTES = 1 << 16
 """The least bytes of whole pages for which `zero` frees the pages, because that costs less than storing zeros."""
 _MADV_DONTNEED, _MADV_REMOVE = 4, 9
 ORDER_BYTES_PER_DWORD = 8
-"""Bytes of the clocks of a dword's last store and last read (`emulator.sanitizers.shadow_order`)."""
+"""Bytes of the clocks of a dword's last store and last read (`emulator.sanitizers.shadow_global`)."""
 RACE_BYTES_PER_DWORD = 32
 """Bytes of a shadow cell: the last writer and reader, their times and instructions (`emulator.sanitizers.shadow_global`)."""
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from emulator.ir.clusters import RANK_SHIFT
 from emulator.ir.report import KernelReport, ReportKind
 from emulator.ir.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
-from emulator.sanitizers.shadow_global import race_place
+from emulator.sanitizers.shadow_global import SAME_GROUP, race_place
 from emulator.sanitizers.shadow_local import LOCAL_PARTY
-from emulator.sanitizers.shadow_order import SAME_GROUP
 from emulator.simt.work import unflatten
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from compiler.llvm import Machine, emit_assembly, emit_object
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.ir import jit
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
@@ -154,10 +154,10 @@ class Case:
         found = words.head + body + words.exchange + functions
         return found + "\n".join(sorted(calls(found) - set(found.splitlines())))
 
-    def code(self, target: str) -> objects.KernelCode:
+    def code(self, target: str) -> programs.KernelCode:
         """Return the machine code for an AMD target."""
         made = emit_object(self.text(target), Machine("amdgcn-amd-amdhsa", target, ""), level=2)
-        return objects.kernels(made, target)["k"]
+        return programs.kernels(made, target)["k"]
 
     def on_device(self, target: str, settings: Settings, options: LaunchOptions) -> list[tuple[Any, Any]]:
         """Run the kernel in the emulator of a target; return what each chain left. A fault is an `AssertionError`."""
@@ -176,8 +176,8 @@ class Case:
             done = launch(kernel, grid, block, params[:32].tobytes(), memory=memory, options=options)
         else:
             found = self.code(target)
-            done = objects.run(
-                objects.program(found, settings), found, grid, block, params.ctypes.data, memory, options
+            done = programs.run(
+                programs.program(found, settings), found, grid, block, params.ctypes.data, memory, options
             )
         if done.fault is not None:
             raise AssertionError(str(done.fault))

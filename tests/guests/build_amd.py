@@ -198,12 +198,12 @@ def _of_triton(listing: Path, arch: str) -> Iterator[tuple[str, str]]:
 
     The decoder says where one instruction ends; where it is wrong the texts that follow are others'.
     """
-    from emulator.amd.isa import objects  # noqa: PLC0415 - Triton's Python lacks what this imports
+    from emulator.amd.isa import programs  # noqa: PLC0415 - Triton's Python lacks what this imports
     from emulator.amd.isa.decode import one  # noqa: PLC0415
 
     for name in sorted(listing.glob(f"*_{arch}.s")):
         code_object = TRITON / name.with_suffix(".hsaco").name
-        (kernel,) = objects.kernels(code_object.read_bytes(), arch).values()
+        (kernel,) = programs.kernels(code_object.read_bytes(), arch).values()
         at = 0
         for line in name.read_text().split("\n.Lfunc_end0", 1)[0].splitlines():
             text = line.partition(";")[0]

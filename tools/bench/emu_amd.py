@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.ir.library import Sanitizers
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
@@ -37,8 +37,8 @@ TARGETS: Final = ("gfx1100", "gfx1201", "gfx942")
 _FOLDER: Final = Path(__file__).parent / "amd_kernels"
 
 
-def _kernels(target: str) -> dict[str, objects.KernelCode]:
-    return objects.kernels((_FOLDER / f"kernels_{target}.hsaco").read_bytes(), target)
+def _kernels(target: str) -> dict[str, programs.KernelCode]:
+    return programs.kernels((_FOLDER / f"kernels_{target}.hsaco").read_bytes(), target)
 
 
 def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
@@ -59,11 +59,11 @@ def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
     ) -> Prepared:
         kernel, arguments = found[name], new(512, "u1", fill=False)
         arguments[: len(params)] = np.frombuffer(params, "u1")
-        program = objects.program(kernel, settings)
+        program = programs.program(kernel, settings)
 
         def run(tier: Tier) -> float:
             options = LaunchOptions(tier=tier)
-            result = objects.run(program, kernel, grid, block, arguments.ctypes.data, memory, options)
+            result = programs.run(program, kernel, grid, block, arguments.ctypes.data, memory, options)
             if result.fault is not None:
                 raise HcqError(str(result.fault))
             return 1e3 * result.seconds
@@ -88,14 +88,14 @@ def cold(target: str) -> float:
     """Return the milliseconds from the machine code of a small kernel to its result, with no cached translation."""
     settings = Settings()
     kernel = _kernels(target)["collatz"]
-    objects.program(kernel, settings)  # creates the engine, once for the process: not measured
+    programs.program(kernel, settings)  # creates the engine, once for the process: not measured
     out, memory, arguments = np.zeros(256, "u4"), AddressSpace(), np.zeros(512, "u1")
     arguments[:12] = np.frombuffer(pack(out, 64), "u1")
     for array in (out, arguments):
         memory.map(array.ctypes.data, array.nbytes)
     start = time.perf_counter()
-    program = objects.program(kernel, settings)
-    objects.run(program, kernel, (1, 1, 1), (256, 1, 1), arguments.ctypes.data, memory)
+    program = programs.program(kernel, settings)
+    programs.run(program, kernel, (1, 1, 1), (256, 1, 1), arguments.ctypes.data, memory)
     return 1e3 * (time.perf_counter() - start)
 
 

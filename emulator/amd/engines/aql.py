@@ -88,7 +88,7 @@ INACTIVE: Final = {
 
 
 class Aql:
-    """The engine of one AQL queue (`emulator.amd.engines.run.PacketEngine`)."""
+    """The engine of one AQL queue (`emulator.amd.engines.engines.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring

@@ -31,9 +31,8 @@ from emulator.amd.engines.errors import (
     unsupported,
 )
 from emulator.amd.isa.modes import at_start
-from emulator.amd.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from emulator.amd.isa.opcodes import target
-from emulator.amd.isa.programs import decoded, translated
+from emulator.amd.isa.programs import PRIVATE_WINDOW, SHARED_WINDOW, decoded, translated
 from emulator.amd.isa.translate import KernelEntry
 from emulator.ir.state import REPORT_LIMIT
 from emulator.shared.backing import HeldPages

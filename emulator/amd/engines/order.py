@@ -8,8 +8,8 @@ in the order of its begin. Accesses of the command processor itself are a fourth
 the clock of the work before it. A wait joins the clock of the release that ended it. A doorbell joins the
 clock of everything that the host may have observed.
 
-Not here: which work is advanced next (`run`), vector clocks (`emulator.shared.releases`), which accesses
-race (`emulator.shared.races`), caches (`coherence`). Next: `run`, which owns both classes.
+Not here: which work is advanced next (`engines`), vector clocks (`emulator.shared.releases`), which accesses
+race (`emulator.shared.races`), caches (`coherence`). Next: `engines`, which owns both classes.
 """
 
 from __future__ import annotations

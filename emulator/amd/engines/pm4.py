@@ -403,7 +403,7 @@ class Pm4:
 
 
 class Pm4Queue:
-    """The engine of one PM4 compute queue (`emulator.amd.engines.run.PacketEngine`)."""
+    """The engine of one PM4 compute queue (`emulator.amd.engines.engines.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._ring = bus, ring

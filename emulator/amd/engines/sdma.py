@@ -64,7 +64,7 @@ _HOST_FLUSH: Final = (Op.POLL_REGMEM, 0, 0x8000_0000, 0, 0, 0)
 
 
 class Sdma:
-    """The engine of one SDMA queue (`emulator.amd.engines.run.PacketEngine`)."""
+    """The engine of one SDMA queue (`emulator.amd.engines.engines.PacketEngine`)."""
 
     def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: PacketRing) -> None:
         self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring

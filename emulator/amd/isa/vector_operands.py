@@ -2,7 +2,7 @@
 
 Errors are `IsaError`s that name the dwords. Texts are those of LLVM's disassembler. Source: as `opcodes`.
 
-Not here: VOPD, SDWA and DPP (`encodings`), the effect of modifiers (`values`). Next: `decode`, the user.
+Not here: VOPD, SDWA and DPP (`decode`), the effect of modifiers (`values`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

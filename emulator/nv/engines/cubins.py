@@ -2,7 +2,8 @@
 
 It is written from the facts (docs/facts/nv.md 5), independently of the driver's loader.
 
-Not here: finding cubins in device memory (`images`), translating the PTX (`modules`). Next: `images`.
+Not here: finding cubins in device memory (`images`), translating PTX (`emulator.nv.ptx.module`). Next:
+`images`.
 """
 
 from __future__ import annotations

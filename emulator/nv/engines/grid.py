@@ -17,8 +17,7 @@ from emulator.nv.engines.caches import ACTION_ALONE, GridCaches
 from emulator.nv.engines.faults import in_source, kernel_error
 from emulator.nv.engines.fit import bank_bytes, judge
 from emulator.nv.engines.images import check_bank
-from emulator.nv.engines.modules import Modules
-from emulator.nv.engines.ready import Launches, ReadyLaunch, key_of, ready
+from emulator.nv.engines.ready import Launches, Modules, ReadyLaunch, key_of, ready
 from emulator.nv.ptx.statements import PtxError
 from emulator.nv.reports import FindingKind, launch_error
 from emulator.shared.backing import HeldPages

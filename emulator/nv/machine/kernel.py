@@ -26,7 +26,7 @@ from drivers.kernel import (
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from emulator.nv.engines.usermode import DoorbellPage
 from emulator.nv.reports import RmRefused
-from emulator.nv.rm import ioctls, mapping, uvm
+from emulator.nv.rm import files, ioctls, uvm
 from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Usermode
 from emulator.nv.rm.uvm_space import UvmSpace
@@ -177,7 +177,7 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
                     errno.EINVAL,
                     "the doorbell page is mapped through mmio(), so that its writes are seen",
                 )
-            context = mapping.use_context(file, size, offset)
+            context = files.use_context(file, size, offset)
             assert context.backing is not None
             got = linux.mmap(
                 size, fd=context.backing.fd, offset=context.offset, va=va, prot=prot, flags=flags
@@ -271,7 +271,7 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         """
         file = self._file("mmio", fd)
         with self.machine.lock:
-            context = mapping.use_context(file, size, offset)
+            context = files.use_context(file, size, offset)
             if not isinstance(context.target, Usermode) or context.offset or context.length != USERMODE_BYTES:
                 fail("mmap", errno.EINVAL, f"{context.target} is not the whole doorbell page")
             return DoorbellPage(self.machine, context.target)

@@ -19,7 +19,7 @@ from emulator.ir.addresses import ATOMIC, READ
 from emulator.ir.findings import i32
 from emulator.ir.library import iota
 from emulator.ir.vector import IrValue, Spilled
-from emulator.nv.ptx import bulk_places, bulk_tensors, mbarrier, tensor_copies
+from emulator.nv.ptx import bulk, bulk_ring, mbarrier, tensor_copies
 from emulator.nv.ptx.counted import count_copy
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.statements import TYPES, PtxInstruction
@@ -103,10 +103,10 @@ def _linear(lib: Library, space: str, operation: str, type_: str) -> str:
         given = [Spilled(c, v) for v in (targets, sources, sizes)]
         with c.each_lane(lanes) as lane:
             to, origin, size = (v.get(lane) for v in given)
-            there = bulk_places.placed(
+            there = bulk_ring.placed(
                 lib, c, space, warp, to, size, site, lane, ATOMIC if space == "global" else READ
             )
-            here = bulk_places.placed(lib, c, "shared", warp, c.resize(origin, 64), size, site, lane, READ)
+            here = bulk_ring.placed(lib, c, "shared", warp, c.resize(origin, 64), size, site, lane, READ)
             null = IrValue("ptr", "null")
             with c.when(c.op("and", c.icmp("ne", there, null), c.icmp("ne", here, null))):
                 run = _run(lib, space, operation, type_)
@@ -138,7 +138,7 @@ def _box(lib: Library, operation: str) -> str:
         with c.each_lane(lanes) as lane:
             tensor_copies.take_coordinates(lib, c, coordinates, lane, own)
             offset = all_offsets.get(lane)
-            map_at = bulk_places.placed(
+            map_at = bulk_ring.placed(
                 lib, c, "global", warp, all_maps.get(lane), i32(BYTES), site, lane, READ
             )
             with c.when(c.icmp("ne", map_at, IrValue("ptr", "null"))):
@@ -146,7 +146,7 @@ def _box(lib: Library, operation: str) -> str:
                     tensor_copies.place(lib), "i64", warp, map_at, rank, own, site, lane, i32(ATOMIC)
                 )
                 size = c.call(tensor_copies.box_bytes(lib), "i32", map_at, rank)
-                here = bulk_places.placed(
+                here = bulk_ring.placed(
                     lib, c, "shared", warp, c.resize(offset, 64), size, site, lane, READ
                 )
                 with c.when(c.op("and", c.icmp("ne", host, 0), c.icmp("ne", here, IrValue("ptr", "null")))):
@@ -200,7 +200,7 @@ def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     if m.flag("tensor"):
         _reduce_box(t, i, m)
         return
-    spaces = [bulk_places.SPACES[m.need(*bulk_places.SPACES)] for _ in ("target", "source")]
+    spaces = [bulk_ring.SPACES[m.need(*bulk_ring.SPACES)] for _ in ("target", "source")]
     if spaces[1] != "shared":
         raise t.error("reduces from shared memory")
     items = list(i.operands)
@@ -217,7 +217,7 @@ def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         raise t.error(".noftz is required for sums of 16-bit floats, and allowed for no other reduction")
     if len(items) != 3:
         raise t.error("takes two addresses and a size")
-    to = bulk_places.wide_address(t, spaces[0], items[0])
+    to = bulk_ring.wide_address(t, spaces[0], items[0])
     size = t.bits(items[2], 32)
     if into_global:
         count_copy(t, to, size, "atomic")
@@ -230,10 +230,10 @@ def reduce(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
 
 def _reduce_box(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
     """Translate cp.reduce.async.bulk.tensor; `m` has consumed its words before the rank."""
-    rank = bulk_tensors.rank_of(t, m)
+    rank = bulk.rank_of(t, m)
     m.need("global")
     m.need("shared::cta")
-    bulk_tensors.tile_only(t, m)
+    bulk.tile_only(t, m)
     m.need("bulk_group")
     operation = m.need(*_TYPES)
     items = list(i.operands)
@@ -241,8 +241,8 @@ def _reduce_box(t: PtxTranslator, i: PtxInstruction, m: Modifiers) -> None:
         t.bits(items.pop(), 64)
     if len(items) != 2:
         raise t.error("takes a tensor map with coordinates and an address in shared memory")
-    maps, coordinates = bulk_tensors.coordinates_of(t, items[0], rank)
+    maps, coordinates = bulk.coordinates_of(t, items[0], rank)
     site = i32(t.site())
-    bulk_tensors.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)
+    bulk.count_tiles(t, maps, coordinates, i32(rank), "atomic", site)
     arguments = (maps, i32(rank), coordinates, t.address(items[1], 32), t.wf.active, site)
     t.c.call(_box(t.wf.lib, operation), "void", t.wf.warp, *arguments)

@@ -3,7 +3,7 @@
 Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). An unknown construct
 raises `PtxError`, which names it and its line; only debugging information and pragmas are skipped.
 
-Not here: tokens (`tokens`), variables (`variables`), meaning (`flat`, `translate`). Next: `flat`.
+Not here: tokens and variables (`tokens`), meaning (`flat`, `translate`). Next: `flat`.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -34,8 +34,7 @@ from emulator.nv.ptx.statements import (
     Vec,
     renamed,
 )
-from emulator.nv.ptx.tokens import Tokens, number
-from emulator.nv.ptx.variables import read_variables
+from emulator.nv.ptx.tokens import Tokens, number, read_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

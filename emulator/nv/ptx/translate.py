@@ -31,7 +31,6 @@ from emulator.nv.ptx import (  # noqa: F401 - importing one registers what its i
     mbarrier,
     memory,
     mma,
-    remote,
     roots,
     tensor_maps,
     warp,

@@ -3,7 +3,7 @@
 Functions that create objects have the parameters of `AllocationRule.make`; they check the structure in
 `block` and raise `RmRefused` for what the resource manager refuses.
 
-Not here: channels and memory (`alloc_channel`, `alloc_memory`, `dma`), what the objects do later
+Not here: channels and memory (`alloc_channel`, `alloc_memory`), what the objects do later
 (`emulator.nv.engines.channel`, `uvm`, `controls`). Next: `objects`.
 """
 
@@ -34,8 +34,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_REFUSES_CLASSES
 from emulator.nv.reports import RmRefused, page_fault
 from emulator.nv.rm.alloc_channel import make_channel, make_ctxshare, make_engine, make_group
-from emulator.nv.rm.alloc_memory import make_memory
-from emulator.nv.rm.dma import make_virtual
+from emulator.nv.rm.alloc_memory import make_memory, make_virtual
 from emulator.nv.rm.objects import (
     ChannelGroup,
     Client,

@@ -1,20 +1,30 @@
 """Open files of the emulated kernel: the node of each, its registered client, and its prepared mapping.
 
-Not here: the table of open files (`emulator.shared.emulated_kernel`). Next: `ioctls` and `mapping`, the
-users.
+MAP_MEMORY prepares a new descriptor: the following mmap of it maps one range of one object (nv.md 1.4).
+
+Not here: the table of open files (`emulator.shared.emulated_kernel`), mmap (`emulator.nv.machine.kernel`),
+mappings into the GPU (`uvm_space`, `alloc_memory`). Next: `ioctls`, a user.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from drivers.kernel import fail
+from drivers.nv.layouts.gpfifo import USERMODE_BYTES
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.status import NvStatus
+from emulator.nv.reports import RmRefused
+from emulator.nv.rm.objects import RmDevice, RmMemory, RmObject, Subdevice, Usermode, find
+from emulator.shared.backing import PAGE, page_up
 from emulator.shared.emulated_kernel import TEXT, FileDescription
 
 if TYPE_CHECKING:
+    from drivers.nv.layouts.rm import NVOS33_PARAMETERS, NVOS34_PARAMETERS
     from emulator.nv.machine.machine import NvMachine
-    from emulator.nv.rm.objects import RmMemory, Usermode
     from emulator.nv.rm.uvm_space import UvmSpace
     from emulator.shared.backing import Backing
 
@@ -63,3 +73,107 @@ class RmFiles(Protocol):
     @property
     def files(self) -> dict[int, RmFile]:
         """Open files by descriptor."""
+
+
+_CACHING_MASK = 0x7 << 23
+"""The only flags that are known."""
+
+
+def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: int, fd: int) -> None:
+    """Prepare descriptor `fd` for one mmap of `length` bytes at `offset` of an object.
+
+    Raises `RmRefused` if it is no frontend, of the wrong node, or has a mapping already. In the sandbox the
+    first and the last raise `DriverError` (EINVAL) instead.
+    """
+    file = kernel.files.get(fd)
+    if file is None or file.node not in (NvNode.CTL, NvNode.GPU):
+        text = f"descriptor {fd} is no frontend"
+        if kernel.machine.filtered:
+            fail("ioctl", errno.EINVAL, text)
+        raise RmRefused(NvStatus.INVALID_ARGUMENT, text)
+    local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
+    wanted = NvNode.GPU if local else NvNode.CTL
+    if file.node is not wanted:
+        raise RmRefused(
+            NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
+        )
+    if file.context is not None:
+        text = f"descriptor {fd} has a mapping already: each needs a fresh one"
+        if kernel.machine.filtered:
+            fail("ioctl", errno.EINVAL, text)
+        raise RmRefused(NvStatus.STATE_IN_USE, text)
+    backing = target.backing if isinstance(target, RmMemory) else None
+    if backing is not None:
+        backing.mark_written()
+    file.context = MapContext(target, backing, offset, length)
+
+
+def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int) -> int:
+    """Execute MAP_MEMORY: prepare descriptor `fd` for mmap; return the key for `unmap_memory`.
+
+    `file` is the descriptor of the call. Raises `RmRefused`, and `DriverError` as `attach`.
+    """
+    client = kernel.machine.client(params.hClient, file.fd)
+    above = find(client, params.hDevice, RmObject, "hDevice")
+    target = find(client, params.hMemory, RmObject, "hMemory")
+    if not isinstance(target, (RmMemory, Usermode)):
+        raise RmRefused(NvStatus.INVALID_OBJECT, f"{target} cannot be mapped")
+    right = (RmDevice, Subdevice) if isinstance(target, Usermode) else (RmDevice,)
+    if not isinstance(above, right) or not target.under(above):
+        names = " or ".join(one.__name__ for one in right)
+        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, f"hDevice {above} is not the {names} of {target}")
+    if isinstance(target, RmMemory) and target.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
+        raise RmRefused(NvStatus.NOT_SUPPORTED, "user pages need no mapping: their owner has them")
+    if params.flags & ~_CACHING_MASK:
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}")
+    size = USERMODE_BYTES if isinstance(target, Usermode) else target.size
+    if params.length == 0 or params.offset % PAGE or params.offset + params.length > size:
+        raise RmRefused(
+            NvStatus.INVALID_ARGUMENT,
+            f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
+        )
+    if value := kernel.machine.rejections.refuses("mapping", target, above):
+        raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (quirk {value})")
+    attach(kernel, target, params.offset, params.length, fd)
+    return kernel.machine.new_cookie(target, above)
+
+
+def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> None:
+    """Execute UNMAP_MEMORY: forget a key. The mmap itself remains. Raises `RmRefused` for another key."""
+    client = kernel.machine.client(params.hClient, file.fd)
+    above = find(client, params.hDevice, RmObject, "hDevice")
+    target = find(client, params.hMemory, RmObject, "hMemory")
+    if params.flags & ~_CACHING_MASK:
+        raise RmRefused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
+    if kernel.machine.cookies.get(params.pLinearAddress) != (target, above):
+        raise RmRefused(
+            NvStatus.INVALID_ARGUMENT, f"{params.pLinearAddress:#x} is no mapping of {target} through {above}"
+        )
+    del kernel.machine.cookies[params.pLinearAddress]
+
+
+def use_context(file: RmFile, size: int, offset: int) -> MapContext:
+    """Return what MAP_MEMORY prepared for a descriptor, once, for an mmap of `size` bytes at `offset`.
+
+    Raises `DriverError` (EINVAL) if nothing was prepared, it is used or freed, or the range is another.
+    """
+    context = file.context
+    if context is None:
+        fail(
+            "mmap",
+            errno.EINVAL,
+            f"descriptor {file.fd} ({file.path}) has nothing to map: MAP_MEMORY comes first",
+        )
+    if not context.target.live:
+        fail("mmap", errno.EINVAL, f"{context.target}, which descriptor {file.fd} was to map, was freed")
+    if context.used:
+        fail("mmap", errno.EINVAL, f"descriptor {file.fd} was mapped already: each has one mapping")
+    if offset or size != page_up(context.length):
+        fail(
+            "mmap",
+            errno.EINVAL,
+            f"[{offset:#x}, +{size:#x}) of descriptor {file.fd}: wanted offset 0 and "
+            f"{page_up(context.length):#x} bytes",
+        )
+    context.used = True
+    return context

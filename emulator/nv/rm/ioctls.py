@@ -21,7 +21,7 @@ from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
 from emulator.nv.reports import RmRefused
-from emulator.nv.rm import alloc, alloc_memory, controls, dma, mapping
+from emulator.nv.rm import alloc, alloc_memory, controls, files
 from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Client, EngineObject, RmChannel, RmDevice, RmObject, find, insert
 from emulator.shared.surprises import StatusReply
@@ -234,7 +234,7 @@ def _alloc_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
         if made.cls == RmClass.NV01_MEMORY_SYSTEM:
             with ExitStack() as undo:
                 undo.callback(machine.free, client, made)
-                mapping.attach(kernel, made, 0, made.size, outer.fd)
+                files.attach(kernel, made, 0, made.size, outer.fd)
                 undo.pop_all()
         return {"hObjectNew": handle}
 
@@ -248,7 +248,7 @@ def _map_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     inner = bytearray(outer.params.to_bytes())
 
     def call(kernel: RmFiles, file: RmFile, params: rm.NVOS33_PARAMETERS) -> dict[str, Any]:
-        return {"pLinearAddress": mapping.map_memory(kernel, file, params, outer.fd)}
+        return {"pLinearAddress": files.map_memory(kernel, file, params, outer.fd)}
 
     _answered(rm.NVOS33_PARAMETERS, call)(kernel, file, inner)
     whole.store(block, params=rm.NVOS33_PARAMETERS.from_bytes(inner))
@@ -256,7 +256,7 @@ def _map_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
 
 def _map_dma(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
     kind = kernel.machine.structs["NVOS46_PARAMETERS"]
-    _answered(kind, lambda *call: {"dmaOffset": dma.map_dma(*call)})(kernel, file, block)
+    _answered(kind, lambda *call: {"dmaOffset": alloc_memory.map_dma(*call)})(kernel, file, block)
 
 
 def _register_fd(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
@@ -356,9 +356,9 @@ _HANDLERS: Final[dict[int, tuple[_Sizes, _Handler]]] = {
     Escape.NV_ESC_RM_CONTROL: _own(rm.NVOS54_PARAMETERS, _control),
     Escape.NV_ESC_RM_ALLOC_MEMORY: (_exactly(rm.nv_ioctl_nvos02_parameters_with_fd), _alloc_memory),
     Escape.NV_ESC_RM_MAP_MEMORY: (_exactly(rm.nv_ioctl_nvos33_parameters_with_fd), _map_memory),
-    Escape.NV_ESC_RM_UNMAP_MEMORY: _own(rm.NVOS34_PARAMETERS, mapping.unmap_memory),
+    Escape.NV_ESC_RM_UNMAP_MEMORY: _own(rm.NVOS34_PARAMETERS, files.unmap_memory),
     Escape.NV_ESC_RM_MAP_MEMORY_DMA: (lambda k: (k.machine.structs["NVOS46_PARAMETERS"].SIZE,), _map_dma),
-    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: _own(rm.NVOS47_PARAMETERS, dma.unmap_dma),
+    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: _own(rm.NVOS47_PARAMETERS, alloc_memory.unmap_dma),
     Escape.NV_ESC_REGISTER_FD: (_exactly(rm.nv_ioctl_register_fd_t), _register_fd),
     Escape.NV_ESC_CARD_INFO: (lambda _: _CARD_SIZES, _card_info),
     Escape.NV_ESC_CHECK_VERSION_STR: (_exactly(rm.nv_ioctl_rm_api_version_t), _version),

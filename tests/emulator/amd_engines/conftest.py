@@ -30,7 +30,7 @@ from hcq.config import config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from emulator.amd.engines.run import EngineRun
+    from emulator.amd.engines.engines import EngineRun
     from hcq.counters import Counters
 
 RING, POINTERS, EOP, DATA, BUFFERS = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000

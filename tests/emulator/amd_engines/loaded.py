@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.elf import Elf
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from tests.emulator.amd_engines.conftest import BUFFERS, DATA
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import compiled
@@ -43,7 +43,7 @@ def load(bench: Bench, name: str = "gfx1100", text: str = _IR, *, invalidated: b
     With `invalidated` no cache has older code.
     """
     data = compiled(text, name)
-    kernel, elf = objects.kernels(data, name)["k"], Elf(data)
+    kernel, elf = programs.kernels(data, name)["k"], Elf(data)
     symbol = next(one for one in elf.symbols if one.name == "k.kd")
     at = symbol.value
     descriptor = bytearray(elf.content(elf.sections[symbol.section])[at : at + 64])

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings, TranslatedProgram
 from hcq.config import config
@@ -51,10 +51,10 @@ class Bench:
         self.memory.map(array.ctypes.data, array.nbytes)
         return array
 
-    def kernel(self, ir: str, name: str = "k") -> tuple[TranslatedProgram, objects.KernelCode]:
+    def kernel(self, ir: str, name: str = "k") -> tuple[TranslatedProgram, programs.KernelCode]:
         """Return a kernel of IR, translated."""
-        found = objects.kernels(compiled(ir, self.processor, self.features), self.processor)[name]
-        return objects.program(found, self.settings), found
+        found = programs.kernels(compiled(ir, self.processor, self.features), self.processor)[name]
+        return programs.program(found, self.settings), found
 
     def run(
         self, ir: str, grid: int, block: int, *values: Array | int, options: LaunchOptions | None = None
@@ -66,7 +66,7 @@ class Bench:
     def launch(
         self,
         program: TranslatedProgram,
-        kernel: objects.KernelCode,
+        kernel: programs.KernelCode,
         grid: int,
         block: int,
         *values: Array | int,
@@ -84,7 +84,7 @@ class Bench:
         arguments = self.new(
             np.frombuffer(raw.ljust(max(kernel.kernarg_bytes, len(raw)) + 64, b"\0"), "u1"), "u1"
         )
-        return objects.run(
+        return programs.run(
             program, kernel, (grid, 1, 1), (block, 1, 1), arguments.ctypes.data, self.memory, options
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from emulator.amd.isa import accuracy, objects
+from emulator.amd.isa import accuracy, programs
 from emulator.amd.isa.translate import read_kernel
 from emulator.shared.accuracy import AccuracyLedger, AccuracyStep, steerings
 from hcq.config import override
@@ -28,7 +28,7 @@ COMPUTED = "  %q = call float @llvm.amdgcn.rcp.f32(float %x)\n"
 
 def kernel(body: str, processor: str) -> tuple[list[Instruction], str, int]:
     data = compiled(ir.elementwise("float", body, extra=INEXACT), processor)
-    found = objects.kernels(data, processor)["k"]
+    found = programs.kernels(data, processor)["k"]
     return (
         read_kernel(found.code, found.target, lanes=found.lanes, kernel="k"), found.target.family, found.lanes
     )  # fmt: skip

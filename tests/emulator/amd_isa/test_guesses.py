@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.amd.isa.guesses import guesses
 from emulator.amd.isa.translate import cut, read_kernel
 from emulator.ir.report import ReportKind
@@ -87,7 +87,7 @@ def uniform(*, at: str = "a", guessed: str = "") -> str:
 
 def guessed(processor: str, code: str) -> list[str]:
     """Return the loads of a kernel that a compare-and-swap validates."""
-    kernel = objects.kernels(compiled(code, processor), processor)["k"]
+    kernel = programs.kernels(compiled(code, processor), processor)["k"]
     instructions = read_kernel(kernel.code, kernel.target, lanes=kernel.lanes, kernel="k")
     known = guesses(cut(instructions), kernel.target.family)
     return [i.stem for i in instructions if i.address in known]

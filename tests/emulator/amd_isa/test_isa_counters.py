@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emulator.amd.isa import counted, objects
+from emulator.amd.isa import counted, programs
 from emulator.amd.profiles import GPUS
 from emulator.shared.counts import Resources, counters
 from emulator.shared.memory import AddressSpace
@@ -38,10 +38,10 @@ GFX1100, GFX1201, GFX942 = ("gfx1100", 32), ("gfx1201", 32), ("gfx942", 64)
 
 
 @functools.cache
-def kernel(body: str, processor: str) -> tuple[TranslatedProgram, objects.KernelCode]:
+def kernel(body: str, processor: str) -> tuple[TranslatedProgram, programs.KernelCode]:
     """Return a counted kernel whose body reads %a (memory), %t (thread) and %s, %o (numbers)."""
-    found = objects.kernels(compiled(HEAD + body + "\n  ret void\n}\n", processor), processor)["k"]
-    return objects.program(found, Settings(cache=config().cache), counts=True), found
+    found = programs.kernels(compiled(HEAD + body + "\n  ret void\n}\n", processor), processor)["k"]
+    return programs.program(found, Settings(cache=config().cache), counts=True), found
 
 
 def count(body: str, target: tuple[str, int], first: int = 0, second: int = 0, *, waves: int = 1) -> KernelCounters:
@@ -55,7 +55,7 @@ def count(body: str, target: tuple[str, int], first: int = 0, second: int = 0, *
     arguments[: len(raw)] = np.frombuffer(raw, "u1")
     memory.map(arguments.ctypes.data, arguments.nbytes)
     grid, block = (1, 1, 1), (waves * lanes, 1, 1)
-    done = objects.run(program, found, grid, block, arguments.ctypes.data, memory, LaunchOptions(tier="quick"))
+    done = programs.run(program, found, grid, block, arguments.ctypes.data, memory, LaunchOptions(tier="quick"))
     assert done.fault is None, done.fault
     slots = program.translation.counted
     assert slots is not None
@@ -349,8 +349,8 @@ def test_operations_of_an_instruction(stem: str, kind: str, flops: int, matrix: 
 
 
 def test_a_translation_without_counters_contains_none():
-    found = objects.kernels(compiled(HEAD + STRIDED + "\n  ret void\n}\n", "gfx1100"), "gfx1100")["k"]
-    plain = objects.program(found, Settings(cache=config().cache)).translation
+    found = programs.kernels(compiled(HEAD + STRIDED + "\n  ret void\n}\n", "gfx1100"), "gfx1100")["k"]
+    plain = programs.program(found, Settings(cache=config().cache)).translation
     assert plain.counted is None
     assert "emu.count" not in plain.text
     assert "emu.count.global" in kernel(STRIDED, "gfx1100")[0].translation.text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench, compiled
 from tests.emulator.amd_isa.ir import elementwise
@@ -35,8 +35,8 @@ def values(code: str, *sources: Array, operation: int = PERM) -> Array:
     out = bench.new(np.zeros(COUNT), "u4")
     ir = elementwise("i32", code, extra="declare i32 @llvm.amdgcn.perm(i32, i32, i32)\n")
     found = changed(compiled(ir, "gfx942"), operation)
-    kernel = objects.kernels(found, "gfx942")["k"]
-    program = objects.program(kernel, bench.settings)
+    kernel = programs.kernels(found, "gfx942")["k"]
+    program = programs.program(kernel, bench.settings)
     done = bench.launch(program, kernel, 1, COUNT, out, *(bench.new(v, "u4") for v in sources), options=QUICK)
     assert done.fault is None, done.fault
     return out

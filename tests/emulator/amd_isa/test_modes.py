@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emulator.amd.isa import modes, objects
+from emulator.amd.isa import modes, programs
 from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.translate import cut, read_kernel
 from tests.emulator.amd_isa import ir
@@ -68,7 +68,7 @@ def test_subnormals_are_zeros_where_the_mode_says_so(processor: str, dtype: str,
 """
     values = sources(dtype)
     text = kernel(type_, code, attributes)
-    assert objects.kernels(compiled(text, processor), processor)["k"].entry.modes & ~modes.IEEE == mode
+    assert programs.kernels(compiled(text, processor), processor)["k"].entry.modes & ~modes.IEEE == mode
     x, y, z = map(flushed, values)
     product = flushed(x * y)
     wanted = np.where(x != 0, flushed(product + z), product)
@@ -82,7 +82,7 @@ def test_a_quotient_is_computed_with_subnormals_and_delivered_without(processor:
     """LLVM changes the mode in the middle of a division."""
     values = sources("f4")
     text = kernel("float", "  %r = fdiv float %x, %y\n", FLUSHING)
-    found = objects.kernels(compiled(text, processor), processor)["k"]
+    found = programs.kernels(compiled(text, processor), processor)["k"]
     code = read_kernel(found.code, found.target, lanes=found.lanes, kernel="k")
     assert any(one.stem in ("s_denorm_mode", "s_setreg_imm32_b32") for one in code)
     with np.errstate(all="ignore"):
@@ -112,12 +112,12 @@ def test_smaller_and_larger_follow_the_mode_of_sources_alone() -> None:
     """FLOAT_MODE 0xD0: sources of f32 are kept, results flushed."""
     text = kernel("float", "  %r = call float @llvm.minnum.f32(float %x, float %y)\n", "", "declare float @llvm.minnum.f32(float, float)\n")
     bench = Bench("gfx1100")
-    found = objects.kernels(compiled(text, "gfx1100"), "gfx1100")["k"]
+    found = programs.kernels(compiled(text, "gfx1100"), "gfx1100")["k"]
     values = sources("f4")
     changed = replace(found, entry=replace(found.entry, modes=0xD0))
     out = bench.new(np.zeros(256), "f4")
     done = bench.launch(
-        objects.program(changed, bench.settings), changed, 1, 256, out, *(bench.new(v, "f4") for v in values), options=QUICK
+        programs.program(changed, bench.settings), changed, 1, 256, out, *(bench.new(v, "f4") for v in values), options=QUICK
     )
     assert done.fault is None
     least = np.fmin(values[0], values[1])
@@ -129,12 +129,12 @@ def test_smaller_and_larger_follow_the_mode_of_sources_alone() -> None:
 def overflowing(processor: str, type_: str, code: str, values: list[Array], extra: str = "") -> list[Array]:
     """Return what a kernel computes of x, y and z in the usual mode, and with FP16_OVFL."""
     text, bench = kernel(type_, code, "", extra), Bench(processor)
-    found = objects.kernels(compiled(text, processor), processor)["k"]
+    found = programs.kernels(compiled(text, processor), processor)["k"]
     outs = []
     for mode in (modes.KEEP_ALL, modes.KEEP_ALL | modes.SATURATES):
         changed = replace(found, entry=replace(found.entry, modes=mode))
         outs.append(bench.new(np.zeros(256), values[0].dtype.str[1:]))
-        ready = objects.program(changed, bench.settings)
+        ready = programs.program(changed, bench.settings)
         sent = [outs[-1], *(bench.new(v, v.dtype.str[1:]) for v in values)]
         assert bench.launch(ready, changed, 1, 256, *sent, options=QUICK).fault is None
     return outs
@@ -181,7 +181,7 @@ def test_a_kernel_begins_with_fp16_ovfl_of_its_descriptor_and_changes_it() -> No
         "  store volatile i32 2, ptr addrspace(1) %o\n  ret void\n}\n"
     )  # fmt: skip
     for processor in TARGETS:
-        found = objects.kernels(compiled(text, processor), processor)["k"]
+        found = programs.kernels(compiled(text, processor), processor)["k"]
         mode, seen = modes.KEEP_ALL, []
         for one in read_kernel(found.code, found.target, lanes=found.lanes, kernel="k"):
             mode = modes.changed(mode, one, "k")
@@ -229,7 +229,7 @@ two:
 
 
 def test_modes_are_followed_round_a_loop() -> None:
-    found = objects.kernels(compiled(ir.COLLATZ, "gfx1100"), "gfx1100")["k"]
+    found = programs.kernels(compiled(ir.COLLATZ, "gfx1100"), "gfx1100")["k"]
     blocks = cut(read_kernel(found.code, found.target, lanes=32, kernel="k"))
     assert set(modes.at_blocks(blocks, 0xC0, "k").values()) == {0xC0}
     assert len(modes.at_blocks(blocks, 0xC0, "k")) == len(blocks)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.translate import KernelEntry, read_kernel, translate
@@ -31,15 +31,15 @@ WARPS, SHARED = 4, 16
 @pytest.mark.parametrize("columns", [1024, 700])
 def test_a_code_object_of_triton_sums_rows(processor: str, columns: int) -> None:
     bench = Bench(processor)
-    kernel = objects.kernels((TRITON / f"rowsum_{processor}.hsaco").read_bytes(), processor)["rowsum"]
+    kernel = programs.kernels((TRITON / f"rowsum_{processor}.hsaco").read_bytes(), processor)["rowsum"]
     x = bench.new(np.random.default_rng(8).standard_normal((3, columns)), "f4")
     out = bench.new(np.zeros(3), "f4")
     arguments = bench.new(
         np.frombuffer(struct.pack("<QQi", x.ctypes.data, out.ctypes.data, columns).ljust(64, b"\0"), "u1"),
         "u1",
     )
-    done = objects.run(
-        objects.program(kernel, bench.settings), kernel, (3, 1, 1), (WARPS * kernel.lanes, 1, 1),
+    done = programs.run(
+        programs.program(kernel, bench.settings), kernel, (3, 1, 1), (WARPS * kernel.lanes, 1, 1),
         arguments.ctypes.data, bench.memory, QUICK, shared_bytes=SHARED,
     )  # fmt: skip
     assert done.fault is None, done.fault
@@ -70,7 +70,7 @@ def test_a_wave_is_told_of_its_workgroup_behind_the_ids() -> None:
     _, kernel = bench.kernel(GROUP_Y)
     kernel = replace(kernel, entry=replace(kernel.entry, group_ids=(True, False, False), group_info=True))
     out = bench.new(np.zeros(192), "u4")
-    done = bench.launch(objects.program(kernel, bench.settings), kernel, 2, 96, out, options=QUICK)
+    done = bench.launch(programs.program(kernel, bench.settings), kernel, 2, 96, out, options=QUICK)
     assert done.fault is None, done.fault
     wanted = np.full((2, 3, 32), 3, "u4")
     wanted[:, 0] |= 1 << 31
@@ -82,13 +82,13 @@ def test_a_kernel_reads_data_behind_its_code() -> None:
     words = "BE824700 F4000101 F8000028 BF890000 7E020204 30000082 DC6A0000 00000100 BFB00000 BF800000 BF800000 12345678"
     bench = Bench("gfx1100")
     code = bench.new(np.array([int(w, 16) for w in words.split()]), "u4")
-    kernel = objects.KernelCode(
+    kernel = programs.KernelCode(
         name="k", code=code.tobytes(), target=target("gfx1100"), lanes=32, entry=KernelEntry(user_sgprs=2, code_address=True),
         shared_bytes=0, scratch_bytes=0, kernarg_bytes=0, kernarg_at=0,
     )  # fmt: skip
     out = bench.new(np.zeros(32), "u4")
-    done = objects.run(
-        objects.program(kernel, bench.settings), kernel, (1, 1, 1), (32, 1, 1), out.ctypes.data, bench.memory, QUICK,
+    done = programs.run(
+        programs.program(kernel, bench.settings), kernel, (1, 1, 1), (32, 1, 1), out.ctypes.data, bench.memory, QUICK,
         code=code.ctypes.data,
     )  # fmt: skip
     assert done.fault is None, done.fault
@@ -126,7 +126,7 @@ def test_a_float_mode_that_is_not_followed_is_refused() -> None:
     kernel = bench.kernel(GROUP_Y)[1]
     flushing = replace(kernel, entry=replace(kernel.entry, modes=0xC1))
     with pytest.raises(IsaError, match=r"^k\+0x0: float mode 0xc1"):
-        objects.program(flushing, bench.settings)
+        programs.program(flushing, bench.settings)
 
 
 @pytest.mark.parametrize(

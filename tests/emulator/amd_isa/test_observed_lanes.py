@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.amd.isa.observed_lanes import everywhere, unobserved
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.translate import cut, read_kernel
@@ -89,7 +89,7 @@ TRIPLES = (
 
 def _masked(text: str, processor: str) -> list[Instruction]:
     """Return the instructions that write vector registers under a mask."""
-    kernel = objects.kernels(compiled(text, processor), processor)["k"]
+    kernel = programs.kernels(compiled(text, processor), processor)["k"]
     code = read_kernel(kernel.code, kernel.target, lanes=kernel.lanes, kernel="k")
     blocks = cut(code)
     full = everywhere(blocks, kernel.lanes)

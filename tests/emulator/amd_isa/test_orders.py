@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, UNMARKED_STORE, orders
 from emulator.amd.isa.translate import cut, read_kernel
 from emulator.ir.library import Sanitizers
@@ -294,7 +294,7 @@ end:
 
 def ordering(processor: str, code: str, *without: str) -> list[tuple[str, str]]:
     """Return what orders workgroups in a kernel's code without some of its instructions, and how."""
-    kernel = objects.kernels(compiled(code, processor), processor)["k"]
+    kernel = programs.kernels(compiled(code, processor), processor)["k"]
     target = kernel.target
     instructions = read_kernel(kernel.code, target, lanes=kernel.lanes, kernel="k")
     blocks = [

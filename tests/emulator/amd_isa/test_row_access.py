@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.ir import jit
 from emulator.ir.library import Library, Sanitizers
 from emulator.ir.report import ReportKind
@@ -164,6 +164,6 @@ def test_accesses_of_one_register_find_its_rows_once() -> None:
 
 def test_sanitizers_see_every_access_themselves() -> None:
     bench = Bench()
-    found = objects.kernels(compiled(_gather("zext"), "gfx1100"), "gfx1100")["k"]
+    found = programs.kernels(compiled(_gather("zext"), "gfx1100"), "gfx1100")["k"]
     settings = replace(bench.settings, checks=Sanitizers.all())
-    assert "@amd.rows." not in objects.program(found, settings).translation.text
+    assert "@amd.rows." not in programs.program(found, settings).translation.text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emulator.amd.isa import modes, objects
+from emulator.amd.isa import modes, programs
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
 from tests.emulator.amd_isa.test_matrix import QUICK
@@ -58,7 +58,7 @@ def values(type_: str, processor: str) -> Array:
 
 
 @functools.cache
-def conversion(processor: str, type_: str, *, saturates: bool) -> tuple[Bench, objects.KernelCode, TranslatedProgram]:
+def conversion(processor: str, type_: str, *, saturates: bool) -> tuple[Bench, programs.KernelCode, TranslatedProgram]:
     """Return a kernel that converts x twice into each half of a register, the second source negated and back."""
     code = f"""  %n = fneg float %y
   %a = call i32 @llvm.amdgcn.cvt.pk.{type_}.f32(float %x, float %n, i32 -1, i1 false)
@@ -66,10 +66,10 @@ def conversion(processor: str, type_: str, *, saturates: bool) -> tuple[Bench, o
   %r = bitcast i32 %b to float
 """
     text = ir.elementwise("float", code, extra=DECLARED.format(type_))
-    found = objects.kernels(compiled(text, processor), processor)["k"]
+    found = programs.kernels(compiled(text, processor), processor)["k"]
     found = replace(found, entry=replace(found.entry, modes=modes.KEEP_ALL | (modes.SATURATES if saturates else 0)))
     bench = Bench(processor)
-    return bench, found, objects.program(found, bench.settings)
+    return bench, found, programs.program(found, bench.settings)
 
 
 def packed(processor: str, type_: str, x: Array, *, saturates: bool = False) -> Array:

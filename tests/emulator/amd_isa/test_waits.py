@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.amd.isa import objects
+from emulator.amd.isa import programs
 from emulator.amd.isa.decode import decode
 from emulator.amd.isa.instruction import Instruction
 from emulator.amd.isa.opcodes import target
@@ -51,7 +51,7 @@ _ORDERS_STORES = {
 
 
 def _instructions(text: str, name: str) -> list[Instruction]:
-    kernel = objects.kernels(compiled(text, name), name)["k"]
+    kernel = programs.kernels(compiled(text, name), name)["k"]
     return read_kernel(kernel.code, kernel.target, lanes=kernel.lanes, kernel="k")
 
 

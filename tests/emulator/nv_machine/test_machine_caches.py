@@ -11,7 +11,7 @@ import pytest
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.host import HostMethod
 from emulator.ir.library import Sanitizers
-from emulator.nv.engines.loads import through_l1
+from emulator.nv.engines.caches import through_l1
 from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.launching import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from emulator.nv.engines.images import Images
-from emulator.nv.engines.modules import Modules
+from emulator.nv.engines.ready import Modules
 from emulator.nv.ptx.accuracy import counts
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client

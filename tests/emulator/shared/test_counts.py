@@ -9,8 +9,7 @@ import pytest
 from emulator.amd.profiles import GPUS
 from emulator.devices import boards
 from emulator.nv.profiles import PROFILES
-from emulator.shared.boards import estimates
-from emulator.shared.counts import Resources, occupancy
+from emulator.shared.counts import Resources, estimates, occupancy
 from hcq.counters import KernelCounters
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "counters.md"
