@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from drivers.nv.topology import Handles, NvGpu
 
 RING_BYTES: Final = 1 << 21
-"""Size of the block of ring entries and user area if they are in video memory, in bytes."""
+"""The block of ring entries and user area in video memory has a multiple of this many bytes."""
 ENTRIES: Final = 4096
 """The default number of entries of a ring."""
 _DOORBELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 _SYSTEM_RING_BYTES: Final = 1 << 16
-"""Size of the block of ring entries and user area if they are in system memory, in bytes."""
+"""The block of ring entries and user area in system memory has a multiple of this many bytes."""
 _SUBCONTEXTS: Final = {"async": CtxshareFlags.SUBCONTEXT_ASYNC, "sync": CtxshareFlags.SUBCONTEXT_SYNC}
 
 
@@ -143,9 +143,11 @@ class Channel:
         label, where = f"ring of {self.label}", self._context.choices.ring
         entry_bytes = self.entry_count * GpfifoEntry.SIZE
         if where == "video":
-            memory = memories.vram(RING_BYTES, label=label, host_visible=True, contiguous=True)
+            size = -(-(entry_bytes + USERD_BYTES) // RING_BYTES) * RING_BYTES
+            memory = memories.vram(size, label=label, host_visible=True, contiguous=True)
         elif where == "system":
-            memory = memories.mapped_system(_SYSTEM_RING_BYTES, label=label)
+            size = -(-(entry_bytes + USERD_BYTES) // _SYSTEM_RING_BYTES) * _SYSTEM_RING_BYTES
+            memory = memories.mapped_system(size, label=label)
         else:
             memory = memories.host(entry_bytes, label=label)
         stack.callback(memories.free, memory)

@@ -10,6 +10,7 @@ from compiler.targets.nvptx import assembler
 from drivers.nv.quirks import ALTERNATIVES, parse
 from drivers.shared.choices import value_text
 from emulator.devices import NV
+from hcq.config import override
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, UnsupportedError
@@ -58,3 +59,10 @@ def test_every_value_runs_or_is_refused(text: str) -> None:
             run(HOPPER, text)
     else:
         run(HOPPER, text)
+
+
+@pytest.mark.parametrize("place", ["video", "system", "pages"])
+def test_a_ring_of_any_size_has_room_for_its_entries(place: str) -> None:
+    """64 MiB of commands have 262,144 entries: more than a usual block of ring entries holds."""
+    with override(ring_bytes=1 << 26):
+        run(HOPPER, f"ring={place}")
