@@ -93,6 +93,9 @@ class Config:
     trace: str = _setting(
         "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _file
     )
+    capture: str = _setting(
+        "", "HCQ_CAPTURE", "file that gets every submission, for python -m tools.trace", _file
+    )
     profile: bool = _setting(
         False, "HCQ_PROFILE", "1: time each kernel, copy and fill; costs device time", _flag
     )

@@ -330,6 +330,11 @@ class Device:
             if not self.closing:
                 self.watch.raise_overruns()
 
+    def host_sets(self, signal: Signal, value: int) -> None:
+        """Record for the validation layer that the host sets a signal to `value` next."""
+        if self.watch is not None:
+            self.watch.host_sets(signal, value)
+
     def flush_outputs(self) -> None:
         """Print what kernels left in memory (`printf`), if no work is in flight.
 
@@ -377,6 +382,8 @@ class Device:
             self.report = report = completed(self, report)
             refusal = FaultRefusal(report)
             self.refuse(refusal)
+        if self.watch is not None:
+            self.watch.faulted(self, report)
         refusal.collected = note(report)
 
     def recover(self) -> tuple[Buffer, ...]:

@@ -20,7 +20,7 @@ from types import NoneType
 from typing import Any, Protocol, Self
 
 from hcq.errors import UsageError, UsageTypeError
-from hcq.hardware import Allocation, BufferSpec
+from hcq.hardware import Allocation, BufferSpec, DeviceInfo
 from hcq.heap import Block, Chunk, FreeList
 from hcq.locks import DROP, NOTHING
 from hcq.signal import Point, Refusal
@@ -34,8 +34,12 @@ class Owner(Protocol):
     closed: bool
 
     @property
-    def watch(self) -> object:
-        """The validation layer, or None."""
+    def info(self) -> DeviceInfo:
+        """The device's properties."""
+
+    @property
+    def watch(self) -> Any:
+        """The validation layer (`hcq.validate.validator.Validator`), or None."""
 
     close_epoch: int
     """Grows whenever a buffer or a program is closed."""
@@ -200,8 +204,16 @@ class Buffer:
             )
         if allocation.tracker is not None:
             allocation.tracker.buffer_exposed(self.va, self.size)
+        if self.device.watch is not None:
+            self.device.watch.viewed(self)
         start = self.address - allocation.va
         return allocation.host[start : start + self.size]
+
+    @property
+    def in_view(self) -> bool:
+        """Whether a view that `host` returned may still be used."""
+        block = (self.root or self)._block
+        return block is not None and bool(block.views)
 
     def count_as_written(self) -> None:
         """Count all bytes as written, on a device that reports reads of unwritten memory.

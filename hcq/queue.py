@@ -350,7 +350,7 @@ class Queue:
                 self._not_sent()
             raise
         if self.watch is not None:
-            self.watch.sent(self, point)
+            self.watch.sent(self, point, pushbuffer.words, pushbuffer.word_bits)
         self.timeline.last = point
 
     def _joined(self, pending: list[Command], pushbuffer: PushBuffer, point: Point) -> PushBuffer:

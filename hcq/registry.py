@@ -141,23 +141,30 @@ def open(
     profile = settings.profile if profile is None else profile
     return wrap(
         driver, validate=validate, seed=seed, trace=settings.trace, profile=profile,
-        counters=settings.counters, emulated=opener.emulated,
+        counters=settings.counters, emulated=opener.emulated, capture=settings.capture,
+        name=f"{entry.name}:{variant}" if variant else entry.name,
     )  # fmt: skip
 
 
 def wrap(
     driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False,
-    counters: str = "", emulated: bool = False,
+    counters: str = "", emulated: bool = False, capture: str = "", name: str = "",
 ) -> Device:  # fmt: skip
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
     `trace` is the file for the spans of all submissions, `counters` a value of `HCQ_COUNTERS`; empty: none.
-    `emulated` as in `Driver`. A failure closes the driver device.
+    `emulated` as in `Driver`. `capture` is the file that gets every submission, with `name`, which opens such
+    a device. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
-    watch = None
-    if validate or seed:
+    watch: Validator | None = None
+    if capture:
+        from hcq.capture.log import log_of  # noqa: PLC0415 - only when wanted
+        from hcq.capture.recorder import Recorder  # noqa: PLC0415
+
+        watch = Recorder(log_of(capture), name, check=validate, seed=seed)
+    elif validate or seed:
         from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
         watch = Validator(check=validate, seed=seed)

@@ -74,6 +74,9 @@ class Waiter(Protocol):
     def host_observed(self, signal: Signal, value: int) -> None:
         """Record for the validation layer that the host observed the slot at `value`."""
 
+    def host_sets(self, signal: Signal, value: int) -> None:
+        """Record for the validation layer that the host sets the signal to `value` next."""
+
     def raise_overrun(self, signal: Signal) -> None:
         """Raise `DeviceFault`: the value exceeds `Signal.issued`, so no submission set it."""
 
@@ -144,6 +147,7 @@ class Signal:
             raise UsageError(f"{self!r} cannot go back to {value}: values only grow")
         if value - self.base >= 1 << 64:
             raise UsageError(f"{value:#x} does not fit the 64 bits of {self!r}")
+        self.device.host_sets(self, value)
         self._words[self._index] = value - self.base
         SIGNALS.written(self.va)
 

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 
 from hcq.callsite import user_line
 from hcq.commands import Command, Exec, operands
-from hcq.errors import OutOfMemoryError, UsageError
+from hcq.errors import FaultReport, OutOfMemoryError, UsageError
 from hcq.heap import Block, FreeList, Pool
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Owner
 from hcq.params import Param, Value
 from hcq.process import OpenQueue, in_children
 from hcq.signal import Point, Signal
@@ -95,8 +95,12 @@ class Validator:
             self.guards.record(queue, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: OpenQueue, point: Point) -> None:
-        """Record that the submission checked last on this queue was sent, and lies last in its ring."""
+    def sent(self, queue: OpenQueue, point: Point, words: Sequence[int] = (), bits: int = 32) -> None:
+        """Record that the submission checked last on this queue was sent, and lies last in its ring.
+
+        `words` are those that the ring got, of `bits` bits each; they are valid during the call.
+        """
+        del words, bits
         if not self.check:
             return
         self.guards.sent(queue, point)
@@ -208,6 +212,15 @@ class Validator:
         with _SHARED.lock:
             self._drafts.pop(queue, None)
             _SHARED.waits.unblock()
+
+    def viewed(self, buffer: Buffer) -> None:
+        """Do nothing: the contents of buffers are not checked."""
+
+    def host_sets(self, signal: Signal, value: int) -> None:
+        """Do nothing: the wait graph reads the signals themselves."""
+
+    def faulted(self, device: Owner, report: FaultReport) -> None:
+        """Do nothing: faults are checked by the device."""
 
     def take(self, pool: Pool, size: int, label: str) -> tuple[Block, FreeList]:
         """Take the block of a new buffer, with a guard zone when checking and when memory suffices.

@@ -1,0 +1,213 @@
+"""Captures of submissions: written by `HCQ_CAPTURE`, printed, and replayed to the same memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hcq
+from compiler.targets.nvptx import assembler
+from hcq.capture.log import read
+from hcq.config import override
+from hcq.errors import UsageError
+from tests.children import environment
+from tests.conformance.kernels import image
+from tests.limits import CHILD_S, HANG_S
+from tools.bringup.nv import kernels
+from tools.trace.__main__ import main
+from tools.trace.text import lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE = (1, 1, 1)
+SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+DEVICES = ["cpu", "nv-emu", "amd-emu", "amd-emu:gfx942"]
+BYTES = 256
+
+
+def recorded(name: str, path: Path, count: int, seed: int = 0) -> None:
+    """Capture random copies, fills, stores and kernels on two queues, with host accesses between them."""
+    rng = random.Random(seed)
+    with override(capture=str(path)), hcq.open(name) as device:
+        programs = {kernel: device.load(image(kernel, device.info)) for kernel in ("affine", "add")}
+        video = [device.alloc(BYTES, label=f"video {i}") for i in range(3)]
+        shared = [device.alloc(BYTES, SHARED, label=f"shared {i}") for i in range(3)]
+        last = device.compute.submit(device.compute.record())
+        for buffer in video + shared:
+            last = device.compute.submit(device.compute.record().fill(buffer, rng.getrandbits(32)))
+        for i in range(count):
+            one, other, third = rng.sample(video + shared, 3)
+            queue = rng.choice([device.compute, device.copies[0]])
+            todo = queue.record(label=f"step {i}")
+            kind = rng.choice(["copy", "fill", "write", "affine", "add", "host"])
+            if kind in programs and queue is device.compute:
+                program = programs[kind]
+                values = (
+                    (one, other, third)
+                    if kind == "add"
+                    else (one, 2 * rng.randrange(9) + 1, rng.randrange(9))
+                )
+                todo.exec(
+                    program, program.args(*values), groups=(4, 1, 1) if kind == "add" else ONE, threads=ONE
+                )
+            elif kind == "write":
+                todo.write(one, rng.getrandbits(32))
+            elif kind == "fill":
+                todo.fill(one, rng.getrandbits(32), size=64)
+            else:
+                todo.copy(one, other)
+            if kind == "host":
+                last.wait(timeout_s=HANG_S)
+                rng.choice(shared).host()[:4] = rng.randbytes(4)
+            last = queue.submit(todo, after=[last])
+        last.wait(timeout_s=HANG_S)
+        assert all(any(buffer.host()) for buffer in shared)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_replay_leaves_what_the_host_read(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "run.jsonl"
+    recorded(name, file, 60)
+    assert main(["replay", str(file)]) == 0
+    told = capsys.readouterr().out.split()
+    assert int(told[0]) == 67
+    assert int(told[2]) >= 3
+    text = "\n".join(lines(read(file), packets=True))
+    assert "cannot be decoded" not in text
+    assert "exec affine(out=#" in text
+    assert "host writes #" in text
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("name", "count"), [("cpu", 400), ("nv-emu", 40), ("amd-emu", 40)])
+def test_bisect_names_the_changed_submission(
+    name: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file, good = tmp_path / "run.jsonl", tmp_path / "good.json"
+    recorded(name, file, count, seed=1)
+    assert main(["replay", str(file), "--digests", str(good)]) == 0
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    changes = [
+        (record, command)
+        for record in records
+        if record["t"] == "submit"
+        for command in record["commands"]
+        if command["c"] in {"Fill", "Write"} or (command["c"] == "Exec" and len(command["args"][1:]) == 2)
+    ]
+    for record, command in random.Random(2).sample(changes, 10 if name == "cpu" else 3):
+        kept = json.dumps(command)
+        if command["c"] == "Exec" and isinstance(command["args"][2], int):
+            command["args"][2] ^= 1  # the term that is added
+        elif command["c"] == "Exec":
+            command["args"][1], command["args"][2] = command["args"][0], command["args"][1]  # other operands
+        else:
+            command["value"] ^= 1
+        bad = tmp_path / "bad.jsonl"
+        bad.write_text("".join(json.dumps(line) + "\n" for line in records))
+        capsys.readouterr()
+        assert main(["bisect", str(bad), str(good)]) == 1
+        assert capsys.readouterr().out.startswith(f"submission {record['n']} is the first that leaves other")
+        assert main(["diff", str(file), str(bad)]) == 1
+        command.update(json.loads(kept))
+    assert main(["bisect", str(file), str(good)]) == 0
+
+
+def test_work_that_waits_for_the_host_reads_what_it_wrote_meanwhile(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("cpu") as device:
+        source, target = device.alloc(BYTES, SHARED), device.alloc(BYTES, SHARED)
+        ready = device.signal(host_set=True, label="ready")
+        point = device.compute.submit(device.compute.record().wait(ready, 1).copy(target, source))
+        source.host()[:5] = b"later"
+        ready.value = 1
+        point.wait(timeout_s=HANG_S)
+        assert bytes(target.host()[:5]) == b"later"
+    assert main(["replay", str(file)]) == 0
+    assert any(record["t"] == "memory" and record["held"] for record in read(file))
+
+
+def test_replays_of_a_graph_are_captured_with_their_values(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("cpu") as device:
+        affine = device.load(image("affine", device.info))
+        graph = hcq.Graph()
+        out, factor = graph.param("out", size=4), graph.param("factor", bits=32)
+        copied = graph.param("copied", size=4)
+        first = graph.add(
+            device.compute,
+            device.compute.record().exec(affine, affine.args(out, factor, 3), groups=ONE, threads=ONE),
+        )
+        graph.add(device.copies[0], device.copies[0].record().copy(copied, out, 4), after=[first])
+        executable = graph.compile()
+        a, b = device.alloc(BYTES, SHARED), device.alloc(BYTES, SHARED)
+        a.host().cast("I")[0] = 5
+        for value in (2, 7):
+            executable.replay([a, value, b]).wait(timeout_s=HANG_S)
+        assert b.host().cast("I")[0] == (5 * 2 + 3) * 7 + 3
+    assert main(["replay", str(file)]) == 0
+    launches = [c for r in read(file) if r["t"] == "submit" for c in r["commands"] if c["c"] == "Exec"]
+    assert [launch["args"][1:] for launch in launches] == [[2, 3], [7, 3]]
+
+
+def test_a_refused_submission_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("cpu") as device:
+        buffer, size = device.alloc(BYTES), hcq.Param("size")
+        with pytest.raises(UsageError):
+            device.compute.submit(device.compute.record().fill(buffer, 0, size=size), values={size: 1 << 40})
+        device.compute.submit(device.compute.record().fill(buffer, 1)).wait(timeout_s=HANG_S)
+    assert main(["replay", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("1 submissions")
+
+
+@pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+def test_a_fault_is_captured_and_happens_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("nv-emu") as device:
+        wild = device.load(kernels.image("wild", device.info.arch))
+        args = wild.args(device.alloc(BYTES), 1 << 20)
+        point = device.compute.submit(device.compute.record().exec(wild, args, groups=ONE, threads=ONE))
+        with pytest.raises(hcq.DeviceFault):
+            point.wait(timeout_s=HANG_S)
+    assert any(line.startswith("fault of nv-emu:") and "wild" in line for line in lines(read(file)))
+    assert main(["replay", str(file)]) == 1
+    assert "ended by: " in capsys.readouterr().out
+
+
+def test_a_killed_process_leaves_a_capture_that_can_be_read(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    program = (
+        "import hcq, os, signal\n"
+        "device = hcq.open('cpu')\n"
+        "buffer = device.alloc(64)\n"
+        "device.compute.submit(device.compute.record().fill(buffer, 7)).wait()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, env=environment(HCQ_CAPTURE=str(file)), check=False, timeout=CHILD_S)
+    with file.open("ab") as end:
+        end.write(b'{"t":"submit","n":2')
+    assert [record["t"] for record in read(file)][-1] == "sent"
+    assert main(["replay", str(file)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}\n", "line 1: wanted an object"),
+        ('{"t":"hcq-capture","version":99}\n', "no capture of version 1"),
+        ('{"t":"hcq-capture","version":1}\nnonsense\n', "line 2: wanted an object"),
+    ],
+)
+def test_another_file_is_refused(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "run.jsonl"
+    file.write_text(text)
+    with pytest.raises(SystemExit):
+        main(["dump", str(file)])
+    assert message in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""`python -m tools.trace dump|diff|replay|bisect`: reads captures that `HCQ_CAPTURE=FILE` wrote.
+
+    HCQ_CAPTURE=run.jsonl python examples/digits.py
+    python -m tools.trace dump run.jsonl --packets
+    python -m tools.trace replay run.jsonl --digests good.json
+    python -m tools.trace bisect run.jsonl good.json
+
+`replay` sends the submissions again and compares what the host read; `--digests` also keeps the digests of
+the memory that each submission wrote. `bisect` replays, and names the first submission with another digest:
+on another device, with another driver, or after a change.
+
+Exits with 1 for a difference or a fault, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hcq.capture.log import read
+from hcq.errors import HcqError
+from tools.trace.replayer import Outcome, Replay
+from tools.trace.text import Symbols, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status. Wrong arguments raise `SystemExit(2)`."""
+    parser = argparse.ArgumentParser(prog="python -m tools.trace", description="read captures (HCQ_CAPTURE)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    dump = commands.add_parser("dump", help="print a capture, a line for each event")
+    dump.add_argument("--packets", action="store_true", help="also the packets of each submission")
+    diff = commands.add_parser("diff", help="compare the submissions of two captures")
+    replay = commands.add_parser("replay", help="send the submissions again, and compare what the host read")
+    replay.add_argument("--digests", type=Path, help="file that gets the digests of written memory as JSON")
+    bisect = commands.add_parser("bisect", help="find the first submission that leaves other memory")
+    for part in (dump, diff, replay, bisect):
+        part.add_argument("file", type=Path, help="a capture")
+    diff.add_argument("other", type=Path, help="the other capture")
+    bisect.add_argument("good", type=Path, help="digests of a good replay (`replay --digests`)")
+    for part in (replay, bisect):
+        part.add_argument("--device", help="device to open; default: the recorded name")
+    options = parser.parse_args(argv)
+    try:
+        return _COMMANDS[options.command](options)
+    except (HcqError, OSError) as error:
+        parser.exit(2, f"python -m tools.trace: {error}\n")
+
+
+def _dump(options: argparse.Namespace) -> int:
+    for line in lines(read(options.file), packets=options.packets):
+        print(line)
+    return 0
+
+
+def _submissions(path: Path) -> list[str]:
+    """Return the submissions of a capture as text, without addresses."""
+    symbols, found = Symbols(), list[str]()
+    for record in read(path):
+        symbols.take(record)
+        if record["t"] == "submit":
+            found.append(f"to {record['queue']} {record['label']}")
+            found += [f"    {symbols.command(command)}" for command in record["commands"]]
+    return found
+
+
+def _diff(options: argparse.Namespace) -> int:
+    one, other = _submissions(options.file), _submissions(options.other)
+    found = list(difflib.unified_diff(one, other, str(options.file), str(options.other), lineterm=""))
+    print("\n".join(found) if found else f"{sum(line[0] != ' ' for line in one)} submissions, no difference")
+    return 1 if found else 0
+
+
+def _report(outcome: Outcome) -> int:
+    print(f"{outcome.submissions} submissions, {outcome.compared} reads of the host compared")
+    for line in outcome.differences:
+        print(f"difference: {line}")
+    if outcome.fault:
+        print(f"ended by: {outcome.fault}")
+    return 1 if outcome.differences or outcome.fault else 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    digests: dict[str, dict[str, str]] = {}
+
+    def keep(number: int, found: dict[int, str]) -> bool:
+        digests[str(number)] = {str(buffer): text for buffer, text in found.items()}
+        return True
+
+    with Replay(
+        read(options.file), device=options.device, after_each=keep if options.digests else None
+    ) as run:
+        outcome = run.run()
+    if options.digests:
+        options.digests.write_text(json.dumps(digests) + "\n", encoding="utf-8")
+    return _report(outcome)
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    records = list(read(options.file))
+    good = json.loads(options.good.read_text(encoding="utf-8"))
+    first: list[tuple[int, list[int]]] = []
+
+    def compare(number: int, found: dict[int, str]) -> bool:
+        wanted = good.get(str(number), {})
+        other = [buffer for buffer, text in found.items() if wanted.get(str(buffer), text) != text]
+        if other:
+            first.append((number, other))
+        return not other
+
+    with Replay(records, device=options.device, after_each=compare) as run:
+        outcome = run.run()
+    if not first:
+        return _report(outcome)
+    number, buffers = first[0]
+    symbols = Symbols()
+    for record in records:
+        symbols.take(record)
+    names = ", ".join(symbols.pointer([buffer, 0]) for buffer in buffers)
+    print(f"submission {number} is the first that leaves other memory: {names}")
+    for command in symbols.submits[number]["commands"]:
+        print(f"    {symbols.command(command)}")
+    return 1
+
+
+_COMMANDS = {"dump": _dump, "diff": _diff, "replay": _replay, "bisect": _bisect}
+
+if __name__ == "__main__":
+    sys.exit(main())
