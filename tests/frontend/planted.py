@@ -131,7 +131,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "transform of a picture": one(PARTS, "_sub(d, b), _sub(b, e)]", "_sub(b, d), _sub(b, e)]", PICTURES),
     "transform of filters": one(PARTS, "_sub(ends, b), _HALF), d]", "_sub(ends, b), _HALF), a]", PICTURES),
-    "transform of results": one(PARTS, "_sub(_sub(m[1], m[2]), m[3])", "_sub(_sub(m[1], m[2]), m[2])", PICTURES),
+    "transform of results": one(
+        PARTS, "_sub(_sub(m[1], m[2]), m[3])", "_sub(_sub(m[1], m[2]), m[2])", PICTURES
+    ),
     "half in the filters": one(PARTS, "_HALF = const(0.5,", "_HALF = const(0.501,", PICTURES),
     "total of the gradient of filters": one(PARTS, "_sub(ends, m[3])", "_add(ends, m[3])", GRADIENT),
     "reader ordered after the store in place": one(
