@@ -38,13 +38,6 @@ def test_permute_transpose_and_T():  # noqa: N802 - the attribute's name
         Tensor(X).permute(0, 0, 1)
 
 
-def test_expand_keeps_sizes_given_as_minus_one():
-    same(Tensor(X[:, :1]).expand(2, 5, -1), np.broadcast_to(X[:, :1], (2, 5, 4)))
-    same(Tensor(V).expand(3, 7), np.broadcast_to(V, (3, 7)))
-    with pytest.raises(UsageError):
-        Tensor(V).expand(3, 8)
-
-
 def test_pad_in_both_forms():
     want = np.pad(X, ((0, 0), (1, 2), (3, 0)))
     same(Tensor(X).pad((None, (1, 2), (3, 0))), want)
@@ -59,17 +52,6 @@ def test_shrink_and_flip():
     same(Tensor(X).flip((1,)), X[:, ::-1])
     with pytest.raises(UsageError):
         Tensor(X).shrink(((0, 3), None, None))
-
-
-def test_squeeze_unsqueeze_flatten():
-    x = Tensor(X).unsqueeze(1)
-    assert x.shape == (2, 1, 3, 4)
-    assert x.squeeze().shape == x.squeeze(1).shape == (2, 3, 4)
-    assert x.squeeze(0).shape == (2, 1, 3, 4)
-    assert Tensor(X).unsqueeze(-1).shape == (2, 3, 4, 1)
-    assert Tensor(X).flatten().shape == (24,)
-    assert Tensor(X).flatten(1).shape == (2, 12)
-    assert Tensor(X).unflatten(2, (2, -1)).shape == (2, 3, 2, 2)
 
 
 def test_cat_stack_split_chunk():
@@ -102,29 +84,6 @@ def test_non_tensors_are_not_concatenated(join: Any):
         join(Tensor([1]), [2])
 
 
-def test_cat_promotes():
-    assert Tensor([1]).cat(Tensor([2.5])).tolist() == [1.0, 2.5]
-
-
-def test_repeat_roll_and_triangles():
-    same(Tensor(X).repeat(2, 1, 3), np.tile(X, (2, 1, 3)))
-    same(Tensor(V).repeat(2, 2), np.tile(V, (2, 2)))
-    same(Tensor(X).repeat_interleave(2, 1), np.repeat(X, 2, 1))
-    same(Tensor(X).roll(1, 2), np.roll(X, 1, 2))
-    same(Tensor(X).roll((1, -2), (0, 1)), np.roll(X, (1, -2), (0, 1)))
-    same(Tensor(X).roll(5), np.roll(X, 5))
-    same(Tensor(X).tril(), np.tril(X))
-    same(Tensor(X).triu(1), np.triu(X, 1))
-    same(Tensor(X[:, :3, :3]).diagonal(axis1=1, axis2=2), np.diagonal(X[:, :3, :3], axis1=1, axis2=2))
-
-
-def test_meshgrid():
-    got = Tensor.arange(3).meshgrid(Tensor.arange(2))
-    want = np.meshgrid(np.arange(3), np.arange(2), indexing="ij")
-    for g, w in zip(got, want, strict=True):
-        same(g, w)
-
-
 def test_windows():
     got = Tensor(V).windows(0, 3, 2)
     same(got, np.lib.stride_tricks.sliding_window_view(V, 3)[::2])
@@ -148,23 +107,6 @@ KEYS: list[Any] = [
 @pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_basic_indexing(key: Any):
     same(Tensor(X)[key], X[key])
-
-
-def test_indexing_by_integer_tensors():
-    i = np.array([[0, 2], [-1, 1]], np.int32)
-    same(Tensor(X)[:, Tensor(i)], X[:, i])
-    same(Tensor(X)[[1, 0, 1]], X[[1, 0, 1]])
-    a, b = np.array([0, 1, 1]), np.array([2, 0, -1])
-    same(Tensor(X)[Tensor(a), Tensor(b)], X[a, b])
-    same(Tensor(X)[:, Tensor(b), Tensor(a)], X[:, b, a])
-    same(Tensor(X)[Tensor(a), :, Tensor(b)], X[a, :, b])
-    same(Tensor(X)[1, Tensor(b), ::2], X[1, b, ::2])
-
-
-def test_gather_and_take():
-    i = np.array([[[0, 1, 1, 3]], [[2, 0, 3, 1]]], np.int64)
-    same(Tensor(X).gather(2, Tensor(i)), np.take_along_axis(X[:, :1], i, 2))
-    same(Tensor(X).take(Tensor([2, 0]), axis=1), X[:, [2, 0]])
 
 
 def test_indices_out_of_range_are_refused():

@@ -1,63 +1,11 @@
-"""Optimisers against their published update rules, written out in NumPy."""
+"""Steps of optimisers: launches, gradients, rates, dtypes. Not here: their rules (`test_optimisers_of_pytorch`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit, dtypes, nn, stats
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-START = np.array([1.0, -2.0, 0.5])
-TARGET = np.array([0.3, 0.1, -0.7])
-
-
-def descend(make: Callable[[list[Tensor]], Any], steps: int = 5) -> np.ndarray:
-    w = Tensor(START, dtype=dtypes.float64)
-    opt = make([w])
-    for _ in range(steps):
-        ((w - Tensor(TARGET)) ** 2).sum().backward()
-        opt.step()
-    return w.numpy()
-
-
-def gradient(w: np.ndarray) -> np.ndarray:
-    return 2 * (w - TARGET)
-
-
-def test_sgd():
-    w = START.copy()
-    for _ in range(5):
-        w -= 0.1 * gradient(w)
-    np.testing.assert_allclose(descend(lambda p: nn.optim.SGD(p, 0.1)), w, rtol=1e-6)
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_sgd_with_momentum_and_decay(nesterov: bool):  # noqa: FBT001 - a case
-    w, b = START.copy(), np.zeros(3)
-    for _ in range(5):
-        g = gradient(w) + 0.01 * w
-        b = 0.9 * b + g
-        w -= 0.1 * (g + 0.9 * b if nesterov else b)
-    got = descend(lambda p: nn.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01, nesterov=nesterov))
-    np.testing.assert_allclose(got, w, rtol=1e-6)
-
-
-@pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_and_adamw(decoupled: bool):  # noqa: FBT001 - a case
-    w, m, v = START.copy(), np.zeros(3), np.zeros(3)
-    for t in range(1, 6):
-        g = gradient(w) + (0 if decoupled else 0.1 * w)
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        u = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        w -= 0.05 * (u + (0.1 * w if decoupled else 0))
-    cls = nn.optim.AdamW if decoupled else nn.optim.Adam
-    np.testing.assert_allclose(descend(lambda p: cls(p, 0.05, weight_decay=0.1)), w, rtol=1e-4)
 
 
 def test_a_step_is_one_launch_with_the_loss():
