@@ -53,12 +53,6 @@ def with_gelu(m: int, n: int, k: int, *, turned: bool = False) -> UOp:
     return sink(store(0, at, gelu(total)))
 
 
-def with_relu(m: int, n: int, k: int) -> UOp:
-    """Return a product plus a row, without negative values."""
-    i, j = loop(0, m), loop(1, n)
-    return sink(store(0, i * n + j, op("MAX", op("ADD", summed(m, n, k), load(3, j)), number(0.0))))
-
-
 def plan_of(ast: UOp, arch: str) -> LoopNest:
     """Return the plan of a product."""
     made = proposed(contraction.propose, ast, target_of(arch))

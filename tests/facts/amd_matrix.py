@@ -81,27 +81,3 @@ LAYOUTS: dict[str, Layout] = {
     ),
 }
 """`copies`: the operand is held so many times, at lanes i, i + wave / copies, ..."""
-
-SAME_LAYOUT = {
-    "gfx11 w32 f32_16x16x16_bf16": "gfx11 w32 f32_16x16x16_f16",
-    "gfx12 w32 f32_16x16x16_bf16": "gfx12 w32 f32_16x16x16_f16",
-    "gfx12 w32 f32_16x16x16_bf8": "gfx12 w32 f32_16x16x16_fp8",
-    "gfx90a mfma f32_16x16x16_f16": "gfx90a mfma f32_16x16x16",
-    "gfx90a mfma f32_16x16x16_bf16": "gfx90a mfma f32_16x16x16",
-    "gfx942 mfma f32_16x16x16_f16": "gfx90a mfma f32_16x16x16",
-    "gfx942 mfma f32_16x16x16_bf16": "gfx90a mfma f32_16x16x16",
-    "gfx90a mfma f32_32x32x8_f16": "gfx90a mfma f32_32x32x8",
-    "gfx90a mfma f32_32x32x8_bf16": "gfx90a mfma f32_32x32x8",
-    "gfx942 mfma f32_32x32x8_f16": "gfx90a mfma f32_32x32x8",
-    "gfx942 mfma f32_32x32x8_bf16": "gfx90a mfma f32_32x32x8",
-    "gfx942 mfma f32_16x16x32_bf8": "gfx942 mfma f32_16x16x32_fp8",
-}
-"""Instruction -> the one whose layout it has."""
-REGISTER_ALIGNMENT_MFMA = 2
-MFMA_WAIT_STATES = (4, 18)
-FP8 = {"gfx942": "FNUZ", "gfx950": "OCP", "gfx1200": "OCP", "gfx1201": "OCP"}
-
-OPCODES = {
-    "wmma f32 f16": 0x40, "wmma f16 f16": 0x42, "mfma 16x16x16 f16": 0x4D, "mfma 32x32x8 f16": 0x4C,
-}
-CYCLES = {"mfma 16x16x16": 16, "mfma 32x32x8": 32, "wmma gfx11": 32, "wmma gfx12": 16}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd.layouts import pm4, pm4_generations, sdma
-from tests.facts import amd_pm4, amd_rings, amd_sdma
+from tests.facts import amd_pm4, amd_sdma
 from tests.facts.layout_probe import bit_ranges
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_partial_flush_is_the_worked_word():
 
 
 def test_numbers_of_pm4():
-    assert pm4.NOP_ONE_DWORD == amd_pm4.NOP_ONE_DWORD == amd_rings.RINGS["PM4"].filler
+    assert pm4.NOP_ONE_DWORD == amd_pm4.NOP_ONE_DWORD
     assert pm4.NOP_COUNT_ONE_DWORD == amd_pm4.NOP_COUNT_ONE_DWORD
     assert pm4.TYPE_2_FILLER == amd_pm4.TYPE_2_FILLER
     assert pm4.GLI_INV_ALL == amd_pm4.GLI_INV_ALL
@@ -204,7 +204,7 @@ def test_head_and_suboperations():
 
 
 def test_numbers_of_sdma():
-    assert amd_rings.RINGS["SDMA"].filler == sdma.NOP_WORD
+    assert sdma.NOP_WORD == amd_sdma.OPS["NOP"]
     assert sdma.POLL_FOREVER == amd_sdma.POLL_RETRY_FOREVER
     assert sdma.FENCE_MTYPE_UC == amd_sdma.FENCE_MTYPE_UC
     assert sdma.FILL_SIZE_DWORD == amd_sdma.FILL_SIZE_DWORD

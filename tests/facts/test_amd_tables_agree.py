@@ -1,11 +1,13 @@
 """The transcribed AMD tables hold together: nothing overlaps, sizes cover fields, vectors follow formulas."""
 
+import errno
 from itertools import pairwise
 
 import pytest
 
-from tests.facts import amd_aql, amd_code, amd_faults, amd_kfd, amd_matrix, amd_pm4, amd_sdma, amd_topology
+from tests.facts import amd_aql, amd_code, amd_errnos, amd_kfd, amd_pm4, amd_sdma, amd_topology
 
+TARGETS = set(amd_topology.QUEUE_OF_TARGET) | {"gfx90a"}
 Fields = tuple[tuple[int, int, str], ...]
 """Offset, size and name of each field."""
 
@@ -34,18 +36,9 @@ def test_fields_of_an_ioctl_struct_fill_its_size():
         assert 0 <= amd_kfd.IOCTLS[name][2] - end < 8, name
 
 
-def test_out_fields_are_fields():
-    for name in amd_kfd.OUT_FIELDS:
-        assert set(amd_kfd.OUT_FIELDS[name]) <= {field for _, _, field in amd_kfd.STRUCTS[name]}, name
-
-
 @pytest.mark.parametrize(
     ("fields", "size"),
     [
-        (amd_kfd.APERTURE, amd_kfd.APERTURE_BYTES),
-        (amd_kfd.CONTEXT_SAVE_HEADER, amd_kfd.CONTEXT_SAVE_HEADER_BYTES),
-        (amd_kfd.EVENT_DATA, amd_kfd.EVENT_DATA_BYTES),
-        (amd_kfd.MEMORY_FAULT, 32),
         (amd_kfd.HW_EXCEPTION, 32),
         (amd_kfd.DRM_INFO, 32),
         (amd_kfd.DEV_INFO, amd_kfd.DEV_INFO_BYTES),
@@ -149,8 +142,6 @@ def test_fields_of_a_packet_lie_apart_inside_it(fields: dict[str, tuple[int, int
         amd_code.RSRC2,
         *amd_code.RSRC3.values(),
         amd_code.PRELOAD,
-        amd_code.PACKED_WORKITEM_ID,
-        amd_faults.BAD_OPCODE_CONTEXT,
     ],
 )
 def test_fields_of_a_word_do_not_overlap(fields: dict[str, tuple[int, int]]):
@@ -173,11 +164,6 @@ def test_usual_initiators_follow_from_the_bits():
 def test_partial_flush_word_follows_from_its_fields():
     word = amd_pm4.EVENT_TYPES["CS_PARTIAL_FLUSH"] | amd_pm4.CS_PARTIAL_FLUSH_INDEX << 8
     assert word == amd_pm4.CS_PARTIAL_FLUSH_WORD
-
-
-def test_64_bit_add_is_the_32_bit_one_moved():
-    assert amd_pm4.TC_OPS["ADD"] + amd_pm4.TC_OP_64 == amd_pm4.TC_OP_ADD_64 == amd_sdma.ATOMIC_ADD_64
-    assert amd_pm4.TC_OPS["CMPSWAP"] + amd_pm4.TC_OP_64 == amd_sdma.ATOMIC_CMPSWAP_64
 
 
 @pytest.mark.parametrize(
@@ -225,32 +211,52 @@ def test_user_registers_of_a_vector_are_the_enabled_ones_or_padded():
                 assert count == enabled, target
 
 
-def test_operand_a_fills_its_registers_once():
-    for name in amd_matrix.LAYOUTS:
-        layout = amd_matrix.LAYOUTS[name]
-        step = layout.wave // layout.copies
-        places = [
-            (register, part, lane + step * copy)
-            for i in range(layout.m)
-            for k in range(layout.k)
-            for register, part, lane in [layout.a(i, k)]
-            for copy in range(layout.copies)
-        ]
-        assert sorted(places) == [
-            (register, part, lane)
-            for register in range(layout.a_registers)
-            for part in range(layout.parts)
-            for lane in range(layout.wave)
-        ]
+def test_flags_of_a_kind_are_flags_and_name_one_type():
+    types = {name for name, bit in amd_kfd.ALLOC_FLAGS.items() if bit <= 4}
+    for kind, flags in amd_kfd.ALLOC_KINDS.items():
+        assert set(flags) <= set(amd_kfd.ALLOC_FLAGS), kind
+        assert len(types & set(flags)) == 1, kind
 
 
-def test_result_fills_its_registers_once():
-    for name in amd_matrix.LAYOUTS:
-        layout = amd_matrix.LAYOUTS[name]
-        places = [layout.d(i, j) for i in range(layout.m) for j in range(layout.n)]
-        assert sorted(places) == [
-            (register, part, lane)
-            for register in range(layout.d_registers)
-            for part in range(layout.d_parts)
-            for lane in range(layout.wave)
-        ]
+def test_deprecated_apertures_are_seven_records_and_a_count():
+    assert amd_kfd.IOCTLS["GET_PROCESS_APERTURES"][2] == amd_kfd.OLD_APERTURES * amd_kfd.APERTURE_BYTES + 8
+
+
+def test_every_error_has_a_number():
+    for call, conditions in {"any": amd_errnos.ANY_CALL, **amd_errnos.ERRNOS}.items():
+        for condition, number in conditions.items():
+            assert number in errno.errorcode or number == amd_errnos.ENOTSUPP, (call, condition)
+    assert amd_errnos.ENOTSUPP == amd_kfd.ENOTSUPP
+
+
+def test_tables_of_targets_name_the_same_targets():
+    for table in (amd_topology.WAVES, amd_topology.MATRIX, amd_topology.SDMA_VERSIONS):
+        assert set(table) == TARGETS
+    assert set(amd_code.MACH) == TARGETS | {"gfx940"}
+    sized = {name for names in amd_kfd.CWSR_VGPR_BYTES.values() for name in names}
+    assert sized == TARGETS | {"gfx908", "gfx940", "gfx941"}
+
+
+def test_targets_with_packed_work_item_ids_are_all_but_one():
+    assert set(amd_code.PACKED_WORKITEM_ID_TARGETS) == TARGETS - {"gfx1030"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "barrier", "scope"),
+    [
+        ("dispatch: barrier, acquire and release of the system", "KERNEL_DISPATCH", 1, "SYSTEM"),
+        ("barrier-and, likewise", "BARRIER_AND", 1, "SYSTEM"),
+        ("vendor: barrier, acquire and release of the system", "VENDOR_SPECIFIC", 1, "SYSTEM"),
+        ("invalid", "INVALID", 0, "NONE"),
+    ],
+)
+def test_aql_header_words_follow_from_their_fields(name: str, kind: str, barrier: int, scope: str):
+    header, level = amd_aql.HEADER, amd_aql.SCOPES[scope]
+    word = amd_aql.TYPES[kind] | barrier << header["BARRIER"][0]
+    word |= level << header["ACQUIRE_SCOPE"][0] | level << header["RELEASE_SCOPE"][0]
+    assert amd_aql.HEADER_WORDS[name] == word
+
+
+def test_first_dword_of_a_vendor_packet_is_header_and_format():
+    header = amd_aql.HEADER_WORDS["vendor: barrier, acquire and release of the system"]
+    assert header | amd_aql.PM4_IB_FORMAT << 16 == amd_aql.VENDOR_FIRST_DWORD

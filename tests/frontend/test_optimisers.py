@@ -1,4 +1,4 @@
-"""Steps of optimisers: launches, gradients, rates, dtypes. Not here: their rules (`test_optimisers_of_pytorch`)."""
+"""Steps of optimisers: launches, gradients, rates, dtypes. Their rules: `test_optimisers_of_pytorch`."""
 
 from __future__ import annotations
 
