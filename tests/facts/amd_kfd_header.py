@@ -151,8 +151,6 @@ DEPRECATED_CALLS = {
     "DBG_WAVE_CONTROL_DEPRECATED": 0x10,
 }
 """Calls that the kernel refuses."""
-COMMAND_END = {11: 0x24, 12: 0x25, 17: 0x27}
-"""Minor -> the number behind the last call."""
 
 CONSTANTS: dict[str, tuple[int, int]] = {
     "KFD_IOCTL_MAJOR_VERSION": (1, 1),

@@ -204,7 +204,7 @@ def test_head_and_suboperations():
 
 
 def test_numbers_of_sdma():
-    assert sdma.NOP_WORD == amd_sdma.OPS["NOP"]
+    assert amd_sdma.OPS["NOP"] == sdma.NOP_WORD
     assert sdma.POLL_FOREVER == amd_sdma.POLL_RETRY_FOREVER
     assert sdma.FENCE_MTYPE_UC == amd_sdma.FENCE_MTYPE_UC
     assert sdma.FILL_SIZE_DWORD == amd_sdma.FILL_SIZE_DWORD
