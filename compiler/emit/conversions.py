@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from compiler.emit.linear import Line
     from compiler.narrow_floats import Float8
 
-NOT_NEGATIVE = "fptrunc not negative"
-"""The conversion of a float32 that is not negative to float16. Beyond 128 registers LLVM 22 has no code for
-gfx12 of the other one, which keeps -0 (`Dialect.half`)."""
-
 
 def unpack(b: Builder, stored: Line, dtype: DType) -> Line:
     """Convert a loaded register of the storage type to the register type."""

@@ -70,6 +70,8 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "prefetch": (1, "pointer"),
     "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
     "barrier": (0, "waits for all threads of the workgroup; the token of loads that must stay after it"),
+    "exp2": (1, "2 to the power, to 2 ulp, by the device's instruction; a subnormal result may be 0"),
+    "halves": (2, "two float32 that are not negative, rounded to the 16-bit type arg: a word"),
     "phase": (0, "the scheduler moves nothing across it, so that fewer registers are in use at once"),
     "matrix": (-1, "operation arg on the words of A, of B, one a register, and the accumulators: new ones"),
     "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),

@@ -18,13 +18,13 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from compiler.dtype import dtypes
-from compiler.emit import conversions, isel
 from compiler.emit.fragments import Fragments, MatrixFragments, WordFragments, lane_number, matrix_lane
 from compiler.emit.products import vector_of
 from compiler.emit.shared_tiles import SharedTile, TileRing
 from compiler.emit.workgroup_reduce import exchanged
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
+from compiler.ir.uop import round_to, uop
 from compiler.targets.shared.matrix import Digit, LaneMap
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _State(NamedTuple):
     results: list[Line]
     """The accumulators of the second product."""
     largest: list[Line]
-    """For each row of the thread the largest score so far."""
+    """For each row of the thread the largest score so far, times log2(e)."""
     totals: list[Line]
     """For each row the sum of exponentials of the keys of this thread."""
 
@@ -62,6 +62,8 @@ class OnlineSum:
         assert e.plan.matrix is not None
         self.op = e.plan.matrix
         self.turned = online.turned
+        self.score, self.scale = _unscaled(online.score, online.scores)
+        e.free.setdefault(self.score, e.free[online.score])
         self.key = online.axis
         self.stages = e.plan.shared_stages()
         self.rows: Axis = e.axes[self.stages[0].axis]
@@ -84,6 +86,7 @@ class OnlineSum:
         for row in range(self.rows.upcast):
             self._at(units[0], row)
             total, largest = totals[row], state.largest[row]
+            largest = b.alu("fmul", largest, b.const(_F32, round_to(math.log(2), _F32)))
             e.finish(online.largest, b.select(b.cmp("uno", total, total), total, largest))
             e.finish(online.total, total)
             for unit in range(self.columns.upcast):
@@ -261,14 +264,16 @@ class OnlineSum:
         scores = self._scores(token, copied if self.online.held else token)
         b, words, factors = self.b, [], []
         b.line("phase", dtypes.bool, 1)
-        largest, totals = [], []
+        largest, totals, scale = [], [], b.const(_F32, round_to(self.scale * math.log2(math.e), _F32))
         for row in range(self.rows.upcast):
             masked = self._masked(scores, row)
-            newest = self._most(state.largest[row], self._over_lanes(_tree(masked, self._most), self._most))
+            most = self._over_lanes(_tree(masked, self._most), self._most)
+            newest = self._most(state.largest[row], b.alu("fmul", most, scale))
             low = b.const(_F32, -math.inf)  # all scores so far are -inf: exp(x - 0) is 0
             base = b.select(b.cmp("oeq", newest, low), b.const(_F32, 0.0), newest)
-            weights = [isel.unary(b, Ops.EXP, _F32, b.alu("fsub", x, base)) for x in masked]
-            factor = isel.unary(b, Ops.EXP, _F32, b.alu("fsub", state.largest[row], base))
+            down = b.line("fneg", _F32, 1, (base,))
+            weights = [self._power(b.fma(x, scale, down)) for x in masked]
+            factor = self._power(b.alu("fsub", state.largest[row], base))
             total = _tree(weights, self._sum)
             largest.append(newest)
             totals.append(b.fma(state.totals[row], factor, total))
@@ -328,7 +333,7 @@ class OnlineSum:
             e.env[keys] = at
             found = self._source(sums, self.keys.count, row, self.keys.place(at))
             e.finish(online.scores, vector_of(b, [found]))
-            value = e.value(online.score)
+            value = e.value(self.score)
             mask = None if guard is None else e.index.mask(guard)
             out.append(value if mask is None else b.select(mask, value, b.const(_F32, -math.inf)))
         return out
@@ -354,16 +359,13 @@ class OnlineSum:
         """Return the digits of the lane that count keys."""
         return [d for d in (self.op.d.row if self.turned else self.op.d.column) if d.of == "lane"]
 
+    def _power(self, x: Line) -> Line:
+        """Return 2 to the power of x, far more exact than a weight of 16 bits."""
+        return self.b.line("exp2", _F32, 1, (x,))
+
     def _word(self, x: Line, y: Line) -> Line:
         """Return two weights as a word of the second product."""
-        b, kind = self.b, self.op.dtype
-        if kind is dtypes.float16:
-            pair = [b.convert(conversions.NOT_NEGATIVE, value, kind) for value in (x, y)]
-        else:
-            pair = [conversions.pack(b, conversions.rounded(b, value, kind), kind) for value in (x, y)]
-        bits = [s if s.dtype is dtypes.uint16 else b.convert("bitcast", s, dtypes.uint16) for s in pair]
-        low, high = [b.convert("zext", s, dtypes.uint32) for s in bits]
-        return b.alu("or", low, b.alu("shl", high, b.const(dtypes.uint32, 16)))
+        return self.b.line("halves", dtypes.uint32, 1, (x, y), self.op.dtype)
 
     def _factors(self, number: int, factors: list[Line]) -> Line:
         """Return the factor of each register of an accumulator of the second product."""
@@ -451,6 +453,17 @@ def _tree(values: list[Line], combine: Callable[[Line, Line], Line]) -> Line:
     while len(values) > 1:
         values = [combine(x, y) for x, y in zip(values[::2], values[1::2], strict=True)]
     return values[0]
+
+
+def _unscaled(score: UOp, scores: UOp) -> tuple[UOp, float]:
+    """Return a value and a positive factor whose product is the score: one multiplication then does both."""
+    if score.op is Ops.MUL and score.src[0] is scores and score.src[1].op is Ops.CONST:
+        factor = float(score.src[1].arg)
+        return (scores, factor) if 0 < factor < math.inf else (score, 1.0)
+    if score.op is Ops.WHERE and score.src[2].op is Ops.CONST and score.src[2].arg == -math.inf:
+        inner, factor = _unscaled(score.src[1], scores)
+        return uop(Ops.WHERE, score.dtype, (score.src[0], inner, score.src[2])), factor
+    return score, 1.0
 
 
 def _ends(score: UOp, key: UOp) -> list[UOp]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.dtype import dtypes
 from compiler.targets.shared.matrix import MatrixOp, SharedProducts
 from compiler.text.llvm_text import type_text
 from hcq.errors import CompileError
@@ -105,6 +106,24 @@ def _settle(t: Text, line: Line) -> None:
     t.lines += _staging(t, line).settle(t.name(line), t.name(line.src[0]), line.lanes)
 
 
+def _exp2(t: Text, line: Line) -> None:
+    if not t.dialect.exp2:
+        raise CompileError("wanted an instruction for powers of 2, saw a target without; try another plan")
+    t.call(line, t.dialect.exp2, [t.typed(line.src[0])])
+
+
+def _halves(t: Text, line: Line) -> None:
+    # not by Dialect.half, which keeps -0: LLVM 22 has no code of it for gfx12 beyond 128 registers
+    x, y = [t.typed(s) for s in line.src]
+    name, kind = t.name(line), "half" if line.arg is dtypes.float16 else "bfloat"
+    t.lines += [
+        f"  {name}.x = insertelement <2 x float> poison, {x}, i32 0",
+        f"  {name}.y = insertelement <2 x float> {name}.x, {y}, i32 1",
+        f"  {name}.h = fptrunc <2 x float> {name}.y to <2 x {kind}>",
+        f"  {name} = bitcast <2 x {kind}> {name}.h to i32",
+    ]
+
+
 def _fragments(t: Text, line: Line) -> None:
     name, address = t.name(line), t.name(line.src[0])
     t.add(*_staging(t, line).fragments(name, address, turned=bool(line.arg)))
@@ -115,6 +134,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "copy": _copy, "commit": _commit, "wait": _wait, "fragments": _fragments,
     "publish": lambda t, line: t.lines.append(f"  {_staging(t, line).publish}"),
     "issue": _issue, "settle": _settle,
+    "exp2": _exp2, "halves": _halves,
     "phase": lambda t, _line: t.lines.extend([f"  {t.dialect.phase}"] if t.dialect.phase else []),
     "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
 }  # fmt: skip

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from compiler.emit.conversions import NOT_NEGATIVE
 from compiler.text import llvm_bundles, llvm_device
 from compiler.text.llvm_text import (
     STREAMED,
@@ -145,8 +144,7 @@ def _convert(t: Text, line: Line) -> None:
         name = f"llvm.{t.dialect.half}.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
         t.call(line, name, [t.typed(s), 'metadata !"round.tonearest"'])
         return
-    instruction = "fptrunc" if line.arg == NOT_NEGATIVE else line.arg
-    t.put(line, f"{instruction} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
+    t.put(line, f"{line.arg} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
 
 
 def _saturate(t: Text, line: Line) -> None:

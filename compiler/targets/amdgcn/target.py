@@ -122,6 +122,7 @@ def dialect(choice: Choice) -> Dialect:
         group=_group,
         thread=lambda axis, register: _number(f"workitem.id.{'xyz'[axis]}", register),
         barrier=BARRIER,
+        exp2="llvm.amdgcn.exp2.f32",
         phase="call void @llvm.amdgcn.sched.barrier(i32 0)",
         exchange=lambda register, word, distance, _threads: lanes.exchange(
             choice.row, register, word, distance

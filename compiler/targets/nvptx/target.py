@@ -109,6 +109,7 @@ DIALECT = Dialect(
     thread=lambda axis, register: _special(f"tid.{'xyz'[axis]}", register),
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
+    exp2="llvm.nvvm.ex2.approx.f",
     matrix=matrix.text,
     staging=matrix.STAGING,
     shared_space=SHARED_SPACE,

@@ -55,6 +55,8 @@ class Dialect:
     """(axis, register) -> instructions for the thread's index in its workgroup as i64."""
     barrier: str = ""
     """The instruction at which all threads of a workgroup wait; "" on a target without threads."""
+    exp2: str = ""
+    """LLVM's intrinsic of the instruction that approximates 2 to the power of a float32; "" without one."""
     phase: str = ""
     """The instruction across which LLVM's scheduler moves nothing; "" where a later assembler schedules."""
     ordered: tuple[str, str] = ("", "")
