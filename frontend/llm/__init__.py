@@ -1,4 +1,4 @@
-"""Language models of files: `load` a folder, then compute logits or generate ids.
+"""Language models of files: `load` a folder or a GGUF file, then compute logits or generate ids.
 
     from frontend import llm
     model = llm.load("Llama-3.2-1B")                    # config.json and safetensors files

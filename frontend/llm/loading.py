@@ -1,6 +1,6 @@
 """Loading a language model: the kind of a path, its settings and its weights.
 
-Not here: folders (`folder`). Next: `model`.
+Not here: folders (`folder`), GGUF files (`metadata`). Next: `model`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from pathlib import Path
 
 from frontend.llm.block import Decoder
 from frontend.llm.folder import Folder
+from frontend.llm.metadata import Gguf
 from frontend.llm.model import LanguageModel
 
 
 def load(path: str | Path, *, device: str | None = None) -> LanguageModel:
-    """Return the language model of a folder with `config.json` and safetensors files.
+    """Return the language model of a GGUF file, or of a folder with `config.json` and safetensors files.
 
     Weights are read once into memory of the device (None: the default one), and stay in the file's form.
     Nothing of the files is run. Raises `OSError` for a file that cannot be read, `UsageError` for a malformed
     one and for weights that are missing or of another shape than the settings say, `UnsupportedError` for a
     family, a scaling or a form that is not known.
     """
-    with Folder(Path(path), device) as source:
+    place = Path(path)
+    source = Folder(place, device) if place.is_dir() else Gguf(place, device)
+    with source:
         return LanguageModel(Decoder(source.description, source), str(path))

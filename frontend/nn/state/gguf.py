@@ -45,8 +45,12 @@ class Packing(NamedTuple):
 
 
 def _half(b: Tensor, at: int) -> Tensor:
-    """Return the float16 at byte `at` of each block, as float32 (..., 1)."""
-    return b[..., at : at + 2].bitcast(dtypes.float16).cast(dtypes.float32)
+    """Return the float16 at byte `at` of each block, as float32 (..., 1).
+
+    A bitcast of two bytes would be a sum of two, which a product's kernel does not contain.
+    """
+    low, high = (b[..., n : n + 1].cast(dtypes.uint16) for n in (at, at + 1))
+    return (low | (high << 8)).bitcast(dtypes.float16).cast(dtypes.float32)
 
 
 def _bits(b: Tensor, begin: int, end: int, width: int, run: int) -> Tensor:

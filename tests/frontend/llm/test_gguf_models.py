@@ -1,0 +1,92 @@
+"""GGUF files of quantised language models equal `transformers` (recorded by `tests.oracles.gguf_models`)."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, llm
+from frontend.llm.weights import WeightMatrix
+from frontend.nn.state.gguf import PACKINGS
+from hcq.errors import UnsupportedError, UsageError
+from tests.frontend.llm.test_language_models import near
+from tests.oracles.gguf_models import COUNT, IDS, MODELS, SCORED, write
+
+DATA = Path(__file__).parents[1] / "data"
+WANT = json.loads((DATA / "gguf_models.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(36)
+@pytest.mark.parametrize("name", MODELS)
+def test_quantised_models_equal_transformers(name: str, tmp_path: Path):
+    model = llm.load(write(tmp_path / "model.gguf", name))
+    near(model.logits(IDS).numpy()[list(SCORED)], np.array(WANT[name]["logits"]))
+    assert list(model.generate(IDS, max_tokens=COUNT, stop=())) == WANT[name]["greedy"]
+
+
+def test_weights_keep_the_bytes_of_the_file(tmp_path: Path):
+    model = llm.load(write(tmp_path / "model.gguf", "llama, Q8_0"))
+    block = model.decoder.blocks[0]
+    matrix, _, sizes = block.attention.qkv.parts[0]  # one product of three matrices
+    assert (matrix.data.shape, matrix.data.dtype.name, sizes) == ((512, 8, 34), "uint8", (256, 128, 128))
+    assert matrix.data[:256].tobytes() in (tmp_path / "model.gguf").read_bytes()
+    assert matrix.floats().shape == (512, 256)
+    x = Tensor.ones(1, 256).realize()
+    near(matrix.product(x).numpy(), matrix.floats().numpy().sum(1)[None], 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
+def test_emulated_gpus_multiply_quantised_matrices(device: str):
+    """Each packing: a product of 3 rows of one block, which the product's kernel dequantises."""
+    with np.load(DATA / "checkpoints" / "blocks.npz") as data:
+        for packing in PACKINGS.values():
+            raw, want = data[f"raw_{packing.name}"], data[f"want_{packing.name}"]
+            matrix = WeightMatrix(Tensor(raw[:, None], device=device), packing)
+            x = np.cos(np.arange(packing.elements, dtype=np.float32))[None]
+            near(matrix.product(Tensor(x, device=device)).numpy(), x @ want.T, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"general.architecture": "mamba"}, "wanted an architecture of llama, .*saw 'mamba'"),
+        ({"general.architecture": 3}, "a text for general.architecture"),
+        ({"llama.block_count": 3}, "no weight attn_"),
+        ({"llama.block_count": "2"}, "whole number"),
+        ({"llama.attention.head_count_kv": [2, 2]}, "whole number"),
+        ({"llama.embedding_length": 512}, "wanted the shape"),
+        ({"llama.rope.scaling.type": "other"}, "wanted a scaling"),
+        ({"llama.rope.scaling.type": "yarn"}, "factor"),
+        ({"llama.rope.dimension_count": 63}, "even"),
+        ({"llama.attention.layer_norm_rms_epsilon": "x"}, "number"),
+    ],
+)
+def test_metadata_that_no_model_has_are_refused(more: dict[str, Any], match: str, tmp_path: Path):
+    path = write(tmp_path / "model.gguf", "llama, Q8_0", more)
+    with pytest.raises((UsageError, UnsupportedError), match=match) as seen:
+        llm.load(path)
+    assert "model.gguf" in str(seen.value)
+
+
+def test_damaged_files_are_refused_or_read(tmp_path: Path):
+    """60 files cut off, or with bytes of the header changed: an error of ours, or a model."""
+    path, rng = write(tmp_path / "model.gguf", "llama, Q8_0"), random.Random(1)
+    whole, refusals = path.read_bytes(), 0
+    header = whole.rindex(b"weight") + 32
+    for i in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(header)] = rng.randrange(256)
+        path.write_bytes(whole[: rng.randrange(len(whole))] if i % 3 == 0 else damaged)
+        try:
+            llm.load(path)
+        except (UsageError, UnsupportedError):
+            refusals += 1
+    assert refusals > 40
