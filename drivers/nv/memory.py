@@ -2,7 +2,7 @@
 
 A mapping has the same address for the CPU and the GPU.
 
-Not here: sub-allocation (`hcq.memory` requests whole pages), filling with zeros (`uploader`), free addresses
+Not here: sub-allocation (`hcq.memory` requests whole pages), filling with zeros (`push`), free addresses
 (`vaspace`), the mapping calls (`space`). Next: `vaspace`.
 """
 
