@@ -23,10 +23,18 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from hcq.callsite import user_line
 from hcq.closing import CLOSE_S, Once, drain, stop
 from hcq.counters import Counters, begin
-from hcq.errors import DeviceFault, FaultReport, FaultWarning, UnsupportedError, UsageError, UsageTypeError
+from hcq.errors import (
+    DeviceFault,
+    FaultReport,
+    FaultWarning,
+    UnsupportedError,
+    UsageError,
+    UsageTypeError,
+    refuse_copy,
+    user_line,
+)
 from hcq.faults.messages import detect_overrun, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
@@ -43,7 +51,6 @@ from hcq.queue import Queue
 from hcq.reports import write_counts, write_trace
 from hcq.retired import Replayable, Retired
 from hcq.signal import LOST, Point, Refusal, Signal, Stamp, check_timeout
-from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -23,8 +23,9 @@ Not here: fault texts (`hcq.faults.messages`), `drivers.elf.ElfError`. Next: doc
 from __future__ import annotations
 
 import enum
+import sys
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NoReturn, Protocol
 
 
 class HcqError(Exception):
@@ -243,3 +244,23 @@ class CheckError(HcqError):
         self.found, self.wanted, self.bound = found, wanted, bound
         self.bad, self.elements = bad, elements
         self.plan, self.graph, self.ast, self.where = plan, graph, ast, where
+
+
+def user_line() -> str:
+    """Return "file:line" of the innermost caller whose module is not part of hcq."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def refuse_copy(self: object) -> NoReturn:
+    """Raise `UsageTypeError`: the object cannot be copied or pickled.
+
+    A default copy would share the device's memory without holding a reference to it, and free it twice. A
+    class that owns memory, a queue or code of a device sets `__reduce__ = refuse_copy`.
+    """
+    raise UsageTypeError(
+        f"{type(self).__name__} {self!r} belongs to an open device and cannot be copied or pickled\n"
+        "hint: copy its contents, for example by a Copy command, or make another object"
+    )

@@ -10,7 +10,7 @@ Nodes of one queue run in the order in which they were added, each after the eff
 visible. Between queues only `after=` gives order.
 
 Not here: replays and their memory (`hcq.replay.executable`), the commands (`commands`). Next:
-`hcq.replay.segment`, the parts of a graph that one submission runs.
+`hcq.replay.slot`, the parts of a graph that one submission runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Barrier, Scope, opened
-from hcq.errors import UsageError, UsageTypeError
+from hcq.errors import UsageError, UsageTypeError, refuse_copy
 from hcq.memory import Buffer
 from hcq.params import Param
 from hcq.replay.executable import Executable
-from hcq.replay.segment import Segment
-from hcq.uncopied import refuse_copy
+from hcq.replay.slot import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from hcq.process import OpenQueue
 
 
 class Recorded(Protocol):
-    """An object with commands; implemented by `hcq.replay.segment.Segment`."""
+    """An object with commands; implemented by `hcq.replay.slot.Segment`."""
 
     commands: list[Command]
 

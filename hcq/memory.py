@@ -19,12 +19,11 @@ from functools import partial
 from types import NoneType
 from typing import Any, Protocol, Self
 
-from hcq.errors import UsageError, UsageTypeError
+from hcq.errors import UsageError, UsageTypeError, refuse_copy
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo
 from hcq.heap import Block, Chunk, FreeList
 from hcq.locks import DROP, NOTHING
 from hcq.signal import Point, Refusal
-from hcq.uncopied import refuse_copy
 
 
 class Owner(Protocol):

@@ -14,13 +14,12 @@ from math import prod
 from operator import attrgetter
 from typing import Literal, Protocol, runtime_checkable
 
-from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError, refuse_copy
 from hcq.hardware import DeviceInfo
 from hcq.locks import DROP, NOTHING
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Word
 from hcq.signal import Point
-from hcq.uncopied import refuse_copy
 
 Dim3 = tuple[int, int, int]
 _OFFSET = attrgetter("offset")

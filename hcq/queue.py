@@ -24,7 +24,14 @@ from hcq.beginning import MOST_PENDING, Prepended, check_stores, check_waits, wa
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
 from hcq.config import config
-from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, UsageTypeError
+from hcq.errors import (
+    OutOfMemoryError,
+    SignalTimeout,
+    UnsupportedError,
+    UsageError,
+    UsageTypeError,
+    refuse_copy,
+)
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
@@ -34,7 +41,6 @@ from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
 from hcq.signal import LOST, SLOT_VALUES, Point, Refusal, Timeline, check_timeout
-from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

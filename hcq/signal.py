@@ -18,10 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.callbacks import WAITER
-from hcq.errors import HcqError, SignalTimeout, UsageError, UsageTypeError
+from hcq.errors import HcqError, SignalTimeout, UsageError, UsageTypeError, refuse_copy
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.locks import DROP, NOTHING
-from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

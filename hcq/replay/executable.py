@@ -22,17 +22,15 @@ from threading import RLock
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Timestamp, Wait, check_ranges
 from hcq.device import Device
-from hcq.errors import HcqError, UsageError, UsageTypeError
+from hcq.errors import HcqError, UsageError, UsageTypeError, refuse_copy
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
 from hcq.queue import Queue
 from hcq.replay.relocations import compile_bind
-from hcq.replay.segment import Segment
-from hcq.replay.slot import ReplaySlot
+from hcq.replay.slot import ReplaySlot, Segment
 from hcq.signal import Point, Stamp, check_timeout
-from hcq.uncopied import refuse_copy
 
 
 def _has_open_size(command: Command) -> bool:

@@ -1,4 +1,4 @@
-"""Replay slots: one set of an Executable's encoded words and argument memory.
+"""Replay slots: one set of an Executable's encoded words and argument memory; and segments, which it submits.
 
 Not here: which slot a replay takes (`executable`), the values that it writes (`relocations`).
 """
@@ -6,18 +6,32 @@ Not here: which slot a replay takes (`executable`), the values that it writes (`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from hcq.commands import Indirect
+from hcq.commands import Command, Indirect
 from hcq.device import Device
 from hcq.errors import UsageError
 from hcq.inflight import Kept
 from hcq.memory import Buffer
 from hcq.params import Param, Patch, Value
 from hcq.pushbuffer import PushBuffer
+from hcq.queue import Queue
 from hcq.replay.relocations import Placed, elements
-from hcq.replay.segment import Segment
 from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded, stored_words
 from hcq.signal import Point, Signal
+
+
+@dataclass(slots=True)
+class Segment:
+    """Commands that one queue runs without waiting for another queue in between."""
+
+    queue: Queue
+    index: int
+    """Index of the segment in its graph."""
+    label: str = ""
+    commands: list[Command] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    """Indices of segments in other queues that must be complete before."""
 
 
 class ReplaySlot:

@@ -20,9 +20,8 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from hcq.callsite import user_line
 from hcq.commands import Command, Exec, operands
-from hcq.errors import FaultReport, OutOfMemoryError, UsageError
+from hcq.errors import FaultReport, OutOfMemoryError, UsageError, user_line
 from hcq.heap import Block, FreeList, Pool
 from hcq.memory import Buffer, Owner
 from hcq.params import Param, Value
