@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.closing import CLOSE_S, Once, drain, stop
-from hcq.counters import Counters, begin
+from hcq.counters import Counters, begin, write_counts
 from hcq.errors import (
     DeviceFault,
     FaultReport,
@@ -45,10 +45,9 @@ from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, remember
-from hcq.profile import Clock, Span, SpanLog
+from hcq.profile import Clock, Span, SpanLog, write_trace
 from hcq.program import DriverProgram, KernelImage, Program
 from hcq.queue import Queue
-from hcq.reports import write_counts, write_trace
 from hcq.retired import Replayable, Retired
 from hcq.signal import LOST, Point, Refusal, Signal, Stamp, check_timeout
 

@@ -1,7 +1,7 @@
 """Open devices of the process: closed at the end of the interpreter, made unusable in a forked child.
 
-Not here: closing one device (`device`), what it writes then (`reports`). Next: `device`, which registers
-itself here.
+Not here: closing one device (`device`), what it writes then (`profile`, `counters`). Next: `device`, which
+registers itself here.
 """
 
 from __future__ import annotations

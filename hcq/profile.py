@@ -1,7 +1,7 @@
 """Device time on the host's time axis, spans of commands, and their Chrome trace.
 
-Not here: when a device traces (`device`), the clock itself (`hcq.driver.DriverDevice.clock`), writing the
-trace's file (`reports`). Next: docs/profiling.md.
+Not here: when a device traces (`device`), the clock itself (`hcq.driver.DriverDevice.clock`). Next:
+docs/profiling.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from hcq.commands import Command, Timestamp
@@ -201,3 +202,13 @@ def chrome_trace(spans: Iterable[Span]) -> str:
         start, length = span.start_ns / 1000, (span.end_ns - span.start_ns) / 1000
         events.append({"name": span.name, "ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
+
+
+_traces: dict[str, list[Span]] = {}
+"""The spans traced so far, by file, of all devices of the process."""
+
+
+def write_trace(path: str, spans: list[Span]) -> None:
+    """Add spans to the Chrome trace of this process at `path`, and write it. Raises `OSError`."""
+    _traces.setdefault(path, []).extend(spans)
+    Path(path).write_text(chrome_trace(_traces[path]))

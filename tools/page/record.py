@@ -19,7 +19,7 @@ from compiler import show
 from compiler.ir.naming import kernel_name
 from frontend import Device
 from hcq.config import override
-from hcq.counters_table import table
+from hcq.counters import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
