@@ -67,28 +67,6 @@ class Queue:
         point.wait(timeout_s=5)
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_arguments",
-        "_backpressure",
-        "_encoder",
-        "_ending",
-        "_inflight",
-        "_max_words",
-        "_pushbuffer",
-        "device",
-        "index",
-        "kind",
-        "label",
-        "lock",
-        "number",
-        "prepended",
-        "refusal",
-        "ring",
-        "timeline",
-        "watch",
-    )
-
     def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Validator | None) -> None:
         self.device = device
         self.kind = kind

@@ -44,28 +44,6 @@ class Executable:
     it uses. It keeps the graph's commands and its own memory alive until `close` or the last reference.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_checks",
-        "_conflicts",
-        "_epochs",
-        "_least",
-        "_limit",
-        "_pointers",
-        "_queue",
-        "_short",
-        "_sized",
-        "_slots",
-        "_tails",
-        "_turn",
-        "closed",
-        "devices",
-        "label",
-        "params",
-        "queues",
-        "segments",
-    )
-
     def __init__(  # noqa: PLR0917 - made by Graph.compile alone
         self,
         label: str,

@@ -37,18 +37,6 @@ class Segment:
 class ReplaySlot:
     """One set of encoded words and argument memory of an Executable, and the values bound to it."""
 
-    __slots__ = (
-        "bind",
-        "bodies",
-        "kept",
-        "patches",
-        "plan",
-        "points",
-        "scratch",
-        "templates",
-        "views",
-    )
-
     def __init__(
         self, label: str, devices: Sequence[Device], segments: list[Segment], params: tuple[Param, ...]
     ) -> None:
