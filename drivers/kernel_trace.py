@@ -1,24 +1,22 @@
-"""Records of the calls that a driver makes to the operating system. `TracingKernel` wraps any `Kernel`.
+"""Records of the calls that a driver makes to the operating system. `traced` wraps any `Kernel`.
 
 Not here: the calls themselves (`drivers.kernel`). Next: `tools.bringup.evidence`, which prints the records.
 """
-# ruff: noqa: D102 - the contracts of the methods are in `drivers.kernel.Kernel`
 
 from __future__ import annotations
 
-import os
+import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, cast
 
-from drivers.kernel import PROT_READ, PROT_WRITE, Kernel, Mapping, Mmio
-from hcq.counters import Counters
+from drivers.kernel import Kernel, Mapping, Mmio
 
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """One call to a `TracingKernel`."""
+    """One call to a `traced` kernel."""
 
     name: str
     arguments: tuple[object, ...]
@@ -43,119 +41,46 @@ def _short(value: object) -> str:
     return repr(value)
 
 
-_T = TypeVar("_T")
-
-
-class TracingKernel:
-    """A kernel that passes every call to `inner`, and then a record of it to `sink`.
+def traced(inner: Kernel, sink: Callable[[TracedCall], None]) -> Kernel:
+    """Return a kernel that passes every call to `inner`, and then a record of it to `sink`.
 
     Failed calls and accesses of mapped registers are recorded, too.
     """
+    return cast("Kernel", _Tracer(inner, Kernel, sink))
 
-    def __init__(self, inner: Kernel, sink: Callable[[TracedCall], None]) -> None:
-        self._inner = inner
-        self._sink = sink
 
-    def _traced(self, name: str, arguments: tuple[object, ...], call: Callable[[], _T]) -> _T:
+class _Tracer:
+    """An object with the methods of a Protocol, each of which calls `inner` and records the call."""
+
+    def __init__(self, inner: object, protocol: type, sink: Callable[[TracedCall], None]) -> None:
+        self._inner, self._protocol, self._sink = inner, protocol, sink
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = vars(self._protocol).get(name)
+        if name.startswith("_") or not inspect.isfunction(method):
+            raise AttributeError(name)
+        signature = inspect.signature(method)
+
+        def call(*args: Any, **keywords: Any) -> Any:
+            bound = signature.bind(self, *args, **keywords)
+            bound.apply_defaults()
+            return self._record(name, (*bound.args[1:], *bound.kwargs.values()), args, keywords)
+
+        return call
+
+    def _record(
+        self, name: str, arguments: tuple[Any, ...], args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         before = next((bytes(a) for a in arguments if isinstance(a, bytearray)), b"")
         start = time.monotonic_ns()
-        result: object = None
+        result: Any = None
         try:
-            value = call()
+            result = getattr(self._inner, name)(*args, **keywords)
         except BaseException as error:
             result = error
             raise
-        else:
-            result = value
-            return value
         finally:
             seen = tuple(bytes(a) if isinstance(a, bytearray) else a for a in arguments)
-            self._sink(TracedCall(name, seen, before, result, time.monotonic_ns() - start))
-
-    def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        return self._traced("open", (path, flags), lambda: self._inner.open(path, flags))
-
-    def close(self, fd: int) -> None:
-        self._traced("close", (fd,), lambda: self._inner.close(fd))
-
-    def read(self, fd: int, size: int) -> bytes:
-        return self._traced("read", (fd, size), lambda: self._inner.read(fd, size))
-
-    def read_file(self, path: str) -> bytes:
-        return self._traced("read_file", (path,), lambda: self._inner.read_file(path))
-
-    def list_dir(self, path: str) -> list[str]:
-        return self._traced("list_dir", (path,), lambda: self._inner.list_dir(path))
-
-    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        return self._traced(
-            "ioctl", (fd, request, argument), lambda: self._inner.ioctl(fd, request, argument)
-        )
-
-    def mmap(
-        self,
-        size: int,
-        *,
-        fd: int = -1,
-        offset: int = 0,
-        va: int = 0,
-        prot: int = PROT_READ | PROT_WRITE,
-        flags: int | None = None,
-    ) -> Mapping:
-        return self._traced(
-            "mmap",
-            (size, fd, offset, va, prot, flags),
-            lambda: self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags),
-        )
-
-    def munmap(self, va: int, size: int) -> None:
-        self._traced("munmap", (va, size), lambda: self._inner.munmap(va, size))
-
-    def mprotect(self, va: int, size: int, prot: int) -> None:
-        self._traced("mprotect", (va, size, prot), lambda: self._inner.mprotect(va, size, prot))
-
-    def madvise(self, va: int, size: int, advice: int) -> None:
-        self._traced("madvise", (va, size, advice), lambda: self._inner.madvise(va, size, advice))
-
-    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        inner = self._traced("mmio", (fd, size, offset), lambda: self._inner.mmio(fd, size, offset))
-        return _TracingMmio(inner, self._traced)
-
-    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        return self._traced("poll", (tuple(fds), timeout_s), lambda: self._inner.poll(fds, timeout_s))
-
-    def fence(self) -> None:
-        self._traced("fence", (), self._inner.fence)
-
-    def diagnostics(self) -> tuple[str, ...]:
-        return self._traced("diagnostics", (), self._inner.diagnostics)
-
-    def refusal(self) -> str:
-        return self._traced("refusal", (), self._inner.refusal)
-
-    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        return self._traced("count_kernels", (into, gpu), lambda: self._inner.count_kernels(into, gpu))
-
-
-class _Traced(Protocol):
-    def __call__(self, name: str, arguments: tuple[object, ...], call: Callable[[], _T]) -> _T: ...
-
-
-class _TracingMmio:
-    def __init__(self, inner: Mmio, traced: _Traced) -> None:
-        self._inner, self._traced = inner, traced
-
-    def read32(self, offset: int) -> int:
-        return self._traced("read32", (offset,), lambda: self._inner.read32(offset))
-
-    def read64(self, offset: int) -> int:
-        return self._traced("read64", (offset,), lambda: self._inner.read64(offset))
-
-    def write32(self, offset: int, value: int) -> None:
-        self._traced("write32", (offset, value), lambda: self._inner.write32(offset, value))
-
-    def write64(self, offset: int, value: int) -> None:
-        self._traced("write64", (offset, value), lambda: self._inner.write64(offset, value))
-
-    def close(self) -> None:
-        self._traced("mmio.close", (), self._inner.close)
+            label = "mmio.close" if self._protocol is Mmio and name == "close" else name
+            self._sink(TracedCall(label, seen, before, result, time.monotonic_ns() - start))
+        return _Tracer(result, Mmio, self._sink) if name == "mmio" else result

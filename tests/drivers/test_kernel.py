@@ -21,7 +21,7 @@ from drivers.kernel import (
     address_of,
     view_at,
 )
-from drivers.kernel_trace import TracedCall, TracingKernel
+from drivers.kernel_trace import TracedCall, traced
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def test_address_and_view_are_each_others_inverse() -> None:
 
 def test_a_trace_records_calls_results_and_failures() -> None:
     seen: list[TracedCall] = []
-    kernel = TracingKernel(LinuxKernel(), seen.append)
+    kernel = traced(LinuxKernel(), seen.append)
     fd = kernel.open("/dev/null")
     with pytest.raises(DriverError):
         kernel.ioctl(fd, 0x1234, bytearray(b"\1\2"))
@@ -160,14 +160,14 @@ def test_a_trace_records_calls_results_and_failures() -> None:
 def test_linux_reports_no_diagnostics_and_a_trace_passes_them_on() -> None:
     seen: list[TracedCall] = []
     assert LinuxKernel().diagnostics() == ()
-    assert TracingKernel(LinuxKernel(), seen.append).diagnostics() == ()
+    assert traced(LinuxKernel(), seen.append).diagnostics() == ()
     assert [call.name for call in seen] == ["diagnostics"]
 
 
 def test_trace_sees_doorbells(tmp_path: Path) -> None:
     (tmp_path / "device").write_bytes(bytes(PAGE))
     seen: list[TracedCall] = []
-    kernel = TracingKernel(LinuxKernel(), seen.append)
+    kernel = traced(LinuxKernel(), seen.append)
     fd = kernel.open(str(tmp_path / "device"))
     mmio = kernel.mmio(fd, PAGE, 0)
     mmio.write32(16, 3)

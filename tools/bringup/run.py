@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drivers.kernel_trace import TracingKernel
+from drivers.kernel_trace import traced
 from hcq.errors import HcqError, UnsupportedError
 from tools.bringup.evidence import Trace
 from tools.bringup.rung import Result
@@ -38,7 +38,7 @@ def run_rung(rung: Rung, choices: Any, arguments: argparse.Namespace, kernel: Ke
         kernels=_path(arguments.kernels),
         boost=arguments.boost,
     )
-    bench = vendor.bench(TracingKernel(kernel, trace.note), choices, options)
+    bench = vendor.bench(traced(kernel, trace.note), choices, options)
     result = Result(rung.number, rung.name, vendor.describe(choices), passed=False, seconds=0.0)
     start = time.perf_counter()
     try:

@@ -12,7 +12,7 @@ import pytest
 from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, AmdQuirks
-from drivers.kernel_trace import TracingKernel
+from drivers.kernel_trace import traced
 from hcq.errors import DriverError, UnsupportedError
 from tests.support.amd.script import Script
 from tests.support.amd.scripted import ScriptedKernel
@@ -140,7 +140,7 @@ def test_the_fault_rung_reports_the_address_and_what_recover_says():
 def test_calls_are_named_in_the_trace(tmp_path: Path):
     path = tmp_path / "trace.txt"
     trace = Trace(path, line)
-    bench = Bench(TracingKernel(ScriptedKernel(), trace.note), DEFAULT, dry=True)
+    bench = Bench(traced(ScriptedKernel(), trace.note), DEFAULT, dry=True)
     with bench.stack:
         BY_NUMBER[12].run(bench)
     trace.close()
