@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
@@ -114,13 +114,7 @@ class NvMemories:
                 owner=self._rm.root,
                 type=MemType.IMAGE,
                 flags=_FLAGS | (MemFlags.PERSISTENT_VIDMEM if self._choices.persistent_vidmem else 0),
-                attr=int(
-                    MemAttr(
-                        PHYSICALITY=physicality,
-                        LOCATION=Location.VIDMEM,
-                        PAGE_SIZE=page_size,
-                    )
-                ),
+                attr=int(MemAttr(PHYSICALITY=physicality, LOCATION=Location.VIDMEM, PAGE_SIZE=page_size)),
                 attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(page_size is PageSize.HUGE))),
                 format=self._format,
                 size=size,
@@ -181,17 +175,7 @@ class NvMemories:
         if memory.of_process:
             return self.map_host(memory.va, memory.size, label=label)
         self._uvm.map_peer(memory.handle, memory.va, memory.size, owner=owner, uuid=uuid)
-        return self._record(
-            NvMemory(
-                va=memory.va,
-                size=memory.size,
-                view=None,
-                handle=memory.handle,
-                label=label,
-                own_object=False,
-                own_range=False,
-            )
-        )
+        return self._record(replace(memory, view=None, label=label, own_object=False, own_range=False))
 
     def alias(self, memory: NvMemory) -> NvMemory:
         """Map memory from `map_host` a second time, at a low address. Free the alias before the memory."""
@@ -202,9 +186,7 @@ class NvMemories:
             self._space.release(va)
             raise
         label = f"{memory.label}, seen by the host engine"
-        return self._record(
-            NvMemory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
-        )
+        return self._record(replace(memory, va=va, label=label, own_object=False, own_range=True))
 
     def push(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed memory for push-buffer words."""
