@@ -13,7 +13,7 @@ import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from hcq.errors import FaultWarning, HcqError, UsageError
+from hcq.errors import FaultWarning, HcqError
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Owner
 
@@ -104,8 +104,8 @@ EXIT_S = 1.0
 
 OPEN: weakref.WeakSet[OpenDevice] = weakref.WeakSet()
 """The open devices of this process."""
-_hooked: set[str] = set()
-"""What was chosen so far: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
+_hooked: list[bool] = []
+"""Empty until the interpreter was told to call this module at its end and in forked children."""
 _in_children: set[Callable[[], None]] = set()
 """Further functions that a forked child calls first."""
 
@@ -117,27 +117,11 @@ def in_children(action: Callable[[], None]) -> None:
 
 def remember(device: OpenDevice) -> None:
     """Close the device when the interpreter ends, and orphan it in forked children."""
-    if "close" not in _hooked:
-        _hooked.add("close")
+    if not _hooked:
+        _hooked.append(True)
         atexit.register(_close_all)
-    if not _hooked & {"orphan", "keep"}:
-        _hooked.add("orphan")
         os.register_at_fork(after_in_child=_orphan_all)
     OPEN.add(device)
-
-
-def keep_over_forks() -> None:
-    """Allow forked children to use the open devices; call it before the first is opened.
-
-    Only for a device whose whole state is memory of this process, such as an emulated one, which the fork
-    copies. Two processes that drive one GPU corrupt each other's work, so by default the devices of a forked
-    child refuse every call.
-
-    Raises `UsageError` when a device was opened before.
-    """
-    if "orphan" in _hooked:
-        raise UsageError("devices were opened already: forked children are cut off from them")
-    _hooked.add("keep")
 
 
 def open_devices() -> tuple[OpenDevice, ...]:
@@ -162,8 +146,7 @@ def _close_last(device: OpenDevice) -> None:
             warnings.simplefilter("ignore", ResourceWarning)
             device.close(timeout_s=EXIT_S)
     except HcqError as error:
-        if "keep" not in _hooked:  # else children share the memory of its signals, and may have raised them
-            warnings.warn(str(error), FaultWarning, stacklevel=1)
+        warnings.warn(str(error), FaultWarning, stacklevel=1)
 
 
 def _orphan_all() -> None:

@@ -76,9 +76,6 @@ _PITCH: Final = dma.LaunchDma(
     DATA_TRANSFER_TYPE=dma.DataTransferType.NON_PIPELINED, SRC_MEMORY_LAYOUT=True, DST_MEMORY_LAYOUT=True
 )
 LAUNCH_COPY: Final = int(_PITCH)
-LAUNCH_COPY_SIGNAL: Final = int(
-    _PITCH.replace(FLUSH_ENABLE=True, SEMAPHORE_TYPE=dma.DmaSemaphoreType.RELEASE_ONE_WORD)
-)
 LAUNCH_FILL: Final = int(_PITCH.replace(FLUSH_ENABLE=True, REMAP_ENABLE=True))
 LAUNCH_SIGNAL: Final = int(
     dma.LaunchDma(

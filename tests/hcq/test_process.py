@@ -89,40 +89,6 @@ def test_a_forked_child_is_refused_and_its_parent_continues():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n3\n", "")
 
 
-def test_a_child_uses_a_device_kept_over_forks():
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent("""
-            import os
-            from hcq.process import keep_over_forks
-            keep_over_forks()
-            keep_over_forks()
-            from tests.hcq.test_process import START
-            exec(START)
-            fake.close = lambda: os.write(1, b"closed ")
-            pid = os.fork()
-            if not pid:
-                queue.submit(queue.record()).wait(timeout_s=HANG_S)
-                os._exit(0)
-            assert os.waitpid(pid, 0)[1] == 0
-        """)],
-        capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "closed ", "")
-
-
-def test_keeping_devices_over_forks_is_refused_once_one_was_opened():
-    done = child("""
-        from hcq.process import keep_over_forks
-        try:
-            keep_over_forks()
-        except UsageError as error:
-            assert "opened already" in str(error), error
-        else:
-            raise AssertionError
-    """)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_forked_child_has_signals_of_its_own():
     done = child("""
         mine = device.signal()

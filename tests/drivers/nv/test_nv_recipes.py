@@ -18,7 +18,6 @@ from drivers.nv.slm import sizes
         (push.RELEASE_WFI, 0x0110_0001),
         (push.LAUNCH_COPY, 0x182),
         (push.LAUNCH_TIME, 0x14),
-        (push.LAUNCH_COPY_SIGNAL, 0x18E),
         (push.LAUNCH_FILL, 0x586),
         (push.FILL_COMPONENTS, 0x3_0004),
     ],
