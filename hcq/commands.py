@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from hcq.memory import Buffer
 from hcq.params import Expr, Param, Value, Word, as_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hcq.program import Dim3, KernArgs, Program
     from hcq.signal import Signal, Stamp
@@ -406,10 +407,13 @@ def operands(command: Command) -> Iterator[Buffer]:
             yield touch.pointer
 
 
-def refuse_unknown(commands: Iterable[Command], encoders: Container[type[Any]]) -> None:
-    """Raise `UnsupportedError` when an encoder has no method for one of the commands."""
-    for command in commands:
-        if type(command) not in encoders:
-            raise UnsupportedError(
-                f"this device cannot run the command {type(command).__name__}: its encoder has no method"
-            )
+class CommandTable(dict[type[Any], Callable[[Any, Any], None]]):
+    """Class of a command -> the encoder's method that appends its words.
+
+    Raises `UnsupportedError` for a class that it does not have.
+    """
+
+    def __missing__(self, kind: type[Any]) -> Callable[[Any, Any], None]:
+        raise UnsupportedError(
+            f"this device cannot run the command {kind.__name__}: its encoder has no method"
+        )

@@ -14,8 +14,8 @@ Not here: the words of each packet sequence (`packets`, `launch`), AQL queues (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from drivers.amd import packets
 from drivers.amd.context import QueueContext
@@ -61,7 +61,8 @@ class Pm4Encoder:
         self._dma_bytes = MAX_DMA_BYTES[context.target.generation]
         event = context.event
         self._wake: packets.Words = () if event is None else words.interrupt(event.slot_va, event.number)
-        self.table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+        self.table = neutral.CommandTable()
+        self.table |= {
             neutral.Wait: self._wait,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._timestamp,
@@ -83,12 +84,8 @@ class Pm4Encoder:
             launch = len(out.words)
         elif first is not neutral.Wait and any(command.__class__ in _ACCESSES for command in commands):
             out.words += self.words.acquire_system
-        try:
-            for command in commands:
-                table[command.__class__](command, out)
-        except KeyError:
-            neutral.refuse_unknown(commands, table)
-            raise
+        for command in commands:
+            table[command.__class__](command, out)
         if launch >= 0:
             out.words[launch + self._caches_at] = self._all_caches
 

@@ -14,7 +14,7 @@ Not here: PM4 words (`encode`), rings (`aql_ring`). Source: ROCr's hsa.h; tinygr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from drivers.amd.context import QueueContext
@@ -101,7 +101,8 @@ class AqlEncoder:
         """Whether the next kernel must wait for all earlier packets."""
         dma = pm4.MAX_DMA_BYTES[context.target.generation]
         self._largest = _PIECES * dma
-        self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+        self._table = neutral.CommandTable()
+        self._table |= {
             neutral.Wait: self._in_buffer,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._in_buffer,
@@ -117,12 +118,8 @@ class AqlEncoder:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
         self._open, self._ordered = -1, True
-        try:
-            for command in commands:
-                table[command.__class__](command, out)
-        except KeyError:
-            neutral.refuse_unknown(commands, table)
-            raise
+        for command in commands:
+            table[command.__class__](command, out)
         if self._open >= 0:
             self._close(out.words)
 

@@ -9,8 +9,8 @@ Not here: PM4 (`encode`), rings (`ring`), the packets' fields (`drivers.amd.layo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from drivers.amd.context import QueueContext
 from drivers.amd.encode import add, comparable, constant, number_words, patch_number, pieces
@@ -70,7 +70,8 @@ class SdmaEncoder:
         self._wake: Words = ()
         if event is not None:
             self._wake = self.fence(event.slot_va, event.number) + sdma.Trap.pack(INT_CONTEXT=event.number)
-        self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+        self._table = neutral.CommandTable()
+        self._table |= {
             neutral.Wait: self._wait,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._timestamp,
@@ -85,12 +86,8 @@ class SdmaEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
-        try:
-            for command in commands:
-                table[command.__class__](command, out)
-        except KeyError:
-            neutral.refuse_unknown(commands, table)
-            raise
+        for command in commands:
+            table[command.__class__](command, out)
         out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]
 
     def fence(self, va: int, value: int) -> Words:

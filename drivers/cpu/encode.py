@@ -12,6 +12,7 @@ from drivers.cpu import layouts
 from drivers.cpu.layouts import PACKET_WORDS
 from hcq.commands import (
     Barrier,
+    CommandTable,
     Copy,
     Exec,
     Fill,
@@ -21,7 +22,6 @@ from hcq.commands import (
     Wait,
     Write,
     address,
-    refuse_unknown,
 )
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
@@ -57,7 +57,8 @@ class CpuEncoder:
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
         self._foreign = foreign
         """Returns whether anything but a cpu device or the host may set the signals of a device."""
-        self._encoders: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+        self._encoders = CommandTable()
+        self._encoders |= {
             Wait: self._wait,
             SetSignal: _set_signal,
             Timestamp: _timestamp,
@@ -72,12 +73,8 @@ class CpuEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
         encoders = self._encoders
-        try:
-            for command in commands:
-                encoders[command.__class__](command, out)
-        except KeyError:
-            refuse_unknown(commands, encoders)
-            raise
+        for command in commands:
+            encoders[command.__class__](command, out)
 
     def _wait(self, command: Wait, out: PushBuffer) -> None:
         signal, value = command.signal, command.value

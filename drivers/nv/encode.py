@@ -19,7 +19,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
@@ -82,7 +82,8 @@ class NvEncoder:
         """Whether a barrier after `_last` is still to be encoded."""
         self._owed = False
         """Whether a descriptor replaced a barrier: the next launch by words must then wait for idle first."""
-        self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+        self._table = neutral.CommandTable()
+        self._table |= {
             neutral.Wait: self._wait,
             neutral.SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
             neutral.Timestamp: self._timestamp,
@@ -98,18 +99,14 @@ class NvEncoder:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
         self._idle()
-        try:
-            for command, after in zip_longest(commands, commands[1:]):
-                kind = command.__class__
-                if kind is not neutral.Barrier:
-                    if self._held and (kind is not neutral.Exec or after.__class__ is neutral.Exec):
-                        self._wait_for_idle(out)  # a descriptor starts one kernel, not several or a copy
-                    if kind is not neutral.Exec:
-                        self._last = None  # a later kernel must not start before this command
-                table[kind](command, out)
-        except KeyError:
-            neutral.refuse_unknown(commands, table)
-            raise
+        for command, after in zip_longest(commands, commands[1:]):
+            kind = command.__class__
+            if kind is not neutral.Barrier:
+                if self._held and (kind is not neutral.Exec or after.__class__ is neutral.Exec):
+                    self._wait_for_idle(out)  # a descriptor starts one kernel, not several or a copy
+                if kind is not neutral.Exec:
+                    self._last = None  # a later kernel must not start before this command
+            table[kind](command, out)
         if self._held:
             self._wait_for_idle(out)
         self._last = None  # its memory belongs to `out`
