@@ -4,8 +4,8 @@ Opening a device initialises it up to the driver's own copy queue; compute and c
 use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults, and each
 queue locks its ring.
 
-Not here: choosing a GPU (`driver`), the public facts of a GPU (`info`), memory of the host and of other GPUs
-(`shared_memory`), rings, encoders and scratch memory (`rings`), fault reports (`faults`). Next: `rings`.
+Not here: choosing a GPU (`driver`), memory of the host and of other GPUs (`shared_memory`), rings, encoders and
+scratch memory (`rings`), fault reports (`faults`). Next: `rings`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from drivers.amd import code, context, faults, topology
 from drivers.amd.context import InterruptEvent
 from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.events import Events
-from drivers.amd.info import device_info
 from drivers.amd.layouts.chips import Generation, by_version
 from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
@@ -35,7 +34,7 @@ from drivers.amd.topology import AmdGpu
 from drivers.kernel import PAGE, tracker_of, view_at
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
-from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
+from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, FaultReport, UnsupportedError, UsageError
 from hcq.idle import STANDSTILL_S
 from hcq.profile import Clock, tie
@@ -94,7 +93,8 @@ class AmdDevice:
             self._hz = facts.gpu_counter_freq * 1000
             self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)
             extra = process.kfd.available(gpu.gpu_id) if self.apu else 0
-            self._info = device_info(driver, index, gpu, self.target, apu=self.apu, vram=extra)
+            self.info = topology.info(driver, index, gpu, self.target, apu=self.apu, vram=extra)
+            """Name, memory, limits and capabilities of the device."""
             self.memories = AmdMemories(
                 process.kfd,
                 process.space,
@@ -154,11 +154,6 @@ class AmdDevice:
         except BaseException:
             ring.close()
             raise
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Name, memory, limits and capabilities of the device."""
-        return self._info
 
     @property
     def compute_packets(self) -> Packets:

@@ -19,27 +19,12 @@ from drivers.amd.device import AmdDevice
 from drivers.amd.process import AmdProcess
 from drivers.amd.quirks import AmdQuirks
 from drivers.kernel import Kernel
+from drivers.shared.driver import Linux, absent, opens
 from hcq.config import config
 from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError
 
 _NODE = "/dev/kfd"
-
-
-class Linux:
-    """A factory of the Linux kernel of this machine, which makes it once."""
-
-    def __init__(self) -> None:
-        self._kernel: Kernel | None = None
-
-    def __call__(self, variant: str | None) -> Kernel:
-        """Return the kernel; the variant has no effect."""
-        from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
-
-        del variant
-        if self._kernel is None:
-            self._kernel = LinuxKernel()
-        return self._kernel
 
 
 class AmdDriver:
@@ -58,7 +43,8 @@ class AmdDriver:
         lasting: bool = True,
         emulated: bool = False,
     ) -> None:
-        self._name = name
+        self.name = name
+        """The name by which devices are opened."""
         self.make_kernel = make_kernel or Linux()
         self._lasting = lasting
         self.emulated = emulated
@@ -69,24 +55,15 @@ class AmdDriver:
         self._owner = 0
         """Id of the operating-system process that filled `_processes`."""
 
-    @property
-    def name(self) -> str:
-        """The name by which devices are opened."""
-        return self._name
-
     def enumerate(self) -> list[DeviceInfo]:
         """Return the GPUs that can be opened now; empty if there is no kernel driver or no supported GPU.
 
         A GPU that cannot be opened is left out, without its reason; `open` raises it.
         """
         kernel = self.make_kernel(None)
-        try:
-            # Without the node the heavy modules are not imported; "auto" checks at every open.
-            kernel.close(kernel.open(_NODE))
-        except HcqError:
+        if not opens(kernel, _NODE):
             return []
         from drivers.amd import topology  # noqa: PLC0415 - heavy, and absent hardware needs none of it
-        from drivers.amd.info import device_info  # noqa: PLC0415 - the same
         from drivers.amd.kfd import Kfd, open_node  # noqa: PLC0415 - the same
         from drivers.amd.layouts.chips import by_version  # noqa: PLC0415 - the same
         from drivers.amd.layouts.topology import RENDER_NODE  # noqa: PLC0415 - the same
@@ -98,7 +75,7 @@ class AmdDriver:
                 with contextlib.suppress(HcqError):
                     target = by_version(gpu.version).open_or_refuse()
                     kernel.close(open_node(kernel, RENDER_NODE.format(minor=gpu.render_minor)))
-                    found.append(device_info(self._name, index, gpu, target, apu=target.apu))
+                    found.append(topology.info(self.name, index, gpu, target, apu=target.apu))
         return found
 
     def open(self, index: int, variant: str | None, *, choices: AmdQuirks | None = None) -> AmdDevice:
@@ -110,7 +87,7 @@ class AmdDriver:
         from drivers.amd import topology  # noqa: PLC0415 - heavy
         from drivers.amd.device import AmdDevice  # noqa: PLC0415 - heavy
         from drivers.amd.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy
-        from drivers.amd.refusals import absent  # noqa: PLC0415 - heavy
+        from drivers.amd.refusals import missing  # noqa: PLC0415 - heavy
 
         if choices is None:
             choices = parse(variant) if variant is not None and self._lasting else DEFAULT
@@ -120,13 +97,14 @@ class AmdDriver:
             stack.callback(self._leave, kernel)
             gpus = topology.read(kernel)
             if not 0 <= index < len(gpus):
-                raise absent(self._name, index, len(gpus), kernel)
+                hint = "" if gpus else missing(kernel)
+                raise absent(f"{self.name}:{index}", "the kernel's topology", len(gpus), hint)
             released = partial(self._leave, kernel)
             stack.pop_all()
             return AmdDevice(
                 process,
                 gpus[index],
-                driver=self._name,
+                driver=self.name,
                 index=index,
                 choices=choices,
                 ring_bytes=config().ring_bytes,

@@ -15,7 +15,7 @@ from drivers.amd.layouts.kfd import ENOTSUPP, MAJOR, OLDEST_MINOR, Call
 from drivers.amd.layouts.topology import KFD_NODE
 from drivers.kernel import Kernel
 from drivers.shared.pci import undriven
-from hcq.errors import DriverError, UnsupportedError, UsageError
+from hcq.errors import DriverError, UnsupportedError
 
 _GROUPS: Final = "`render`, on older systems `video`"
 _LOG = "`dmesg | grep -E 'amdgpu|kfd'`"
@@ -180,11 +180,9 @@ def narrow_space(name: str, limit: int) -> UnsupportedError:
     )
 
 
-def absent(name: str, index: int, count: int, kernel: Kernel) -> UsageError:
-    """Return the error for a GPU number that does not exist, with a hint if there is no GPU at all."""
-    known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")
-    text = f"{name}:{index} does not exist: the kernel's topology lists {known}"
-    return UsageError(text if count else f"{text}\nhint: {_undriven(kernel) or _TAKE}")
+def missing(kernel: Kernel) -> str:
+    """Return the hint of an error on a machine without a GPU."""
+    return _undriven(kernel) or _TAKE
 
 
 _TAKE: Final = (

@@ -19,13 +19,13 @@ from drivers.amd.context import InterruptEvent, QueueContext, ScratchMemory
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.encode_aql import AqlEncoder
 from drivers.amd.encode_sdma import SdmaEncoder
-from drivers.amd.info import COMPUTE_QUEUES, COPY_QUEUES
 from drivers.amd.kfd import Kfd
 from drivers.amd.memory import AmdMemories
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
 from drivers.amd.ring import AmdRing
+from drivers.shared.driver import QUEUES, check_queue
 from hcq.driver import QueueKind
-from hcq.errors import FaultReport, UsageError
+from hcq.errors import FaultReport
 
 AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
 AnyRing: TypeAlias = AmdRing | AqlRing
@@ -66,7 +66,7 @@ class Rings:
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
         self._scratch = tuple(
             ScratchMemory(facts.target, facts.geometry, memories, label=f"{name} compute {i}")
-            for i in range(COMPUTE_QUEUES)
+            for i in range(QUEUES[QueueKind.COMPUTE])
         )
         self.launched: deque[str] = deque(maxlen=8)
         """Names of the kernels that were encoded last, the oldest first."""
@@ -88,9 +88,7 @@ class Rings:
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
-        count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
-        if not 0 <= index < count:
-            raise UsageError(f"{self._name} has {count} {kind.value} queues, there is no number {index}")
+        check_queue(self._name, kind, index)
         with self._lock:
             ring = self._rings.get((kind, index))
             if ring is None or ring.closed:
@@ -194,7 +192,7 @@ class Rings:
         for ring in self.open():
             ring.queue.create()
             ring.attach()
-        for index in range(COMPUTE_QUEUES):
+        for index in range(QUEUES[QueueKind.COMPUTE]):
             self._set_scratch(index)
 
     def close(self) -> None:

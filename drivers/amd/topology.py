@@ -4,7 +4,7 @@ Missing and unknown properties are accepted, because kernels differ in them. Nod
 are left out.
 
 Not here: the properties of a target (`layouts.chips`), the names of files and properties
-(`drivers.amd.layouts.topology`). Next: `info`, the public facts.
+(`drivers.amd.layouts.topology`). Next: `device`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drivers.amd.context import Geometry
+from drivers.amd.layouts.chips import AmdChip
 from drivers.amd.layouts.drm import (
     DRM_IOCTL_AMDGPU_INFO,
     InfoQuery,
@@ -33,6 +34,8 @@ from drivers.amd.layouts.topology import (
 )
 from drivers.amd.refusals import info_refused
 from drivers.kernel import Kernel, address_of
+from drivers.shared.driver import device_info
+from hcq.driver import DeviceInfo
 from hcq.errors import BringUpError, DriverError
 
 _SCANS: Final = 8
@@ -128,6 +131,22 @@ class AmdGpu:
         if not (units and engines):
             raise BringUpError(f"the topology cannot be true: {text}{_TOPOLOGY_CURE}")
         return Geometry(xccs=xccs, compute_units=units, engines=engines, scratch_slots=slots)
+
+
+def info(driver: str, index: int, gpu: AmdGpu, target: AmdChip, *, apu: bool, vram: int = 0) -> DeviceInfo:
+    """Return the public facts of a GPU.
+
+    `vram`: bytes of video memory that the kernel can allocate; it is used if the topology lists fewer, as for
+    APUs. Raises `BringUpError` as `AmdGpu.geometry` does.
+    """
+    geometry = gpu.geometry()
+    codename = f" {gpu.codename}" if gpu.codename not in {"", target.name} else ""
+    name = f"AMD {target.name}{codename}" + (" (APU, memory shared with the host)" if apu else "")
+    # Work-items of a dispatch packet have 32 bits.
+    limits = {"max_groups_x": (1 << 22) - 1 if geometry.xccs > 1 else (1 << 31) - 1}
+    limits["max_shared_bytes"] = target.lds_bytes
+    units = geometry.compute_units * geometry.xccs
+    return device_info(driver, index, name, target.name, max(vram, gpu.vram_bytes), units, limits)
 
 
 def read(kernel: Kernel) -> list[AmdGpu]:

@@ -1,7 +1,7 @@
 """The driver for NVIDIA GPUs from Ampere to Blackwell, which uses the ioctls of NVIDIA's kernel driver.
 
 In order of dependence: `layouts` (all hardware numbers) - `rm`, `uvm` (the two kernel interfaces) -
-`topology`, `info` (queries of the GPU) - `vaspace`, `memory`, `shared_memory` - `channel`, `ring`, `push`,
+`topology` (queries of the GPU) - `vaspace`, `memory`, `shared_memory` - `channel`, `ring`, `push`,
 `encode` - `cubin`, `qmd`, `program` - `faults` - `device`, `driver`. `quirks` holds the values that public
 sources leave in doubt.
 

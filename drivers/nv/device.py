@@ -4,8 +4,8 @@ Opening a device initialises it up to the driver's own copy channel; compute and
 first use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults,
 a second lock guards reading error notifiers, and each queue locks its ring.
 
-Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`), the public
-facts of a GPU (`info`), memory of the host and of other GPUs (`shared_memory`). Next: `ring`, a queue's ring.
+Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`), memory of
+the host and of other GPUs (`shared_memory`). Next: `ring`, a queue's ring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from drivers.nv import faults as faults_
 from drivers.nv.channel import Channel, ChannelContext, ChannelKind
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
-from drivers.nv.info import COMPUTE_QUEUES, COPY_QUEUES, device_info
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import NvMemories, NvMemory
 from drivers.nv.program import NvProgram
@@ -34,9 +33,10 @@ from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
 from drivers.nv.vaspace import NvVaSpace
+from drivers.shared.driver import check_queue
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
-from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, Place, QueueKind
+from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.profile import Clock, tie
 from hcq.program import DriverProgram, KernelImage
@@ -83,7 +83,8 @@ class NvDevice:
             self.rm.open_gpu(card.minor)
             self.handles: Handles = open_objects(self.rm, card)
             self.gpu: NvGpu = query_gpu(self.rm, self.handles, choices)
-            self._info = device_info(driver, index, self.gpu)
+            self.info = self.gpu.info(driver, index)
+            """Name, memory, limits and capabilities of the device."""
             self.name = f"{driver}:{index}"
             doorbell = Doorbell(self.rm, self.handles, self.gpu, choices)
             stack.callback(doorbell.close)
@@ -111,11 +112,6 @@ class NvDevice:
             stack.callback(self._uploader.close)
             stack.callback(self._close_rings)
             self._undo = stack.pop_all()
-
-    @property
-    def info(self) -> DeviceInfo:
-        """The public facts of the device."""
-        return self._info
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
@@ -173,9 +169,7 @@ class NvDevice:
 
     def ring(self, kind: QueueKind, index: int) -> NvRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
-        count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
-        if not 0 <= index < count:
-            raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
+        check_queue(self.name, kind, index)
         with self._lock:
             ring = self._rings.get((kind, index))
             if ring is None or ring.closed:

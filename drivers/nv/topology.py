@@ -3,8 +3,7 @@
 The generation follows from the newest class of each kind that the device lists (nv.md 2.1), not from names.
 Counts and sizes that no supported GPU has raise an error.
 
-Not here: the table of generations (`drivers.nv.layouts.chips`), the quirks (`quirks`). Next: `info`, the
-public facts.
+Not here: the table of generations (`drivers.nv.layouts.chips`), the quirks (`quirks`). Next: `device`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from drivers.kernel import address_of
 from drivers.nv.layouts import chips, controls
+from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.rm_classes import (
     NV0080_ALLOC_PARAMETERS,
     NV2080_ALLOC_PARAMETERS,
@@ -26,6 +26,8 @@ from drivers.nv.layouts.status import UNUSABLE
 from drivers.nv.quirks import DEFAULT, NvQuirks
 from drivers.nv.refusals import mig_mode, unsupported_gpu
 from drivers.nv.rm import Card, Rm
+from drivers.shared.driver import device_info
+from hcq.driver import DeviceInfo
 from hcq.errors import BringUpError, DriverError, UnsupportedError
 
 # Ranges that hold for every chip of the table in `chips`, whole or floor-swept. Without this check, a kernel
@@ -96,6 +98,14 @@ class NvGpu:
     def chip(self) -> chips.NvChip:
         """The row of its compute capability."""
         return self.generation.chip(self.sm_version)
+
+    def info(self, driver: str, index: int) -> DeviceInfo:
+        """Return the public facts of the GPU."""
+        chip = self.chip
+        limits = {"max_groups_x": (1 << 31) - 1}
+        limits["max_shared_bytes"] = (chip.carveouts_kib[-1] << 10) - RESERVED_SHARED
+        limits |= {"max_cluster": chip.cluster} if chip.cluster else {}
+        return device_info(driver, index, self.name, self.arch, self.vram_bytes, self.sms, limits)
 
     @property
     def litter_tpcs(self) -> int:
