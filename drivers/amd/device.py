@@ -4,8 +4,8 @@ Opening a device initialises it up to the driver's own copy queue; compute and c
 use. If a step fails, the steps before it are undone. One lock guards memory, programs and faults, and each
 queue locks its ring.
 
-Not here: choosing a GPU (`driver`), memory of the host and of other GPUs (`shared_memory`), rings, encoders and
-scratch memory (`rings`), fault reports (`faults`). Next: `rings`.
+Not here: choosing a GPU (`driver`), memory of the host and of other GPUs (`shared_memory`), rings, encoders
+and scratch memory (`rings`), fault reports (`faults`). Next: `rings`.
 """
 
 from __future__ import annotations
