@@ -13,7 +13,6 @@ from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, driver_of, opened
-from tests.limits import HANG_S
 from tests.support.amd.script import Script
 from tests.support.amd.scripted import ScriptedKernel
 
@@ -30,35 +29,6 @@ def pair(script: Script | None = None, second: int = 1) -> Iterator[tuple[Script
     with Device(driver.open(0, None)) as a, Device(driver.open(second, None)) as b:
         yield kernel, a, b
     assert kernel.leaks() == []
-
-
-@pytest.mark.parametrize("second", [0, 1])
-def test_a_queue_waits_for_a_signal_of_another_device(second: int):
-    with pair(second=second) as (_, a, b):
-        source, target, last = a.alloc(4096, HOST), a.alloc(4096, HOST), b.alloc(4096, HOST)
-        source.host()[:] = b"7" * 4096
-        target.map_to(b)
-        gate = a.signal(host_set=True)
-        after = a.copies[0].submit(a.copies[0].record().wait(gate.at(1)).copy(target, source))
-        point = b.copies[0].submit(b.copies[0].record().copy(last, target), after=[after])
-        assert not point.done()
-        gate.value = 1
-        point.wait(timeout_s=HANG_S)
-        assert bytes(last.host()) == b"7" * 4096
-
-
-def test_video_memory_of_a_peer_is_copied_directly():
-    with pair() as (kernel, a, b):
-        there, here = a.alloc(1 << 20), b.alloc(1 << 20, HOST)
-        filled = a.copies[0].submit(a.copies[0].record().fill(there, 0x1234_5678, 1 << 20))
-        there.map_to(b)
-        copied = b.copies[0].submit(b.copies[0].record().copy(here, there), after=[filled])
-        copied.wait(timeout_s=HANG_S)
-        assert set(here.host().cast("I")) == {0x1234_5678}
-        shared = [
-            one for one in kernel.buffers.values() if one.flags & MemFlags.VRAM and len(one.mapped) == 2
-        ]
-        assert len(shared) == 1
 
 
 def test_memory_that_the_hardware_does_not_share_is_refused_with_the_way_around():
