@@ -69,9 +69,8 @@ class Ordering(Protocol):
 class CheckedFunction(Ordering, Protocol):
     """A warp function under construction, such as an `emulator.simt.warp_function.WarpFunction`."""
 
-    @property
-    def group(self) -> IrValue:
-        """The address of its workgroup's state."""
+    group: IrValue
+    """The address of its workgroup's state."""
 
     @property
     def active(self) -> IrValue:

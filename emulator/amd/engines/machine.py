@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 class EngineMachine(Protocol):
     """The machine of the emulated GPUs; engines call it with its lock held."""
 
-    @property
-    def rng(self) -> random.Random:
-        """Chooses every order that hardware leaves undefined."""
+    rng: random.Random
+    """Chooses every order that hardware leaves undefined."""
 
     @property
     def lock(self) -> AbstractContextManager[object]:
         """The lock of the machine's state."""
 
-    @property
-    def launches(self) -> Counter[str]:
-        """Name of a kernel -> completed dispatches."""
+    launches: Counter[str]
+    """Name of a kernel -> completed dispatches."""
 
     @property
     def counters(self) -> Mapping[int, Counters]:

@@ -84,49 +84,31 @@ class Setup:
 class EngineGpu(Protocol):
     """The emulated GPU as engines use it: an `emulator.nv.machine.machine.NvMachine`."""
 
-    @property
-    def profile(self) -> Profile:
-        """The profile of the GPU."""
-
-    @property
-    def rejections(self) -> Rejections:
-        """The values of quirks that the GPU rejects."""
-
-    @property
-    def lock(self) -> TurnLock:
-        """The lock of the machine's state."""
-
-    @property
-    def images(self) -> Images:
-        """The kernel images that were found in device memory."""
-
-    @property
-    def grids(self) -> Grids:
-        """The runner of grids."""
-
-    @property
-    def caches(self) -> Caches | None:
-        """The model of caches; None if cache maintenance is not checked."""
-
-    @property
-    def ledger(self) -> AccuracyLedger | None:
-        """The ledger of inexact instructions; None without a report file."""
-
-    @property
-    def counters(self) -> Counters | None:
-        """The sum of the grids' counters; None while grids are not counted."""
-
-    @property
-    def descriptors(self) -> dict[tuple[int, int], bytes]:
-        """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+    profile: Profile
+    """The profile of the GPU."""
+    rejections: Rejections
+    """The values of quirks that the GPU rejects."""
+    lock: TurnLock
+    """The lock of the machine's state."""
+    images: Images
+    """The kernel images that were found in device memory."""
+    grids: Grids
+    """The runner of grids."""
+    caches: Caches | None
+    """The model of caches; None if cache maintenance is not checked."""
+    ledger: AccuracyLedger | None
+    """The ledger of inexact instructions; None without a report file."""
+    counters: Counters | None
+    """The sum of the grids' counters; None while grids are not counted."""
+    descriptors: dict[tuple[int, int], bytes]
+    """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
 
     @property
     def notes(self) -> bool:
         """Whether accesses of engine work are recorded, for the checks of races and caches."""
 
-    @property
-    def tracks(self) -> bool:
-        """Whether uninitialised reads are reported."""
+    tracks: bool
+    """Whether uninitialised reads are reported."""
 
     def time_ns(self) -> int:
         """Return the GPU's clock in nanoseconds."""
@@ -159,13 +141,10 @@ class EngineChannel(Protocol):
     def machine(self) -> EngineGpu:
         """The GPU."""
 
-    @property
-    def name(self) -> str:
-        """Its name in reports."""
-
-    @property
-    def setup(self) -> Setup:
-        """The parameters with which it was created."""
+    name: str
+    """Its name in reports."""
+    setup: Setup
+    """The parameters with which it was created."""
 
     @property
     def space(self) -> VaSpace:
@@ -179,21 +158,14 @@ class EngineChannel(Protocol):
     def at(self) -> str:
         """Its position in the ring, for reports."""
 
-    @property
-    def acting(self) -> EngineOperation | None:
-        """The engine operation that is running, or None."""
-
-    @property
-    def inflight(self) -> InFlight:
-        """Its engine work in flight."""
-
-    @property
-    def unflushed(self) -> UnflushedStores:
-        """Stores of its engines that may not be visible yet."""
-
-    @property
-    def rng(self) -> random.Random:
-        """Its own random generator."""
+    acting: EngineOperation | None
+    """The engine operation that is running, or None."""
+    inflight: InFlight
+    """Its engine work in flight."""
+    unflushed: UnflushedStores
+    """Stores of its engines that may not be visible yet."""
+    rng: random.Random
+    """Its own random generator."""
 
     @property
     def host_put(self) -> int:

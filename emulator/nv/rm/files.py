@@ -66,13 +66,10 @@ class RmFile(FileDescription):
 class RmFiles(Protocol):
     """The emulated kernel as ioctls use it: an `emulator.nv.machine.kernel.NvKernel`."""
 
-    @property
-    def machine(self) -> NvMachine:
-        """The emulated GPU."""
-
-    @property
-    def files(self) -> dict[int, RmFile]:
-        """Open files by descriptor."""
+    machine: NvMachine
+    """The emulated GPU."""
+    files: dict[int, RmFile]
+    """Open files by descriptor."""
 
 
 _CACHING_MASK = 0x7 << 23
