@@ -1,7 +1,6 @@
 """RM_CONTROL: the reply to each control (nv.md 1.6, 2.7, 6.2).
 
-The functions in `_ANSWERS` have the parameters of `control`, except the number: they change `block`, whose
-structure is `kind` in the driver's branch, and raise `RmRefused`.
+The functions in `_ANSWERS` take the `ControlCall`, change its `block`, and raise `RmRefused`.
 
 Not here: the check of the parameters' size and of the sandbox's list (`ioctls`), controls of channels
 (`controls_channel`). Next: `controls_channel`.
@@ -18,7 +17,7 @@ from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from emulator.nv.reports import RmRefused
-from emulator.nv.rm.controls_channel import CHANNEL_CONTROLS
+from emulator.nv.rm.controls_channel import CHANNEL_CONTROLS, ControlCall
 from emulator.nv.rm.objects import (
     ChannelGroup,
     Client,
@@ -34,10 +33,7 @@ from emulator.nv.rm.objects import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.nv.machine.machine import NvMachine
-    from hcq.layout import Struct
-
-    Answer = Callable[[NvMachine, Client, Any, type[Struct], bytearray], None]
+    Answer = Callable[[ControlCall[Any]], None]
 
 _WRONG = NvStatus.INVALID_ARGUMENT
 _OWNERS: Final[dict[int, type[RmObject]]] = {
@@ -58,19 +54,9 @@ _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY
 """The flags of PERF_BOOST that are known."""
 
 
-def control(  # noqa: PLR0917 - the parts of a control
-    machine: NvMachine,
-    client: Client,
-    target: RmObject,
-    number: Control,
-    kind: type[Struct],
-    block: bytearray,
-) -> None:
-    """Execute a control of an object; `block` has its parameters and receives the reply.
-
-    `kind` is their structure, and `target` is an object that `check_owner` allows. Raises `RmRefused`.
-    """
-    _ANSWERS[number](machine, client, target, kind, block)
+def control(number: Control, call: ControlCall[Any]) -> None:
+    """Execute a control of an object that `check_owner` allows. Raises `RmRefused`."""
+    _ANSWERS[number](call)
 
 
 def check_owner(target: RmObject, number: Control) -> None:
@@ -80,110 +66,90 @@ def check_owner(target: RmObject, number: Control) -> None:
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")
 
 
-def _build_version(
-    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS.from_bytes(block)
-    texts = (machine.version, "rel/emulated", "NVIDIA UNIX Open Kernel Module (emulated)")
+def _build_version(call: ControlCall[Client]) -> None:
+    params = layout.NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS.from_bytes(call.block)
+    texts = (call.machine.version, "rel/emulated", "NVIDIA UNIX Open Kernel Module (emulated)")
     for address, text in zip(
         (params.pDriverVersionBuffer, params.pVersionBuffer, params.pTitleBuffer), texts, strict=True
     ):
         if address == 0 or len(text) >= params.sizeOfStrings:
             raise RmRefused(_WRONG, f"a buffer of {params.sizeOfStrings} bytes at {address:#x} for {text!r}")
-        machine.user.write(address, text.encode() + b"\0")
-    kind.store(block, changelistNumber=0, officialChangelistNumber=0)
+        call.machine.user.write(address, text.encode() + b"\0")
+    call.reply(changelistNumber=0, officialChangelistNumber=0)
 
 
-def _build_version_2(
-    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
-) -> None:
-    kind.store(
-        block,
-        driverVersionBuffer=machine.version,
+def _build_version_2(call: ControlCall[Client]) -> None:
+    call.reply(
+        driverVersionBuffer=call.machine.version,
         versionBuffer="rel/emulated",
-        driverBranch=f"r{machine.branch}_00",
+        driverBranch=f"r{call.machine.branch}_00",
         titleBuffer="NVIDIA UNIX Open Kernel Module (emulated)",
     )
 
 
-def _gpu_ids(
-    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
-) -> None:
-    for name in kind.FIELDS:
+def _gpu_ids(call: ControlCall[Client]) -> None:
+    for name in call.kind.FIELDS:
         fill = 0 if name == "gpuFlags" else 0xFFFF_FFFF
-        first = machine.gpu_id if name == "gpuIds" else fill
-        kind.store(block, **{name: (first, *[fill] * 31)})
+        first = call.machine.gpu_id if name == "gpuIds" else fill
+        call.reply(**{name: (first, *[fill] * 31)})
 
 
-def _id_info(
-    machine: NvMachine, _client: Client, _target: Client, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS.from_bytes(block)
-    if params.gpuId != machine.gpu_id:
-        raise RmRefused(_WRONG, f"there is no GPU {params.gpuId:#x}, only {machine.gpu_id:#x}")
-    kind.store(
-        block,
+def _id_info(call: ControlCall[Client]) -> None:
+    params = layout.NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS.from_bytes(call.block)
+    if params.gpuId != call.machine.gpu_id:
+        raise RmRefused(_WRONG, f"there is no GPU {params.gpuId:#x}, only {call.machine.gpu_id:#x}")
+    call.reply(
         gpuFlags=0,
-        deviceInstance=machine.device_instance,
+        deviceInstance=call.machine.device_instance,
         subDeviceInstance=0,
         sliStatus=_GPU_SLI_NONE,
-        boardId=machine.gpu_id,
+        boardId=call.machine.gpu_id,
         gpuInstance=0,
         numaId=0xFFFF_FFFF,
     )
 
 
-def _class_list(
-    machine: NvMachine, _client: Client, _target: RmDevice, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS.from_bytes(block)
-    classes = machine.profile.classes
+def _class_list(call: ControlCall[RmDevice]) -> None:
+    params = layout.NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS.from_bytes(call.block)
+    classes = call.machine.profile.classes
     if params.classList:
         if params.numClasses < len(classes):
             raise RmRefused(_WRONG, f"room for {params.numClasses} classes, there are {len(classes)}")
-        machine.user.write(params.classList, b"".join(one.to_bytes(4, "little") for one in classes))
-    kind.store(block, numClasses=len(classes))
+        call.machine.user.write(params.classList, b"".join(one.to_bytes(4, "little") for one in classes))
+    call.reply(numClasses=len(classes))
 
 
-def _class_list_2(
-    machine: NvMachine, _client: Client, _target: RmDevice, kind: type[Struct], block: bytearray
-) -> None:
-    kind.store(block, numClasses=len(machine.profile.classes), classList=machine.profile.classes)
+def _class_list_2(call: ControlCall[RmDevice]) -> None:
+    call.reply(numClasses=len(call.machine.profile.classes), classList=call.machine.profile.classes)
 
 
-def _name(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.from_bytes(bytes(block).ljust(132, b"\0"))
+def _name(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.from_bytes(bytes(call.block).ljust(132, b"\0"))
     if params.gpuNameStringFlags:
         raise RmRefused(_WRONG, "only the ASCII name is known (flags 0)")
-    kind.store(block, gpuNameString=machine.profile.gpu_name)
+    call.reply(gpuNameString=call.machine.profile.gpu_name)
 
 
-def _gid(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.from_bytes(block)
+def _gid(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.from_bytes(call.block)
     if params.index or params.flags != layout.GID_BINARY_SHA1:
         raise RmRefused(
             _WRONG, f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known"
         )
-    kind.store(block, length=layout.GID_BYTES, data=machine.uuid)
+    call.reply(length=layout.GID_BYTES, data=call.machine.uuid)
 
 
-def _set_notification(
-    _machine: NvMachine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS.from_bytes(block)
+def _set_notification(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS.from_bytes(call.block)
     if params.event not in (layout.EVENT_RC_ERROR, layout.EVENT_FIFO_MTHD, layout.EVENT_GR_DEBUG_INTR):
         raise RmRefused(_WRONG, f"event {params.event} is not known")
     if params.action > layout.EVENT_ACTION_REPEAT:
         raise RmRefused(_WRONG, f"action {params.action} is not known")
-    if not any(isinstance(child, RmEvent) for child in target.children):
-        raise RmRefused(NvStatus.INVALID_STATE, f"{target} has no event: the event object comes first")
-    if params.action and target.notifications.get(params.event):
+    if not any(isinstance(child, RmEvent) for child in call.target.children):
+        raise RmRefused(NvStatus.INVALID_STATE, f"{call.target} has no event: the event object comes first")
+    if params.action and call.target.notifications.get(params.event):
         raise RmRefused(NvStatus.INVALID_STATE, f"event {params.event} is on already: it is disabled first")
-    target.notifications[params.event] = params.action
+    call.target.notifications[params.event] = params.action
 
 
 def _route(block: bytearray, at: int) -> None:
@@ -192,12 +158,10 @@ def _route(block: bytearray, at: int) -> None:
         raise RmRefused(_WRONG, "a route is for MIG only")
 
 
-def _gr_info(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_GR_GET_INFO_PARAMS.from_bytes(block)
-    _route(block, kind.offset_of("grRouteInfo"))
-    one = machine.profile
+def _gr_info(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_GR_GET_INFO_PARAMS.from_bytes(call.block)
+    _route(call.block, call.kind.offset_of("grRouteInfo"))
+    one = call.machine.profile
     known = {
         GrInfo.SHADER_PIPE_COUNT: one.gpcs,
         GrInfo.SM_VERSION: one.generation.sm_version,
@@ -209,30 +173,26 @@ def _gr_info(
     entry = layout.NV2080_CTRL_GR_INFO
     for i in range(params.grInfoListSize):
         at = params.grInfoList + i * entry.SIZE
-        index = entry.from_bytes(machine.user.read(at, entry.SIZE)).index
+        index = entry.from_bytes(call.machine.user.read(at, entry.SIZE)).index
         if index not in known:
             raise RmRefused(_WRONG, f"GR information {index:#x} is not known")
-        machine.user.write(at, entry(index=index, data=known[GrInfo(index)]).to_bytes())
+        call.machine.user.write(at, entry(index=index, data=known[GrInfo(index)]).to_bytes())
 
 
-def _context_size(
-    machine: NvMachine, client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS.from_bytes(block)
-    channel = find(client, params.hChannel, RmChannel, "hChannel")
+def _context_size(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS.from_bytes(call.block)
+    channel = find(call.client, params.hChannel, RmChannel, "hChannel")
     if channel.group.engine != EngineType.GR0:
         raise RmRefused(_WRONG, "only channels of the graphics engine have context buffers")
-    kind.store(block, totalBufferSize=machine.profile.context_bytes)
+    call.reply(totalBufferSize=call.machine.profile.context_bytes)
 
 
-def _sm_order(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    _route(block, kind.offset_of("grRouteInfo"))
+def _sm_order(call: ControlCall[Subdevice]) -> None:
+    _route(call.block, call.kind.offset_of("grRouteInfo"))
     entries = []
-    if kind is layout.NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS:
+    if call.kind is layout.NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS:
         tpc = 0  # logical numbers: those of the units in use, without gaps (ctrl2080gr.h)
-        for gpc, mask in enumerate(filter(None, machine.profile.tpc_masks)):
+        for gpc, mask in enumerate(filter(None, call.machine.profile.tpc_masks)):
             for local in range(mask.bit_count()):
                 entries += [
                     layout.NV2080_CTRL_GR_GLOBAL_SM_ID(
@@ -247,39 +207,33 @@ def _sm_order(
                     for sm in range(SMS_PER_TPC)
                 ]
                 tpc += 1
-        kind.store(block, globalSmId=tuple(entries))
-    kind.store(block, numSm=machine.profile.sms, numTpc=machine.profile.tpcs)
+        call.reply(globalSmId=tuple(entries))
+    call.reply(numSm=call.machine.profile.sms, numTpc=call.machine.profile.tpcs)
 
 
-def _gpc_mask(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    _route(block, kind.offset_of("grRouteInfo"))
-    kind.store(block, gpcMask=machine.profile.gpc_mask)
+def _gpc_mask(call: ControlCall[Subdevice]) -> None:
+    _route(call.block, call.kind.offset_of("grRouteInfo"))
+    call.reply(gpcMask=call.machine.profile.gpc_mask)
 
 
-def _tpc_mask(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    _route(block, kind.offset_of("grRouteInfo"))
-    gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(block).gpcId
-    masks = machine.profile.tpc_masks
+def _tpc_mask(call: ControlCall[Subdevice]) -> None:
+    _route(call.block, call.kind.offset_of("grRouteInfo"))
+    gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(call.block).gpcId
+    masks = call.machine.profile.tpc_masks
     if gpc >= len(masks):
         raise RmRefused(_WRONG, f"there is no GPC {gpc}")
-    kind.store(block, tpcMask=masks[gpc])
+    call.reply(tpcMask=masks[gpc])
 
 
-def _fb_info(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    layout_: Any = kind  # the list is longer since 580, its entries are the same
-    params = layout_.from_bytes(block)
-    total = machine.profile.vram_bytes >> 10
+def _fb_info(call: ControlCall[Subdevice]) -> None:
+    layout_: Any = call.kind  # the list is longer since 580, its entries are the same
+    params = layout_.from_bytes(call.block)
+    total = call.machine.profile.vram_bytes >> 10
     known = {
         FbInfo.RAM_SIZE: total,
         FbInfo.TOTAL_RAM_SIZE: total,
         FbInfo.HEAP_SIZE: total,
-        FbInfo.HEAP_FREE: (machine.profile.vram_bytes - machine.vram_used) >> 10,
+        FbInfo.HEAP_FREE: (call.machine.profile.vram_bytes - call.machine.vram_used) >> 10,
         FbInfo.L2CACHE_SIZE: _L2_KIB << 10,
     }
     if params.fbInfoListSize > len(params.fbInfoList):
@@ -289,67 +243,54 @@ def _fb_info(
         if one.index not in known:
             raise RmRefused(_WRONG, f"FB information {one.index:#x} is not known")
         out.append(one.replace(data=known[FbInfo(one.index)]))
-    kind.store(block, fbInfoList=tuple(out))
+    call.reply(fbInfoList=tuple(out))
 
 
-def _flush_cache(
-    _machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    params: Any = kind.from_bytes(block)
+def _flush_cache(call: ControlCall[Subdevice]) -> None:
+    params: Any = call.kind.from_bytes(call.block)
     if params.addressArraySize > len(params.addressArray):
         raise RmRefused(
             _WRONG, f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}"
         )
 
 
-def _arch_info(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    kind.store(
-        block,
-        architecture=machine.profile.generation.architecture,
+def _arch_info(call: ControlCall[Subdevice]) -> None:
+    call.reply(
+        architecture=call.machine.profile.generation.architecture,
         implementation=0,
         revision=0xA1,
         subRevision=0,
     )
 
 
-def _boost(
-    _machine: NvMachine, _client: Client, target: Subdevice, _kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_PERF_BOOST_PARAMS.from_bytes(block)
+def _boost(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_PERF_BOOST_PARAMS.from_bytes(call.block)
     if params.flags not in _BOOSTS or params.duration == 0:
         raise RmRefused(_WRONG, f"PERF_BOOST flags {params.flags:#x}, duration {params.duration}")
-    target.boosted = True
+    call.target.boosted = True
 
 
-def _copy_caps(
-    machine: NvMachine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
-) -> None:
-    one = machine.profile
+def _copy_caps(call: ControlCall[Subdevice]) -> None:
+    one = call.machine.profile
     caps = tuple(
         bytes((layout.GRCE_BIT if i < one.graphics_copy_engines else 0, 0)) for i in range(one.copy_engines)
     )
-    kind.store(block, capsTbl=caps, present=(1 << one.copy_engines) - 1)
+    call.reply(capsTbl=caps, present=(1 << one.copy_engines) - 1)
 
 
-def _sm_states(
-    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
-) -> None:
-    params: Any = kind.from_bytes(block)
-    faults = _target_channel(client, target, params.hTargetChannel).run.faults
+def _sm_states(call: ControlCall[Debugger]) -> None:
+    params: Any = call.kind.from_bytes(call.block)
+    faults = _target_channel(call.client, call.target, params.hTargetChannel).run.faults
     first, count = params.startingSM, params.numSMsToRead
     if not 0 < count <= MAX_SMS_PER_READ:
         raise RmRefused(_WRONG, f"{count} SMs at once: wanted 1 to {MAX_SMS_PER_READ}")
     states = tuple(faults.sm(first + i) for i in range(count))
-    kind.store(block, smErrorStateArray=states, mmuFault=faults.mmu_word)
+    call.reply(smErrorStateArray=states, mmuFault=faults.mmu_word)
 
 
-def _clear_states(
-    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
-) -> None:
-    params: Any = kind.from_bytes(block)
-    channel = _target_channel(client, target, params.hTargetChannel)
+def _clear_states(call: ControlCall[Debugger]) -> None:
+    params: Any = call.kind.from_bytes(call.block)
+    channel = _target_channel(call.client, call.target, params.hTargetChannel)
     channel.run.faults.clear(params.numSMsToClear)
 
 
@@ -364,27 +305,21 @@ def _target_channel(client: Client, target: Debugger, handle: int) -> RmChannel:
     return channel
 
 
-def _mmu_faults(
-    _machine: NvMachine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
-) -> None:
-    faults = _target_channel(client, target, 0).run.faults.mmu
-    kind.store(block, mmuFaultInfoList=tuple(faults), count=len(faults))
+def _mmu_faults(call: ControlCall[Debugger]) -> None:
+    faults = _target_channel(call.client, call.target, 0).run.faults.mmu
+    call.reply(mmuFaultInfoList=tuple(faults), count=len(faults))
 
 
-def _exception_mask(
-    _machine: NvMachine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
-) -> None:
-    params: Any = kind.from_bytes(block)
-    target.exception_mask = params.exceptionMask
+def _exception_mask(call: ControlCall[Debugger]) -> None:
+    params: Any = call.kind.from_bytes(call.block)
+    call.target.exception_mask = params.exceptionMask
 
 
-def _mmu_debug(
-    _machine: NvMachine, _client: Client, target: Debugger, kind: type[Struct], block: bytearray
-) -> None:
-    params: Any = kind.from_bytes(block)
+def _mmu_debug(call: ControlCall[Debugger]) -> None:
+    params: Any = call.kind.from_bytes(call.block)
     if params.action not in (1, 2):
         raise RmRefused(_WRONG, f"MMU debug mode {params.action}: 1 enables, 2 disables")
-    target.mmu_debug = params.action
+    call.target.mmu_debug = params.action
 
 
 _ANSWERS: Final[dict[int, Answer]] = {

@@ -8,7 +8,8 @@ Not here: other controls (`controls`), creating channels (`alloc_channel`). Next
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from drivers.nv.layouts import controls as layout
 from drivers.nv.layouts.controls import Control
@@ -17,7 +18,7 @@ from drivers.nv.layouts.fault import MmuFaultType, RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.reports import ChannelError, FindingKind, RmRefused
-from emulator.nv.rm.objects import ChannelGroup, Client, EngineObject, RmChannel, Subdevice, find
+from emulator.nv.rm.objects import ChannelGroup, Client, EngineObject, RmChannel, RmObject, Subdevice, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,22 +26,40 @@ if TYPE_CHECKING:
     from emulator.nv.machine.machine import NvMachine
     from hcq.layout import Struct
 
-    Answer = Callable[[NvMachine, Client, Any, type[Struct], bytearray], None]
+T = TypeVar("T", bound=RmObject)
 
 
-def _schedule(machine: NvMachine, targets: list[RmChannel], kind: type[Struct], block: bytearray) -> bool:
+@dataclass(frozen=True, slots=True)
+class ControlCall(Generic[T]):
+    """A control in progress."""
+
+    machine: NvMachine
+    client: Client
+    target: T
+    """The object that the control goes to."""
+    kind: type[Struct]
+    """The structure of the parameters in the driver's branch."""
+    block: bytearray
+    """The parameters, which receive the reply."""
+
+    def reply(self, **values: object) -> None:
+        """Store fields of the reply."""
+        self.kind.store(self.block, **values)
+
+
+def _schedule(call: ControlCall[Any], targets: list[RmChannel]) -> bool:
     """Check a call that schedules channels; return bEnable.
 
     Raises `RmRefused` if one of them is not ready.
     """
-    params: Any = kind.from_bytes(block)
-    if any(block[1:]) or params.check():
+    params: Any = call.kind.from_bytes(call.block)
+    if any(call.block[1:]) or params.check():
         raise RmRefused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
     for one in targets if params.bEnable else []:
         if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
                 raise RmRefused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
-            if one.owned_by_uvm and not one.registered and one.has(machine.profile.generation.compute):
+            if one.owned_by_uvm and not one.registered and one.has(call.machine.profile.generation.compute):
                 raise RmRefused(
                     NvStatus.INVALID_STATE,
                     f"{one} was not registered by UVM_REGISTER_CHANNEL: its context buffers are not mapped",
@@ -48,60 +67,47 @@ def _schedule(machine: NvMachine, targets: list[RmChannel], kind: type[Struct], 
     return bool(params.bEnable)
 
 
-def _schedule_group(
-    machine: NvMachine, _client: Client, target: ChannelGroup, kind: type[Struct], block: bytearray
-) -> None:
-    channels = [child for child in target.children if isinstance(child, RmChannel)]
+def _schedule_group(call: ControlCall[ChannelGroup]) -> None:
+    channels = [child for child in call.target.children if isinstance(child, RmChannel)]
     if not channels:
-        raise RmRefused(NvStatus.INVALID_STATE, f"{target} has no channel to schedule")
-    enabled = _schedule(machine, channels, kind, block)
+        raise RmRefused(NvStatus.INVALID_STATE, f"{call.target} has no channel to schedule")
+    enabled = _schedule(call, channels)
     for one in channels:  # those made later are not scheduled by this call
         one.scheduled = enabled
-    machine.scheduler.wake()
+    call.machine.scheduler.wake()
 
 
-def _schedule_channel(
-    machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
-) -> None:
-    target.scheduled = _schedule(machine, [target], kind, block)
-    machine.scheduler.wake()
+def _schedule_channel(call: ControlCall[RmChannel]) -> None:
+    call.target.scheduled = _schedule(call, [call.target])
+    call.machine.scheduler.wake()
 
 
-def _preempt(
-    machine: NvMachine, _client: Client, _target: ChannelGroup, _kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NVA06C_CTRL_PREEMPT_PARAMS.from_bytes(block)
+def _preempt(call: ControlCall[ChannelGroup]) -> None:
+    params = layout.NVA06C_CTRL_PREEMPT_PARAMS.from_bytes(call.block)
     if params.check() or (params.timeoutUs and not params.bManualTimeout):
         raise RmRefused(NvStatus.INVALID_ARGUMENT, f"a time limit goes with bManualTimeout: {params}")
-    machine.scheduler.wake()
+    call.machine.scheduler.wake()
 
 
-def _token(
-    machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
-) -> None:
-    kind.store(block, workSubmitToken=machine.token_of(target))
+def _token(call: ControlCall[RmChannel]) -> None:
+    call.reply(workSubmitToken=call.machine.token_of(call.target))
 
 
-def _reset(
-    machine: NvMachine, _client: Client, target: RmChannel, _kind: type[Struct], block: bytearray
-) -> None:
-    params = NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS.from_bytes(block)
+def _reset(call: ControlCall[RmChannel]) -> None:
+    params = NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS.from_bytes(call.block)
     if params.subdeviceInstance:
         raise RmRefused(NvStatus.INVALID_ARGUMENT, "there is only subdevice 0")
-    machine.stop(
-        target.run,
+    call.machine.stop(
+        call.target.run,
         ChannelError(RcCode.RESET_CHANNEL, FindingKind.ADVICE, "the channel was reset by its owner"),
     )
 
 
-def _mmu_fault(
-    _machine: NvMachine, _client: Client, target: RmChannel, kind: type[Struct], block: bytearray
-) -> None:
-    if not target.run.faults.mmu:
+def _mmu_fault(call: ControlCall[RmChannel]) -> None:
+    if not call.target.run.faults.mmu:
         raise RmRefused(NvStatus.OBJECT_NOT_FOUND, "there was no MMU fault")
-    last = target.run.faults.mmu[-1]
-    kind.store(
-        block,
+    last = call.target.run.faults.mmu[-1]
+    call.reply(
         addrHi=last.faultAddress >> 32,
         addrLo=last.faultAddress & 0xFFFF_FFFF,
         faultType=last.faultType,
@@ -110,10 +116,8 @@ def _mmu_fault(
     )
 
 
-def _disable(
-    machine: NvMachine, client: Client, _target: Subdevice, _kind: type[Struct], block: bytearray
-) -> None:
-    params = layout.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS.from_bytes(block)
+def _disable(call: ControlCall[Subdevice]) -> None:
+    params = layout.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS.from_bytes(call.block)
     if params.pRunlistPreemptEvent:
         raise RmRefused(
             NvStatus.INSUFFICIENT_PERMISSIONS, "pRunlistPreemptEvent is for the kernel's own clients"
@@ -124,15 +128,15 @@ def _disable(
     for owner, handle in list(zip(params.hClientList, params.hChannelList, strict=True))[
         : params.numChannels
     ]:
-        if owner != client.handle:
+        if owner != call.client.handle:
             raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"client {owner:#x} is not the caller")
-        channels.append(find(client, handle, RmChannel, "hChannelList"))
+        channels.append(find(call.client, handle, RmChannel, "hChannelList"))
     for one in channels:
         one.disabled = params.bDisable
-    machine.scheduler.wake()
+    call.machine.scheduler.wake()
 
 
-CHANNEL_CONTROLS: Final[Mapping[int, Answer]] = {
+CHANNEL_CONTROLS: Final[Mapping[int, Callable[[ControlCall[Any]], None]]] = {
     Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE: _schedule_group,
     Control.NVA06C_CTRL_CMD_PREEMPT: _preempt,
     Control.NVA06F_CTRL_CMD_GPFIFO_SCHEDULE: _schedule_channel,

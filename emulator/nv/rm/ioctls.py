@@ -22,6 +22,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
 from emulator.nv.reports import RmRefused
 from emulator.nv.rm import alloc, alloc_memory, controls, files
+from emulator.nv.rm.controls_channel import ControlCall
 from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Client, EngineObject, RmChannel, RmDevice, RmObject, find, insert
 from emulator.shared.surprises import StatusReply
@@ -205,7 +206,7 @@ def _control(kernel: RmFiles, file: RmFile, params: rm.NVOS54_PARAMETERS) -> Non
     if params.paramsSize != kind.SIZE:
         raise RmRefused(NvStatus.INVALID_PARAM_STRUCT, text)
     inner = bytearray(machine.user.read(params.params, kind.SIZE))
-    controls.control(machine, client, target, Control(number), kind, inner)
+    controls.control(Control(number), ControlCall(machine, client, target, kind, inner))
     machine.user.write(params.params, inner)
 
 
