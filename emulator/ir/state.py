@@ -181,7 +181,7 @@ WARP = Record(
   32 on, the missing bytes below, and bit 63 set.
 - `loop_site` and `loop_lane` describe the loop that it last left to yield: 1 + the last instruction with a name, and a lane.
 - `split`: whether it has signalled at the barrier in two parts, and whether that has opened since
-  (`emulator.simt.split_barrier`).
+  (`emulator.simt.cluster_barrier`).
 - Written only if the sanitizers check them: `barrier_aligned`: whether all lanes must reach the barrier at which some wait.
   `cluster_site`: the instruction with which lanes last arrived at the cluster's barrier.
 - Order of its lanes (`emulator.sanitizers.lane_order`): `synced`, the clock at which all lanes last met; since then, `touched`:

@@ -2,11 +2,11 @@
 
 - The machine: `scheduler` (command processor), `memory`, `vaspace`, `backing` and `user_memory` (memory),
   `turns` (shadow memory given to one launch at a time).
-- Checks of a driver's ordering: `races` and `releases` (happens-before with vector clocks), `caches`
-  (incoherent caches, store buffers), `combining` (write-combining buffers), `waits` (deadlocks).
+- Checks of a driver's ordering: `races` and `waits` (happens-before with vector clocks, deadlocks),
+  `caches` (incoherent caches, store buffers), `combining` (write-combining buffers).
   `machine_report` holds their findings.
 - The kernel driver: `emulated_kernel` (open files), `device_files` (system calls), `surprises` (injected
-  failures), `rejections` (refused values of quirks).
+  failures, refused values of quirks).
 - Measurement: `counts` (counters, roofline), `accuracy` (inexact instructions).
 
 Not here: how kernels run (`emulator.simt`), findings about a kernel (`emulator.ir.report`). Next:

@@ -1,6 +1,6 @@
 """Races between pieces of engine work: unordered accesses to the same dword, one of them a write.
 
-Three things order work of different queues, and unbarriered work of one queue: semaphores (`releases`), waits
+Three things order work of different queues, and unbarriered work of one queue: semaphores (`waits`), waits
 for idle, and a doorbell that the host writes after it may have observed a release. The order is
 happens-before, represented by vector clocks. The accesses of a kernel come from the shadow cell that the SIMT
 engine keeps for each dword. The accesses of a copy are its ranges. Atomics and strong accesses do not race
@@ -9,7 +9,7 @@ with each other.
 The vendor creates one `QueueWork` for each piece of engine work, with its `VectorClock` at the start and the
 memory that it accesses. The check runs only if the machine's sanitizers include races.
 
-Not here: races inside one launch (`emulator.sanitizers`). Next: `releases`, the order of semaphores.
+Not here: races inside one launch (`emulator.sanitizers`). Next: `waits`, the order of semaphores.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from emulator.sanitizers.group_order import PARTY
 from emulator.sanitizers.shadow_global import RACE_CELL, race_place
 from emulator.shared.memory import RACE_BYTES_PER_DWORD
-from emulator.shared.releases import RELEASES
+from emulator.shared.waits import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from emulator.shared.memory import AddressSpace, GpuMapping
-    from emulator.shared.releases import Stream, VectorClock
+    from emulator.shared.waits import Stream, VectorClock
 
 _REMEMBERED = 64
 """Finished pieces of work that later work is compared with."""

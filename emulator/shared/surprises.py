@@ -1,4 +1,4 @@
-"""Injected failures of an emulated kernel: refused calls, changed files, lost doorbells and interrupts.
+"""Deviations of an emulated kernel: injected failures, and refused values of a driver's quirks.
 
 A table maps *places* to what happens there. Both vendors' emulated kernels look up the same places: "open
 PATH", "read PATH" and "list PATH"; the name of an ioctl, such as "CREATE_QUEUE" or "RM_ALLOC
@@ -16,7 +16,12 @@ Values of the table:
 
 A machine with a table reports faults only as Linux does, through the interface of the kernel driver.
 
-Not here: values of quirks that a GPU rejects (`rejections`). Next: `tools.surprises`, tables.
+A *quirk* is a setting of a driver that public sources do not settle, such as a flag of an ioctl that some
+firmware may refuse (docs/nv.md, docs/amd.md). By default an emulated GPU accepts every value. A machine that
+is opened with rejections refuses the call, ignores the packet, or makes the launch a fault. For that, code of
+the emulator asks `Rejections.refuses` at a named place.
+
+Not here: the tables (`tools.surprises`, `tools.bringup`). Next: `emulator.nv.machine.variants`.
 """
 
 from __future__ import annotations
@@ -102,3 +107,27 @@ class Surprises:
         if callable(found):
             found(machine, queue)
         return found is None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One value of a quirk that the GPU rejects."""
+
+    place: str
+    """The name of the place in the emulator's code that asks."""
+    meets: Callable[..., Any]
+    """Returns whether what the place passes is the rejected value: any object, which counts by its truth."""
+
+
+class Rejections:
+    """What one machine rejects: name of a quirk -> its rejection. Without any it rejects nothing."""
+
+    def __init__(self, rows: Mapping[str, Rejection] | None = None) -> None:
+        self._rows = dict(rows or {})
+
+    def refuses(self, place: str, *things: Any) -> str:
+        """Return the name of the first quirk that `place` rejects for `things`; "" if there is none."""
+        for name, row in self._rows.items():
+            if row.place == place and row.meets(*things):
+                return name
+        return ""

@@ -7,8 +7,7 @@ others run: its warps may be polling together between barriers. If all warps of 
 deadlock is reported.
 
 Not here: host threads and memory of a launch (`launch`, `running`), lanes of one warp (`warp_function`), queues
-(`emulator.shared.scheduler`). Next: the other things that warps wait for: `cluster_barrier`, `split_barrier`,
-`register_pool`.
+(`emulator.shared.scheduler`). Next: the other things that warps wait for: `cluster_barrier`, `register_pool`.
 """
 
 # ruff: noqa: E501, PLR0917 - summaries and tables that name their parameters read best on one line
@@ -45,7 +44,7 @@ from emulator.ir.state import (
 )
 from emulator.ir.vector import IrValue
 from emulator.sanitizers import clocks, sanitize
-from emulator.simt import cluster_barrier, register_pool, split_barrier
+from emulator.simt import cluster_barrier, register_pool
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -247,12 +246,12 @@ def _step(lib: Library, c: CodeBuilder, thread: IrValue, group: IrValue, warp: I
         with c.when(used):
             with c.count(i32(BARRIERS)) as number:
                 c.call(_settle(lib), "void", group, number)
-            c.call(split_barrier.settle(lib), "void", group)
+            c.call(cluster_barrier.settle_split(lib), "void", group)
     number = WARP.load(c, warp, "barrier")
     others = {
         CLUSTER_BARRIER: cluster_barrier.wait,
         REGISTER_POOL: register_pool.take,
-        SPLIT_BARRIER: split_barrier.wait,
+        SPLIT_BARRIER: cluster_barrier.wait_split,
     }
     with c.when(waits):
         WARP.store(c, warp, "status", WAITING)

@@ -11,7 +11,7 @@ import pytest
 from compiler.targets.nvptx import assembler
 from drivers.amd.quirks import ALTERNATIVES as AMD_VALUES
 from drivers.nv.quirks import ALTERNATIVES as NV_VALUES
-from emulator.shared.rejections import Rejection, Rejections
+from emulator.shared.surprises import Rejection, Rejections
 from hcq.errors import UsageError
 from tools.bringup import command
 from tools.bringup.amd.doubts import DOUBTS as AMD_DOUBTS

@@ -1,20 +1,20 @@
 """The part of an emulated GPU's name that makes it refuse a driver's default: "gfx1100+other=order".
 
 Not here: the rows (`tools.bringup.amd.doubts`, `tools.bringup.nv.doubts`). Next:
-`emulator.shared.rejections`, how an emulated GPU uses a row.
+`emulator.shared.surprises`, how an emulated GPU uses a row.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from emulator.shared.rejections import Rejections
+from emulator.shared.surprises import Rejections
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from emulator.shared.rejections import Rejection
+    from emulator.shared.surprises import Rejection
 
 PREFIX: Final = "other="
 

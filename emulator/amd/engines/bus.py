@@ -20,8 +20,8 @@ from drivers.amd.layouts.events import UNSIGNALLED
 from drivers.amd.layouts.pm4 import Function
 from emulator.amd.engines.errors import packet_fault
 from emulator.amd.profiles import HDP_FLUSH
-from emulator.shared.releases import SemaphoreStore
 from emulator.shared.vaspace import AccessKind
+from emulator.shared.waits import SemaphoreStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

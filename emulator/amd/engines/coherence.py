@@ -26,7 +26,7 @@ from emulator.amd.engines.errors import stale_fault
 from emulator.sanitizers.shadow_global import RACE_CELL, THREAD_BITS
 from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, WriteLog
 from emulator.shared.races import CELL_BYTES, DWORDS
-from emulator.shared.releases import join
+from emulator.shared.waits import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from emulator.shared.caches import Stale
     from emulator.shared.memory import GpuMapping
     from emulator.shared.races import QueueWork, Touched
-    from emulator.shared.releases import VectorClock
+    from emulator.shared.waits import VectorClock
 
 _PAST_VECTOR = re.compile(r" (glc|sc0|sc1|scope:SCOPE_(SE|DEV|SYS))\b")
 """Scope bits of a load that bypasses the vector cache."""

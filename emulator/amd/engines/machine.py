@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from emulator.amd.kfd.gpu import KfdGpu
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
     from hcq.counters import Counters
 
 
@@ -37,7 +37,7 @@ class EngineMachine(Protocol):
         """gpu_id -> the counters of the GPU's dispatches; a GPU that does not count has no entry."""
 
     rejections: Rejections
-    """The quirks whose default value its GPUs refuse (`emulator.shared.rejections`)."""
+    """The quirks whose default value its GPUs refuse (`emulator.shared.surprises`)."""
 
     hdp_flushes: int
     """Flushes of the host data path so far; engines count them here."""

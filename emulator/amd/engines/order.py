@@ -8,7 +8,7 @@ in the order of its begin. Accesses of the command processor itself are a fourth
 the clock of the work before it. A wait joins the clock of the release that ended it. A doorbell joins the
 clock of everything that the host may have observed.
 
-Not here: which work is advanced next (`engines`), vector clocks (`emulator.shared.releases`), which accesses
+Not here: which work is advanced next (`engines`), vector clocks (`emulator.shared.waits`), which accesses
 race (`emulator.shared.races`), caches (`coherence`). Next: `engines`, which owns both classes.
 """
 
@@ -25,8 +25,7 @@ from drivers.amd.layouts.events import QueueException
 from emulator.amd.engines.coherence import Coherence
 from emulator.amd.reports import FindingKind, QueueFault
 from emulator.shared.races import QueueWork, Races
-from emulator.shared.releases import RELEASES, join
-from emulator.shared.waits import SemaphoreHistory
+from emulator.shared.waits import RELEASES, SemaphoreHistory, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from emulator.amd.engines.packets import PacketWait
     from emulator.amd.kfd.queues import QueueObject
     from emulator.ir.library import Sanitizers
-    from emulator.shared.releases import SemaphoreStore, VectorClock
+    from emulator.shared.waits import SemaphoreStore, VectorClock
     from emulator.simt.slices import SlicedLaunch
 
 

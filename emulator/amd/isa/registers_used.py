@@ -4,7 +4,7 @@ On RDNA a D16 access to memory uses one half of its data register and keeps the 
 whole registers: if it writes a half, the GPU writes back 32 bits (LLVM: D16Writes32BitVgpr of gfx11 and
 gfx12).
 
-Not here: registers that M0 selects (`indirect`). Next: `waits`, `observed_lanes` and `polls`, the users.
+Not here: registers that M0 selects (`indirect`). Next: `waits`, `observed_lanes` and `guesses`, the users.
 """
 
 from __future__ import annotations

@@ -34,21 +34,20 @@ from emulator.amd.isa import (  # noqa: F401 - importing one registers what its 
     vector_integers,
 )
 from emulator.amd.isa.decode import one
-from emulator.amd.isa.guesses import guesses
+from emulator.amd.isa.guesses import guesses, may_wait, polled
 from emulator.amd.isa.known_values import Known
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from emulator.amd.isa.modes import KEEP_ALL
 from emulator.amd.isa.observed_lanes import everywhere, unobserved
 from emulator.amd.isa.operands import EXEC, TTMP, VCC, Reg
 from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
-from emulator.amd.isa.polls import may_wait, polled
 from emulator.amd.isa.registers_used import used
 from emulator.amd.isa.values import IsaTranslator
 from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import PACKED_IDS, SPLIT_BARRIER
 from emulator.sanitizers import sanitize
-from emulator.simt import split_barrier
+from emulator.simt import cluster_barrier
 from emulator.simt.counting import Counting
 from emulator.simt.wave_function import WaveBlock, WaveFunction
 
@@ -364,7 +363,7 @@ def _signal(t: IsaTranslator) -> None:
     """s_barrier_signal: this wave has reached the barrier. A second signal before the wait is reported."""
     if str(t.instruction.operands[0]) != "-1":
         raise t.error("only the workgroup's barrier (-1) is supported")
-    t.c.call(split_barrier.signal(t.lib), "void", t.wf.warp, i32(t.site()))
+    t.c.call(cluster_barrier.signal(t.lib), "void", t.wf.warp, i32(t.site()))
 
 
 MEANINGS["s_barrier_signal"] = _signal

@@ -67,7 +67,7 @@ class IsaTranslator:
         self.guesses: frozenset[int] = frozenset()
         """The loads that a compare-and-swap validates (`guesses`), by address; empty unless races are checked."""
         self.polled: frozenset[int] = frozenset()
-        """The accesses by which loops poll an address of LDS (`polls`), by address; empty unless races are checked."""
+        """The accesses by which loops poll an address of LDS (`guesses`), by address; empty unless races are checked."""
         self.unmasked = False
         """Whether results may be written in all lanes (`observed_lanes`)."""
         self._moved: IrValue | None = None

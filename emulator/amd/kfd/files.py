@@ -1,6 +1,6 @@
 """Open files: /dev/kfd, render nodes, dma-bufs and texts of sysfs; and `Asked`, an ioctl in progress.
 
-Not here: the ioctls (`ioctls`, `render`), the texts (`sysfs`). Next: `emulator.amd.machine.kernel`,
+Not here: the ioctls (`ioctls`), the texts of a GPU (`sysfs`). Next: `emulator.amd.machine.kernel`,
 which implements `KfdFiles`.
 """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.gpu import GpuSpace, KfdBuffer, KfdGpu
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.profiles import KernelProfile
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
     from emulator.shared.user_memory import UserMemory
 
 MOST_QUEUES: Final = 1024
@@ -35,7 +35,7 @@ class Hardware(Protocol):
     """The interface of the emulated GPUs to the kernel driver."""
 
     rejections: Rejections
-    """The quirks whose default value the machine refuses (`emulator.shared.rejections`)."""
+    """The quirks whose default value the machine refuses (`emulator.shared.surprises`)."""
 
     def queue_created(self, queue: QueueObject) -> None:
         """Add a new queue; it may be inactive."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
 
 __all__ = ["open_machine"]
 
@@ -43,7 +43,7 @@ def open_machine(
     - `tracks`: whether reads of video memory that was never written, and unverified behaviour, are findings.
     - `fences`: whether doorbells without a `fence()` of the kernel before them are reported.
     - `surprises`: failures to inject (`emulator.shared.surprises`).
-    - `rejections`: the quirks whose default value the machine refuses (`emulator.shared.rejections`).
+    - `rejections`: the quirks whose default value the machine refuses (`emulator.shared.surprises`).
 
     The caller closes the kernel's descriptors; the last close ends the machine's thread. The kernel's
     `reports` are its findings, `machine.refusals` the reasons of refused calls, `machine.leaks` the resources

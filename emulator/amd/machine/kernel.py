@@ -23,7 +23,7 @@ from drivers.amd.layouts.kfd import (
 )
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE, Mapping, fail
-from emulator.amd.kfd import ioctls, render
+from emulator.amd.kfd import ioctls, sysfs
 from emulator.amd.kfd.files import AmdNode, KfdFile
 from emulator.amd.kfd.refusal import CallRefused, NotEmulated, Refusal, refuse
 from emulator.amd.kfd.sysfs import Sysfs
@@ -128,7 +128,7 @@ class AmdKernel(OpenFileTable["AmdMachine", KfdFile]):
         file = self._file("ioctl", fd)
         if file.node not in (AmdNode.KFD, AmdNode.RENDER):
             fail("ioctl", errno.ENOTTY, f"{file.path} has no ioctls")
-        run = ioctls.ioctl if file.node is AmdNode.KFD else render.ioctl
+        run = ioctls.ioctl if file.node is AmdNode.KFD else sysfs.ioctl
         number = request & 0xFF
         name = Call(number).name if file.node is AmdNode.KFD and number in ioctls.NUMBERS else f"{request:#x}"
         surprise = self.machine.surprises.call(name)

@@ -33,9 +33,8 @@ from emulator.amd.kfd.process import KfdProcess
 from emulator.amd.reports import FindingKind, MachineReport, MemoryFault, QueueFault, defect, host_path_fault
 from emulator.shared.backing import PAGE
 from emulator.shared.machine_report import ReportLog
-from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import Scheduler, TurnLock
-from emulator.shared.surprises import Surprises
+from emulator.shared.surprises import Rejections, Surprises
 from emulator.shared.user_memory import UserMemory
 from hcq.errors import DriverError, HcqError
 

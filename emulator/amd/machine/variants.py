@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
     from emulator.simt.engine import Settings
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")

@@ -34,15 +34,14 @@ from emulator.nv.engines.copy import CopyEngine
 from emulator.nv.engines.faults import Faults
 from emulator.nv.engines.host import HostEngine
 from emulator.nv.engines.inflight import InFlight
-from emulator.nv.engines.pushbuffer import decode
-from emulator.nv.engines.ring import RingEntries, RingEntry, decode_entry
+from emulator.nv.engines.pushbuffer import RingEntries, RingEntry, decode, decode_entry
 from emulator.nv.reports import ChannelError, FindingKind, host_error
 from emulator.shared.caches import UnflushedStores
 from emulator.shared.combining import WriteCombining
 from emulator.shared.races import QueueWork
-from emulator.shared.releases import join
 from emulator.shared.scheduler import EngineOperation, StepOutcome
 from emulator.shared.vaspace import AccessKind
+from emulator.shared.waits import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.nv.engines.semaphore import Acquire
     from emulator.nv.machine.machine import NvMachine
-    from emulator.shared.releases import SemaphoreStore, VectorClock
     from emulator.shared.vaspace import VaSpace
+    from emulator.shared.waits import SemaphoreStore, VectorClock
     from emulator.simt.slices import SlicedLaunch
 
 _FINISH_CHANCE = 0.125

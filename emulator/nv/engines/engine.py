@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from emulator.shared.accuracy import AccuracyLedger
     from emulator.shared.backing import Backing
     from emulator.shared.caches import UnflushedStores
-    from emulator.shared.rejections import Rejections
-    from emulator.shared.releases import SemaphoreStore
     from emulator.shared.scheduler import EngineOperation, TurnLock
+    from emulator.shared.surprises import Rejections
     from emulator.shared.vaspace import VaSpace
+    from emulator.shared.waits import SemaphoreStore
     from emulator.simt.slices import SlicedLaunch
     from hcq.counters import Counters
 

@@ -1,6 +1,6 @@
 """Semaphores: the comparisons of acquires, and the stores of releases and reductions (docs/facts/nv.md 3.3).
 
-Not here: deadlocks (`emulator.shared.waits`). Next: `emulator.shared.releases`, the order that releases
+Not here: deadlocks (`emulator.shared.waits`). Next: `emulator.shared.waits`, the order that releases
 create.
 """
 
@@ -18,8 +18,8 @@ from drivers.nv.layouts.host import (
 )
 from drivers.nv.layouts.qmd_values import SemaphoreSize
 from emulator.nv.reports import ChannelError, FindingKind, host_error
-from emulator.shared.releases import SemaphoreStore
 from emulator.shared.vaspace import AccessKind, read_word
+from emulator.shared.waits import SemaphoreStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

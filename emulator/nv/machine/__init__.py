@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from emulator.ir.library import Sanitizers
     from emulator.nv.machine.kernel import NvKernel
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
 
 __all__ = ["FindingKind", "MachineReport", "open_machine"]
 
@@ -48,7 +48,7 @@ def open_machine(
     - `report` is a file to which a line of JSON is appended when the machine closes: how exact the executed
       instructions are.
     - `surprises` says what fails that works on a healthy machine (`emulator.shared.surprises`).
-    - `rejections` are values of quirks that the machine rejects (`emulator.shared.rejections`).
+    - `rejections` are values of quirks that the machine rejects (`emulator.shared.surprises`).
 
     Raises `UnsupportedError` for an unknown `profile` or `driver`.
 

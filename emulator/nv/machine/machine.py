@@ -40,9 +40,8 @@ from emulator.nv.rm.objects import (
 from emulator.shared.accuracy import AccuracyLedger
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.races import Races
-from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import Scheduler, TurnLock
-from emulator.shared.surprises import Surprises
+from emulator.shared.surprises import Rejections, Surprises
 from emulator.shared.user_memory import UserMemory
 from emulator.shared.waits import SemaphoreHistory, find_deadlock
 from hcq.errors import HcqError

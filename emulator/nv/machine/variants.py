@@ -13,7 +13,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from emulator.nv.machine.kernel import NvKernel
-    from emulator.shared.rejections import Rejections
+    from emulator.shared.surprises import Rejections
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
 

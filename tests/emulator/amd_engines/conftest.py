@@ -22,8 +22,8 @@ from emulator.amd.kfd.queues import QueueObject
 from emulator.amd.profiles import find_gpu
 from emulator.ir.library import Sanitizers
 from emulator.shared.backing import Backing
-from emulator.shared.rejections import Rejections
 from emulator.shared.scheduler import StepOutcome
+from emulator.shared.surprises import Rejections
 from emulator.simt.engine import Settings
 from hcq.config import config
 

@@ -11,7 +11,7 @@ from drivers.amd.layouts.pm4 import Function
 from emulator.amd.engines.order import OrderWatch, QueueClock
 from emulator.amd.engines.packets import PacketWait
 from emulator.ir.library import Sanitizers
-from emulator.shared.releases import RELEASES, SemaphoreStore
+from emulator.shared.waits import RELEASES, SemaphoreStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

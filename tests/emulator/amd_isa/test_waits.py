@@ -13,8 +13,7 @@ from emulator.amd.isa.instruction import Instruction
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.operands import Reg, Word
 from emulator.amd.isa.translate import read_kernel
-from emulator.amd.isa.wait_counters import waited
-from emulator.amd.isa.waits import missing_waits
+from emulator.amd.isa.waits import missing_waits, waited
 from emulator.ir.report import ReportKind, parse
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import compiled

@@ -13,8 +13,8 @@ from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
 from emulator.ir.library import Sanitizers
 from emulator.nv.machine import FindingKind
-from emulator.shared.releases import Releases, VectorClock
 from emulator.shared.vaspace import AccessKind
+from emulator.shared.waits import Releases, VectorClock
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.launching import (
     HEAD,
@@ -23,7 +23,7 @@ from tests.emulator.nv_machine.launching import (
 from tests.emulator.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
-    from emulator.shared.releases import SemaphoreStore
+    from emulator.shared.waits import SemaphoreStore
 
 MORE = """
 .visible .entry read(.param .u64 at) {

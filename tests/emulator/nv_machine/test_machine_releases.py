@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drivers.nv.layouts.host import SemOperation
 from emulator.nv.engines.semaphore import Acquire
-from emulator.shared.releases import Releases, SemaphoreStore, VectorClock
+from emulator.shared.waits import Releases, SemaphoreStore, VectorClock
 
 AT, ELSEWHERE = 0x1000, 0x2000
 ONE, TWO, THREE = (1, "copy"), (2, "compute"), (3, "copy")

@@ -14,10 +14,9 @@ from emulator.shared.backing import PAGE, Backing
 from emulator.shared.caches import PAGE as CACHE_PAGE
 from emulator.shared.caches import CacheFill, IncoherentCache
 from emulator.shared.combining import EntryPart, Missing, WriteCombining
-from emulator.shared.releases import SemaphoreStore
 from emulator.shared.scheduler import Scheduler, StepOutcome, TurnLock
 from emulator.shared.vaspace import AccessKind, Miss, VaSpace
-from emulator.shared.waits import SemaphoreHistory, find_deadlock
+from emulator.shared.waits import SemaphoreHistory, SemaphoreStore, find_deadlock
 from tests.limits import HANG_S
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources-amd.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.rejections`, how an
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.surprises`, how an
 emulated GPU uses a row.
 """
 
@@ -26,7 +26,7 @@ from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, Rele
 from drivers.amd.layouts.registers import Initiator
 from drivers.amd.layouts.sdma import FENCE_MTYPE_UC, SMALL_PIECE, CopyLinear, Fence
 from emulator.amd.engines.errors import packet_fault
-from emulator.shared.rejections import Rejection
+from emulator.shared.surprises import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

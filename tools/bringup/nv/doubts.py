@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.rejections`, how an
+Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.surprises`, how an
 emulated GPU uses a row.
 """
 
@@ -34,7 +34,7 @@ from drivers.nv.layouts.rm_classes import (
     copy_engine,
 )
 from emulator.nv.rm.objects import RmMemory, Subdevice, Usermode
-from emulator.shared.rejections import Rejection
+from emulator.shared.surprises import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
