@@ -77,7 +77,7 @@ class Memory:
 
     def load(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position; 0, and no read, where its mask is false."""
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
+        mask = self._mask(node)
         if mask is None:
             transposed_column = self._load_transposed(node)
             if transposed_column is not None:
@@ -104,7 +104,7 @@ class Memory:
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
+        mask = self._mask(node)
         return self.read(node.src[0], node.src[1], mask)
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
@@ -113,7 +113,7 @@ class Memory:
         The lanes must be neighbours. Where the mask is false, the address is that of the buffer.
         """
         b, ix = self.b, self.index
-        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.e.free[node])
+        mask = self._mask(node)
         kind = storage_type(node.src[0].dtype)
         pointer, place = ix.buffer(node.src[0].arg), ix.place(node.src[1])
         assert place.vector is None
@@ -155,9 +155,8 @@ class Memory:
 
         None where the access has a mask, or is not read by rows of a square along a range.
         """
-        if node.op is not Ops.LOAD or len(node.src) > 2:
-            return None
-        return None if self._mask(None, self.e.free[node]) is not None else self._square(node)
+        plain = node.op is Ops.LOAD and len(node.src) == 2 and self._mask(node) is None
+        return self._square(node) if plain else None
 
     def _square(self, node: UOp) -> tuple[UOp, Line] | None:
         ix, b = self.index, self.b
@@ -167,11 +166,9 @@ class Memory:
             return None
         here = ix.env[unit]
         ix.env[unit] = 0
-        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
+        base, offset = self._origin(node.src[0], p)
         ix.env[unit] = here
-        kind = storage_type(node.dtype)
-        base = b.offset(ix.buffer(node.src[0].arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
-        token, count = self.token(node.src[0]), unit.arg[1]
+        kind, token, count = storage_type(node.dtype), self.token(node.src[0]), unit.arg[1]
         places = [offset + p.stride * lane for lane in range(p.lanes)]
         if count == p.lanes:
             rows = b.line("load_rows", kind, p.lanes, (base, *token), tuple(places))
@@ -181,11 +178,19 @@ class Memory:
         read = [self._read_row(kind, at, p.lanes, some, token) for at in addresses]
         return unit, transposed(b, read, count)
 
-    def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
-        """Return a node's mask and the guards of the ranges `free`; None if that is always true."""
-        line = None if mask is None else self.index.mask(mask)
+    def _origin(self, buffer: UOp, p: indexing.IndexParts) -> tuple[Line, int]:
+        """Return the address of an access without its units, and the elements from there to their places."""
+        ix, kind = self.index, storage_type(buffer.dtype)
+        pointer = ix.buffer(buffer.arg)
+        base = self.b.offset(pointer, ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        return base, p.constant + sum([c * ix.env[u] for u, c in p.units])
+
+    def _mask(self, node: UOp) -> Line | None:
+        """Return the mask of a LOAD or STORE and the guards of its ranges; None if that is always true."""
+        masks = node.src[2:] if node.op is Ops.LOAD else node.src[3:]
+        line = self.index.mask(masks[0]) if masks else None
         for r, guard in self.index.guards.items():
-            if r in free:
+            if r in self.e.free[node]:
                 line = self.b.both(line, self.index.mask(guard))
         return line
 
@@ -197,20 +202,16 @@ class Memory:
         token = self.token(buffer)
         place = ix.place(index, strided=True)
         if place.vector is not None:
-            lanes = place.vector.lanes
-            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
-            return b.line("gather", kind, lanes, (pointer, place.vector, every, *token))
+            every = self._every(mask, place.vector.lanes)
+            return b.line("gather", kind, every.lanes, (pointer, place.vector, every, *token))
         if place.stride == 0:
             if mask is not None and buffer.arg in self.written:
                 return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
             return self._read_once(kind, pointer, place, mask, token)
         address = self._within(pointer, place, kind, mask)
         if place.stride == -1:
-            flipped = (
-                mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
-            )
-            row = self._read_row(kind, address, place.lanes, flipped, token)
-            return b.shuffle(row, row, range(place.lanes)[::-1])
+            flipped = None if mask is None else self._reversed(mask)
+            return self._reversed(self._read_row(kind, address, place.lanes, flipped, token))
         if place.stride > 1:
             return self._read_thinned(kind, address, place, mask, token)
         if self.e.plan.threads > 1 and (mask is None or mask.lanes == 1):
@@ -230,6 +231,14 @@ class Memory:
             return b.offset(pointer, b.select(mask, b.add(place.base, b.index(offset)), b.index(0)), kind)
         base = b.select(mask, place.base, b.index(0))
         return b.offset(b.offset(pointer, base, kind), b.index(offset), kind)
+
+    def _every(self, mask: Line | None, lanes: int) -> Line:
+        """Return a mask, None is true, for every lane."""
+        return self.b.const(dtypes.bool, True, lanes) if mask is None else self.b.splat(mask, lanes)
+
+    def _reversed(self, value: Line) -> Line:
+        """Return the lanes of a value in reverse order."""
+        return value if value.lanes == 1 else self.b.shuffle(value, value, range(value.lanes)[::-1])
 
     def token(self, buffer: UOp) -> tuple[Line, ...]:
         """Return the source that keeps loads of scratch memory after its stores; empty for other buffers."""
@@ -287,7 +296,7 @@ class Memory:
         policy = "aligned" if lanes > 1 and self._aligned(place) else None
         if mask is None:
             return b.line("load", kind, lanes, (self.index.address(pointer, place, kind), *token), policy)
-        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        some = b.any(mask)
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
         read = b.line("load", kind, lanes, (b.offset(pointer, where, kind), *token), policy)
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0, lanes))
@@ -295,7 +304,7 @@ class Memory:
     def _read_if(self, kind: DType, address: Line, mask: Line, token: tuple[Line, ...]) -> Line:
         """Load one element in a branch: where the mask is false nothing is read, and the value is 0."""
         b = self.b
-        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        some = b.any(mask)
         zero = b.const(kind, 0.0 if kind.is_float else 0)
         branch = b.enter_branch(some)
         read = b.line("load", kind, 1, (address, *token))
@@ -306,26 +315,25 @@ class Memory:
         """Write a STORE of a value at the current position; nothing is stored where its mask is false."""
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
-        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store])
-        mask = self.b.both(mask, self._first_thread())
+        mask = b.both(self._mask(store), self._first_thread())
         kind = storage_type(buffer.dtype)
         value = conversions.pack(b, value, buffer.dtype)
         pointer, place = ix.buffer(buffer.arg), ix.place(index)
         if place.vector is not None:
-            lanes = place.vector.lanes
-            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
-            b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
+            every = self._every(mask, place.vector.lanes)
+            value = b.splat(value, every.lanes)
+            b.line("scatter", kind, every.lanes, (pointer, place.vector, value, every))
             return
         masked = mask is not None and self.e.plan.threads == 1 and place.stride
         address = self._within(pointer, place, kind, mask if masked else None)
         if place.stride:
             value = b.splat(value, place.lanes)
         if place.stride == -1:
-            value = b.shuffle(value, value, range(place.lanes)[::-1])
-            if mask is not None and isinstance(mask.arg, tuple) and mask.op == "const":
+            value = self._reversed(value)
+            if mask is not None and mask.op == "const" and isinstance(mask.arg, tuple):
                 mask = b.const(dtypes.bool, mask.arg[::-1], mask.lanes)
-            elif mask is not None and mask.lanes > 1:
-                mask = b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            elif mask is not None:
+                mask = self._reversed(mask)
         if mask is None or (self.e.plan.threads > 1 and mask.lanes == 1):
             whole = self.e.plan.threads > 1 and place.stride == 1 and self._aligned(place)
             policy = "aligned" if whole else "stream" if self._streams(place, kind) else None
@@ -385,12 +393,7 @@ class Memory:
         if self.e.plan.threads > 1 or p.computed or p.stride in (-1, 0, 1):
             return None
         woven = self._woven(p)
-        if woven is not None:
-            return woven
-        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store])
-        if mask is not None:
-            return None
-        return self._row_of(p)
+        return woven if woven is not None or self._mask(store) is not None else self._row_of(p)
 
     @staticmethod
     def _woven(p: indexing.IndexParts) -> UOp | None:
@@ -433,8 +436,7 @@ class Memory:
             self._store_woven(store, unit, p, values)
             return
         kind, step = storage_type(buffer.dtype), dict(p.units)[unit]
-        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
-        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
+        base, offset = self._origin(buffer, p)
         rows = [b.splat(conversions.pack(b, value, buffer.dtype), p.lanes) for value in values]
         for first in range(0, len(rows), p.lanes):
             square = rows[first : first + p.lanes]
@@ -467,12 +469,8 @@ class Memory:
         b, ix = self.b, self.index
         buffer, lanes = store.src[0], p.lanes
         kind = storage_type(buffer.dtype)
-        offset = p.constant + sum([c * ix.env[u] for u, c in p.units])
-        base = b.offset(ix.buffer(buffer.arg), ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
-        masks: list[Line | None] = []
-        for k in range(WOVEN):
-            ix.env[unit] = k
-            masks.append(self._mask(store.src[3] if len(store.src) > 3 else None, self.e.free[store]))
+        base, offset = self._origin(buffer, p)
+        masks = [self._mask(store) for _ in self.e.positions([unit])]
         ix.env[unit] = 0
         rows = [b.splat(conversions.pack(b, value, buffer.dtype), lanes) for value in values]
         true = b.const(dtypes.bool, True)

@@ -129,6 +129,25 @@ class Builder:
         """Return a * b + c, rounded once."""
         return self.call("fma", a, b, c)
 
+    def any(self, mask: Line) -> Line:
+        """Return whether a mask is true in any lane."""
+        return self.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+
+    def rarely(
+        self, mask: Line, otherwise: Sequence[Line], inside: Callable[[], Sequence[Line]]
+    ) -> list[Line]:
+        """Write `inside` in a cold branch that runs if a mask is true in any lane.
+
+        Return the values after it: those of `inside` where the branch runs, else `otherwise`. The branch is
+        in the outermost block where the mask and these values exist; the cursor stays where it is.
+        """
+        condition, saved = self.any(mask), self.cursor
+        self.cursor = max((condition.block, *[x.block for x in otherwise]), key=lambda block: block.depth)
+        branch = self.enter_branch(condition, cold=True)
+        values = self.leave_branch(branch, list(zip(inside(), otherwise, strict=True)))
+        self.cursor = saved
+        return values
+
     def both(self, a: Line | None, b: Line | None) -> Line | None:
         """Return the conjunction of two masks; None is true."""
         if a is None or b is None:

@@ -145,14 +145,17 @@ def _far(v: Floats, x: Line, y: Line, step: int, rounds: int) -> Line:
     """Return x modulo y for any quotient: reduce by y 2**(k step), from the largest below x down."""
     b = v.b
     scale = 2.0**step
-    up = b.enter_loop(b.index(0), b.index(rounds), 1, b.cursor)
-    part = b.carry(up, y)
-    larger = v.mul(part, scale)
-    (part,) = b.leave_loop(up, [v.where("ole", larger, x, larger, part)])
-    down = b.enter_loop(b.index(0), b.index(rounds + 1), 1, b.cursor)
-    rest, unit = b.carry(down, x), b.carry(down, part)
-    smaller = v.mul(unit, 1 / scale)
-    return b.leave_loop(down, [_once(v, rest, unit)[0], v.where("ogt", smaller, y, smaller, y)])[0]
+
+    def up(_: Line, carried: list[Line]) -> list[Line]:
+        larger = v.mul(carried[0], scale)
+        return [v.where("ole", larger, x, larger, carried[0])]
+
+    def down(_: Line, carried: list[Line]) -> list[Line]:
+        smaller = v.mul(carried[1], 1 / scale)
+        return [_once(v, *carried)[0], v.where("ogt", smaller, y, smaller, y)]
+
+    (part,) = b.repeat(b.index(0), b.index(rounds), [y], up)
+    return b.repeat(b.index(0), b.index(rounds + 1), [x, part], down)[0]
 
 
 def fmod(b: Builder, x: Line, y: Line) -> Line:
@@ -163,11 +166,10 @@ def fmod(b: Builder, x: Line, y: Line) -> Line:
     rest, quotient = _once(v, dividend, divisor)
     step, rounds = (23, 13) if v.single() else (52, 41)  # 2**277 and 2**2098 are the largest quotients
     far = b.cmp("oge", quotient, v.f(2.0**step))
-    runs = b.line("any", dtypes.bool, 1, (far,)) if far.lanes > 1 else far
-    saved = b.cursor
-    b.cursor = runs.block
-    branch = b.enter_branch(runs, cold=True)
-    inside = b.select(far, _far(v, dividend, divisor, step, rounds), rest)
-    (rest,) = b.leave_branch(branch, [(inside, rest)])
-    b.cursor = saved
+    near = rest
+
+    def inside() -> list[Line]:
+        return [b.select(far, _far(v, dividend, divisor, step, rounds), near)]
+
+    (rest,) = b.rarely(far, [near], inside)
     return b.call("copysign", rest, x)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes
 from compiler.emit.floats import Floats
 from compiler.emit.transcendental import EXP2_32, EXP_64, log_split
 
@@ -163,16 +162,13 @@ def _integer(b: Builder, d: DType, x: Line, y: Line) -> Line:
     total, base = b.splat(one, x.lanes), x
     for _ in range(SHORT):
         total, base, rest = _round(b, total, base, rest)
-    more = b.cmp("ne", rest, zero)
-    runs = b.line("any", dtypes.bool, 1, (more,)) if more.lanes > 1 else more
-    saved = b.cursor
-    b.cursor = max((runs.block, total.block, base.block), key=lambda block: block.depth)
-    branch = b.enter_branch(runs, cold=True)
-    loop = b.enter_loop(b.index(SHORT), b.index(d.bits), 1, b.cursor)
-    carried = [b.carry(loop, value) for value in (total, base, rest)]
-    results = b.leave_loop(loop, _round(b, carried[0], carried[1], carried[2]))
-    total = b.leave_branch(branch, [(results[0], total)])[0]
-    b.cursor = saved
+    many, short = b.cmp("ne", rest, zero), (total, base, rest)
+
+    def longer() -> list[Line]:
+        ends = b.index(SHORT), b.index(d.bits)
+        return b.repeat(*ends, short, lambda _, carried: list(_round(b, *carried)))[:1]
+
+    (total,) = b.rarely(many, [total], longer)
     if below is None:
         return total
     minus = b.const(d, -1)

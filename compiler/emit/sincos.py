@@ -79,14 +79,13 @@ def _reduce(v: Floats, x: Line) -> tuple[Line, Line]:
         r = v.fma(n, -word, r)
     q = v.to_int(n)
     large = v.b.cmp("ogt", v.b.call("fabs", x), v.f(limit))
-    runs = v.b.line("any", dtypes.bool, 1, (large,)) if x.lanes > 1 else large
-    saved = v.b.cursor
-    v.b.cursor = runs.block
-    branch = v.b.enter_branch(runs, cold=True)
-    far_r, far_q = (_reduce_far_32 if v.single() else _reduce_far_64)(v, x)
-    mixed = v.b.select(large, far_r, r), v.b.select(large, far_q, q)
-    r, q = v.b.leave_branch(branch, [(mixed[0], r), (mixed[1], q)])
-    v.b.cursor = saved
+    near = r, q
+
+    def inside() -> list[Line]:
+        far = (_reduce_far_32 if v.single() else _reduce_far_64)(v, x)
+        return [v.b.select(large, x, y) for x, y in zip(far, near, strict=True)]
+
+    r, q = v.b.rarely(large, near, inside)
     return r, q
 
 
