@@ -180,7 +180,7 @@ def _lookup(
         kernel = from_bytes(payload, arch=target.arch)
     except MalformedError as error:
         if settings.debug:
-            _print(f"compiler cache: {error}; compiling again")
+            print(f"compiler cache: {error}; compiling again", file=sys.stderr)  # noqa: T201  # DEBUG output
         return None, place
     stats.hits += 1
     _remember(ast, arch, kernel, text, settings)
@@ -262,7 +262,3 @@ def _show(ast: UOp, kernel: CompiledKernel, level: int, *, cached: bool) -> None
         from compiler import show  # noqa: PLC0415  # rarely needed
 
         show.report(show.kernel(ast, kernel.image, level=level, cached=cached, colour=sys.stderr.isatty()))
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201  # DEBUG output goes to stderr

@@ -40,18 +40,9 @@ def slots(arguments: Arguments) -> tuple[ArgSlot, ...]:
 def to_bytes(kernel: CompiledKernel) -> bytes:
     """Serialize a kernel as one line of JSON with its facts, followed by its code."""
     image = kernel.image
-    facts = {
-        "name": image.name,
-        "arch": image.arch,
-        "args": [[a.name, a.kind.name, a.offset, a.size, a.access] for a in image.args],
-        "kernarg_size": image.kernarg_size,
-        "shared_bytes": image.shared_bytes,
-        "scratch_bytes": image.scratch_bytes,
-        "max_threads": image.max_threads,
-        "group_ns": image.group_ns,
-        "groups": kernel.groups,
-        "threads": kernel.threads,
-    }
+    sizes = {"groups": kernel.groups, "threads": kernel.threads}
+    facts = {name: sizes[name] if name in sizes else getattr(image, name) for name in _FACTS}
+    facts["args"] = [[a.name, a.kind.name, a.offset, a.size, a.access] for a in image.args]
     return json.dumps(facts, separators=(",", ":")).encode() + b"\n" + image.code
 
 
@@ -86,17 +77,10 @@ def from_bytes(data: bytes, *, arch: str) -> CompiledKernel:
 
 
 _FACTS: dict[str, type] = {
-    "name": str,
-    "arch": str,
-    "args": list,
-    "kernarg_size": int,
-    "shared_bytes": int,
-    "scratch_bytes": int,
-    "max_threads": int,
-    "group_ns": int,
-    "groups": list,
-    "threads": list,
-}
+    "name": str, "arch": str, "args": list, "kernarg_size": int, "shared_bytes": int, "scratch_bytes": int,
+    "max_threads": int, "group_ns": int, "groups": list, "threads": list,
+}  # fmt: skip
+"""Name of a fact of an image or of its launch -> its type in JSON."""
 
 
 def _slot(words: object) -> ArgSlot:

@@ -50,6 +50,47 @@ def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
     return (kind, data) if len(data) == size else None
 
 
+class Interpreter:
+    """A spawned interpreter that runs some code and talks on its pipes. Not thread-safe."""
+
+    def __init__(self, code: str, prelude: str = "") -> None:
+        """Start the process; `prelude` is Python code that it runs first, for tests."""
+        home = str(Path(__file__).resolve().parent.parent)
+        start = f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); {code}"
+        self.dead = False
+        """Whether the process has ended, or must not be used any more."""
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", start],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.stderr,
+        )
+
+    def ended(self) -> tuple[str, str]:
+        """Wait for the end of the process; return how it ended, and the end of what it wrote to stderr."""
+        self.dead = True
+        code = self.process.wait()
+        self.stderr.seek(0)
+        output = self.stderr.read().decode(errors="replace")[-STDERR_SHOWN:].strip()
+        return f"signal {-code}" if code < 0 else f"exit status {code}", output
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Close the pipes and wait for the end of the process, killed after `timeout_s` if given."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    self.dead = True
+        try:
+            self.process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.stderr.close()
+
+
 class Worker:
     """One worker process for an architecture. Not thread-safe."""
 
@@ -58,35 +99,31 @@ class Worker:
 
         Raises `UnsupportedError` for an architecture without a target.
         """
-        home = str(Path(__file__).resolve().parent.parent)
-        start = (
-            f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); "
-            f"from compiler.workers import serve; serve({arch!r})"
-        )
         self._arch = target_of(arch).arch
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", start],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-        )
-        self.dead = False
+        self._interpreter = Interpreter(f"from compiler.workers import serve; serve({arch!r})", prelude)
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process has ended; another worker must take the next kernel."""
+        return self._interpreter.dead
 
     def compile(self, text: str, choice: str = "") -> CompiledKernel | HcqError:
         """Compile the kernel of a canonical text, and return it or its error; no error is raised.
 
         `choice` is the text of a choice, "" for the estimated plan. After an abort the worker is `dead`.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        process = self._interpreter.process
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            _write(self._process.stdin, _DONE, f"{choice}\0{text}".encode())
-            reply = _read(self._process.stdout)
+            _write(process.stdin, _DONE, f"{choice}\0{text}".encode())
+            reply = _read(process.stdout)
         except BrokenPipeError:
             reply = None
         if reply is None:
-            return self._abort_error(text)
+            how, output = self._interpreter.ended()
+            what = f"the compile worker ended ({how}): LLVM could not select the code; its output: {output}"
+            return CompileError(what, ast=text)
         kind, data = reply
         if kind == _DONE:
             try:
@@ -96,27 +133,9 @@ class Worker:
         message = data.decode()
         return CompileError(message) if kind == _REFUSED else UnsupportedError(message)
 
-    def _abort_error(self, text: str) -> CompileError:
-        self.dead = True
-        code = self._process.wait()
-        self._stderr.seek(0)
-        output = self._stderr.read().decode(errors="replace")[-STDERR_SHOWN:].strip()
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return CompileError(
-            f"the compile worker ended ({how}): LLVM could not select the code; its output: {output}",
-            ast=text,
-        )
-
     def close(self) -> None:
         """End the process, and wait for its end."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    self.dead = True
-        self._process.wait()
-        self._stderr.close()
+        self._interpreter.close()
 
 
 def compile_texts(

@@ -166,16 +166,23 @@ def log(b: Builder, x: Line) -> Line:
     """The natural logarithm."""
     v = Floats(b, x.dtype)
     f, e = log_split(v, x)
+    return _log_specials(v, x, _log_sum(v, f, e))
+
+
+def _log_sum(v: Floats, f: Line, e: Line, more: Line | None = None) -> Line:
+    """log(1 + f) + e ln(2) + more."""
     high, low = _ln2(v)
+
+    def tail() -> Line:
+        return v.mul(e, low) if more is None else v.fma(e, low, more)
+
     if v.single():
         z = v.mul(f, f)
-        y = v.fma(v.mul(v.horner(LOG_32, f), f), z, v.mul(e, low))
-        y = v.fma(e, high, v.add(v.fma(z, -0.5, y), f))
-    else:
-        half, s, r = _log_double(v, f)
-        inner = v.fma(s, v.add(half, r), v.mul(e, low))
-        y = v.fma(e, high, v.sub(f, v.sub(half, inner)))
-    return _log_specials(v, x, y)
+        y = v.fma(v.mul(v.horner(LOG_32, f), f), z, tail())
+        return v.fma(e, high, v.add(v.fma(z, -0.5, y), f))
+    half, s, r = _log_double(v, f)
+    inner = v.fma(s, v.add(half, r), tail())
+    return v.fma(e, high, v.sub(f, v.sub(half, inner)))
 
 
 def log1p(b: Builder, x: Line) -> Line:
@@ -190,16 +197,7 @@ def log1p(b: Builder, x: Line) -> Line:
     scale = v.power_of_two(v.to_int(v.neg(v.where("ogt", e, 60.0, 60.0, e))))
     c = b.select(near, v.f(0.0), v.mul(lost, scale))
     c = v.fma(c, v.fma(f, f, v.neg(f)), c)  # divided by 1 + f, approximately
-    high, low = _ln2(v)
-    if v.single():
-        z = v.mul(f, f)
-        y = v.fma(v.mul(v.horner(LOG_32, f), f), z, v.fma(e, low, c))
-        y = v.fma(e, high, v.add(v.fma(z, -0.5, y), f))
-    else:
-        half, s, r = _log_double(v, f)
-        inner = v.fma(s, v.add(half, r), v.fma(e, low, c))
-        y = v.fma(e, high, v.sub(f, v.sub(half, inner)))
-    y = _log_specials(v, u, y)
+    y = _log_specials(v, u, _log_sum(v, f, e, c))
     return v.where("oeq", x, 0.0, x, y)
 
 

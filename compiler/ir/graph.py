@@ -325,16 +325,17 @@ def build(rows: Iterable[Row]) -> list[UOp]:
     nodes: list[UOp] = []
     for op, sources, arg in rows:
         src = list(map(nodes.__getitem__, sources))
-        nodes.append(_MAKERS[op](op, src, arg) if isinstance(op, str) else op(src, arg))
+        nodes.append(MAKERS[op](op, src, arg) if isinstance(op, str) else op(src, arg))
     return nodes
 
 
-_MAKERS: Final[dict[str, Callable[[str, list[UOp], Any], UOp]]] = {
+MAKERS: Final[dict[str, Callable[[str, list[UOp], Any], UOp]]] = {
     **dict.fromkeys(ops.UNARY, lambda op, src, _: unary(op, src[0])),
     **dict.fromkeys(ops.BINARY, lambda op, src, _: binary(op, src[0], src[1])),
     Ops.PARAM: lambda _, __, arg: param(*arg),
     Ops.CONST: lambda _, __, arg: const(*arg),
-    Ops.IOTA: lambda _, __, arg: uop(Ops.IOTA, arg[0], (), arg[1]),
+    Ops.IOTA: lambda _, __, arg: iota(arg[1][0], arg[1][1], arg[0]),
+    Ops.IVALUE: lambda _, src, arg: number_of(src[0], arg),
     Ops.WHERE: lambda _, src, __: where(*src),
     Ops.WITHIN: lambda _, src, __: within(*src),
     Ops.CAST: lambda _, src, arg: cast(src[0], arg),
@@ -350,8 +351,11 @@ _MAKERS: Final[dict[str, Callable[[str, list[UOp], Any], UOp]]] = {
     Ops.GATHER: lambda _, src, arg: gather(src[0], src[1], arg),
     Ops.CONTIGUOUS: lambda _, src, __: contiguous(src[0]),
     Ops.AFTER: lambda _, src, __: after(*src),
+    Ops.ASSIGN: lambda _, src, __: assign(*src),
 }
-"""Operation -> the constructor of a node from its name, sources and argument."""
+"""Operation -> the constructor of a node from its name, sources and argument.
+
+The argument of a leaf has the dtype as well, that of a conversion is the dtype."""
 
 
 def _show(x: UOp) -> str:

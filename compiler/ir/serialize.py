@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import by_name, dtypes
 from compiler.ir.ops import INDEX, MASK, NAMES, Ops
@@ -20,7 +19,9 @@ from compiler.ir.uop import UOp, const, uop
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Container, Iterable, Sequence
+
+Node = TypeVar("Node")
 
 
 def node_text(x: UOp) -> str:
@@ -94,15 +95,15 @@ def postorder(roots: Iterable[UOp]) -> list[UOp]:
 
 
 def unknown_under(
-    root: UOp, known: Container[UOp], sources: Callable[[UOp], tuple[UOp, ...]] = attrgetter("src")
-) -> list[UOp]:
-    """Return the nodes under a root that are not in `known`, sources before users.
+    roots: Sequence[Node], known: Container[Node], sources: Callable[[Node], Sequence[Node]]
+) -> list[Node]:
+    """Return the nodes under some roots that are not in `known`, sources before users.
 
     Nodes that only known nodes use are left out. `sources` returns the sources of a node.
     """
-    done: set[UOp] = set()
-    order: list[UOp] = []
-    stack = [root]
+    done: set[Node] = set()
+    order: list[Node] = []
+    stack = [*reversed(roots)]
     while stack:
         x = stack[-1]
         if x in done or x in known:

@@ -42,48 +42,25 @@ def constructed(x: UOp) -> UOp:
 
     Raises `CompileError` if the constructor refuses it, or if tensor graphs have no such operation.
     """
-    build = _TENSOR.get(x.op)
-    if build is None and x.op not in sets.ELEMENTWISE:
+    if x.op not in graph.MAKERS:
         raise CompileError(f"{x!r} is not an operation of tensor graphs; it belongs to kernels")
     try:
-        return build(x) if build is not None else _elementwise(x)
+        return _made_again(x)
     except (UsageError, ValueError, TypeError, IndexError) as error:
         raise CompileError(f"{x!r} over {list(x.src)}: {error}") from error
 
 
-def _elementwise(x: UOp) -> UOp:
-    if x.op is Ops.CAST:
-        return graph.cast(x.src[0], x.dtype)
-    if x.op is Ops.BITCAST:
-        return graph.bitcast(x.src[0], x.dtype)
-    if x.op is Ops.WHERE:
-        return graph.where(*x.src)
-    if x.op is Ops.WITHIN:
-        return graph.within(*x.src)
-    if x.op in sets.UNARY:
-        return graph.unary(x.op, *x.src)
-    a, b = x.src
-    return graph.binary(x.op, a, b)
+def _made_again(x: UOp) -> UOp:
+    return graph.MAKERS[x.op](x.op, list(x.src), _ARGUMENT[x.op](x) if x.op in _ARGUMENT else x.arg)
 
 
-_TENSOR: Final[dict[str, Callable[[UOp], UOp]]] = {
-    Ops.PARAM: lambda x: graph.param(x.arg[0], x.arg[1], x.dtype),
-    Ops.CONST: lambda x: graph.const(x.arg, x.dtype),
-    Ops.IOTA: lambda x: graph.iota(x.arg[0], x.arg[1], x.dtype),
-    Ops.IVALUE: lambda x: graph.number_of(x.src[0], x.dtype),
-    Ops.RESHAPE: lambda x: graph.reshape(x.src[0], x.arg),
-    Ops.PERMUTE: lambda x: graph.permute(x.src[0], x.arg),
-    Ops.EXPAND: lambda x: graph.expand(x.src[0], x.arg),
-    Ops.PAD: lambda x: graph.pad(x.src[0], x.arg),
-    Ops.SHRINK: lambda x: graph.shrink(x.src[0], x.arg),
-    Ops.FLIP: lambda x: graph.flip(x.src[0], x.arg),
-    Ops.WINDOW: lambda x: graph.window(x.src[0], *x.arg),
-    Ops.REDUCE: lambda x: graph.reduce(x.src[0], *x.arg),
-    Ops.GATHER: lambda x: graph.gather(x.src[0], x.src[1], x.arg),
-    Ops.CONTIGUOUS: lambda x: graph.contiguous(x.src[0]),
-    Ops.AFTER: lambda x: graph.after(*x.src),
-    Ops.ASSIGN: lambda x: graph.assign(*x.src),
+_ARGUMENT: Final[dict[str, Callable[[UOp], object]]] = {
+    Ops.PARAM: lambda x: (*x.arg, x.dtype),
+    Ops.CONST: lambda x: (x.arg, x.dtype),
+    Ops.IOTA: lambda x: (x.dtype, x.arg),
+    **dict.fromkeys((Ops.IVALUE, Ops.CAST, Ops.BITCAST), lambda x: x.dtype),
 }
+"""Operation -> the argument of its constructor, if that is not the node's own."""
 
 
 def verify_kernel(ast: UOp) -> None:
@@ -164,7 +141,7 @@ class _Kernel:
                 x, "sources of arithmetic must be values; IVALUE turns an index or a mask into one"
             )
         try:
-            same = _elementwise(x)
+            same = _made_again(x)
         except (UsageError, ValueError, TypeError) as error:
             raise self.fail(x, str(error)) from error
         if same.dtype is not x.dtype:

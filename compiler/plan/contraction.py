@@ -34,6 +34,7 @@ from compiler.plan.contraction_cost import (
 )
 from compiler.plan.contraction_tile import ACROSS, RegisterTile, is_looped, looped_results, run
 from compiler.plan.in_place_reads import LINE
+from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, divided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +55,6 @@ PANEL_SHARE = 2
 """Panels held at once take this many second-level caches: they stream from the third level."""
 STAGE_BYTES = 6 << 20
 """Bytes of panels that a kernel keeps on its thread's stack at most."""
-GROUPS_PER_CORE = 4
-GROUP_NS = 20_000
-"""A workgroup takes at least about this long where there are more of them than cores."""
 SHORT_NS = 5_000
 """A workgroup takes at least about this long: a thread that is awake begins one in a microsecond."""
 AGAIN = 0.05
@@ -394,19 +392,8 @@ class _Planner:
         if self.pieces and self.tile.taps is not None:  # each workgroup copies all pieces
             wanted = max(1, min(wanted, target.cores))
             order.sort(key=lambda r: -(-axes[r].count // wanted) * wanted / axes[r].count)
-        groups: list[Step] = []
-        pieces: dict[UOp, int] = {}
-        for r in order:
-            if wanted <= 1:
-                break
-            count = axes[r].count
-            size = -(-count // min(count, wanted))
-            parts = -(-count // size)
-            if parts > 1:
-                groups.append(Step("group", r, size))
-                pieces[r] = size
-                wanted = -(-wanted // parts)
-        return groups, pieces
+        groups = divided([axes[r] for r in order], wanted)
+        return groups, {step.range: step.size for step in groups}
 
 
 def _piece(size: int, most: int, turn: int) -> int:

@@ -20,7 +20,7 @@ from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import by_number, ordered, rebuilt
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
 from compiler.plan.choice import PartsChoice
-from compiler.plan.proposal import Proposal, prepared
+from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, Proposal, divided, prepared
 from compiler.rewrite import online_softmax
 from compiler.rewrite.range_merging import replace_ranges
 from compiler.rewrite.residue_classes import split_residues
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     Places = dict[UOp, Line]
     Buffers = dict[int, tuple[Line, Line]]
 
-GROUP_NS = 20_000
-"""A workgroup takes at least about this long."""
-GROUPS_PER_CORE = 4
 LEAST_ROWS = 32
 """Rows of a block at least, where a matrix has as many: each block copies the operands of products."""
 
@@ -150,14 +147,7 @@ def _groups(nanoseconds: float, target: Target) -> int:
 
 def steps_of(axes: tuple[Axis, ...], wanted: int) -> tuple[Step, ...]:
     """Return about as many workgroups along the shared ranges, outermost first, and the loops over blocks."""
-    groups: list[Step] = []
-    for axis in axes:
-        size = -(-axis.count // max(1, min(axis.count, wanted)))
-        parts = -(-axis.count // size)
-        if parts > 1:
-            groups.append(Step("group", axis.range, size))
-            wanted = -(-wanted // parts)
-    return (*groups, *[Step("loop", axis.range) for axis in axes])
+    return (*divided(axes, wanted), *[Step("loop", axis.range) for axis in axes])
 
 
 def _of_block(part: UOp, ranges: list[UOp], block: int, externals: int | None = None) -> UOp:

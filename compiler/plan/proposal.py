@@ -3,25 +3,26 @@
 `KernelForm` is what a proposer takes. A proposer is a function `propose(kernel, target, best)` that yields
 proposals; `best` is the fastest proposal so far, so that a proposer can leave out those that cannot be used
 beside it. The module of a proposer has a second function, `by_choice(kernel, target, choice)`, if it makes
-more than one plan of a kernel.
+more than one plan of a kernel. `divided` makes the workgroups of plans of targets without threads.
 
 Not here: the proposers and their comparison (`proposers`), choices as text (`choice`). Next: `proposers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler.nest.kernel_shape import KernelShape, analyse
+from compiler.nest.loop_nest import Step
 from compiler.rewrite.mask_hoisting import hoist_masks
 from compiler.rewrite.packed_dot import in_words, operation
 from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges, split_ranges
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
-    from compiler.nest.loop_nest import LoopNest
+    from compiler.nest.loop_nest import Axis, LoopNest
     from compiler.plan.choice import Choice, Form
     from compiler.targets.shared.target import Target
 
@@ -96,3 +97,21 @@ def prepared(ast: UOp) -> KernelForm:
     2. `merge_ranges` makes one range of neighbours that are used as one.
     """
     return KernelForm(ast if ast.arg else merge_ranges(hoist_masks(ast)))
+
+
+GROUP_NS = 20_000
+"""A workgroup takes at least about this long; starting one costs about a hundredth of it."""
+GROUPS_PER_CORE = 4
+"""Workgroups of each core up to which that holds."""
+
+
+def divided(axes: Iterable[Axis], wanted: int) -> list[Step]:
+    """Return the steps that make about as many workgroups along some axes, the first axes first."""
+    groups: list[Step] = []
+    for axis in axes:
+        size = -(-axis.count // max(1, min(axis.count, wanted)))
+        parts = -(-axis.count // size)
+        if parts > 1:
+            groups.append(Step("group", axis.range, size))
+            wanted = -(-wanted // parts)
+    return groups

@@ -21,6 +21,7 @@ from compiler.nest.loop_nest import Axis, LoopNest, Reduction, Stage, Step, Thre
 from compiler.plan import column_sums
 from compiler.plan.choice import SplitChoice
 from compiler.plan.cost import Model, RangeSplit, picks
+from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, divided
 from compiler.plan.row_reuse import find_ahead, find_rows
 from compiler.plan.thread_vectors import widened
 from hcq.errors import CompileError
@@ -38,9 +39,6 @@ FEW_ROWS = 32
 """Rows of a contraction up to which a plan without its panels may be faster."""
 LEAST_SHARED = 8
 """Products for which a mask is computed once, such as channels, from which on that is so."""
-GROUP_NS = 20_000
-"""The least time of a workgroup; starting one costs about a hundredth of it."""
-GROUPS_PER_CORE = 4
 LONG_NS = 100_000
 """The least time of a workgroup where there are more than that for each core."""
 MOST_PER_CORE = 16
@@ -365,18 +363,10 @@ def _steps(
     if choice.order:
         order.sort(key=lambda r: choice.order.index(int(r.arg[0])))
     wanted = choice.groups or _wanted(nanoseconds, target.cores)
-    groups: list[Step] = []
     apart = bool(kernel.families) or turned is not None
     shared = [r for r in order if all(r in f.free for f in kernel.families)]
-    for r in sorted(shared, key=lambda r: (r is split.vector and apart, order.index(r))):
-        if wanted <= 1:
-            break
-        pieces = min(count[r], wanted)
-        size = -(-count[r] // pieces)
-        pieces = -(-count[r] // size)
-        if pieces > 1:
-            groups.append(Step("group", r, size))
-            wanted = -(-wanted // pieces)
+    shared.sort(key=lambda r: (r is split.vector and apart, order.index(r)))
+    groups = divided([next(a for a in axes if a.range is r) for r in shared], wanted)
     loops = [Step("loop", r) for r in order]
     if turned is None:
         return (*groups, *loops)

@@ -26,7 +26,7 @@ from compiler.nest.operand_roles import candidates
 from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
 from compiler.plan import contraction, phases, tiling
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
-from compiler.plan.proposal import KernelForm, Proposal
+from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, KernelForm, Proposal
 from compiler.plan.winograd_parts import COLUMN, PLANES, GradientParts, WinogradParts
 from compiler.plan.winograd_roles import LEAST_CHANNELS, TAPS, TILE, convolution_of, gradient_of
 
@@ -118,9 +118,9 @@ def _proposal(p: WinogradParts, sizes: _Sizes, target: Target) -> Proposal:
     """Return the plan of the parts, which are planned when it is used."""
     edge: Edge = "exact" if p.high % p.block == 0 else "overlap"
     axes = (*[Axis(r) for r in p.c.others], Axis(p.tiles, p.block, 1, edge))
-    wanted = min(sizes.cycles / target.gigahertz / phases.GROUP_NS, target.cores)
-    if phases.GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
-        wanted *= phases.GROUPS_PER_CORE
+    wanted = min(sizes.cycles / target.gigahertz / GROUP_NS, target.cores)
+    if GROUPS_PER_CORE * target.cores * sizes.once < SHARE_OF_FILTERS * sizes.cycles:
+        wanted *= GROUPS_PER_CORE
     plan = LoopNest(axes, phases.steps_of(axes, int(wanted)))
     nanoseconds = (sizes.cycles + prod(plan.launch()[0]) * sizes.once) / target.gigahertz
 

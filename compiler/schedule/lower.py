@@ -88,7 +88,7 @@ class _Lowering:
         self.kernel = kernel
         self.buffers = buffers
         self.stores = buffers.stores(kernel)
-        self.sequence = self._in_order([entry for _, _, entry in self.stores])
+        self.sequence = unknown_under([entry for _, _, entry in self.stores], (), self._needs)
         self.offsets: dict[Evaluation, tuple[BufRef, UOp]] = {
             e: buffers.load(e.node, e.index)
             for e in self.sequence
@@ -106,25 +106,6 @@ class _Lowering:
         self.known: dict[UOp, Known] = {}
         """Mask -> results of `where_false`."""
         self.slots: dict[BufRef, int] = {}
-
-    def _in_order(self, roots: list[Evaluation]) -> list[Evaluation]:
-        """Return all entries that the roots need, sources first."""
-        done: set[Evaluation] = set()
-        order: list[Evaluation] = []
-        stack = roots[::-1]
-        while stack:
-            entry = stack[-1]
-            if entry in done:
-                stack.pop()
-                continue
-            waiting = [s for s in self._needs(entry) if s not in done]
-            if waiting:
-                stack += waiting[::-1]
-            else:
-                stack.pop()
-                done.add(entry)
-                order.append(entry)
-        return order
 
     def _needs(self, entry: Evaluation) -> list[Evaluation]:
         found = [] if entry.loaded else [s for s, _ in entry.src]
@@ -266,7 +247,7 @@ class _Lowering:
         """Return the numbers of the free ranges under a value, as a bit set."""
         found = self.uses.get(x)
         if found is None:
-            for node in unknown_under(x, self.uses):
+            for node in unknown_under([x], self.uses, lambda node: node.src):
                 bits = 1 << node.arg[0] if node.op is Ops.RANGE else 0
                 for s in node.src:
                     bits |= self.uses[s]
@@ -329,7 +310,7 @@ def _dense(
 
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
     """Return the constant that x equals where `mask` is false, or None; `known` caches its results."""
-    for node in unknown_under(x, known, _deciding):
+    for node in unknown_under([x], known, _deciding):
         known[node] = _where_false(node, mask, known)
     return known[x]
 

@@ -13,13 +13,10 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+from compiler.workers import Interpreter
 from hcq.config import config
 
 LIMIT_S = 20.0
@@ -27,7 +24,7 @@ LIMIT_S = 20.0
 START_S = 120.0
 """Seconds to start a process, and then for the estimated plan; as many as for one plan, if those are more."""
 SHOWN = 1000
-"""Characters of an ended process's stderr that a reason shows."""
+"""Characters of a malformed answer that a reason shows."""
 
 Reply = dict[str, Any]
 
@@ -41,28 +38,24 @@ class TuningProcess:
 
     def __init__(self, device: str, *, limit_s: float = LIMIT_S, prelude: str = "") -> None:
         """Start the process; `prelude` is Python code that it runs first, for tests."""
-        home = str(Path(__file__).resolve().parents[2])
-        start = (
-            f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); "
-            f"from frontend.tuning.serving import serve; serve({device!r}, {str(config().cache or '')!r})"
-        )
+        cache = str(config().cache or "")
         self.device = device
-        self.dead = False
         self._limit_s = limit_s
         self._start_s = max(START_S, limit_s)
         self._left = b""
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", start],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
+        self._interpreter = Interpreter(
+            f"from frontend.tuning.serving import serve; serve({device!r}, {cache!r})", prelude
         )
         try:
             self._answer(self._start_s)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process has ended, or is no longer used; another one must take its place."""
+        return self._interpreter.dead
 
     def begin(self, text: str) -> Reply:
         """Measure the estimated plan of the kernel of a canonical text, to which others are compared."""
@@ -77,23 +70,23 @@ class TuningProcess:
 
     def ask(self, request: Reply, limit_s: float) -> Reply:
         """Send a request and return its reply. Raises `FailedError`, after which `dead` may be true."""
-        assert self._process.stdin is not None
+        stdin = self._interpreter.process.stdin
+        assert stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None
         return self._answer(limit_s)
 
     def _answer(self, limit_s: float) -> Reply:
-        stdout = self._process.stdout
+        stdout = self._interpreter.process.stdout
         assert stdout is not None
         until = time.monotonic() + limit_s
         while b"\n" not in self._left:
             ready, _, _ = select.select([stdout], [], [], max(0.0, until - time.monotonic()))
             if not ready:
-                self._process.kill()
-                self.dead = True
+                self._kill()
                 raise FailedError(f"wanted an answer within {limit_s:g} s, saw none; the process was ended")
             data = os.read(stdout.fileno(), 1 << 16)
             if not data:
@@ -105,34 +98,22 @@ class TuningProcess:
         except ValueError:  # also of bytes that are no text
             reply = None
         if not isinstance(reply, dict):
-            self._process.kill()
-            self.dead = True
+            self._kill()
             seen = f"saw {line[:SHOWN]!r}; the process was ended"
             raise FailedError(f"wanted an object of JSON as the answer, {seen}")
         if "error" in reply:
-            self.dead = bool(reply.get("lost"))
+            self._interpreter.dead = bool(reply.get("lost"))
             raise FailedError(reply["error"])
         return reply
 
+    def _kill(self) -> None:
+        self._interpreter.process.kill()
+        self._interpreter.dead = True
+
     def _ended(self) -> FailedError:
-        self.dead = True
-        code = self._process.wait()
-        self._stderr.seek(0)
-        output = self._stderr.read().decode(errors="replace")[-SHOWN:].strip()
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        how, output = self._interpreter.ended()
         return FailedError(f"the process ended ({how}); its output: {output}")
 
     def close(self) -> None:
         """End the process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    self.dead = True
-        try:
-            self._process.wait(timeout=self._limit_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._stderr.close()
+        self._interpreter.close(self._limit_s)
