@@ -6,6 +6,8 @@
     for token in model.generate([1, 2, 3], max_tokens=20, temperature=0.7, seed=1):
         print(token)
 
+From the command line: `python -m frontend.llm chat PATH`. The page is docs/language-models.md.
+
 Not here: training (`frontend.nn`). Next: `model`; `families`, the models that can be read.
 """
 
@@ -13,5 +15,6 @@ from __future__ import annotations
 
 from frontend.llm.loading import load
 from frontend.llm.model import LanguageModel
+from frontend.llm.tokenizer import TextCodec
 
-__all__ = ["LanguageModel", "load"]
+__all__ = ["LanguageModel", "TextCodec", "load"]

@@ -139,6 +139,11 @@ class FeedForward:
     """Gate and up; up alone if the family has no gate."""
     down: Projection
 
+    @property
+    def size(self) -> int:
+        """Bytes of weights that a token reads."""
+        return self.up.size + self.down.size
+
     def __call__(self, x: Tensor) -> Tensor:
         """Return the output for x (..., width)."""
         act = ACTIVATIONS[self.d.activation]
@@ -159,6 +164,13 @@ class Mixture:
     down: WeightMatrix
     shared: tuple[Projection, FeedForward] | None
     """The router and the feed-forward part of the expert that all tokens use."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of weights that a token reads."""
+        all_ = self.gate.size + self.up.size + self.down.size
+        shared = 0 if self.shared is None else self.shared[0].size + self.shared[1].size
+        return self.router.size + all_ * self.experts.used // self.experts.count + shared
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the sum of the chosen experts' outputs for x (batch, tokens, width), by their shares."""
@@ -221,6 +233,12 @@ class Decoder:
         head = None if d.tied else stored.matrix(source, ["output.weight"], [d.vocabulary], d.width)
         self.head = head or self.table
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of matrices that a token reads; its row of the table of embeddings is left out."""
+        layers = [b.attention.qkv.size + b.attention.out.size + b.feed.size for b in self.blocks]
+        return sum(layers) + self.head.size
+
     def hidden(self, ids: Tensor, at: Bound, starts: Tensor, cache: KeyValueCache) -> Tensor:
         """Return the vectors (batch, tokens, width) after the last layer; writes the cache.
 
@@ -267,6 +285,10 @@ class _Named:
     @property
     def device(self) -> str:
         return self.source.device
+
+    @property
+    def progress(self) -> stored.Progress:
+        return self.source.progress
 
     def find(self, name: str) -> stored.Stored | None:
         return self.source.find(self.prefix + name)

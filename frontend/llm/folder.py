@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from frontend.device import Device
 from frontend.llm.families import LLAMA, ModelFamily, described
-from frontend.llm.weights import Stored
+from frontend.llm.settings import ModelSettings
+from frontend.llm.weights import Progress, Stored
 from frontend.nn.state.safetensors import SafeFile
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.llm.description import Description
 
 CONFIG: Final = "config.json"
+_GENERATION: Final = "generation_config.json"
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 _PREFIXES: Final = ("", "language_model.")
@@ -46,11 +51,19 @@ class Folder:
     a model that no family describes.
     """
 
-    def __init__(self, path: Path, device: str | None) -> None:
+    def __init__(
+        self, path: Path, device: str | None, show: Callable[[int, int], object] | None = None
+    ) -> None:
         self.path, self.device = path, Device.named(device)
         self.description: Description
         self.family: ModelFamily
         self.description, self.family = described(read_json(path / CONFIG), str(path / CONFIG))
+        if (path / _GENERATION).exists():  # chat models end an answer by further ids
+            further = ModelSettings(read_json(path / _GENERATION), str(path / _GENERATION)).ids(
+                "eos_token_id"
+            )
+            stops = dict.fromkeys([*self.description.stops, *further])
+            self.description = replace(self.description, stops=tuple(stops))
         self._undo = ExitStack()
         self._files: dict[str, SafeFile] = {}
         """Name of a weight in the files -> the file that has it."""
@@ -62,6 +75,8 @@ class Folder:
             self._undo.close()
             raise
         self._prefix = self._found_prefix()
+        each = [e for file in set(self._files.values()) for e in file.entries.values()]
+        self.progress = Progress(show, sum([e.end - e.begin for e in each]))
 
     def _names(self) -> list[str]:
         """Return the names of the safetensors files."""

@@ -5,6 +5,7 @@ Not here: folders (`folder`), GGUF files (`metadata`). Next: `model`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from frontend.llm.block import Decoder
@@ -13,15 +14,19 @@ from frontend.llm.metadata import Gguf
 from frontend.llm.model import LanguageModel
 
 
-def load(path: str | Path, *, device: str | None = None) -> LanguageModel:
+def load(
+    path: str | Path, *, device: str | None = None, progress: Callable[[int, int], object] | None = None
+) -> LanguageModel:
     """Return the language model of a GGUF file, or of a folder with `config.json` and safetensors files.
 
     Weights are read once into memory of the device (None: the default one), and stay in the file's form.
-    Nothing of the files is run. Raises `OSError` for a file that cannot be read, `UsageError` for a malformed
-    one and for weights that are missing or of another shape than the settings say, `UnsupportedError` for a
-    family, a scaling or a form that is not known.
+    Nothing of the files is run. `progress(done, total)` is called with bytes after each weight.
+
+    Raises `OSError` for a file that cannot be read, `UsageError` for a malformed one and for weights that are
+    missing or of another shape than the settings say, `UnsupportedError` for a family, a scaling or a form
+    that is not known.
     """
     place = Path(path)
-    source = Folder(place, device) if place.is_dir() else Gguf(place, device)
+    source = Folder(place, device, progress) if place.is_dir() else Gguf(place, device, progress)
     with source:
         return LanguageModel(Decoder(source.description, source), str(path))

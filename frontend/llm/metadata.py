@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from frontend.device import Device
 from frontend.llm.families import described
 from frontend.llm.settings import ModelSettings
-from frontend.llm.weights import Stored
+from frontend.llm.weights import Progress, Stored
 from frontend.nn.state.gguf import GgufFile
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from frontend.llm.description import Description, Layer
@@ -54,7 +55,9 @@ class Gguf:
     an architecture, a scaling or a form of weights that is not known.
     """
 
-    def __init__(self, path: Path, device: str | None) -> None:
+    def __init__(
+        self, path: Path, device: str | None, show: Callable[[int, int], object] | None = None
+    ) -> None:
         self.device = Device.named(device)
         self._file = GgufFile(path, self.device)
         try:
@@ -62,6 +65,7 @@ class Gguf:
         except BaseException:
             self._file.close()
             raise
+        self.progress = Progress(show, sum([e.end - e.begin for e in self._file.entries.values()]))
 
     def find(self, name: str) -> Stored | None:
         """Return the weight of a name, None if there is none."""

@@ -133,6 +133,11 @@ class LanguageModel:
         """What the model is, without its weights."""
         return self.decoder.d
 
+    def forget(self) -> None:
+        """Drop the tokens of the last generation, which the next one would not compute again."""
+        if self._idle is not None:
+            self._idle.end = 0
+
     def logits(self, ids: Sequence[int]) -> Tensor:
         """Return the logits (len(ids), vocabulary) float32 after each of some tokens.
 

@@ -10,8 +10,9 @@ Not here: formats of files (`folder`). Next: `block`, which computes with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.dtype import DType, dtypes
@@ -26,8 +27,28 @@ if TYPE_CHECKING:
     from frontend.nn.state.tensor_file import TensorEntry, TensorFile
 
 
+@dataclass(slots=True)
+class Progress:
+    """How many bytes of the weights have been read; `show(done, total)` is called after each weight."""
+
+    show: Callable[[int, int], object] | None
+    total: int
+    done: int = 0
+
+    def add(self, count: int) -> None:
+        """Count bytes that have been read."""
+        self.done += count
+        if self.show is not None:
+            self.show(self.done, self.total)
+
+
 class Source(Protocol):
     """Weights by name, of files that are open."""
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of reading them."""
+        ...
 
     @property
     def device(self) -> str:
@@ -72,6 +93,11 @@ class WeightMatrix:
     columns: bool = False
     """Whether `data` is (inputs, outputs)."""
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.data.shape) * self.data.dtype.itemsize
+
     def floats(self, data: Tensor | None = None) -> Tensor:
         """Return the elements, or those of a part of `data`, as a lazy float32 tensor."""
         data = self.data if data is None else data
@@ -96,6 +122,11 @@ class Projection:
     parts: tuple[tuple[WeightMatrix, Tensor | None, tuple[int, ...]], ...]
     """WeightMatrix, bias or None, and the numbers of outputs that it is divided into."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the matrices."""
+        return sum([m.size for m, *_ in self.parts])
+
     def __call__(self, x: Tensor) -> list[Tensor]:
         """Return the outputs for x (..., inputs), float32, divided as the parts say."""
         out: list[Tensor] = []
@@ -114,6 +145,7 @@ def _placed(source: Source, each: Sequence[Stored], shape: tuple[int, ...], dtyp
     for file, e in [part for s in each for part in s.parts]:
         file.read_into(device, buffer, at, e.begin, e.end)
         at += e.end - e.begin
+    source.progress.add(at)
     return Tensor.of_part((leaf_expr(shape, dtype, device.name), (Leaf(buffer),)))
 
 

@@ -1,0 +1,157 @@
+"""Talk with a language model, or measure it.
+
+    python -m frontend.llm chat PATH              # a folder with config.json and safetensors, or a GGUF file
+    python -m frontend.llm chat PATH --prompt "Once upon a time"      # goes on with a text, and ends
+    python -m frontend.llm bench PATH --tokens 64 --json              # ids alone: no tokenizer is needed
+
+`chat` reads a line at a time, and answers until the model ends its answer. `bench` prints the time of a
+prompt and of each further token, and the share of the memory's read bandwidth, measured between the tokens,
+that reading each weight once a token takes.
+
+Not here: the model (`model`), texts (`tokenizer`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import dtypes
+from frontend.capture.jit import TinyJit
+from frontend.llm.loading import load
+from frontend.llm.tokenizer import TextCodec
+from frontend.tensor import Tensor
+from hcq.errors import HcqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.llm.model import LanguageModel
+
+_READ_BYTES = 1 << 28
+"""Bytes of the sum that measures the bandwidth."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status: 2 where it could not be done."""
+    parser = argparse.ArgumentParser(
+        prog="python -m frontend.llm", description="Talk with a language model, or measure it."
+    )
+    parser.add_argument("command", choices=("chat", "bench"))
+    parser.add_argument("path", help="a folder with config.json and safetensors files, or a GGUF file")
+    parser.add_argument("--device", help="the device; the default one if left out")
+    parser.add_argument("--tokens", type=int, default=256, help="most tokens of an answer, or to measure")
+    parser.add_argument("--prompt", help="chat: a text to go on with; bench: the number of its tokens")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=0.95)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--json", action="store_true", help="bench: print one JSON object")
+    options = parser.parse_args(argv)
+    try:
+        codec = TextCodec.of(options.path) if options.command == "chat" else None
+        begin = time.perf_counter()
+        model = load(options.path, device=options.device, progress=_bar if sys.stderr.isatty() else None)
+        sys.stderr.write(f"{model!r}, loaded in {time.perf_counter() - begin:.1f} s\n")
+        if codec is None:
+            return _bench(model, options)
+        return _once(model, codec, options) if options.prompt is not None else _chat(model, codec, options)
+    except (HcqError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def _bar(done: int, total: int) -> None:
+    """Show how much of the weights has been read."""
+    filled = 40 * done // max(1, total)
+    end = "\n" if done == total else ""
+    sys.stderr.write(f"\r[{'#' * filled}{' ' * (40 - filled)}] {done / 1e6:,.0f} MB{end}")
+
+
+def _answer(model: LanguageModel, codec: TextCodec, ids: list[int], options: Any) -> str:
+    """Print an answer as it is computed; return it."""
+    tokens = model.generate(
+        ids, max_tokens=options.tokens, temperature=options.temperature, top_k=options.top_k,
+        top_p=options.top_p, seed=options.seed,
+    )  # fmt: skip
+    pieces = []
+    for piece in codec.texts(tokens):
+        pieces.append(piece)
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    return "".join(pieces)
+
+
+def _once(model: LanguageModel, codec: TextCodec, options: Any) -> int:
+    _answer(model, codec, codec.encode(options.prompt), options)
+    return 0
+
+
+def _chat(model: LanguageModel, codec: TextCodec, options: Any) -> int:
+    messages: list[dict[str, str]] = []
+    while True:
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return 0
+        messages.append({"role": "user", "content": line.strip()})
+        said = _answer(model, codec, codec.chat(messages), options)
+        messages.append({"role": "assistant", "content": said})
+
+
+def _bench(model: LanguageModel, options: Any) -> int:
+    """Print the times of a prompt and of tokens."""
+    count = int(options.prompt or 128)
+    ids = [n % model.description.vocabulary for n in range(1, count + 1)]
+    for _ in range(3):  # the first run compiles, the second captures
+        list(model.generate(ids, max_tokens=3, stop=()))
+        model.forget()
+    begin = time.perf_counter()
+    next(iter(model.generate(ids, max_tokens=1, stop=())))
+    prompt_s = time.perf_counter() - begin
+    model.forget()
+    read = _reader(model.decoder.device)
+    tokens, each, reads = model.generate(ids, max_tokens=options.tokens + 1, stop=()), [], []
+    next(tokens)
+    for n in range(options.tokens):
+        begin = time.perf_counter()
+        next(tokens)
+        each.append(time.perf_counter() - begin)
+        if n % 8 == 0:
+            begin = time.perf_counter()
+            read().numpy()
+            reads.append(time.perf_counter() - begin)
+    size, bandwidth = model.decoder.read_bytes, _READ_BYTES / min(reads)
+    found = {
+        "model": repr(model), "prompt_tokens": count, "prompt_s": prompt_s, "tokens": options.tokens,
+        "token_ms_median": median(each) * 1e3, "token_ms_least": min(each) * 1e3,
+        "tokens_per_s": 1 / median(each), "weight_bytes_per_token": size,
+        "read_bytes_per_s": bandwidth, "share_median": size / median(each) / bandwidth,
+        "share_best": size / min(each) / bandwidth,
+    }  # fmt: skip
+    lines = json.dumps(found) if options.json else "\n".join(f"{k:24s}{_text(v)}" for k, v in found.items())
+    sys.stdout.write(f"{lines}\n")
+    return 0
+
+
+def _text(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _reader(device: str) -> Any:
+    """Return a captured sum of `_READ_BYTES` bytes, as fast as the device reads."""
+    data = Tensor.zeros(_READ_BYTES // 4, dtype=dtypes.float32, device=device).contiguous().realize()
+    read = TinyJit(lambda: data.sum())  # noqa: PLW0108 - a capture is of a Python function
+    for _ in range(3):
+        read().numpy()
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())
