@@ -103,12 +103,7 @@ class Standstill:
         return max(self._still, (self._spent() - self._spent_before) / _SPENT_PER_SECOND)
 
 
-class SpentTime:
-    """A clock of the processor time that the calling thread has spent since it was made."""
-
-    def __init__(self) -> None:
-        self._begun = time.thread_time()
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return time.thread_time() - self._begun
+def spent_time() -> Callable[[], float]:
+    """Return a clock of the seconds of processor time that the calling thread has spent since this call."""
+    begun = time.thread_time()
+    return lambda: time.thread_time() - begun

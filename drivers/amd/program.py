@@ -159,7 +159,8 @@ class AmdProgram:
                 f"kernel {self.image.name}: {threads} threads a workgroup; 1 to {self.max_threads} in all fit"
             )
         block = bytearray(self.block_bytes)
-        for name, value in hidden_values(groups, threads, self._dynamic_bytes()).items():
+        dynamic = self.what.group_bytes - self.kernel.fields.group_segment_fixed_size
+        for name, value in hidden_values(groups, threads, dynamic).items():
             if name in self.hidden:
                 member = HiddenArguments.FIELDS[name]
                 at = self.hidden[name]
@@ -182,9 +183,6 @@ class AmdProgram:
         if self._geometry is None:
             raise UnsupportedError(f"kernel {self.image.name}: the units of its device are not known")
         return residency(self.what, self._target, self._geometry, math.prod(threads))
-
-    def _dynamic_bytes(self) -> int:
-        return self.what.group_bytes - self.kernel.fields.group_segment_fixed_size
 
     def holds(self, va: int) -> bool:
         """Return whether `va` lies in this kernel's image."""

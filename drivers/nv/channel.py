@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from drivers.kernel import Mmio
 from drivers.nv.layouts.controls import (
     NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS,
     NVA06C_CTRL_PREEMPT_PARAMS,
@@ -39,15 +40,11 @@ from drivers.nv.layouts.rm_classes import (
     CtxshareFlags,
     RmClass,
 )
+from drivers.nv.memory import MappedSpace, NvMemories, NvMemory
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.rm import Rm
+from drivers.nv.topology import Handles, NvGpu
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from drivers.kernel import Mmio
-    from drivers.nv.memory import NvMemories, NvMemory
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.rm import Rm
-    from drivers.nv.space import Space
-    from drivers.nv.topology import Handles, NvGpu
 
 RING_BYTES: Final = 1 << 21
 """The block of ring entries and user area in video memory has a multiple of this many bytes."""
@@ -71,7 +68,7 @@ class ChannelContext:
     """The objects that all channels of a device share."""
 
     rm: Rm
-    space: Space
+    space: MappedSpace
     gpu: NvGpu
     handles: Handles
     memories: NvMemories

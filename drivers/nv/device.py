@@ -179,7 +179,9 @@ class NvDevice:
             return ring
 
     def _new_ring(self, kind: ChannelKind, index: int, label: str) -> NvRing:
-        channel = self._new_channel(kind, index, label)
+        engines = self.gpu.copy_engines
+        engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else engines[index % len(engines)]
+        channel = self._channel(kind, engine, label)
         try:
             return NvRing(
                 channel,
@@ -192,11 +194,6 @@ class NvDevice:
         except BaseException:
             channel.close()
             raise
-
-    def _new_channel(self, kind: ChannelKind, index: int, label: str) -> Channel:
-        engines = self.gpu.copy_engines
-        engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else engines[index % len(engines)]
-        return self._channel(kind, engine, label)
 
     def _channel(self, kind: ChannelKind, engine: int, label: str) -> Channel:
         entries = self._push_bytes // PUSH_BYTES_PER_ENTRY

@@ -136,10 +136,9 @@ class NvEncoder:
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
 
-    def _copy_signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
-        self._engine_store(out, command.signal.va, command.value)
-
-    def _engine_store(self, out: PushBuffer, va: int, value: Word) -> None:
+    @staticmethod
+    def _copy_signal(command: neutral.SetSignal, out: PushBuffer) -> None:
+        va, value = command.signal.va, command.value
         if isinstance(value, int):
             if value >> 32:
                 raise UsageError(f"copy engines store 32 bits, {value:#x} does not fit")

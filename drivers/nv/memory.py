@@ -69,8 +69,8 @@ class NvMemory:
     """Whether the memory is pages of this process at the same address, which other GPUs can also map."""
 
 
-class Mapper(Protocol):
-    """An interface that maps memory for the GPU: `uvm.Uvm` or `space.RmSpace`."""
+class MappedSpace(Protocol):
+    """The owner of an address space, which maps memory for the GPU: `uvm.Uvm` or `space.RmSpace`."""
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Map an RM object at `va`."""
@@ -81,6 +81,12 @@ class Mapper(Protocol):
     def unmap(self, va: int, size: int) -> None:
         """Undo `map`."""
 
+    def register_channel(self, channel: int, base: int, length: int) -> None:
+        """Map a channel's context buffers into the window [base, base + length)."""
+
+    def unregister_channel(self, channel: int) -> None:
+        """Undo `register_channel`."""
+
 
 class NvMemories:
     """The allocator of a device's memory. A call that raises leaves nothing allocated.
@@ -90,7 +96,9 @@ class NvMemories:
     for other refusals.
     """
 
-    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: NvVaSpace, choices: NvQuirks) -> None:
+    def __init__(
+        self, rm: Rm, uvm: MappedSpace, handles: Handles, space: NvVaSpace, choices: NvQuirks
+    ) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices

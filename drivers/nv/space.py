@@ -8,7 +8,8 @@ Not here: free addresses (`vaspace`), the map of allocations (`memory`). Next: `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+import contextlib
+from typing import Final
 
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS,
@@ -16,26 +17,12 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
     VaspaceFlags,
 )
+from drivers.nv.memory import MappedSpace
+from drivers.nv.quirks import NvQuirks
+from drivers.nv.rm import Rm
+from drivers.nv.topology import Handles, NvGpu
 from drivers.nv.uvm import Uvm
 from hcq.errors import BringUpError, UnsupportedError
-
-if TYPE_CHECKING:
-    import contextlib
-
-    from drivers.nv.memory import Mapper
-    from drivers.nv.quirks import NvQuirks
-    from drivers.nv.rm import Rm
-    from drivers.nv.topology import Handles, NvGpu
-
-    class Space(Mapper, Protocol):
-        """An interface that maps memory for the GPU, and context buffers for its channels."""
-
-        def register_channel(self, channel: int, base: int, length: int) -> None:
-            """Map a channel's context buffers into the window [base, base + length)."""
-
-        def unregister_channel(self, channel: int) -> None:
-            """Undo `register_channel`."""
-
 
 ADDRESS_LIMIT: Final = (1 << 49) - 1
 """The highest address that every generation can map."""
@@ -92,7 +79,7 @@ class RmSpace:
 
 def open_space(
     rm: Rm, gpu: NvGpu, handles: Handles, choices: NvQuirks, stack: contextlib.ExitStack
-) -> tuple[int, Space]:
+) -> tuple[int, MappedSpace]:
     """Return the handle of a new address space and its mapper; closing `stack` frees both.
 
     Raises `DriverError` if the kernel driver refuses it.

@@ -248,7 +248,9 @@ def choose(
     Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
     """
     present = set(classes)
-    row = next((row for compute, row in _newest_first() if compute in present), None)
+    row = next(
+        (row for compute, row in sorted(chips.GENERATIONS.items(), reverse=True) if compute in present), None
+    )
     if row is None and not any(
         c in chips.CLASS_NAMES and c & 0xFF == chips.COMPUTE_LOW_BYTE for c in present
     ):
@@ -366,7 +368,3 @@ def _rotated(engines: tuple[int, ...], first: str) -> tuple[int, ...]:
     """Return the engines, rotated so that the chosen one is first."""
     at = {"first": 0, "second": 1, "last": -1}[first] % len(engines)
     return engines[at:] + engines[:at]
-
-
-def _newest_first() -> list[tuple[int, chips.Generation]]:
-    return sorted(chips.GENERATIONS.items(), reverse=True)

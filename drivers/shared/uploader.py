@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hcq.errors import BringUpError, DeviceFault, FaultReport
-from hcq.idle import STANDSTILL_S, SpentTime, Standstill
+from hcq.idle import STANDSTILL_S, Standstill, spent_time
 
 STAGE_BYTES: Final = 1 << 20
 """The most bytes of one copy."""
@@ -92,7 +92,7 @@ class Uploader:
         self._stage, self._free = stage, free
         self._fault, self._engine = fault, engine
         self._timeout_s = STANDSTILL_S if emulated else TIMEOUT_S
-        self._clock = clock or (Standstill if emulated else SpentTime)
+        self._clock = clock or (Standstill if emulated else spent_time)
         self._lock = threading.RLock()
         self._value = 0
         """The signal value of the last copy or fill."""
