@@ -16,16 +16,15 @@ Not here: the part that all rings share, and rings of other packets (`ring`); th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
 from drivers.amd.layouts import aql
 from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.queues import HwQueue
-from drivers.amd.ring import HardwareRing, no_reports
+from drivers.amd.ring import HardwareRing, RingHooks
 from drivers.kernel import view_at
-from hcq.errors import FaultReport
 
 Run: TypeAlias = "array[int] | memoryview"
 """Packets, as words of 32 bits."""
@@ -57,17 +56,8 @@ class AqlRing(HardwareRing):
 
     unit = "packets"
 
-    def __init__(
-        self,
-        queue: HwQueue,
-        memories: AmdMemories,
-        *,
-        refresh: Callable[[], Sequence[int]],
-        fault: Callable[[], FaultReport | None],
-        fence: Callable[[], None],
-        reports: Callable[[int], str] = no_reports,
-    ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, reports=reports)
+    def __init__(self, queue: HwQueue, memories: AmdMemories, hooks: RingHooks) -> None:
+        super().__init__(queue, hooks)
         self._memories = memories
         self._pairs = self._words.cast("B").cast("L")
         """The ring as numbers of 64 bits: the address in a vendor packet is one."""

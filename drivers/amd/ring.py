@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from drivers.amd.layouts import pm4, sdma
@@ -27,18 +28,24 @@ def nothing(_until: int) -> None:
     """Do nothing: the default of `HardwareRing.stalled`."""
 
 
-def no_reports(_queue: int) -> str:
-    """Return "": the default of a ring's `reports`."""
-    return ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingHooks:
+    """What a ring calls of its device."""
+
+    refresh: Callable[[], Sequence[int]]
+    """Returns words to send before the next submission if `HardwareRing.stale` is set."""
+    fault: Callable[[], FaultReport | None]
+    fence: Callable[[], None]
+    """Orders the host's stores."""
+    reports: Callable[[int], str]
+    """Returns the kernel driver's reports on a queue, given its id, that does not finish."""
 
 
 class HardwareRing:
     """The shared part of `hcq.driver.Ring`. Not thread-safe: the caller holds the queue's lock.
 
     A subclass sets `words` and `submissions`, calls `attach`, and overrides `send`, `read`, `unread` and
-    `attach`. The ring owns `queue`. `refresh` returns words to send before the next submission if `stale` is
-    set. `fault` returns the device's fault, or None. `fence` orders the host's stores. `reports` returns the
-    kernel driver's reports on a queue, given its id, that does not finish.
+    `attach`. The ring owns `queue`.
     """
 
     words: int
@@ -46,20 +53,10 @@ class HardwareRing:
     unit = "words"
     """The unit of `taken`, `read` and `position`."""
 
-    def __init__(
-        self,
-        queue: HwQueue,
-        *,
-        refresh: Callable[[], Sequence[int]],
-        fault: Callable[[], FaultReport | None],
-        fence: Callable[[], None],
-        reports: Callable[[int], str] = no_reports,
-    ) -> None:
+    def __init__(self, queue: HwQueue, hooks: RingHooks) -> None:
         self.queue = queue
-        self._refresh = refresh
-        self._fault = fault
-        self._fence = fence
-        self._reports = reports
+        self._refresh, self._fault, self._fence = hooks.refresh, hooks.fault, hooks.fence
+        self._reports = hooks.reports
         self.stalled: Callable[[int], None] = nothing
         """This attribute, `words` and `submissions`: see `hcq.driver.Ring`."""
         view = queue.ring.view
@@ -157,16 +154,8 @@ _LEAST: Final = sdma.Fence.WORDS
 class AmdRing(HardwareRing):
     """One ring of PM4 or SDMA words; see `HardwareRing`. Not thread-safe: the caller holds the lock."""
 
-    def __init__(
-        self,
-        queue: HwQueue,
-        *,
-        refresh: Callable[[], Sequence[int]],
-        fault: Callable[[], FaultReport | None],
-        fence: Callable[[], None],
-        reports: Callable[[int], str] = no_reports,
-    ) -> None:
-        super().__init__(queue, refresh=refresh, fault=fault, fence=fence, reports=reports)
+    def __init__(self, queue: HwQueue, hooks: RingHooks) -> None:
+        super().__init__(queue, hooks)
         self._size = len(self._words)
         self._mask = self._size - 1
         self._shift = 2 if queue.packets is Packets.SDMA else 0

@@ -22,7 +22,7 @@ from drivers.amd.encode_sdma import SdmaEncoder
 from drivers.amd.kfd import Kfd
 from drivers.amd.memory import AmdMemories
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
-from drivers.amd.ring import AmdRing
+from drivers.amd.ring import AmdRing, RingHooks
 from drivers.shared.driver import QUEUES, check_queue
 from hcq.driver import QueueKind
 from hcq.errors import FaultReport
@@ -61,7 +61,7 @@ class Rings:
         flushes = facts.choices.hdp == "flush"
         self._fence = memories.flush_host_path if flushes else kfd.kernel.fence
         """Orders the host's stores before a doorbell."""
-        self._service: AmdRing | None = None
+        self._service: AnyRing | None = None
         self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
         self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
         self._scratch = tuple(
@@ -81,9 +81,9 @@ class Rings:
         aql = facts.geometry.xccs > 1 or (facts.target.compute_aql and facts.choices.single_xcc == "aql")
         return Packets.AQL if aql else Packets.PM4
 
-    def service(self) -> AmdRing:
+    def service(self) -> AnyRing:
         """Create the driver's own copy ring, once. The caller closes it."""
-        self._service = ring = self._packet_ring(Packets.SDMA, f"{self._name} service", list)
+        self._service = ring = self._new_ring(Packets.SDMA, f"{self._name} service", list)
         return ring
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
@@ -94,33 +94,14 @@ class Rings:
             if ring is None or ring.closed:
                 label = f"{self._name} {kind.value} {index}"
                 refresh = partial(self._new_code, kind, index)
-                if kind is QueueKind.COPY:
-                    ring = self._packet_ring(Packets.SDMA, label, refresh)
-                elif self.compute_packets is Packets.PM4:
-                    ring = self._packet_ring(Packets.PM4, label, refresh)
-                else:
-                    ring = self._aql_ring(index, label, refresh)
-                self._rings[kind, index] = ring
+                packets = Packets.SDMA if kind is QueueKind.COPY else self.compute_packets
+                ring = self._rings[kind, index] = self._new_ring(packets, label, refresh, index)
             return ring
 
-    def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
-        queue = self._queue(packets, label)
-        return AmdRing(queue, refresh=refresh, fault=self._fault, fence=self._fence, reports=self._reports)
-
-    def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
-        queue, fence = self._queue(Packets.AQL, label), self._fence
-        try:
-            if self._scratch[index].backing.lane_bytes:
-                queue.set_scratch(self._scratch[index].backing)
-            return AqlRing(
-                queue, self._memories, refresh=refresh, fault=self._fault, fence=fence, reports=self._reports
-            )
-        except BaseException:
-            queue.close()
-            raise
-
-    def _queue(self, packets: Packets, label: str) -> HwQueue:
-        return HwQueue(
+    def _new_ring(
+        self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]], index: int = 0
+    ) -> AnyRing:
+        queue = HwQueue(
             self._kfd,
             self._memories,
             self._doorbells,
@@ -129,6 +110,16 @@ class Rings:
             label=label,
             ring_bytes=self._ring_bytes or None,
         )
+        hooks = RingHooks(refresh=refresh, fault=self._fault, fence=self._fence, reports=self._reports)
+        if packets is not Packets.AQL:
+            return AmdRing(queue, hooks)
+        try:
+            if self._scratch[index].backing.lane_bytes:
+                queue.set_scratch(self._scratch[index].backing)
+            return AqlRing(queue, self._memories, hooks)
+        except BaseException:
+            queue.close()
+            raise
 
     def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:
         """Return the words that a ring must send after code was loaded, before its next words."""

@@ -23,7 +23,7 @@ from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.process import AmdProcess
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
-from drivers.amd.ring import AmdRing
+from drivers.amd.ring import AmdRing, RingHooks
 from hcq.device import Device
 from tools.bringup.amd.kernels import TOKEN, image
 from tools.bringup.checks import RungError
@@ -191,12 +191,10 @@ class Bench(Launches):
             label=f"ladder {packets.name}",
         )
         fence = self.kernel.fence
+        hooks = RingHooks(refresh=tuple, fault=lambda: None, fence=fence, reports=lambda _queue: "")
         ring: AnyRing
         try:
-            if packets is Packets.AQL:
-                ring = AqlRing(queue, self.memories, refresh=tuple, fault=lambda: None, fence=fence)
-            else:
-                ring = AmdRing(queue, refresh=tuple, fault=lambda: None, fence=fence)
+            ring = AqlRing(queue, self.memories, hooks) if packets is Packets.AQL else AmdRing(queue, hooks)
         except BaseException:
             queue.close()
             raise
