@@ -50,6 +50,12 @@ class NoMapping:
     def unmap(self, va: int, size: int) -> None:
         """Do nothing."""
 
+    def register_channel(self, channel: int, base: int, length: int) -> None:
+        """Do nothing."""
+
+    def unregister_channel(self, channel: int) -> None:
+        """Do nothing."""
+
 
 @dataclass
 class Bench(Launches):
