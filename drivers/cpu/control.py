@@ -11,18 +11,14 @@ Not here: the records' fields (`layouts`), their owner (`device`), reuse of the 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from drivers.cpu.cores import CORES_BYTES, MOST_APART, NO_CORE
 from drivers.cpu.layouts import WAITERS, Pool, Queue, Timespec
 from drivers.cpu.ring import RING_BYTES
 from drivers.cpu.threads import IMPORTS, STACK_BYTES
 from drivers.kernel import PAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drivers.kernel import Mapping as Memory
+from drivers.kernel import Mapping as Memory
 
 SPINS = 200
 """PAUSE instructions before a thread sleeps, about 5 us. Longer spins cost time when cores are scarce."""

@@ -6,12 +6,14 @@ Next: `processor`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from drivers.cpu import layouts
 from drivers.cpu.layouts import PACKET_WORDS
 from hcq.commands import (
     Barrier,
+    Command,
     CommandTable,
     Copy,
     Exec,
@@ -25,14 +27,9 @@ from hcq.commands import (
 )
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hcq.commands import Command
-    from hcq.layout import BitStruct
-    from hcq.params import Word
-    from hcq.pushbuffer import PushBuffer
+from hcq.layout import BitStruct
+from hcq.params import Word
+from hcq.pushbuffer import PushBuffer
 
 ONE_THREAD = (1, 1, 1)
 PACKET_SHIFT = PACKET_WORDS.bit_length() - 1

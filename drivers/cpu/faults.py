@@ -8,15 +8,11 @@ Not here: polling for a fault (`device`), refusing a packet (`processor.report`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from drivers.cpu.layouts import LAYOUTS, PACKET, Fault, Op, Packet, Pool, Slot, decode
 from drivers.kernel import view_at
 from hcq.errors import FaultKind, FaultReport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 
 def fault_report(device: str, pool: Pool, queue: str) -> FaultReport:

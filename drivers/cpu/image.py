@@ -8,8 +8,8 @@ Not here: the translator (`native`), kernels of users (`program`), linking (`lin
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drivers.cpu.link import HostImage
 from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PAGE, PROT_EXEC, PROT_READ, Kernel
@@ -18,10 +18,6 @@ from hcq.errors import UnsupportedError, UsageError
 from hcq.installed import folder_of, version_of
 from hcq.objectfile import is_whole
 from hcq.store import key_of, store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 SOURCES = (
     "image.py", "native.py", "layouts.py", "primitives.py",

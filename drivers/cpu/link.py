@@ -11,7 +11,7 @@ x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from drivers.elf import (
     ALLOC,
@@ -32,9 +32,6 @@ from drivers.elf import (
 )
 from drivers.kernel import PAGE
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ENTRY = 24
 """Bytes after the image for each external function: its address, then a jump to it."""

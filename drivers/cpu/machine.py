@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from drivers.kernel import Kernel
 from hcq.errors import DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from drivers.kernel import Kernel
 
 IDENTITY = ("model name", "flags", "Features", "CPU implementer", "CPU variant", "CPU part")
 """Lines of /proc/cpuinfo that identify the processor that code was compiled for."""

@@ -6,16 +6,13 @@ Not here: relocations (`link`), the neutral program and its arguments (`hcq.prog
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from drivers.cpu.image import HostCode
 from drivers.cpu.link import HostImage
 from drivers.cpu.threads import KERNEL_IMPORTS, Libc
+from drivers.kernel import Kernel
 from hcq.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from drivers.kernel import Kernel
-    from hcq.program import KernelImage
+from hcq.program import KernelImage
 
 
 class CpuProgram:
