@@ -146,17 +146,17 @@ class Writer:
         def step(character: Tensor, place: Variable) -> tuple[Tensor, Tensor]:
             logits = model.at(character, place)
             noise = -(-(Tensor.rand(*logits.shape) + 1e-9).log()).log()  # its largest sum is a draw
-            return (logits / temperature + noise).argmax(0).cast("int32").reshape(1), logits
+            return (logits / temperature + noise).argmax(0).reshape(1), logits
 
         self.step = step
 
     def write(self, prompt: list[int], count: int) -> Iterator[int]:
         """Yield `count` characters after a prompt; together they fit the context."""
-        character = Tensor([prompt[0]], dtype="int32").realize()
+        character = Tensor([prompt[0]]).realize()
         for i in range(min(len(prompt) + count - 1, self.context)):
             drawn, self.logits = self.step(character, self.place.bind(i))
             given = i + 1 < len(prompt)
-            character = Tensor([prompt[i + 1]], dtype="int32").realize() if given else drawn
+            character = Tensor([prompt[i + 1]]).realize() if given else drawn
             if not given:
                 yield int(character.item())
 
@@ -186,14 +186,14 @@ def main() -> int:
     whole = text()
     characters = sorted(set(whole) | set(args.prompt))
     number = {c: i for i, c in enumerate(characters)}
-    ids = np.array([number[c] for c in whole], np.int32)
+    ids = np.array([number[c] for c in whole])
     cut = len(ids) * 9 // 10
     start = time.perf_counter()
     model = CharGPT(len(characters), args.width, 4, args.layers, args.context)
     kernels = train(model, Tensor(ids[:cut]), args.steps, args.batch, args.context)
     model.eval()
     held = Tensor(ids[cut:])
-    starts = Tensor(np.linspace(0, len(ids) - cut - args.context - 2, 32).astype(np.int32))
+    starts = Tensor(np.linspace(0, len(ids) - cut - args.context - 2, 32).astype(np.int64))
     given, after = windows(held, starts, args.context)
     loss = model(given).flatten(0, 1).sparse_categorical_crossentropy(after.flatten()).item()
     print(f"device: {Device.DEFAULT} ({Device[Device.DEFAULT].hcq.info.name})")

@@ -42,7 +42,7 @@ class Net:
 def load(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return images and labels to train on (80 %), then those held out (20 %)."""
     with np.load(DATA) as data:
-        images, labels = data["images"].astype(np.float32)[:, None] / 16, data["labels"].astype(np.int32)
+        images, labels = data["images"].astype(np.float32)[:, None] / 16, data["labels"].astype(np.int64)
     order = np.random.default_rng(seed).permutation(len(images))
     images, labels = images[order], labels[order]
     cut = len(images) * 4 // 5

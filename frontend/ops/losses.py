@@ -55,9 +55,8 @@ def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
     """Return logs (..., classes) at integer classes (...): NaN for a class out of range, 0 for `ignore`."""
     shape = logs.expr.shape
     classes = shape[-1]
-    target = limited(target, IndexLimit(f"{what}, classes", 0, classes, ignore))
-    target = convert(target, dtypes.int32 if target.expr.dtype.bits < 32 else target.expr.dtype)
-    place = convert(coordinate(logs, shape, len(shape) - 1), target.expr.dtype)
+    target = convert(limited(target, IndexLimit(f"{what}, classes", 0, classes, ignore)), dtypes.int64)
+    place = coordinate(logs, shape, len(shape) - 1)
     hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
     chosen = reductions.sum(where(hit, logs, 0.0), -1)
     inside = mul(lt(target, classes), ge(target, 0))

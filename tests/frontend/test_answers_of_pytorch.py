@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from frontend import Tensor
+from tests.oracles import coverage
 from tests.oracles.compare import compared
 from tests.oracles.every import EVERY
 from tests.oracles.expressions import ANSWERS, EXPRESSIONS
+from tests.oracles.opdb import archive
 
 RECORDS = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 
@@ -26,3 +31,17 @@ def test_the_answer_is_that_of_pytorch(want: dict[str, Any]):
 def test_every_expression_is_recorded_once():
     assert len(set(EXPRESSIONS)) == len(EXPRESSIONS) >= len(set(EVERY)) + 746
     assert set(EVERY) <= set(EXPRESSIONS)
+
+
+def test_every_method_has_a_recorded_dtype():
+    """Dtypes are compared as they are recorded, by the test above and that of `test_operator_database`."""
+    recorded = {*re.findall(r"\.(\w+)\b", " ".join(EXPRESSIONS)), *[n.split(".")[-1] for n in archive.read()]}
+    names = Path(coverage.__file__).with_name("torch.txt").read_text().split()
+    left = [n for n in names if hasattr(Tensor, n) and not {n, n.rstrip("_")} & recorded]
+    no_tensor = "backward cuda data data_ptr device dtype grad grad_fn nbytes register_hook requires_grad"
+    assert [n for n in left if n[:3] != "is_"] == [
+        *no_tensor.split(),
+        "requires_grad_",
+        "retain_grad",
+        "size",
+    ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend import Tensor, dtypes
+from frontend import Tensor, dtypes, tensor
 
 
 class Namespace:
@@ -20,7 +20,7 @@ class Namespace:
             return getattr(dtypes, name)
         return getattr(Tensor, name)
 
-    tensor = Tensor
+    tensor = staticmethod(tensor)
 
 
 torch = Namespace()
