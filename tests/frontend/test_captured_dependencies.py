@@ -44,6 +44,14 @@ def replayed(function: Any, change: Callable[[int], object], *args: Any) -> Iter
         yield function(given(k), *args).tolist()
 
 
+def observed(function: Any, also: Callable[[], Any] | None = None) -> Iterator[Any]:
+    """Call a function; yield its result, and what else is seen after each call."""
+    for k in range(CALLS):
+        result = function(given(k)).tolist()
+        kept = also and also()
+        yield result, kept.tolist() if hasattr(kept, "tolist") else kept
+
+
 # tensors kept outside
 
 
@@ -54,9 +62,7 @@ def kept_in_an_attribute(jit: Any) -> Iterator[Any]:
         m.last = x * 2
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), m.last.tolist()
+    return observed(jit(fn), lambda: m.last)
 
 
 def kept_in_a_list(jit: Any) -> Iterator[Any]:
@@ -67,9 +73,7 @@ def kept_in_a_list(jit: Any) -> Iterator[Any]:
         seen.append(y)
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), [t.tolist() for t in seen]
+    return observed(jit(fn), lambda: [t.tolist() for t in seen])
 
 
 def kept_in_a_dictionary(jit: Any) -> Iterator[Any]:
@@ -79,9 +83,7 @@ def kept_in_a_dictionary(jit: Any) -> Iterator[Any]:
         g["y"] = x * 2
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), g["y"].tolist()
+    return observed(jit(fn), lambda: g["y"])
 
 
 def kept_detached(jit: Any) -> Iterator[Any]:
@@ -92,9 +94,7 @@ def kept_detached(jit: Any) -> Iterator[Any]:
         m.last = loss.detach()
         return loss
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), m.last.tolist()
+    return observed(jit(fn), lambda: m.last)
 
 
 def kept_and_used(jit: Any) -> Iterator[Any]:
@@ -105,9 +105,7 @@ def kept_and_used(jit: Any) -> Iterator[Any]:
         seen.append(y)
         return y + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), seen[-1].tolist()
+    return observed(jit(fn), lambda: seen[-1])
 
 
 def kept_and_returned(jit: Any) -> Iterator[Any]:
@@ -117,9 +115,7 @@ def kept_and_returned(jit: Any) -> Iterator[Any]:
         m.last = x * 2
         return m.last
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), m.last.tolist()
+    return observed(jit(fn), lambda: m.last)
 
 
 def kept_argument(jit: Any) -> Iterator[Any]:
@@ -129,9 +125,7 @@ def kept_argument(jit: Any) -> Iterator[Any]:
         m.last = x
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), m.last.tolist()
+    return observed(jit(fn), lambda: m.last)
 
 
 def kept_of_outside_tensors_alone(jit: Any) -> Iterator[Any]:
@@ -166,9 +160,7 @@ def kept_in_a_global(jit: Any) -> Iterator[Any]:
         WEIGHT = x * 2
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), WEIGHT.tolist()
+    return observed(jit(fn), lambda: WEIGHT)
 
 
 def kept_in_a_closure(jit: Any) -> Iterator[Any]:
@@ -179,9 +171,7 @@ def kept_in_a_closure(jit: Any) -> Iterator[Any]:
         last = x * 2
         return x + 1
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), last.tolist()
+    return observed(jit(fn), lambda: last)
 
 
 def kept_by_a_layer(jit: Any) -> Iterator[Any]:
@@ -195,9 +185,7 @@ def kept_by_a_layer(jit: Any) -> Iterator[Any]:
             return self.hidden.relu()
 
     net = Net()
-    f = jit(net)
-    for k in range(CALLS):
-        yield f(given(k)).tolist(), net.hidden.tolist()
+    return observed(jit(net), lambda: net.hidden)
 
 
 def kept_in_another_closure(jit: Any) -> Iterator[Any]:
@@ -215,9 +203,7 @@ def kept_in_another_closure(jit: Any) -> Iterator[Any]:
     def fn(x: Tensor) -> Any:
         return x + len(keep((x * 2).sum())) * 0
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist()
+    return observed(jit(fn))
 
 
 def moved_by_the_function(jit: Any) -> Iterator[Any]:
@@ -227,9 +213,7 @@ def moved_by_the_function(jit: Any) -> Iterator[Any]:
         m.w = m.w + 1
         return x * m.w
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist()
+    return observed(jit(fn))
 
 
 # names bound anew
@@ -535,9 +519,7 @@ def position_that_the_function_advances(jit: Any) -> Iterator[Any]:
         pos[0] += 1
         return cache.sum(1)
 
-    f = jit(fn)
-    for k in range(CALLS):
-        yield f(given(k)).tolist()
+    return observed(jit(fn))
 
 
 def elements_of_an_array(jit: Any) -> Iterator[Any]:
@@ -667,16 +649,12 @@ def host_numbers_of_numpy(jit: Any) -> Iterator[Any]:
 
 def host_numbers_of_a_generator(jit: Any) -> Iterator[Any]:
     rng = np.random.default_rng(3)
-    f = jit(lambda x: x * float(rng.random()))
-    for k in range(CALLS):
-        yield f(given(k)).tolist()
+    return observed(jit(lambda x: x * float(rng.random())))
 
 
 def host_numbers_of_random(jit: Any) -> Iterator[Any]:
     random.seed(3)
-    f = jit(lambda x: x * random.random())
-    for k in range(CALLS):
-        yield f(given(k)).tolist()
+    return observed(jit(lambda x: x * random.random()))
 
 
 REFUSED: dict[Case, str] = {
